@@ -1,0 +1,1 @@
+"""Ids, clock, reasons and typed errors: no I/O, no grpc."""

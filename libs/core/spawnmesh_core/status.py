@@ -1,0 +1,89 @@
+"""gRPC status codes by name, and the one table that says which reason goes with which."""
+
+from enum import StrEnum
+
+from spawnmesh_core.reasons import Reason
+
+
+class Status(StrEnum):
+    """The gRPC status codes that are used; names are gRPC's."""
+
+    CANCELLED = "CANCELLED"
+    INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    NOT_FOUND = "NOT_FOUND"
+    ALREADY_EXISTS = "ALREADY_EXISTS"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
+    RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
+    FAILED_PRECONDITION = "FAILED_PRECONDITION"
+    ABORTED = "ABORTED"
+    INTERNAL = "INTERNAL"
+    UNAVAILABLE = "UNAVAILABLE"
+    DATA_LOSS = "DATA_LOSS"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+
+
+_REASONS: dict[Status, tuple[Reason, ...]] = {
+    Status.INVALID_ARGUMENT: (
+        Reason.INVALID_REQUEST,
+        Reason.ATTACHMENTS_UNSUPPORTED_RUNTIME,
+        Reason.FORK_WITHOUT_PARENT,
+        Reason.ATTACHMENTS_FILE_COUNT_EXCEEDED,
+        Reason.ATTACHMENTS_INVALID_NAME,
+        Reason.ATTACHMENTS_DUPLICATE_NAME,
+        Reason.ATTACHMENTS_INVALID_ENCODING,
+        Reason.ATTACHMENTS_INVALID_BASE64_OR_TOO_LARGE,
+        Reason.ATTACHMENTS_FILE_BYTES_EXCEEDED,
+        Reason.ATTACHMENTS_TOTAL_BYTES_EXCEEDED,
+        Reason.ATTACHMENT_CONTENT_IS_MARKER,
+        Reason.UNKNOWN_MODEL,
+    ),
+    Status.UNAUTHENTICATED: (Reason.TOKEN_MISSING, Reason.TOKEN_INVALID, Reason.TOKEN_EXPIRED),
+    Status.PERMISSION_DENIED: (
+        Reason.CALLER_NOT_ALLOWED,
+        Reason.AGENT_NOT_SPAWNABLE,
+        Reason.SPAWN_REFUSED,
+        Reason.UNOWNED_APPEND_NOT_ALLOWED,
+    ),
+    Status.NOT_FOUND: (Reason.NOT_FOUND,),
+    Status.ALREADY_EXISTS: (Reason.REQUEST_ID_REUSED, Reason.ALREADY_EXISTS, Reason.IDEMPOTENCY_KEY_REUSED),
+    Status.FAILED_PRECONDITION: (
+        Reason.UNKNOWN_AGENT,
+        Reason.SPAWN_DEPTH_EXCEEDED,
+        Reason.SPAWN_FAILED,
+        Reason.SESSION_CLOSED,
+        Reason.RUN_STATE,
+        Reason.UNKNOWN_TENANT,
+        Reason.ATTACHMENTS_DISABLED,
+        Reason.ATTACHMENTS_MATERIALIZATION_FAILED,
+        Reason.ATTACHMENT_SET_STATE,
+        Reason.MODEL_REFUSED,
+        Reason.GRANT_MISSING,
+        Reason.ENDPOINT_NOT_ALLOWED,
+    ),
+    Status.RESOURCE_EXHAUSTED: (
+        Reason.CHILDREN_LIMIT_EXCEEDED,
+        Reason.RUN_QUEUE_FULL,
+        Reason.POOL_EXHAUSTED,
+        Reason.MESSAGE_TOO_LARGE,
+    ),
+    Status.ABORTED: (
+        Reason.CONFLICT,
+        Reason.SPAWN_IN_PROGRESS,
+        Reason.RUN_LEASE_LOST,
+        Reason.WRITER_CLAIM_LOST,
+        Reason.STREAM_BROKEN,
+    ),
+    Status.UNAVAILABLE: (
+        Reason.DEPENDENCY_UNAVAILABLE,
+        Reason.DRAINING,
+        Reason.ALL_CANDIDATES_FAILED,
+        Reason.PLUGIN_FAILED,
+    ),
+    Status.DEADLINE_EXCEEDED: (Reason.DEADLINE_EXCEEDED,),
+    Status.CANCELLED: (Reason.CANCELLED,),
+    Status.DATA_LOSS: (Reason.STORED_HASH_DIFFERS,),
+    Status.INTERNAL: (Reason.INTERNAL,),
+}
+
+STATUS_OF: dict[Reason, Status] = {reason: status for status, reasons in _REASONS.items() for reason in reasons}

@@ -1,0 +1,1 @@
+"""Tenant transactions, named SQL and migrations on PostgreSQL."""

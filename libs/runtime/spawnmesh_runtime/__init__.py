@@ -1,0 +1,1 @@
+"""How any Spawnmesh process runs: server, interceptors, channels, auth, telemetry."""

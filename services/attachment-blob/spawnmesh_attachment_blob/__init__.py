@@ -1,0 +1,1 @@
+"""Attachment sets in one S3 bucket for each tenant."""

@@ -1,0 +1,15 @@
+"""How much one spawn may hand over."""
+
+from dataclasses import dataclass
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentLimits:
+    """Limits of one tenant; sizes count decoded bytes."""
+
+    enabled: bool = True
+    max_files: int = 50
+    max_file_bytes: int = 1 * MIB
+    max_total_bytes: int = 5 * MIB

@@ -1,0 +1,1 @@
+"""Plugins that review what a run is about to do."""

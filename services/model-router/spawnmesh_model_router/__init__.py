@@ -1,0 +1,1 @@
+"""Model calls over a chain of candidates."""

@@ -1,0 +1,116 @@
+"""Collects what a failure says: its HTTP status, the names of its error, and its texts, also from nested bodies."""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from spawnmesh_model_router.domain.reasons import ModelFailure
+
+# Bounds: a provider's answer decides how much work judging it is.
+MAX_CAUSES = 25
+MAX_TEXT_CHARS = 8192
+MAX_BODY_DEPTH = 6
+MAX_BODY_ITEMS = 64
+
+_NAME_FIELDS = ("code", "type", "status", "reason", "error")
+_STATUS_FIELDS = ("status", "code", "status_code", "statusCode", "http_status")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{1,79}")
+_HTML = re.compile(r"<!doctype\s+html|<html\b", re.IGNORECASE)
+_NO_BODY = re.compile(r"\bno (?:response )?body\b", re.IGNORECASE)
+
+# A number is a status only where the text presents it as one; a number in prose ("4291", "402 records") is not.
+_STATUS_FORMS = tuple(
+    re.compile(form, re.IGNORECASE)
+    for form in (
+        r"^\s*(?:error:?\s+)?([45]\d\d)(?=[\s:;,.\-]|$)(?!\s+(?:records?|rows?|items?|files?|tokens?|messages?)\b)",
+        r"\bhttp(?:/\d(?:\.\d)?)?(?:\s+(?:status|error|code))*[\s:=]+([45]\d\d)\b",
+        r"\bstatus(?:[\s_]?code)?\s*(?:was|is|of|[:=])?\s*([45]\d\d)\b",
+        r"\berror code\s*[:=]?\s*([45]\d\d)\b",
+        r"\b([45]\d\d) status code\b",
+        r"\b(?:got|received|returned|responded with|failed with)\s+(?:an?\s+)?([45]\d\d)"
+        r"(?=\s*(?:$|[.,:;)]|response|status|error|from|payment))",
+    )
+)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A failure taken apart. `names` are error codes and types as given; `texts` also contain them."""
+
+    status: int | None
+    names: tuple[str, ...]
+    texts: tuple[str, ...]
+    provider: str
+    has_body: bool
+    is_html: bool
+
+
+def gather(failure: ModelFailure) -> Evidence:
+    """Takes `failure` apart. The status of the answer itself beats one that is only written in a body or a text."""
+    raw = [failure.message, *failure.details[:MAX_CAUSES], *failure.cause_messages[:MAX_CAUSES]]
+    texts = [text.strip()[:MAX_TEXT_CHARS] for text in raw if text.strip()]
+    names = [name.strip() for name in (failure.code, failure.error_type) if name.strip()]
+    status = failure.status or next((found for name in names if (found := _as_status(name)) is not None), None)
+    for text in tuple(texts):
+        for body in _bodies(text):
+            names += [value for field in _NAME_FIELDS if isinstance(value := body.get(field), str) and _is_name(value)]
+            texts += [value for field in ("message", "detail") if isinstance(value := body.get(field), str) and value]
+            status = status or _status_in_body(body)
+        status = status or _status_in_text(text)
+    return Evidence(
+        status=status,
+        names=tuple(dict.fromkeys(names)),
+        texts=tuple(dict.fromkeys([*texts, *names])),
+        provider=failure.provider.strip().lower(),
+        has_body=bool(texts) and not any(_NO_BODY.search(text) for text in texts),
+        is_html=any(_HTML.search(text) for text in texts),
+    )
+
+
+def _status_in_text(text: str) -> int | None:
+    return next((int(found[1]) for form in _STATUS_FORMS if (found := form.search(text))), None)
+
+
+def _status_in_body(body: dict[str, object]) -> int | None:
+    return next((found for field in _STATUS_FIELDS if (found := _as_status(body.get(field))) is not None), None)
+
+
+def _as_status(value: object) -> int | None:
+    digits = str(value) if isinstance(value, int | str) else ""
+    return int(digits) if re.fullmatch(r"[45]\d\d", digits) else None
+
+
+def _is_name(value: str) -> bool:
+    return _NAME.fullmatch(value) is not None
+
+
+def _bodies(text: str) -> Iterator[dict[str, object]]:
+    """Every object inside the first JSON (or printed Python) object of `text`, outermost first."""
+    start, end = text.find("{"), text.rfind("}")
+    if start < 0 or end < start:
+        return
+    pending = [(_decoded(text[start : end + 1]), 0)]
+    seen = 0
+    while pending and seen < MAX_BODY_ITEMS:
+        value, depth = pending.pop(0)
+        seen += 1
+        if isinstance(value, dict):
+            yield value
+            children = list(value.values())
+        else:
+            children = value if isinstance(value, list) else []
+        if depth < MAX_BODY_DEPTH:
+            pending += [(child, depth + 1) for child in children[:MAX_BODY_ITEMS] if isinstance(child, dict | list)]
+
+
+def _decoded(text: str) -> object:
+    try:
+        return json.JSONDecoder().raw_decode(text)[0]
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+        return None

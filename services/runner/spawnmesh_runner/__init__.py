@@ -1,0 +1,1 @@
+"""Claims runs and carries them to a result."""

@@ -1,0 +1,1 @@
+"""Tenants, sessions, runs, the spawn and finalize sagas."""

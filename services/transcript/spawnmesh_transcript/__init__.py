@@ -1,0 +1,1 @@
+"""Append-only history behind a one-writer fence."""
