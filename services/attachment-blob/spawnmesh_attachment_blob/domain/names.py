@@ -88,5 +88,4 @@ def _alias(name: str) -> str:
 
     Upper case first brings the dotless i to its ASCII letter; folding leaves a dot above behind for the dotted one.
     """
-    plain = unicodedata.normalize("NFKC", name).upper().casefold().replace("i\u0307", "i")
-    return unicodedata.normalize("NFKC", plain)
+    return unicodedata.normalize("NFKC", name).upper().casefold().replace("i\u0307", "i")

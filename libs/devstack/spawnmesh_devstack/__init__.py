@@ -1,0 +1,1 @@
+"""A whole mesh on one machine: PostgreSQL, S3 and every service as real processes."""

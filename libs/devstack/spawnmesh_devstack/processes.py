@@ -1,0 +1,157 @@
+"""Child processes that end with this one, even when it is killed with SIGKILL.
+
+Two guards: Linux signals the child at the death of the thread that started it (`tied`), and a watchdog process ends the
+child with all its descendants. Only the second can wait, insist, and reach grandchildren.
+"""
+
+import asyncio
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
+
+import psutil
+
+from spawnmesh_devstack import tied
+from spawnmesh_devstack.failures import StartFailed
+from spawnmesh_devstack.family import family, signal_all
+from spawnmesh_devstack.watchdog import Watchdog
+
+_POLL_SECONDS = 0.01
+_TAIL_BYTES = 16_384
+_ORPHAN_GRACE_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to run. Output is appended to `log_file` (0600); standard input is empty; `env` None inherits ours.
+
+    `user` is a system account to become, which needs root. `orphan_signal` is what the child gets when we die.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    log_file: Path
+    env: Mapping[str, str] | None = None
+    working_directory: Path | None = None
+    user: str | None = None
+    stop_signal: Signals = SIGTERM
+    orphan_signal: Signals = SIGTERM
+
+
+class Process:
+    """A started child. Ended ones are reaped whenever `returncode` is read."""
+
+    def __init__(self, command: Command, child: subprocess.Popen[bytes], watchdog: Watchdog, log_start: int) -> None:
+        self.name = command.name
+        self.pid = child.pid
+        self._command = command
+        self._child = child
+        self._leader = psutil.Process(child.pid)
+        self._watchdog = watchdog
+        self._log_start = log_start
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; -N after a death by signal N."""
+        return self._child.poll()
+
+    async def wait(self) -> int:
+        """Waits for the process's end, however long that takes."""
+        await _until(lambda: self.returncode is not None)
+        return self._child.returncode
+
+    async def stop(self, grace_seconds: float = 5.0) -> None:
+        """Asks the process to end, kills it after the grace, and leaves nothing of its family running. Repeatable."""
+        if self.returncode is None:
+            members = family(self._leader)
+            signal_all([self._leader], self._command.stop_signal)
+            signal_all(members, SIGCONT)  # a paused one would never see the request
+            await _until(lambda: self.returncode is not None, grace_seconds)
+            signal_all(members, SIGKILL)
+        await self._bury()
+
+    async def kill(self) -> None:
+        """Ends the whole family with SIGKILL, as a crash would, and reaps it."""
+        signal_all(family(self._leader), SIGKILL)
+        await self._bury()
+
+    def pause(self) -> None:
+        """Freezes the whole family until `resume`; its connections stay open and answer nothing."""
+        signal_all(family(self._leader), SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets a paused family go on."""
+        signal_all(family(self._leader), SIGCONT)
+
+    def tail(self, lines: int = 20) -> str:
+        """The last lines of what this process (not a former one with the same log) has written so far."""
+        with self._command.log_file.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_start, end - _TAIL_BYTES))
+            return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+
+    async def _bury(self) -> None:
+        await self.wait()
+        while rest := family(self._leader):
+            signal_all(rest, SIGKILL)
+            await asyncio.sleep(_POLL_SECONDS)
+        self._watchdog.forget(self.pid)
+
+
+def start_process(command: Command, watchdog: Watchdog) -> Process:
+    """Starts the child in a session of its own, so that Ctrl-C reaches it through us only.
+
+    Call it from the main thread: the child dies with the thread that started it. Raises RuntimeError elsewhere.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("child processes are tied to a thread; start them from the main one")
+    command.log_file.parent.mkdir(parents=True, exist_ok=True)
+    log = os.open(command.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        log_start = os.lseek(log, 0, os.SEEK_END)
+        child = subprocess.Popen(  # noqa: S603 - running the given program, without a shell, is the purpose
+            [*_tie(command), *command.argv],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=None if command.env is None else dict(command.env),
+            cwd=command.working_directory,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+    process = Process(command, child, watchdog, log_start)
+    watchdog.watch(child.pid, command.orphan_signal, _ORPHAN_GRACE_SECONDS)
+    return process
+
+
+async def until_ready(process: Process, probe: Callable[[], Awaitable[bool]], timeout_seconds: float) -> None:
+    """Asks `probe` until it says yes. Raises StartFailed when the process ends before, or after the timeout."""
+    deadline = time.monotonic() + timeout_seconds
+    while not await probe():
+        if process.returncode is not None:
+            raise StartFailed(process.name, f"ended with status {process.returncode}", process.tail())
+        if time.monotonic() > deadline:
+            raise StartFailed(process.name, f"not ready after {timeout_seconds:g} s", process.tail())
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _until(condition: Callable[[], bool], timeout_seconds: float = math.inf) -> None:
+    deadline = time.monotonic() + timeout_seconds
+    while True:  # polled, so that a process belongs to no event loop: tests and commands end it in another one
+        if condition() or time.monotonic() > deadline:
+            return
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _tie(command: Command) -> tuple[str, ...]:
+    # Isolated and without site-packages, the wrapper is gone within some 15 ms; the environment passes through it.
+    interpreter = (sys.executable, "-IS", tied.__file__)
+    return (*interpreter, str(os.getpid()), str(int(command.orphan_signal)), command.user or "-", "--")

@@ -1,0 +1,110 @@
+"""Reads the spans that the sink wrote, and answers what a trace looks like."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.text import Text
+
+_NANOS_PER_MS = 1_000_000
+_NUMBERS_WIDTH = 24
+_SHORTEST_BAR = 8
+_SERVICE_STYLES = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta")
+
+
+@dataclass(frozen=True)
+class Span:
+    """One finished span; ids in hex, times in nanoseconds since 1970. A root has the parent ''."""
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str
+    name: str
+    service: str
+    start_unix_nanos: int
+    end_unix_nanos: int
+    kind: str
+    status: str
+    status_message: str
+    attributes: Mapping[str, object]
+    links: Sequence[Mapping[str, object]]
+    events: Sequence[Mapping[str, object]]
+
+    @property
+    def duration_ms(self) -> float:
+        """Its length in milliseconds."""
+        return (self.end_unix_nanos - self.start_unix_nanos) / _NANOS_PER_MS
+
+
+def load_spans(file: Path, trace_id: str) -> list[Span]:
+    """The trace's spans by start time. A last line that is still being written is left out; no file, no spans."""
+    if not file.exists():
+        return []
+    lines = file.read_text(encoding="utf-8").split("\n")[:-1]
+    # Most lines are of other traces: looking for the id as text first spares their parsing.
+    spans = [Span(**json.loads(line)) for line in lines if trace_id in line]
+    return sorted((span for span in spans if span.trace_id == trace_id), key=_by_start)
+
+
+def services(spans: Sequence[Span]) -> list[str]:
+    """The names of the services in it, sorted."""
+    return sorted({span.service for span in spans})
+
+
+def edges(spans: Sequence[Span]) -> list[tuple[str, str]]:
+    """Which service called which, as (parent, child), unique and sorted; spans inside one service are no edge."""
+    by_id = {span.span_id: span for span in spans}
+    pairs = ((by_id[span.parent_span_id].service, span.service) for span in spans if span.parent_span_id in by_id)
+    return sorted({(parent, child) for parent, child in pairs if parent != child})
+
+
+def orphans(spans: Sequence[Span]) -> list[Span]:
+    """The spans whose parent is not among them."""
+    known = {span.span_id for span in spans}
+    return [span for span in spans if span.parent_span_id and span.parent_span_id not in known]
+
+
+def waterfall(spans: Sequence[Span], width: int) -> list[Text]:
+    """One line of `width` columns for each span: tree of service and name, offset, duration and a bar on the time axis.
+
+    Offset and duration are in ms, the offset from the first span's start. An orphan stands at the left like a root.
+    """
+    if not spans:
+        return []
+    first = min(span.start_unix_nanos for span in spans)
+    whole = max(max(span.end_unix_nanos for span in spans) - first, 1)
+    label_width = max(16, (width - _NUMBERS_WIDTH) * 3 // 5)
+    bar_width = max(_SHORTEST_BAR, width - _NUMBERS_WIDTH - label_width)
+    styles = {name: _SERVICE_STYLES[place % len(_SERVICE_STYLES)] for place, name in enumerate(services(spans))}
+    lines = []
+    for depth, span in _tree(spans):
+        style = "red" if span.status == "error" else styles[span.service]
+        label = Text("  " * depth).append(span.service, style=style).append(f" {span.name}")
+        label.truncate(label_width - 1, overflow="ellipsis")
+        label.pad_right(label_width - label.cell_len)
+        offset_ms = (span.start_unix_nanos - first) / _NANOS_PER_MS
+        numbers = f"{offset_ms:>9.1f} {span.duration_ms:>9.1f} ms".ljust(_NUMBERS_WIDTH)
+        start = min((span.start_unix_nanos - first) * bar_width // whole, bar_width - 1)
+        end = -(-(span.end_unix_nanos - first) * bar_width // whole)  # rounded up: the shortest span still shows
+        bar = (" " * start + "█" * max(1, end - start)).ljust(bar_width)[:bar_width]
+        lines.append(label.append(numbers).append(bar, style=style))
+    return lines
+
+
+def _tree(spans: Sequence[Span]) -> Iterator[tuple[int, Span]]:
+    """Parents before children, siblings by start, each with its depth."""
+    known = {span.span_id for span in spans}
+    children: dict[str, list[Span]] = defaultdict(list)
+    for span in sorted(spans, key=_by_start):
+        children[span.parent_span_id if span.parent_span_id in known else ""].append(span)
+    waiting = [(0, span) for span in reversed(children[""])]
+    while waiting:
+        depth, span = waiting.pop()
+        yield depth, span
+        waiting.extend((depth + 1, child) for child in reversed(children[span.span_id]))
+
+
+def _by_start(span: Span) -> tuple[int, str]:
+    return span.start_unix_nanos, span.span_id

@@ -1,0 +1,31 @@
+"""Writes an attachment set into a workspace so that no symlink can lead it astray.
+
+Everything here is synchronous file work: an async caller runs it in a thread. Linux only.
+"""
+
+from spawnmesh_materialize.errors import MaterializeError, MaterializeReason
+from spawnmesh_materialize.manifest import FileRecord, FileSource
+from spawnmesh_materialize.remove_set import remove
+from spawnmesh_materialize.safe_open import (
+    Entry,
+    EntryKind,
+    list_directory,
+    open_for_reading,
+    open_for_writing,
+)
+from spawnmesh_materialize.write_set import Materialized, materialize
+
+__all__ = [
+    "Entry",
+    "EntryKind",
+    "FileRecord",
+    "FileSource",
+    "MaterializeError",
+    "MaterializeReason",
+    "Materialized",
+    "list_directory",
+    "materialize",
+    "open_for_reading",
+    "open_for_writing",
+    "remove",
+]

@@ -1,0 +1,107 @@
+"""Reading, writing and listing inside a workspace, for tools whose paths come from a model.
+
+Paths are relative to the workspace's root, with `/` between components. No component may be a symlink, and nothing but
+regular files and directories is opened. All functions raise MaterializeError.
+"""
+
+import os
+import stat
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import BinaryIO
+
+from spawnmesh_materialize.descend import components, open_directory_at, open_or_make_directory_at, opened_below
+from spawnmesh_materialize.errors import MaterializeError, MaterializeReason, os_errors_typed
+
+FILE_MODE = 0o600
+# Without O_NONBLOCK, opening a pipe would wait for its other end; on a regular file it has no effect.
+_FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class EntryKind(StrEnum):
+    FILE = "file"
+    DIRECTORY = "directory"
+    SYMLINK = "symlink"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a directory; a symlink is listed as itself. `size_bytes` is 0 for all but files."""
+
+    name: str
+    kind: EntryKind
+    size_bytes: int
+
+
+def open_for_reading(root: Path, relative: str) -> BinaryIO:
+    """The regular file at `relative`, from its start."""
+    return os.fdopen(_open_regular(root, relative, os.O_RDONLY), "rb")
+
+
+def open_for_writing(root: Path, relative: str, *, create_parents: bool = False) -> BinaryIO:
+    """The file at `relative`, emptied, or made with mode 0600 under any umask; missing directories get 0700.
+
+    A file that has another name too (a hard link) is refused: that name may lie outside.
+    """
+    fd = _open_regular(root, relative, os.O_WRONLY | os.O_CREAT, create_parents=create_parents)
+    try:
+        with os_errors_typed():
+            # Truncating only now: O_TRUNC would have emptied the file before its links could be counted.
+            if os.fstat(fd).st_nlink > 1:
+                raise MaterializeError(MaterializeReason.UNSAFE_PATH, links=os.fstat(fd).st_nlink)
+            os.ftruncate(fd, 0)
+    except BaseException:
+        os.close(fd)
+        raise
+    return os.fdopen(fd, "wb")
+
+
+def list_directory(root: Path, relative: str = ".") -> list[Entry]:
+    """The entries of the directory at `relative`, by name; those that vanish meanwhile are left out."""
+    with opened_below(root, components(relative)) as fd, os_errors_typed():
+        found = [_entry(fd, name) for name in os.listdir(fd)]
+        return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.name)
+
+
+def _entry(directory_fd: int, name: str) -> Entry | None:
+    try:
+        status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISREG(status.st_mode):
+        return Entry(name, EntryKind.FILE, status.st_size)
+    if stat.S_ISDIR(status.st_mode):
+        return Entry(name, EntryKind.DIRECTORY, 0)
+    return Entry(name, EntryKind.SYMLINK if stat.S_ISLNK(status.st_mode) else EntryKind.OTHER, 0)
+
+
+def _open_regular(root: Path, relative: str, flags: int, *, create_parents: bool = False) -> int:
+    parts = components(relative)
+    if not parts or relative.endswith(("/", "/.")):
+        raise MaterializeError(MaterializeReason.NOT_A_FILE)
+    step = open_or_make_directory_at if create_parents else open_directory_at
+    with opened_below(root, parts[:-1], step) as directory_fd:
+        with os_errors_typed(depth=len(parts)):
+            fd, is_new = _open_or_create(directory_fd, parts[-1], flags)
+        try:
+            with os_errors_typed(depth=len(parts)):
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    raise MaterializeError(MaterializeReason.NOT_A_FILE, depth=len(parts))
+                if is_new:
+                    os.fchmod(fd, FILE_MODE)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+
+def _open_or_create(directory_fd: int, name: str, flags: int) -> tuple[int, bool]:
+    """The descriptor, and whether the file was made by this call: only then is its mode ours to set."""
+    if flags & os.O_CREAT:
+        try:
+            return os.open(name, flags | os.O_EXCL | _FILE_FLAGS, FILE_MODE, dir_fd=directory_fd), True
+        except FileExistsError:
+            pass
+    return os.open(name, flags & ~os.O_CREAT | _FILE_FLAGS, dir_fd=directory_fd), False

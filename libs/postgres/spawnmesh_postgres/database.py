@@ -1,0 +1,94 @@
+"""Connections to a service's own database, and transactions that see one tenant's rows only."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from psycopg import AsyncConnection, sql
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import AsyncConnectionPool
+
+Connection = AsyncConnection[DictRow]
+
+EVERY_TENANT = "*"
+"""Not a tenant: the scope in which a queue that serves all tenants reads the tables whose policies say so, and no others."""
+
+TENANT_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,37}[a-z0-9]")
+
+
+def _scope(tenant_id: str) -> sql.Composed:
+    if tenant_id != EVERY_TENANT and TENANT_ID.fullmatch(tenant_id) is None:
+        raise ValueError("a transaction needs a well-formed tenant id")
+    return sql.SQL("set local spawnmesh.tenant = {}").format(sql.Literal(tenant_id))
+
+
+class Database:
+    """A pool of connections as the service's own role, which row-level security binds."""
+
+    def __init__(self, pool: AsyncConnectionPool[Connection]) -> None:
+        self._pool = pool
+
+    @asynccontextmanager
+    async def transaction(self, tenant_id: str) -> AsyncIterator[Connection]:
+        """One transaction that sees and writes the rows of this tenant and nothing else.
+
+        Begun and scoped in a single round trip; committed at the end of the block, rolled back when it raises. Put nothing slow inside: no RPC,
+        no S3. Raises ValueError for a scope that is neither a well-formed tenant id nor EVERY_TENANT.
+        """
+        scope = _scope(tenant_id)
+        async with self._pool.connection() as connection:
+            await connection.execute(sql.SQL("begin; {}").format(scope))
+            try:
+                yield connection
+            except BaseException:
+                await connection.rollback()
+                raise
+            await connection.commit()
+
+    async def check(self) -> None:
+        """Raises when no connection answers."""
+        async with self._pool.connection() as connection:
+            await connection.execute("select 1")
+
+
+async def _configure(connection: Connection) -> None:
+    await connection.set_autocommit(True)  # Transactions are begun by `Database.transaction` alone.
+
+
+@asynccontextmanager
+async def open_database(
+    dsn: str, *, name: str, max_connections: int, wait_seconds: float = 5.0, statement_timeout_seconds: float = 30.0
+) -> AsyncIterator[Database]:
+    """Opens the pool: at most `max_connections`, each statement cut off after `statement_timeout_seconds`.
+
+    A caller who finds every connection in use waits `wait_seconds` and is then refused with psycopg_pool.PoolTimeout. Opening does not wait for
+    the server: a process starts while its database is down, and answers UNAVAILABLE until it is up.
+    """
+    arguments: dict[str, Any] = {
+        "row_factory": dict_row,
+        "application_name": name,
+        "connect_timeout": 5,
+        "options": f"-c statement_timeout={int(statement_timeout_seconds * 1000)} -c idle_in_transaction_session_timeout=60000",
+    }
+    pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+        dsn,
+        kwargs=arguments,
+        min_size=min(2, max_connections),
+        max_size=max_connections,
+        timeout=wait_seconds,
+        configure=_configure,
+        name=name,
+        open=False,
+        reconnect_timeout=5.0,
+    )
+    await pool.open(wait=False)
+    try:
+        yield Database(pool)
+    finally:
+        await pool.close(timeout=5.0)
+
+
+async def rescope(connection: Connection, tenant_id: str) -> None:
+    """Turns the rest of the transaction to another tenant; for a queue that picks work in the scope EVERY_TENANT and then does it for its tenant."""
+    await connection.execute(_scope(tenant_id))

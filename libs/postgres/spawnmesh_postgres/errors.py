@@ -1,0 +1,42 @@
+"""What a database failure means to the caller."""
+
+import psycopg
+from psycopg import errors
+from psycopg_pool import PoolClosed, PoolTimeout
+from spawnmesh_core.errors import MeshError, unavailable
+from spawnmesh_core.reasons import Reason
+
+_LOST_A_RACE = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable)
+_NOT_THERE = (
+    errors.AdminShutdown,
+    errors.CrashShutdown,
+    errors.CannotConnectNow,
+    errors.TooManyConnections,
+    errors.DiskFull,
+    errors.QueryCanceled,
+    errors.IdleInTransactionSessionTimeout,
+)
+
+
+def translate(error: BaseException) -> MeshError | None:
+    """The refusal that a psycopg failure stands for, by its class and SQLSTATE; None for one that is a defect of ours.
+
+    Whether a transaction committed is unknown after a lost connection: callers repeat under their request_id or idempotency key.
+    """
+    if isinstance(error, PoolTimeout):
+        if isinstance(error.__cause__, psycopg.OperationalError):
+            return unavailable("PostgreSQL")
+        return MeshError(
+            Reason.POOL_EXHAUSTED, "every database connection is in use; call again later", retry_after_seconds=1.0
+        )
+    if isinstance(error, PoolClosed):
+        return MeshError(Reason.DRAINING, "the process is shutting down; call another replica", retry_after_seconds=1.0)
+    if isinstance(error, _LOST_A_RACE):
+        return MeshError(
+            Reason.CONFLICT, "the transaction lost against another one; call again", retry_after_seconds=0.05
+        )
+    if isinstance(error, _NOT_THERE):
+        return unavailable("PostgreSQL")
+    if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:  # No server answered, or it went away.
+        return unavailable("PostgreSQL")
+    return None

@@ -1,0 +1,39 @@
+"""Durable background jobs, put into the queue by the transaction that makes them due."""
+
+from collections.abc import Mapping
+
+import psycopg
+from procrastinate import App, PsycopgConnector
+from procrastinate.schema import SchemaManager
+from psycopg.conninfo import make_conninfo
+
+from spawnmesh_postgres.database import Connection
+
+JobArguments = Mapping[str, str | int]
+
+
+def open_job_app(dsn: str, *, name: str, max_connections: int = 4) -> App:
+    """The queue of one service; its tables are in the service's own schema. Open it with `async with app.open_async()` to work on jobs.
+
+    Queue tables are the library's and serve all tenants: a job carries ids, never content.
+    """
+    conninfo = make_conninfo(dsn, application_name=name)
+    return App(connector=PsycopgConnector(conninfo=conninfo, min_size=1, max_size=max_connections))
+
+
+async def enqueue(app: App, connection: Connection, task: str, arguments: JobArguments) -> None:
+    """Puts a job into the queue when the caller's transaction commits. It runs at least once."""
+    await app.configure_task(task, connection=connection).defer_async(**arguments)
+
+
+def install_job_tables(owner_dsn: str) -> bool:
+    """Creates the queue's tables in the owner's schema; False where they exist."""
+    with psycopg.connect(owner_dsn) as connection:
+        connection.execute("select pg_advisory_xact_lock(hashtext('install_job_tables'), hashtext(current_schema()))")
+        row = connection.execute("select to_regclass('procrastinate_jobs')").fetchone()
+        if row is not None and row[0] is not None:
+            return False
+        connection.execute(SchemaManager.get_schema())
+        return True
+
+

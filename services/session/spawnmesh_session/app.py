@@ -1,0 +1,115 @@
+"""The service put together: settings, pool, peers, sagas, servicers, server; and the worker beside it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import grpc
+from procrastinate import App
+from spawnmesh.session.v1.run_service_pb2_grpc import add_RunServiceServicer_to_server
+from spawnmesh.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
+from spawnmesh.session.v1.tenant_service_pb2_grpc import add_TenantServiceServicer_to_server
+from spawnmesh_postgres.database import Database, open_database
+from spawnmesh_postgres.errors import translate
+from spawnmesh_postgres.jobs import open_job_app
+from spawnmesh_postgres.listener import Listener, open_listener
+from spawnmesh_runtime.peers import open_peer
+from spawnmesh_runtime.process import Process
+from spawnmesh_runtime.server import build_server
+
+from spawnmesh_session.jobs import add_tasks
+from spawnmesh_session.operations.claim import Leases
+from spawnmesh_session.operations.endings import Endings
+from spawnmesh_session.operations.finalize import FinalizeSaga
+from spawnmesh_session.operations.kill import Kill
+from spawnmesh_session.operations.messages import Messages
+from spawnmesh_session.operations.spawn import SpawnSaga
+from spawnmesh_session.operations.sweep import Sweep
+from spawnmesh_session.operations.tenants import Tenants
+from spawnmesh_session.operations.watch import Watch
+from spawnmesh_session.peers import AttachmentSets, Hooks, Transcripts
+from spawnmesh_session.servicers.run import RunServicer
+from spawnmesh_session.servicers.session import SessionServicer
+from spawnmesh_session.servicers.tenant import TenantServicer
+from spawnmesh_session.settings import SessionSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the server and the worker have in common."""
+
+    database: Database
+    listener: Listener
+    sets: AttachmentSets
+    transcripts: Transcripts
+    hooks: Hooks
+    job_app: App
+    endings: Endings
+    spawn: SpawnSaga
+
+
+@asynccontextmanager
+async def _open_parts(process: Process, settings: SessionSettings) -> AsyncIterator[Parts]:
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(
+            open_database(settings.database_url, name="session", max_connections=settings.database_max_connections)
+        )
+        listener = await stack.enter_async_context(
+            open_listener(settings.database_url, name="session listener", channels=("run_queued", "session_changed"))
+        )
+        step = settings.step_timeout_seconds
+        blob = await stack.enter_async_context(open_peer(process, "attachment-blob", settings.attachment_blob_target))
+        transcript = await stack.enter_async_context(open_peer(process, "transcript", settings.transcript_target))
+        hook = await stack.enter_async_context(open_peer(process, "hook", settings.hook_target))
+        sets, transcripts, hooks = AttachmentSets(blob, step), Transcripts(transcript, step), Hooks(hook, step)
+        job_app = open_job_app(settings.database_url, name="session jobs")
+        add_tasks(job_app, sets, hooks)
+        endings = Endings(job_app, settings.max_run_attempts)
+        spawn = SpawnSaga(
+            database,
+            listener,
+            sets,
+            transcripts,
+            hooks,
+            endings,
+            deadline=timedelta(seconds=settings.spawn_deadline_seconds),
+            fork_token_count=settings.fork_token_count,
+        )
+        yield Parts(database, listener, sets, transcripts, hooks, job_app, endings, spawn)
+
+
+@asynccontextmanager
+async def open_service(process: Process, settings: SessionSettings) -> AsyncIterator[grpc.aio.Server]:
+    """The gRPC server, with everything registered and nothing started."""
+    if process.minter is None:
+        raise RuntimeError("session mints run tokens and needs SESSION_SIGNING_KEY_FILE")
+    async with _open_parts(process, settings) as parts:
+        leases = Leases(parts.database, parts.listener, timedelta(seconds=settings.lease_ttl_seconds))
+        finalize = FinalizeSaga(parts.database, leases, parts.transcripts, parts.hooks, parts.endings)
+        watch = Watch(parts.database, parts.listener)
+        messages = Messages(parts.database, parts.endings)
+        kill = Kill(parts.database, parts.endings, parts.spawn)
+        tenants = Tenants(parts.database, parts.sets)
+        server = build_server(process, translate_errors=(translate,))
+        add_SessionServiceServicer_to_server(
+            SessionServicer(parts.database, parts.spawn, watch, messages, kill), server
+        )
+        add_RunServiceServicer_to_server(RunServicer(leases, finalize, process.minter), server)
+        add_TenantServiceServicer_to_server(TenantServicer(tenants), server)
+        yield server
+
+
+async def work(process: Process, settings: SessionSettings) -> None:
+    """Works on jobs and sweeps, until cancelled."""
+    async with _open_parts(process, settings) as parts:
+        sweep = Sweep(parts.database, parts.endings, parts.spawn, settings.sweep_interval_seconds)
+        async with parts.job_app.open_async(), asyncio.TaskGroup() as tasks:
+            tasks.create_task(sweep.run_for_ever(), name="sweep")
+            tasks.create_task(
+                parts.job_app.run_worker_async(
+                    concurrency=settings.worker_concurrency, install_signal_handlers=False, delete_jobs="successful"
+                ),
+                name="jobs",
+            )

@@ -1,0 +1,252 @@
+"""What sessions and runs are, and the rules they live by: values and pure functions."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+DEFAULT_AGENT_ID = "default"
+DEFAULT_RUN_TIMEOUT = timedelta(hours=1)
+EVERY_AGENT = "*"
+BUILT_IN_TOOLS = ("list_files", "read_file", "search_files", "write_file", "sessions_spawn", "sessions_wait")
+
+_MOUNT_PATH = re.compile(r"[A-Za-z0-9._/:-]*")
+
+
+class SessionState(StrEnum):
+    """PROVISIONING -> ACTIVE -> CLOSED, or PROVISIONING -> SPAWN_FAILED."""
+
+    PROVISIONING = "PROVISIONING"
+    ACTIVE = "ACTIVE"
+    CLOSED = "CLOSED"
+    SPAWN_FAILED = "SPAWN_FAILED"
+
+
+class RunState(StrEnum):
+    """QUEUED -> RUNNING -> FINALIZING -> a terminal state, set once."""
+
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    FINALIZING = "FINALIZING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    TIMED_OUT = "TIMED_OUT"
+    KILLED = "KILLED"
+
+
+TERMINAL_RUN_STATES = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.TIMED_OUT, RunState.KILLED})
+TERMINAL_SESSION_STATES = frozenset({SessionState.CLOSED, SessionState.SPAWN_FAILED})
+
+
+class SessionMode(StrEnum):
+    """RUN closes with its run; SESSION stays open for more messages."""
+
+    RUN = "RUN"
+    SESSION = "SESSION"
+
+
+class EventKind(StrEnum):
+    """What can happen to a session; `session.proto` says what each means."""
+
+    PROVISIONING = "PROVISIONING"
+    RUN = "RUN"
+    REVISION = "REVISION"
+    CHILD_ANNOUNCED = "CHILD_ANNOUNCED"
+    SPAWN_FAILED = "SPAWN_FAILED"
+    CLOSED = "CLOSED"
+
+
+TERMINAL_EVENT_KINDS = frozenset({EventKind.SPAWN_FAILED, EventKind.CLOSED})
+
+
+@dataclass(frozen=True, slots=True)
+class AgentProfile:
+    """Who runs a session, what it may ask and do."""
+
+    agent_id: str
+    system_prompt: str
+    models: tuple[str, ...]
+    tools: tuple[str, ...]
+    spawnable_agents: tuple[str, ...]
+    max_turn_count: int
+    context_token_budget: int
+
+
+DEFAULT_AGENT = AgentProfile(
+    agent_id=DEFAULT_AGENT_ID,
+    system_prompt="You carry out the task you are given, with the tools you have, and answer with the result.",
+    models=(),
+    tools=BUILT_IN_TOOLS,
+    spawnable_agents=(EVERY_AGENT,),
+    max_turn_count=0,
+    context_token_budget=0,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnLimits:
+    """A tenant's bounds on spawning."""
+
+    max_spawn_depth: int = 5
+    max_live_child_count: int = 5
+    max_queued_run_count: int = 1000
+    max_running_run_count: int = 32
+
+
+def limits_of(settings: Mapping[str, object]) -> SpawnLimits:
+    """The bounds in a tenant's stored settings; what is absent or 0 has its default."""
+    defaults = SpawnLimits()
+
+    def bound(name: str) -> int:
+        value = settings.get(name)
+        return value if isinstance(value, int) and value > 0 else int(getattr(defaults, name))
+
+    return SpawnLimits(*(bound(name) for name in SpawnLimits.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """A spawn as it was asked for, before anything exists. The attachments' content is not in it."""
+
+    session_id: str
+    request_id: str
+    payload_hash: bytes
+    task_hash: str
+    agent_id: str
+    label: str
+    model: str
+    mode: str
+    context: str
+    cleanup: str
+    runtime: str
+    run_timeout: timedelta
+    parent_session_id: str
+    parent_run_id: str
+    mount_path: str
+    attachment_count: int
+    traceparent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """What a spawn needs to know of its parent."""
+
+    session_id: str
+    state: SessionState
+    agent: AgentProfile
+    ancestor_ids: tuple[str, ...]
+    live_child_count: int
+
+
+def check_spawn(spawn: Spawn, parent: Parent | None, limits: SpawnLimits, waiting_count: int) -> None:
+    """Raises the first refusal that holds for the spawn; nothing has been created yet."""
+    if spawn.runtime == "EXTERNAL" and spawn.attachment_count:
+        raise MeshError(
+            Reason.ATTACHMENTS_UNSUPPORTED_RUNTIME,
+            "a session with runtime EXTERNAL takes no attachments; hand the files over another way",
+            facts={"attachment_count": spawn.attachment_count},
+        )
+    if spawn.context == "FORK" and parent is None:
+        raise MeshError(Reason.FORK_WITHOUT_PARENT, "context FORK copies from a parent, and this spawn has none")
+    if parent is not None:
+        _check_parent(spawn, parent, limits)
+    if waiting_count >= limits.max_queued_run_count:
+        raise MeshError(
+            Reason.RUN_QUEUE_FULL,
+            "the tenant has as many waiting runs as it may; call again later",
+            retry_after_seconds=1.0,
+            facts={"limit": limits.max_queued_run_count, "waiting": waiting_count},
+        )
+
+
+def _check_parent(spawn: Spawn, parent: Parent, limits: SpawnLimits) -> None:
+    if parent.state is not SessionState.ACTIVE:
+        raise MeshError(
+            Reason.SESSION_CLOSED,
+            "the parent session is not active, so it cannot spawn",
+            facts={"session_id": parent.session_id, "state": parent.state},
+        )
+    allowed = parent.agent.spawnable_agents
+    if EVERY_AGENT not in allowed and spawn.agent_id not in allowed:
+        raise MeshError(
+            Reason.AGENT_NOT_SPAWNABLE,
+            f"agent {parent.agent.agent_id} may not spawn agent {spawn.agent_id}",
+            facts={"agent_id": spawn.agent_id, "parent_agent_id": parent.agent.agent_id},
+        )
+    depth = len(parent.ancestor_ids) + 1
+    if depth > limits.max_spawn_depth:
+        raise MeshError(
+            Reason.SPAWN_DEPTH_EXCEEDED,
+            f"the session would be nested {depth} deep, and the limit is {limits.max_spawn_depth}",
+            facts={"limit": limits.max_spawn_depth, "depth": depth},
+        )
+    if parent.live_child_count >= limits.max_live_child_count:
+        raise MeshError(
+            Reason.CHILDREN_LIMIT_EXCEEDED,
+            "the parent has as many live children as it may; wait for one to end",
+            retry_after_seconds=1.0,
+            facts={"limit": limits.max_live_child_count, "live": parent.live_child_count},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnFailure:
+    """Why a spawn was undone, kept so that a repeat answers the same."""
+
+    step: str
+    reason: str
+    message: str
+    status: str
+    facts: dict[str, str]
+
+    @classmethod
+    def of(cls, step: str, error: MeshError) -> "SpawnFailure":
+        return cls(step=step, reason=error.reason, message=error.message, status=error.status, facts=error.facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ends."""
+
+    state: RunState
+    result_text: str = ""
+    error_reason: str = ""
+    error_message: str = ""
+    usage: dict[str, int] | None = None
+
+
+def announcement(session_id: str, label: str, ending: Ending) -> str:
+    """What the parent's model reads of a child's end."""
+    name = f"{session_id} ({label})" if label else session_id
+    if ending.state is RunState.SUCCEEDED:
+        return f"Session {name} has finished. Its result:\n\n{ending.result_text}"
+    return f"Session {name} has ended without a result: {ending.state}, {ending.error_reason}. {ending.error_message}".rstrip()
+
+
+def announce_key(session_id: str, run_id: str) -> str:
+    """Names the one announcement of a child's run."""
+    return f"announce:v1:{session_id}:{run_id}"
+
+
+def message_key(request_id: str) -> str:
+    """Names the one message sent under a request_id."""
+    return f"message:v1:{request_id}"
+
+
+def releases_attachments(cleanup: str, *, retain_on_session_keep: bool) -> bool:
+    """Whether a session's files go when it ends."""
+    return cleanup == "DELETE" or not retain_on_session_keep
+
+
+def mount_path_of(hint: str) -> str:
+    """The caller's hint if it is made of harmless characters; empty otherwise. It is shown, never used as a path."""
+    return hint if _MOUNT_PATH.fullmatch(hint) else ""
+
+
+def storable(text: str) -> str:
+    """The text without NUL, which PostgreSQL cannot store."""
+    return text.replace("\x00", "\ufffd")

@@ -1,0 +1,1 @@
+"""The verbs that need several tables or peers, a module for each."""

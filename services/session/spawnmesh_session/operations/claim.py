@@ -1,0 +1,133 @@
+"""Handing out runs, and keeping or giving back what was handed out."""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from psycopg.rows import DictRow
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import EVERY_TENANT, Connection, Database, rescope
+from spawnmesh_postgres.listener import Listener
+
+from spawnmesh_session.domain import AgentProfile, EventKind, RunState
+from spawnmesh_session.store import inbox, runs, sessions, tenants
+
+_LOOK_AGAIN_SECONDS = 1.0  # A lease that runs out wakes nobody; a new run does.
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A run handed out, with what its runner must know."""
+
+    tenant_id: str
+    run: DictRow
+    session: DictRow
+    agent: AgentProfile
+
+
+def lease_lost(run: DictRow, epoch: int) -> MeshError:
+    """The refusal for a runner that no longer holds its run."""
+    return MeshError(
+        Reason.RUN_LEASE_LOST,
+        f"run {run['run_id']} is {run['state']} at epoch {run['epoch']}, and you hold epoch {epoch}; stop working on it",
+        facts={"run_id": run["run_id"], "state": run["state"], "epoch": run["epoch"]},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Leases:
+    """Runs in the hands of runners."""
+
+    database: Database
+    listener: Listener
+    lease_ttl: timedelta
+
+    async def claim(self, runner_id: str, limit: int, wait_seconds: float) -> list[Claimed]:
+        """Up to `limit` runs whose time has come; waits for the first, at most `wait_seconds`."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + wait_seconds
+        with self.listener.subscription("run_queued") as queued:
+            while True:
+                claimed = await self._claim_now(runner_id, limit)
+                left = give_up - loop.time()
+                if claimed or left <= 0:
+                    return claimed
+                await queued.wait(min(left, _LOOK_AGAIN_SECONDS))
+
+    async def _claim_now(self, runner_id: str, limit: int) -> list[Claimed]:
+        claimed = []
+        async with self.database.transaction(EVERY_TENANT) as connection:
+            for row in await runs.take_claimable(connection, limit):
+                tenant_id = row["tenant_id"]
+                await rescope(connection, tenant_id)
+                one = await self._claim_one(connection, tenant_id, row["run_id"], runner_id)
+                if one is not None:
+                    claimed.append(one)
+        return claimed
+
+    async def _claim_one(self, connection: Connection, tenant_id: str, run_id: str, runner_id: str) -> Claimed | None:
+        run = await runs.claim(connection, tenant_id, run_id, runner_id=runner_id, lease_ttl=self.lease_ttl)
+        if run is None:
+            return None
+        session = await sessions.get(connection, tenant_id, run["session_id"])
+        agent = await tenants.get_agent(connection, tenant_id, session["agent_id"])
+        await sessions.append_event(
+            connection,
+            tenant_id,
+            run["session_id"],
+            EventKind.RUN,
+            run_id=run_id,
+            run_state=RunState.RUNNING,
+            detail=f"attempt {run['attempt_count']}",
+        )
+        return Claimed(tenant_id, run, session, agent)
+
+    async def heartbeat(self, tenant_id: str, run_id: str, epoch: int) -> tuple[datetime, int]:
+        """Extends the lease; returns its end and the number of messages that wait."""
+        async with self.database.transaction(tenant_id) as connection:
+            run = await self.require_held(connection, tenant_id, run_id, epoch)
+            lease_end = await runs.extend_lease(connection, tenant_id, run_id, self.lease_ttl)
+            if lease_end is None:
+                raise lease_lost(run, epoch)
+            return lease_end, await inbox.count_waiting(connection, tenant_id, run["session_id"])
+
+    async def release(self, tenant_id: str, run_id: str, epoch: int) -> DictRow:
+        """Back into the queue, from the runner that holds it; the same again at this epoch answers the run as it is."""
+        async with self.database.transaction(tenant_id) as connection:
+            session_id = (await runs.get(connection, tenant_id, run_id))["session_id"]
+            await sessions.lock(connection, tenant_id, session_id)
+            run = await runs.requeue(connection, tenant_id, run_id, epoch)
+            if run is None:
+                run = await runs.get(connection, tenant_id, run_id)
+                if run["state"] != RunState.QUEUED or run["epoch"] != epoch:
+                    raise lease_lost(run, epoch)
+                return run
+            await sessions.append_event(
+                connection,
+                tenant_id,
+                session_id,
+                EventKind.RUN,
+                run_id=run_id,
+                run_state=RunState.QUEUED,
+                detail="given back",
+            )
+            return run
+
+    async def list_inbox(self, tenant_id: str, session_id: str) -> list[DictRow]:
+        """Messages that wait, oldest first."""
+        async with self.database.transaction(tenant_id) as connection:
+            return await inbox.list_waiting(connection, tenant_id, session_id)
+
+    async def acknowledge_inbox(self, tenant_id: str, run_id: str, epoch: int, keys: list[str]) -> None:
+        """Takes messages out, for the runner that holds the run."""
+        async with self.database.transaction(tenant_id) as connection:
+            run = await self.require_held(connection, tenant_id, run_id, epoch)
+            await inbox.acknowledge(connection, tenant_id, run["session_id"], keys)
+
+    async def require_held(self, connection: Connection, tenant_id: str, run_id: str, epoch: int) -> DictRow:
+        """The run, locked, held at this epoch; RUN_LEASE_LOST otherwise."""
+        run = await runs.lock(connection, tenant_id, run_id)
+        if run["epoch"] != epoch or run["state"] not in (RunState.RUNNING, RunState.FINALIZING):
+            raise lease_lost(run, epoch)
+        return run

@@ -1,0 +1,126 @@
+"""What must be true after a run has ended, committed with its terminal state: whichever way it ended, it is the same."""
+
+from dataclasses import dataclass
+
+from procrastinate import App
+from psycopg.rows import DictRow
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_postgres.database import Connection
+
+from spawnmesh_session import jobs
+from spawnmesh_session.domain import (
+    Ending,
+    EventKind,
+    SessionMode,
+    SessionState,
+    announce_key,
+    announcement,
+    releases_attachments,
+)
+from spawnmesh_session.store import inbox, runs, sessions, tenants
+
+
+@dataclass(frozen=True, slots=True)
+class Endings:
+    """Ends runs and sessions inside a transaction of the caller."""
+
+    job_app: App
+    max_run_attempts: int
+
+    async def end_run(
+        self, connection: Connection, tenant_id: str, run_id: str, ending: Ending, *, epoch: int | None = None
+    ) -> DictRow | None:
+        """Sets the run's terminal state, tells the parent through its inbox, closes the session where its mode is RUN, and puts the jobs of an
+        ended session into the queue. None, and nothing done, where the run has a terminal state already or is not held at `epoch`.
+
+        Locks parent, session and run in this order, as every other writer does.
+        """
+        session_id = (await runs.get(connection, tenant_id, run_id))["session_id"]
+        parent_id = (await sessions.get(connection, tenant_id, session_id))["parent_session_id"]
+        parent = await sessions.lock(connection, tenant_id, parent_id) if parent_id else None
+        session = await sessions.lock(connection, tenant_id, session_id)
+        run = await runs.end(connection, tenant_id, run_id, ending, epoch=epoch)
+        if run is None:
+            return None
+        await sessions.append_event(
+            connection,
+            tenant_id,
+            session["session_id"],
+            EventKind.RUN,
+            run_id=run_id,
+            run_state=ending.state,
+            detail=ending.error_reason,
+        )
+        if parent is not None:
+            await self._announce(connection, tenant_id, session, parent, run_id, ending)
+        outcome = ending.state.lower()
+        await jobs.enqueue_ended(
+            self.job_app,
+            connection,
+            tenant_id,
+            session["session_id"],
+            run_id=run_id,
+            parent_session_id=session["parent_session_id"],
+            outcome=outcome,
+            traceparent=session["traceparent"],
+        )
+        if session["mode"] == SessionMode.RUN:
+            await self.close(connection, tenant_id, session)
+        elif await inbox.count_waiting(connection, tenant_id, session["session_id"]):
+            await self.queue_run(connection, tenant_id, session)
+        return run
+
+    async def close(self, connection: Connection, tenant_id: str, session: DictRow) -> None:
+        """ACTIVE -> CLOSED; its files go as its cleanup says."""
+        if not await sessions.close(connection, tenant_id, session["session_id"]):
+            return
+        await sessions.append_event(connection, tenant_id, session["session_id"], EventKind.CLOSED)
+        tenant = await tenants.get(connection, tenant_id)
+        retain = bool(tenant["settings"].get("retain_on_session_keep", False))
+        if session["receipt"] and releases_attachments(session["cleanup"], retain_on_session_keep=retain):
+            await jobs.enqueue_release(
+                self.job_app, connection, tenant_id, session["session_id"], session["traceparent"]
+            )
+
+    async def queue_run(self, connection: Connection, tenant_id: str, session: DictRow) -> DictRow:
+        """Queues a new run of an active session that has none."""
+        run = await runs.enqueue(
+            connection,
+            tenant_id,
+            session["session_id"],
+            new_id(IdKind.RUN),
+            run_timeout=session["run_timeout"],
+            max_attempts=self.max_run_attempts,
+        )
+        await sessions.append_event(
+            connection, tenant_id, session["session_id"], EventKind.RUN, run_id=run["run_id"], run_state=run["state"]
+        )
+        return run
+
+    async def _announce(
+        self, connection: Connection, tenant_id: str, child: DictRow, parent: DictRow, run_id: str, ending: Ending
+    ) -> None:
+        parent_id = parent["session_id"]
+        told = await inbox.insert(
+            connection,
+            tenant_id,
+            parent_id,
+            announce_key(child["session_id"], run_id),
+            announcement(child["session_id"], child["label"], ending),
+            child_session_id=child["session_id"],
+            child_run_state=ending.state,
+        )
+        if not told:
+            return
+        await sessions.append_event(
+            connection,
+            tenant_id,
+            parent_id,
+            EventKind.CHILD_ANNOUNCED,
+            run_id=run_id,
+            run_state=ending.state,
+            child_session_id=child["session_id"],
+        )
+        idle = parent["state"] == SessionState.ACTIVE and parent["mode"] == SessionMode.SESSION
+        if idle and await runs.lock_live(connection, tenant_id, parent_id) is None:
+            await self.queue_run(connection, tenant_id, parent)

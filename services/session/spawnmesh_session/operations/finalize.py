@@ -1,0 +1,163 @@
+"""The finalize saga: the hooks are asked, then the draft is superseded or becomes the answer."""
+
+from dataclasses import dataclass
+
+from psycopg.rows import DictRow
+from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent
+from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, LABEL_KIND_SUPERSEDED, EntryBody, Label, SystemNote
+from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Database
+from spawnmesh_runtime.telemetry import traced
+
+from spawnmesh_session.domain import TERMINAL_RUN_STATES, Ending, EventKind, RunState
+from spawnmesh_session.operations.claim import Leases, lease_lost
+from spawnmesh_session.operations.endings import Endings
+from spawnmesh_session.peers import Hooks, Transcripts
+from spawnmesh_session.store import inbox, runs, sessions
+
+MAX_REVISION_COUNT = 3  # The hook service keeps the count and the bound; this one only tells plugins what to expect.
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A draft offered as the answer, by the runner that holds the run at this epoch."""
+
+    run_id: str
+    epoch: int
+    entry_id: str
+    text: str
+    usage: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Revised:
+    """The draft is not the answer yet."""
+
+    instruction: str
+    number: int
+    max_revision_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Messages wait; nobody was asked."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinalizeSaga:
+    """Every step is idempotent and keyed by the draft's entry, so that a repeat after a crash goes on where it stopped."""
+
+    database: Database
+    leases: Leases
+    transcripts: Transcripts
+    hooks: Hooks
+    endings: Endings
+
+    async def run(self, tenant_id: str, draft: Draft) -> DictRow | Revised | Pending:
+        """The run, SUCCEEDED; or why it is not."""
+        begun = await self._begin(tenant_id, draft)
+        if isinstance(begun, Pending) or begun["state"] == RunState.SUCCEEDED:
+            return begun
+        async with traced("finalize gate"):
+            verdict = await self._ask(tenant_id, begun, draft)
+        claim = WriterClaim(run_id=draft.run_id, epoch=draft.epoch)
+        if verdict is not None:
+            return await self._revise(tenant_id, begun, draft, claim, verdict)
+        async with traced("finalize commit"):
+            label = EntryBody(label=Label(entry_id=draft.entry_id, kind=LABEL_KIND_FINAL))
+            await self.transcripts.append(begun["session_id"], f"final:v1:{draft.entry_id}", [label], claim)
+            return await self._commit(tenant_id, draft)
+
+    async def _begin(self, tenant_id: str, draft: Draft) -> DictRow | Pending:
+        async with self.database.transaction(tenant_id) as connection:
+            run = await runs.lock(connection, tenant_id, draft.run_id)
+            if run["state"] == RunState.SUCCEEDED and run["draft_entry_id"] == draft.entry_id:
+                return run
+            run = await self.leases.require_held(connection, tenant_id, draft.run_id, draft.epoch)
+            waiting = await inbox.count_waiting(connection, tenant_id, run["session_id"])
+            if waiting:
+                return Pending(waiting)
+            moved = await runs.set_state(
+                connection, tenant_id, draft.run_id, draft.epoch, RunState.FINALIZING, draft_entry_id=draft.entry_id
+            )
+            return moved or run
+
+    async def _ask(self, tenant_id: str, run: DictRow, draft: Draft) -> Revised | None:
+        async with self.database.transaction(tenant_id) as connection:
+            session = await sessions.get(connection, tenant_id, run["session_id"])
+        event = BeforeAgentFinalizeEvent(
+            session_id=run["session_id"],
+            run_id=draft.run_id,
+            agent_id=session["agent_id"],
+            revision_count=run["revision_count"],
+            max_revision_count=MAX_REVISION_COUNT,
+            draft_text=draft.text,
+            draft_bytes=len(draft.text.encode()),
+        )
+        answer = await self.hooks.before_finalize(event, f"{draft.run_id}:{draft.entry_id}")
+        if not answer.decision.HasField("revise"):
+            return None
+        return Revised(answer.decision.revise.reason, answer.revision_number, answer.max_revision_count)
+
+    async def _revise(
+        self, tenant_id: str, run: DictRow, draft: Draft, claim: WriterClaim, revised: Revised
+    ) -> Revised:
+        note = (
+            f"Your answer was not accepted (revision {revised.number} of at most {revised.max_revision_count}). "
+            f"Work on it again and answer anew:\n\n{revised.instruction}"
+        )
+        entries = [
+            EntryBody(label=Label(entry_id=draft.entry_id, kind=LABEL_KIND_SUPERSEDED)),
+            EntryBody(system_note=SystemNote(topic="revision", text=note)),
+        ]
+        await self.transcripts.append(run["session_id"], f"revise:v1:{draft.entry_id}", entries, claim)
+        async with self.database.transaction(tenant_id) as connection:
+            await sessions.lock(connection, tenant_id, run["session_id"])
+            moved = await runs.set_state(
+                connection, tenant_id, draft.run_id, draft.epoch, RunState.RUNNING, revision_count=revised.number
+            )
+            if moved is None:
+                raise lease_lost(await runs.get(connection, tenant_id, draft.run_id), draft.epoch)
+            if moved["revision_count"] > run["revision_count"]:
+                await sessions.append_event(
+                    connection,
+                    tenant_id,
+                    run["session_id"],
+                    EventKind.REVISION,
+                    run_id=draft.run_id,
+                    run_state=RunState.RUNNING,
+                    detail=f"revision {revised.number} of {revised.max_revision_count}",
+                )
+        return revised
+
+    async def _commit(self, tenant_id: str, draft: Draft) -> DictRow:
+        ending = Ending(state=RunState.SUCCEEDED, result_text=draft.text, usage=draft.usage)
+        async with self.database.transaction(tenant_id) as connection:
+            run = await self.endings.end_run(connection, tenant_id, draft.run_id, ending, epoch=draft.epoch)
+            if run is not None:
+                return run
+            run = await runs.get(connection, tenant_id, draft.run_id)
+        if run["state"] == RunState.SUCCEEDED and run["draft_entry_id"] == draft.entry_id:
+            return run
+        raise lease_lost(run, draft.epoch)
+
+    async def fail(self, tenant_id: str, run_id: str, epoch: int, ending: Ending) -> DictRow:
+        """Ends the run as FAILED, for the runner that holds it; the same again at this epoch answers the run as it is."""
+        async with self.database.transaction(tenant_id) as connection:
+            run = await self.endings.end_run(connection, tenant_id, run_id, ending, epoch=epoch)
+            if run is not None:
+                return run
+            run = await runs.get(connection, tenant_id, run_id)
+        if run["epoch"] != epoch:
+            raise lease_lost(run, epoch)
+        if run["state"] in TERMINAL_RUN_STATES and run["state"] != ending.state:
+            raise MeshError(
+                Reason.RUN_STATE,
+                f"run {run_id} has ended as {run['state']} already",
+                facts={"run_id": run_id, "state": run["state"]},
+            )
+        return run

@@ -1,0 +1,311 @@
+"""The spawn saga: row, gate, files and transcript side by side, task, queue; or all of it undone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from psycopg.rows import DictRow
+from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentSet, InlineAttachment
+from spawnmesh.content.v1.message_pb2 import ROLE_USER, ContentBlock, Message, Text
+from spawnmesh.hook.v1.event_pb2 import BeforeSpawnEvent
+from spawnmesh.transcript.v1.entry_pb2 import EntryBody, SystemNote
+from spawnmesh.transcript.v1.transcript_service_pb2 import Fork
+from spawnmesh_core.attachment_note import NotedFile, system_note
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import IdKind, derived_id
+from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
+from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.listener import Listener
+from spawnmesh_runtime.telemetry import traced
+
+from spawnmesh_session import jobs
+from spawnmesh_session.domain import EventKind, Parent, SessionState, Spawn, SpawnFailure, check_spawn, limits_of
+from spawnmesh_session.operations.endings import Endings
+from spawnmesh_session.peers import AttachmentSets, Hooks, Transcripts
+from spawnmesh_session.store import runs, sessions, tenants
+
+UNDO_RETRY = timedelta(seconds=5)
+_WAIT_FOR_TWIN_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A spawn with the contents that pass through it and are kept nowhere in this service."""
+
+    spawn: Spawn
+    task: str
+    attachments: list[InlineAttachment]
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnSaga:
+    """Every step is idempotent and keyed by the session's id, so that the reconciler can undo what a crash left."""
+
+    database: Database
+    listener: Listener
+    sets: AttachmentSets
+    transcripts: Transcripts
+    hooks: Hooks
+    endings: Endings
+    deadline: timedelta
+    fork_token_count: int
+
+    async def run(self, tenant_id: str, order: Order) -> DictRow:
+        """Spawns, or answers what the first call with the request_id was answered."""
+        depth = await self._begin(tenant_id, order.spawn)
+        if depth is None:
+            return await self._answer_again(tenant_id, order.spawn)
+        await self._carry_out(tenant_id, order, depth)
+        async with self.database.transaction(tenant_id) as connection:
+            return await sessions.get(connection, tenant_id, order.spawn.session_id)
+
+    async def _begin(self, tenant_id: str, spawn: Spawn) -> int | None:
+        """Checks the limits and inserts the session; returns its depth, or None where another call has the request_id."""
+        async with self.database.transaction(tenant_id) as connection:
+            if await sessions.find_spawn(connection, tenant_id, spawn.request_id) is not None:
+                return None
+            tenant = await tenants.get_ready(connection, tenant_id)
+            await tenants.get_agent(connection, tenant_id, spawn.agent_id)
+            parent: Parent | None = None
+            ancestor_ids: tuple[str, ...] = ()
+            if spawn.parent_session_id:
+                row = await sessions.lock(connection, tenant_id, spawn.parent_session_id)
+                parent = Parent(
+                    session_id=row["session_id"],
+                    state=SessionState(row["state"]),
+                    agent=await tenants.get_agent(connection, tenant_id, row["agent_id"]),
+                    ancestor_ids=tuple(row["ancestor_ids"]),
+                    live_child_count=await sessions.count_live_children(connection, tenant_id, row["session_id"]),
+                )
+                ancestor_ids = (*parent.ancestor_ids, parent.session_id)
+            waiting = await sessions.count_waiting(connection, tenant_id)
+            check_spawn(spawn, parent, limits_of(tenant["settings"]), waiting)
+            if not await sessions.insert(connection, tenant_id, spawn, ancestor_ids):
+                return None
+            await sessions.append_event(connection, tenant_id, spawn.session_id, EventKind.PROVISIONING)
+            await runs.insert_dispatch(connection, tenant_id, runs.SPAWN, spawn.session_id, due_in=self.deadline)
+        return len(ancestor_ids)
+
+    async def _carry_out(self, tenant_id: str, order: Order, depth: int) -> None:
+        spawn = order.spawn
+        async with self._undone_on_failure(tenant_id, spawn, "gate"):
+            await self._ask_gate(tenant_id, order, depth)
+        async with self._undone_on_failure(tenant_id, spawn, "provision"):
+            staged = await self._provision(order)
+        async with self._undone_on_failure(tenant_id, spawn, "enrol"):
+            await self._enrol(tenant_id, order, staged)
+
+    @asynccontextmanager
+    async def _undone_on_failure(self, tenant_id: str, spawn: Spawn, step: str) -> AsyncIterator[None]:
+        try:
+            async with traced(f"spawn {step}"):
+                yield
+        except MeshError as error:
+            answer = _as_answer(step, error)
+            await self.undo(
+                tenant_id, spawn.session_id, SpawnFailure.of(step, answer), settled=not _leaves_doubt(error)
+            )
+            raise answer from error
+        except (
+            BaseException
+        ):  # Cancelled, or a defect: undone now where that is possible, by the reconciler where it is not.
+            failure = SpawnFailure(
+                step=step,
+                reason=Reason.SPAWN_FAILED,
+                message="the spawn was cut off and undone",
+                status=Status.FAILED_PRECONDITION,
+                facts={"step": step},
+            )
+            await asyncio.shield(self.undo(tenant_id, spawn.session_id, failure, settled=False))
+            raise
+
+    async def _ask_gate(self, tenant_id: str, order: Order, depth: int) -> None:
+        spawn = order.spawn
+        event = BeforeSpawnEvent(
+            session_id=spawn.session_id,
+            parent_session_id=spawn.parent_session_id,
+            agent_id=spawn.agent_id,
+            attachment_count=spawn.attachment_count,
+            task=order.task,
+            label=spawn.label,
+            depth=depth,
+        )
+        answer = await self.hooks.before_spawn(event)
+        if answer.decision.HasField("deny"):
+            raise MeshError(
+                Reason.SPAWN_REFUSED,
+                f"plugin {answer.decided_by} refused the spawn: {answer.decision.deny.reason}",
+                facts={"plugin": answer.decided_by, "plugin_reason": answer.decision.deny.reason},
+            )
+        async with self.database.transaction(tenant_id) as connection:
+            if not await sessions.pass_gate(connection, tenant_id, spawn.session_id):
+                raise _overtaken()
+
+    async def _provision(self, order: Order) -> AttachmentSet | None:
+        """Files and transcript, side by side."""
+        spawn = order.spawn
+        fork = None
+        if spawn.context == "FORK":
+            fork = Fork(source_session_id=spawn.parent_session_id, max_token_count=self.fork_token_count)
+        results = await asyncio.gather(
+            self._stage(order), self.transcripts.create(spawn.session_id, fork), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return results[0] if isinstance(results[0], AttachmentSet) else None
+
+    async def _stage(self, order: Order) -> AttachmentSet | None:
+        if not order.attachments:
+            return None
+        set_id = derived_id(IdKind.ATTACHMENT_SET, order.spawn.session_id)
+        return await self.sets.stage(set_id, order.spawn.session_id, order.attachments)
+
+    async def _enrol(self, tenant_id: str, order: Order, staged: AttachmentSet | None) -> None:
+        """The task in the transcript, the set attached, and the run in the queue."""
+        spawn, receipt = order.spawn, None
+        entries = []
+        if staged is not None:
+            receipt = _receipt(staged, spawn.mount_path)
+            files = [NotedFile(file.name, file.size_bytes) for file in staged.files]
+            entries.append(
+                EntryBody(system_note=SystemNote(topic="attachments", text=system_note(receipt["rel_dir"], files)))
+            )
+            await self.sets.attach(staged.set_id)
+        task = Message(role=ROLE_USER, content=[ContentBlock(text=Text(text=order.task))])
+        await self.transcripts.append(spawn.session_id, "spawn:v1", [*entries, EntryBody(message=task)])
+        async with self.database.transaction(tenant_id) as connection:
+            activated = await sessions.activate(connection, tenant_id, spawn.session_id, receipt)
+            if activated is None:
+                raise _overtaken()
+            await runs.delete_dispatch(connection, tenant_id, runs.SPAWN, spawn.session_id)
+            session = await sessions.lock(connection, tenant_id, spawn.session_id)
+            await self.endings.queue_run(connection, tenant_id, session)
+
+    async def undo(self, tenant_id: str, session_id: str, failure: SpawnFailure, *, settled: bool) -> None:
+        """PROVISIONING -> SPAWN_FAILED, then everything that the steps may have made goes.
+
+        What cannot be undone now, since a peer is down, stays in the queue until the reconciler has undone it. Where it is not `settled` what a step did
+        (its answer was lost, or it may still be at work), the reconciler undoes it once more later. Never raises: the spawn's own reason is what the
+        caller must hear.
+        """
+        log = structlog.get_logger().bind(
+            tenant=tenant_id, session_id=session_id, step=failure.step, reason=failure.reason
+        )
+        try:
+            await self._mark_failed(tenant_id, session_id, failure)
+            await self.clear(tenant_id, session_id, forget=settled)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the row in the queue makes the reconciler repeat it.
+            log.warning("undo_postponed", error=type(error).__name__)
+        else:
+            log.info("spawn_undone")
+
+    async def _mark_failed(self, tenant_id: str, session_id: str, failure: SpawnFailure) -> None:
+        async with self.database.transaction(tenant_id) as connection:
+            row = await sessions.fail_spawn(connection, tenant_id, session_id, failure)
+            if row is None:
+                return
+            await runs.postpone_dispatch(connection, tenant_id, runs.SPAWN, session_id, UNDO_RETRY)
+            await sessions.append_event(
+                connection, tenant_id, session_id, EventKind.SPAWN_FAILED, detail=failure.reason
+            )
+            if row["gate_passed"]:
+                await jobs.enqueue_ended(
+                    self.endings.job_app,
+                    connection,
+                    tenant_id,
+                    session_id,
+                    run_id="",
+                    parent_session_id=row["parent_session_id"],
+                    outcome="spawn_failed",
+                    traceparent=row["traceparent"],
+                )
+
+    async def clear(self, tenant_id: str, session_id: str, *, forget: bool) -> None:
+        """Releases the set and deletes the transcript of a spawn that failed; with `forget` the reconciler need not look at it again."""
+        await self.sets.release(derived_id(IdKind.ATTACHMENT_SET, session_id))
+        await self.transcripts.delete(session_id)
+        if not forget:
+            return
+        async with self.database.transaction(tenant_id) as connection:
+            await runs.delete_dispatch(connection, tenant_id, runs.SPAWN, session_id)
+
+    async def _answer_again(self, tenant_id: str, spawn: Spawn) -> DictRow:
+        """What the first call with this request_id was answered, once it has been."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + _WAIT_FOR_TWIN_SECONDS
+        while True:
+            async with self.database.transaction(tenant_id) as connection:
+                known = await sessions.find_spawn(connection, tenant_id, spawn.request_id)
+            if known is None:
+                raise MeshError(Reason.CONFLICT, "the request_id was just freed; call again", retry_after_seconds=0.05)
+            if bytes(known["payload_hash"]) != spawn.payload_hash:
+                raise MeshError(
+                    Reason.REQUEST_ID_REUSED,
+                    f"request_id {spawn.request_id!r} was used before with another payload; draw a new one",
+                    facts={"request_id": spawn.request_id},
+                )
+            if known["state"] == SessionState.SPAWN_FAILED:
+                failure = SpawnFailure(**known["failure"])
+                raise MeshError(
+                    Reason(failure.reason), failure.message, status=Status(failure.status), facts=dict(failure.facts)
+                )
+            if known["state"] != SessionState.PROVISIONING:
+                async with self.database.transaction(tenant_id) as connection:
+                    return await sessions.get(connection, tenant_id, known["session_id"])
+            with self.listener.subscription("session_changed", f"{tenant_id}:{known['session_id']}") as changed:
+                left = give_up - loop.time()
+                if left <= 0:
+                    raise MeshError(
+                        Reason.SPAWN_IN_PROGRESS,
+                        "another call is working on this request_id; repeat to hear its answer",
+                        retry_after_seconds=1.0,
+                        facts={"session_id": known["session_id"]},
+                    )
+                await changed.wait(min(left, 0.5))
+
+
+def _overtaken() -> MeshError:
+    return MeshError(
+        Reason.SPAWN_FAILED,
+        "the spawn took longer than it may and was undone meanwhile; spawn again with a new request_id",
+        facts={"step": "deadline"},
+    )
+
+
+_OWN_REASONS = frozenset({Reason.SPAWN_REFUSED, Reason.SPAWN_FAILED, Reason.PLUGIN_FAILED})
+
+
+def _leaves_doubt(error: MeshError) -> bool:
+    """Whether a step may have had its effect although it failed."""
+    return error.status in (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED, Status.INTERNAL)
+
+
+def _as_answer(step: str, error: MeshError) -> MeshError:
+    """What the caller is told: its own mistakes as they are, everything else as SPAWN_FAILED with the step and the cause."""
+    if error.reason in _OWN_REASONS or error.reason.startswith("ATTACHMENT"):
+        return error
+    return MeshError(
+        Reason.SPAWN_FAILED,
+        f"the spawn was undone at step {step!r}: {error.message}; spawn again with a new request_id",
+        status=Status.UNAVAILABLE if _leaves_doubt(error) else Status.FAILED_PRECONDITION,
+        facts={**error.facts, "step": step, "cause": error.reason},
+    )
+
+
+def _receipt(staged: AttachmentSet, mount_path: str) -> dict[str, Any]:
+    return {
+        "set_id": staged.set_id,
+        "total_bytes": staged.total_bytes,
+        "files": [
+            {"name": file.name, "size_bytes": file.size_bytes, "sha256": file.sha256, "mime_type": file.mime_type}
+            for file in staged.files
+        ],
+        "rel_dir": f".spawnmesh/attachments/{staged.set_id}",
+        "mount_path": mount_path,
+    }

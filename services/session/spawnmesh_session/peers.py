@@ -1,0 +1,111 @@
+"""The calls that session makes to its peers, with the deadline of each."""
+
+from dataclasses import dataclass
+
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
+from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
+from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentSet, InlineAttachment
+from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
+from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent, BeforeSpawnEvent, SubagentEndedEvent
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
+from spawnmesh.transcript.v1.entry_pb2 import EntryBody
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_runtime.peers import Peer
+
+_HOOK_MARGIN_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentSets:
+    """attachment-blob, as session uses it."""
+
+    peer: Peer
+    timeout_seconds: float
+
+    @property
+    def _stub(self) -> AttachmentBlobServiceStub:
+        return AttachmentBlobServiceStub(self.peer.channel)
+
+    async def prepare_tenant(self, settings_version: int, limits: blob_pb.AttachmentLimits) -> None:
+        """The tenant's bucket exists afterwards and the limits hold."""
+        request = blob_pb.PrepareTenantRequest(settings_version=settings_version, limits=limits)
+        await self.peer.unary(self._stub.PrepareTenant, request, timeout_seconds=self.timeout_seconds)
+
+    async def stage(self, set_id: str, session_id: str, items: list[InlineAttachment]) -> AttachmentSet:
+        """All files stored, or none."""
+        request = blob_pb.StageSetRequest(set_id=set_id, session_id=session_id, items=items)
+        return (await self.peer.unary(self._stub.StageSet, request, timeout_seconds=self.timeout_seconds)).set
+
+    async def attach(self, set_id: str) -> None:
+        """STAGED -> ATTACHED."""
+        request = blob_pb.AttachSetRequest(set_id=set_id)
+        await self.peer.unary(self._stub.AttachSet, request, timeout_seconds=self.timeout_seconds)
+
+    async def release(self, set_id: str) -> None:
+        """Any state -> RELEASED; an unknown set too."""
+        request = blob_pb.ReleaseSetRequest(set_id=set_id)
+        await self.peer.unary(self._stub.ReleaseSet, request, timeout_seconds=self.timeout_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Transcripts:
+    """transcript, as session uses it."""
+
+    peer: Peer
+    timeout_seconds: float
+
+    @property
+    def _stub(self) -> TranscriptServiceStub:
+        return TranscriptServiceStub(self.peer.channel)
+
+    async def create(self, session_id: str, fork: transcript_pb.Fork | None) -> None:
+        """The session's transcript exists afterwards."""
+        request = transcript_pb.CreateTranscriptRequest(session_id=session_id, fork=fork)
+        await self.peer.unary(self._stub.CreateTranscript, request, timeout_seconds=self.timeout_seconds)
+
+    async def delete(self, session_id: str) -> None:
+        """It does not exist afterwards."""
+        request = transcript_pb.DeleteTranscriptRequest(session_id=session_id)
+        await self.peer.unary(self._stub.DeleteTranscript, request, timeout_seconds=self.timeout_seconds)
+
+    async def append(
+        self, session_id: str, key: str, entries: list[EntryBody], claim: transcript_pb.WriterClaim | None = None
+    ) -> None:
+        """Appends under the key, once; in a run's name where a claim is given."""
+        request = transcript_pb.AppendEntriesRequest(
+            session_id=session_id, claim=claim, idempotency_key=key, entries=entries
+        )
+        await self.peer.unary(self._stub.AppendEntries, request, timeout_seconds=self.timeout_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """hook, as session uses it. Plugins have up to 15 s each by default, so these calls may take longer than others."""
+
+    peer: Peer
+    timeout_seconds: float
+
+    @property
+    def _stub(self) -> HookServiceStub:
+        return HookServiceStub(self.peer.channel)
+
+    async def before_spawn(self, event: BeforeSpawnEvent) -> hook_pb.DispatchBeforeSpawnResponse:
+        """May it be spawned?"""
+        request = hook_pb.DispatchBeforeSpawnRequest(event=event)
+        timeout = self.timeout_seconds + _HOOK_MARGIN_SECONDS
+        return await self.peer.unary(self._stub.DispatchBeforeSpawn, request, timeout_seconds=timeout)
+
+    async def before_finalize(
+        self, event: BeforeAgentFinalizeEvent, dispatch_key: str
+    ) -> hook_pb.DispatchBeforeAgentFinalizeResponse:
+        """May it be final?"""
+        request = hook_pb.DispatchBeforeAgentFinalizeRequest(event=event, dispatch_key=dispatch_key)
+        timeout = self.timeout_seconds + _HOOK_MARGIN_SECONDS
+        return await self.peer.unary(self._stub.DispatchBeforeAgentFinalize, request, timeout_seconds=timeout)
+
+    async def subagent_ended(self, event: SubagentEndedEvent) -> None:
+        """It has ended."""
+        request = hook_pb.DispatchSubagentEndedRequest(event=event)
+        timeout = self.timeout_seconds + _HOOK_MARGIN_SECONDS
+        await self.peer.unary(self._stub.DispatchSubagentEnded, request, timeout_seconds=timeout)

@@ -1,0 +1,105 @@
+"""RunService."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from spawnmesh.session.v1 import run_service_pb2 as pb
+from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceServicer
+from spawnmesh_runtime.caller import current_caller
+from spawnmesh_runtime.tokens import TokenMinter
+
+from spawnmesh_session.domain import Ending, RunState
+from spawnmesh_session.operations.claim import Claimed, Leases
+from spawnmesh_session.operations.finalize import FinalizeSaga, Pending, Revised
+from spawnmesh_session.parse import parse_draft, require_epoch, usage_of, wait_of
+from spawnmesh_session.render import render_agent, render_message, render_run, render_session
+
+Context = grpc.aio.ServicerContext[object, object]
+_TOKEN_GRACE = timedelta(minutes=5)  # A run that is just being finalized at its deadline can still say so.
+
+
+@dataclass(frozen=True, slots=True)
+class RunServicer(RunServiceServicer):
+    """What a runner needs."""
+
+    leases: Leases
+    saga: FinalizeSaga
+    minter: TokenMinter
+
+    async def ClaimRuns(self, request: pb.ClaimRunsRequest, context: Context) -> pb.ClaimRunsResponse:
+        wait = wait_of(request.wait.ToTimedelta() if request.HasField("wait") else None, 0.0)
+        claimed = await self.leases.claim(request.runner_id, request.max_run_count, wait)
+        return pb.ClaimRunsResponse(runs=[self._render(one) for one in claimed])
+
+    async def HeartbeatRun(self, request: pb.HeartbeatRunRequest, context: Context) -> pb.HeartbeatRunResponse:
+        caller = current_caller()
+        require_epoch(caller, request.epoch)
+        lease_end, waiting = await self.leases.heartbeat(caller.tenant_id, caller.run_id, request.epoch)
+        stamp = Timestamp()
+        stamp.FromDatetime(lease_end)
+        return pb.HeartbeatRunResponse(lease_expire_time=stamp, pending_message_count=waiting)
+
+    async def ListInbox(self, request: pb.ListInboxRequest, context: Context) -> pb.ListInboxResponse:
+        caller = current_caller()
+        rows = await self.leases.list_inbox(caller.tenant_id, caller.session_id)
+        return pb.ListInboxResponse(messages=[render_message(row) for row in rows])
+
+    async def AcknowledgeInbox(
+        self, request: pb.AcknowledgeInboxRequest, context: Context
+    ) -> pb.AcknowledgeInboxResponse:
+        caller = current_caller()
+        require_epoch(caller, request.epoch)
+        await self.leases.acknowledge_inbox(caller.tenant_id, caller.run_id, request.epoch, list(request.keys))
+        return pb.AcknowledgeInboxResponse()
+
+    async def FinalizeRun(self, request: pb.FinalizeRunRequest, context: Context) -> pb.FinalizeRunResponse:
+        caller = current_caller()
+        match await self.saga.run(caller.tenant_id, parse_draft(request, caller)):
+            case Revised(instruction, number, most):
+                revision = pb.Revision(instruction=instruction, number=number, max_revision_count=most)
+                return pb.FinalizeRunResponse(revise=revision)
+            case Pending(count):
+                return pb.FinalizeRunResponse(messages_pending=pb.MessagesPending(count=count))
+            case run:
+                return pb.FinalizeRunResponse(accepted=pb.Accepted(run=render_run(run)))
+
+    async def FailRun(self, request: pb.FailRunRequest, context: Context) -> pb.FailRunResponse:
+        caller = current_caller()
+        require_epoch(caller, request.epoch)
+        ending = Ending(
+            state=RunState.FAILED,
+            error_reason=request.reason,
+            error_message=request.message,
+            usage=usage_of(request.usage) if request.HasField("usage") else None,
+        )
+        run = await self.saga.fail(caller.tenant_id, caller.run_id, request.epoch, ending)
+        return pb.FailRunResponse(run=render_run(run))
+
+    async def ReleaseRun(self, request: pb.ReleaseRunRequest, context: Context) -> pb.ReleaseRunResponse:
+        caller = current_caller()
+        require_epoch(caller, request.epoch)
+        run = await self.leases.release(caller.tenant_id, caller.run_id, request.epoch)
+        return pb.ReleaseRunResponse(run=render_run(run))
+
+    def _render(self, claimed: Claimed) -> pb.ClaimedRun:
+        run, session = claimed.run, claimed.session
+        token_ttl = run["deadline_time"] - run["queue_time"] + _TOKEN_GRACE
+        lease, deadline = Duration(), Timestamp()
+        lease.FromTimedelta(self.leases.lease_ttl)
+        deadline.FromDatetime(run["deadline_time"])
+        models = dict.fromkeys(model for model in (session["model"], *claimed.agent.models) if model)
+        return pb.ClaimedRun(
+            run=render_run(run),
+            session=render_session(session),
+            agent=render_agent(claimed.agent),
+            models=models,
+            run_token=self.minter.run_token(
+                claimed.tenant_id, session["session_id"], run["run_id"], run["epoch"], token_ttl.total_seconds()
+            ),
+            lease_ttl=lease,
+            deadline_time=deadline,
+            traceparent=session["traceparent"],
+        )

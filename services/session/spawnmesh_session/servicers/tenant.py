@@ -1,0 +1,37 @@
+"""TenantService."""
+
+from dataclasses import dataclass
+
+import grpc
+from spawnmesh.session.v1 import tenant_service_pb2 as pb
+from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceServicer
+from spawnmesh_runtime.caller import current_caller
+
+from spawnmesh_session.operations.tenants import Tenants
+from spawnmesh_session.parse import parse_agent, parse_settings
+from spawnmesh_session.render import render_agent, render_tenant
+
+Context = grpc.aio.ServicerContext[object, object]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantServicer(TenantServiceServicer):
+    """Tenants, their settings and their agents."""
+
+    tenants: Tenants
+
+    async def CreateTenant(self, request: pb.CreateTenantRequest, context: Context) -> pb.CreateTenantResponse:
+        row = await self.tenants.create(request.tenant_id, request.display_name, parse_settings(request.settings))
+        return pb.CreateTenantResponse(tenant=render_tenant(row))
+
+    async def ListTenants(self, request: pb.ListTenantsRequest, context: Context) -> pb.ListTenantsResponse:
+        return pb.ListTenantsResponse(tenants=[render_tenant(row) for row in await self.tenants.list_all()])
+
+    async def PutAgent(self, request: pb.PutAgentRequest, context: Context) -> pb.PutAgentResponse:
+        agent = parse_agent(request.agent)
+        await self.tenants.put_agent(current_caller().tenant_id, agent)
+        return pb.PutAgentResponse(agent=render_agent(agent))
+
+    async def ListAgents(self, request: pb.ListAgentsRequest, context: Context) -> pb.ListAgentsResponse:
+        agents = await self.tenants.list_agents(current_caller().tenant_id)
+        return pb.ListAgentsResponse(agents=[render_agent(agent) for agent in agents])

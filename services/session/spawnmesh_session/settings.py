@@ -1,0 +1,25 @@
+"""The session service's settings: the only place that reads its environment."""
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+from spawnmesh_runtime.settings import ProcessSettings
+
+
+class SessionSettings(ProcessSettings):
+    """Read from variables with the prefix `SESSION_`."""
+
+    model_config = SettingsConfigDict(env_prefix="SESSION_")
+
+    database_url: str
+    database_owner_url: str = ""
+    database_max_connections: int = 8
+    attachment_blob_target: str
+    transcript_target: str
+    hook_target: str
+    lease_ttl_seconds: float = Field(default=10.0, gt=0)
+    max_run_attempts: int = Field(default=5, gt=0)
+    spawn_deadline_seconds: float = Field(default=60.0, gt=0)
+    step_timeout_seconds: float = Field(default=15.0, gt=0)
+    fork_token_count: int = Field(default=20_000, gt=0)
+    worker_concurrency: int = Field(default=8, gt=0)
+    sweep_interval_seconds: float = Field(default=1.0, gt=0)

@@ -1,0 +1,69 @@
+-- name: insert_dispatch
+-- Index: dispatch_pkey.
+insert into dispatch (tenant_id, kind, subject_id, due_time, expire_time, attempts_left)
+values (%(tenant_id)s, %(kind)s, %(subject_id)s, now() + %(due_in)s, coalesce(%(expire_time)s, 'infinity'), %(attempts_left)s)
+
+-- name: delete_dispatch
+-- Locks the row. Index: dispatch_pkey.
+delete from dispatch where tenant_id = %(tenant_id)s and kind = %(kind)s and subject_id = %(subject_id)s
+
+-- name: postpone_dispatch
+-- Locks the row. Index: dispatch_pkey.
+update dispatch set due_time = now() + %(due_in)s where tenant_id = %(tenant_id)s and kind = %(kind)s and subject_id = %(subject_id)s
+
+-- name: lease_dispatch
+-- Locks the row: the run is held from now for the lease, and wants attention after it. Index: dispatch_pkey.
+update dispatch set due_time = now() + %(lease_ttl)s, leased = true, attempts_left = attempts_left - %(attempts_used)s
+where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
+returning due_time
+
+-- name: requeue_dispatch
+-- Locks the row: the run may be claimed from now on. Index: dispatch_pkey.
+update dispatch set due_time = now(), leased = false, attempts_left = attempts_left + 1
+where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
+
+-- name: notify_queue
+-- Heard when the transaction commits.
+select pg_notify('run_queued', '')
+
+-- name: take_claimable_runs
+-- Locks the rows taken and skips those that another claim holds; reads in the scope of every tenant. Each tenant's turn counts the runs it has
+-- already, so that one with few is served before one with many, and none gets more than its cap. Index: dispatch_due_idx.
+with waiting as (
+    select t.tenant_id, t.max_running_run_count as cap,
+           (select count(*) from dispatch d
+            where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.leased and d.due_time > now()) as running
+    from tenants t
+    where exists (select from dispatch d
+                  where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time <= now() and d.expire_time > now() and d.attempts_left > 0)
+), candidates as (
+    select w.tenant_id, w.cap, d.subject_id, w.running + row_number() over (partition by w.tenant_id order by d.due_time) as turn
+    from waiting w
+    cross join lateral (
+        select subject_id, due_time from dispatch
+        where tenant_id = w.tenant_id and kind = 'RUN' and due_time <= now() and expire_time > now() and attempts_left > 0
+        order by due_time limit %(limit)s * 2
+    ) d
+)
+select d.tenant_id, d.subject_id as run_id
+from dispatch d join candidates c on c.tenant_id = d.tenant_id and c.subject_id = d.subject_id
+where d.kind = 'RUN' and d.due_time <= now() and d.expire_time > now() and d.attempts_left > 0 and c.turn <= c.cap
+order by c.turn, d.due_time
+limit %(limit)s
+for update of d skip locked
+
+-- name: take_lost_runs
+-- Locks the rows taken and skips those that another sweep holds; reads in the scope of every tenant: runs whose time is over, and runs whose
+-- lease ran out with no attempt left. Index: dispatch_expire_idx, dispatch_due_idx.
+select tenant_id, subject_id as run_id, expire_time <= now() as timed_out
+from dispatch
+where kind = 'RUN' and (expire_time <= now() or (due_time <= now() and attempts_left <= 0))
+order by due_time limit 32
+for update skip locked
+
+-- name: take_overdue_spawns
+-- Locks the rows taken and skips those that another sweep holds; reads in the scope of every tenant. Index: dispatch_due_idx.
+select tenant_id, subject_id as session_id from dispatch
+where kind = 'SPAWN' and due_time <= now()
+order by due_time limit 32
+for update skip locked

@@ -1,0 +1,26 @@
+-- name: insert_inbox_message
+-- Does nothing where the key is known. Index: inbox_messages_pkey.
+insert into inbox_messages (tenant_id, session_id, key, text, child_session_id, child_run_state)
+values (%(tenant_id)s, %(session_id)s, %(key)s, %(text)s, %(child_session_id)s, %(child_run_state)s)
+on conflict do nothing
+returning key
+
+-- name: get_inbox_text
+-- Locks nothing. Index: inbox_messages_pkey.
+select text from inbox_messages where tenant_id = %(tenant_id)s and session_id = %(session_id)s and key = %(key)s
+
+-- name: list_inbox
+-- Locks nothing. Index: inbox_messages_waiting_idx.
+select key, text, child_session_id, child_run_state, create_time from inbox_messages
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and acknowledge_time is null
+order by position limit 100
+
+-- name: count_inbox
+-- Locks nothing. Index: inbox_messages_waiting_idx.
+select count(*) as waiting from inbox_messages
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and acknowledge_time is null
+
+-- name: acknowledge_inbox
+-- Locks the messages. Index: inbox_messages_pkey.
+update inbox_messages set acknowledge_time = now()
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and key = any (%(keys)s) and acknowledge_time is null

@@ -1,0 +1,52 @@
+-- name: insert_run
+-- Fails on runs_live_idx where the session has a live run.
+insert into runs (tenant_id, run_id, session_id, state, deadline_time)
+values (%(tenant_id)s, %(run_id)s, %(session_id)s, 'QUEUED', now() + %(run_timeout)s)
+returning *
+
+-- name: get_run
+-- Locks nothing. Index: runs_pkey.
+select * from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+
+-- name: lock_run
+-- Locks the run until the transaction ends. Index: runs_pkey.
+select * from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s for update
+
+-- name: lock_live_run
+-- Locks the session's live run, if any. Index: runs_live_idx.
+select * from runs where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING') for update
+
+-- name: claim_run
+-- Locks the run and its session. No row: it has ended meanwhile. Index: runs_pkey, sessions_pkey.
+with claim as (
+    update sessions s set last_epoch = last_epoch + 1
+    from runs r
+    where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s and r.state in ('QUEUED', 'RUNNING', 'FINALIZING')
+      and s.tenant_id = r.tenant_id and s.session_id = r.session_id
+    returning s.last_epoch
+)
+update runs set state = 'RUNNING', epoch = claim.last_epoch, attempt_count = attempt_count + 1, runner_id = %(runner_id)s,
+                start_time = coalesce(start_time, now())
+from claim
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')
+returning runs.*
+
+-- name: set_run_state
+-- Locks the run. Only between states that are not terminal. Index: runs_pkey.
+update runs set state = %(state)s, draft_entry_id = %(draft_entry_id)s, revision_count = greatest(revision_count, %(revision_count)s)
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s and state in ('RUNNING', 'FINALIZING')
+returning *
+
+-- name: requeue_run
+-- Locks the run. Not counted as an attempt. No row: the epoch is not the current one, or it has ended. Index: runs_pkey.
+update runs set state = 'QUEUED', attempt_count = attempt_count - 1, queue_time = now()
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s and state in ('RUNNING', 'FINALIZING')
+returning *
+
+-- name: end_run
+-- Locks the run. A terminal state is set once: no row where it has one, or is not held at the epoch. Index: runs_pkey.
+update runs set state = %(state)s, result_text = %(result_text)s, error_reason = %(error_reason)s, error_message = %(error_message)s,
+                usage = coalesce(%(usage)s, usage), end_time = now()
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')
+  and (%(epoch)s::bigint is null or epoch = %(epoch)s)
+returning *

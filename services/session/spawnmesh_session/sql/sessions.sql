@@ -1,0 +1,97 @@
+-- name: insert_session
+-- Does nothing where the request_id is known: waits for a transaction that is inserting it. Index: sessions_tenant_id_request_id_key.
+insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model, mode, context, cleanup, runtime,
+                      parent_session_id, parent_run_id, ancestor_ids, run_timeout, task_hash, traceparent)
+values (%(tenant_id)s, %(session_id)s, %(request_id)s, %(payload_hash)s, 'PROVISIONING', %(agent_id)s, %(label)s, %(model)s, %(mode)s,
+        %(context)s, %(cleanup)s, %(runtime)s, %(parent_session_id)s, %(parent_run_id)s, %(ancestor_ids)s, %(run_timeout)s, %(task_hash)s,
+        %(traceparent)s)
+on conflict do nothing
+returning session_id
+
+-- name: find_spawn
+-- Locks nothing. Index: sessions_tenant_id_request_id_key.
+select session_id, state, payload_hash, failure from sessions where tenant_id = %(tenant_id)s and request_id = %(request_id)s
+
+-- name: get_session
+-- Locks nothing. Index: sessions_pkey, runs_session_idx.
+select s.*, to_jsonb(r) - 'tenant_id' as latest_run
+from sessions s
+left join lateral (select * from runs where tenant_id = s.tenant_id and session_id = s.session_id order by run_id desc limit 1) r on true
+where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s
+
+-- name: list_sessions
+-- Locks nothing. Index: sessions_pkey backwards; with a parent sessions_parent_idx.
+select s.*, to_jsonb(r) - 'tenant_id' as latest_run
+from sessions s
+left join lateral (select * from runs where tenant_id = s.tenant_id and session_id = s.session_id order by run_id desc limit 1) r on true
+where s.tenant_id = %(tenant_id)s
+  and (%(parent_session_id)s = '' or s.parent_session_id = %(parent_session_id)s)
+  and (%(visible_to)s = '' or s.session_id = %(visible_to)s or %(visible_to)s = any (s.ancestor_ids))
+  and (%(before_id)s = '' or s.session_id < %(before_id)s)
+order by s.session_id desc
+limit %(page_size)s
+
+-- name: lock_session
+-- Locks the session until the transaction ends. Index: sessions_pkey.
+select * from sessions where tenant_id = %(tenant_id)s and session_id = %(session_id)s for update
+
+-- name: count_live_children
+-- Locks nothing; exact while the parent is locked. Index: sessions_parent_idx.
+select count(*) as live from sessions
+where tenant_id = %(tenant_id)s and parent_session_id = %(session_id)s and state in ('PROVISIONING', 'ACTIVE')
+
+-- name: count_waiting
+-- Locks nothing. Runs that wait and spawns under way. Index: dispatch_due_idx.
+select count(*) as waiting from dispatch where tenant_id = %(tenant_id)s and not leased
+
+-- name: pass_gate
+-- Locks the session. No row: it is no longer being spawned. Index: sessions_pkey.
+update sessions set gate_passed = true
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'PROVISIONING'
+returning session_id
+
+-- name: activate_session
+-- Locks the session. No row: it is no longer being spawned. Index: sessions_pkey.
+update sessions set state = 'ACTIVE', receipt = %(receipt)s
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'PROVISIONING'
+returning run_timeout
+
+-- name: fail_spawn
+-- Locks the session. No row: it is no longer being spawned. Index: sessions_pkey.
+update sessions set state = 'SPAWN_FAILED', failure = %(failure)s, end_time = now()
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'PROVISIONING'
+returning gate_passed, parent_session_id, traceparent
+
+-- name: close_session
+-- Locks the session. No row: it was not active. Index: sessions_pkey.
+update sessions set state = 'CLOSED', end_time = now()
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ACTIVE'
+returning session_id
+
+-- name: lock_family
+-- Locks the session and its descendants, parents first. Index: sessions_pkey, sessions_parent_idx.
+with recursive family as (
+    select session_id from sessions where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    union
+    select s.session_id from sessions s join family f on s.parent_session_id = f.session_id where s.tenant_id = %(tenant_id)s
+)
+select s.session_id, s.state from sessions s join family f using (session_id)
+where s.tenant_id = %(tenant_id)s order by s.session_id for update of s
+
+-- name: append_event
+-- Locks the session. Index: sessions_pkey.
+with next as (
+    update sessions set last_cursor = last_cursor + 1 where tenant_id = %(tenant_id)s and session_id = %(session_id)s returning last_cursor
+)
+insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state, child_session_id, detail)
+select %(tenant_id)s, %(session_id)s, last_cursor, %(kind)s, %(run_id)s, %(run_state)s, %(child_session_id)s, %(detail)s from next
+
+-- name: notify_session
+-- Heard when the transaction commits.
+select pg_notify('session_changed', %(tenant_id)s || ':' || %(session_id)s)
+
+-- name: list_events
+-- Locks nothing. Index: session_events_pkey.
+select cursor, event_time, kind, run_id, run_state, child_session_id, detail from session_events
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and cursor > %(after_cursor)s
+order by cursor limit 500

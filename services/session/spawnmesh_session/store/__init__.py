@@ -1,0 +1,1 @@
+"""The service's statements as named functions, a module for each noun."""

@@ -1,0 +1,55 @@
+"""Messages that wait for a session's next turn."""
+
+from psycopg.rows import DictRow
+from spawnmesh_postgres.database import Connection
+
+from spawnmesh_session.domain import storable
+from spawnmesh_session.store.statements import SQL
+
+
+async def insert(
+    connection: Connection,
+    tenant_id: str,
+    session_id: str,
+    key: str,
+    text: str,
+    *,
+    child_session_id: str = "",
+    child_run_state: str = "",
+) -> bool:
+    """Puts a message in, once for each key; False where the key is known."""
+    values = {
+        "tenant_id": tenant_id,
+        "session_id": session_id,
+        "key": key,
+        "text": storable(text),
+        "child_session_id": child_session_id,
+        "child_run_state": child_run_state,
+    }
+    return await (await connection.execute(SQL["insert_inbox_message"], values)).fetchone() is not None
+
+
+async def text_of(connection: Connection, tenant_id: str, session_id: str, key: str) -> str | None:
+    """What the message of that key says, taken out or not."""
+    values = {"tenant_id": tenant_id, "session_id": session_id, "key": key}
+    row = await (await connection.execute(SQL["get_inbox_text"], values)).fetchone()
+    return str(row["text"]) if row else None
+
+
+async def list_waiting(connection: Connection, tenant_id: str, session_id: str) -> list[DictRow]:
+    """At most 100 waiting messages, oldest first."""
+    values = {"tenant_id": tenant_id, "session_id": session_id}
+    return await (await connection.execute(SQL["list_inbox"], values)).fetchall()
+
+
+async def count_waiting(connection: Connection, tenant_id: str, session_id: str) -> int:
+    """Messages that wait."""
+    values = {"tenant_id": tenant_id, "session_id": session_id}
+    row = await (await connection.execute(SQL["count_inbox"], values)).fetchone()
+    return int(row["waiting"]) if row else 0
+
+
+async def acknowledge(connection: Connection, tenant_id: str, session_id: str, keys: list[str]) -> None:
+    """Takes messages out; those that are out stay out."""
+    values = {"tenant_id": tenant_id, "session_id": session_id, "keys": keys}
+    await connection.execute(SQL["acknowledge_inbox"], values)

@@ -1,0 +1,192 @@
+"""Runs and the queue they wait in."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from psycopg.rows import DictRow
+from psycopg.types.json import Jsonb
+from spawnmesh_core.errors import not_found
+from spawnmesh_postgres.database import Connection
+
+from spawnmesh_session.domain import Ending, RunState, storable
+from spawnmesh_session.store.statements import SQL
+
+RUN = "RUN"
+SPAWN = "SPAWN"
+
+
+async def _one(connection: Connection, statement: str, **values: Any) -> DictRow | None:
+    return await (await connection.execute(SQL[statement], values)).fetchone()
+
+
+async def enqueue(
+    connection: Connection, tenant_id: str, session_id: str, run_id: str, *, run_timeout: timedelta, max_attempts: int
+) -> DictRow:
+    """Inserts a QUEUED run and its place in the queue, and wakes the runners when the transaction commits."""
+    run = await _one(
+        connection, "insert_run", tenant_id=tenant_id, session_id=session_id, run_id=run_id, run_timeout=run_timeout
+    )
+    if run is None:
+        raise RuntimeError("an insert returned no row")
+    await insert_dispatch(
+        connection,
+        tenant_id,
+        RUN,
+        run_id,
+        due_in=timedelta(0),
+        expire_time=run["deadline_time"],
+        attempts_left=max_attempts,
+    )
+    await connection.execute(SQL["notify_queue"])
+    return run
+
+
+async def insert_dispatch(
+    connection: Connection,
+    tenant_id: str,
+    kind: str,
+    subject_id: str,
+    *,
+    due_in: timedelta,
+    expire_time: datetime | None = None,
+    attempts_left: int = 1,
+) -> None:
+    """Puts something into the queue: it wants attention after `due_in`."""
+    values = {
+        "tenant_id": tenant_id,
+        "kind": kind,
+        "subject_id": subject_id,
+        "due_in": due_in,
+        "expire_time": expire_time,
+        "attempts_left": attempts_left,
+    }
+    await connection.execute(SQL["insert_dispatch"], values)
+
+
+async def delete_dispatch(connection: Connection, tenant_id: str, kind: str, subject_id: str) -> None:
+    """Takes something out of the queue."""
+    await connection.execute(SQL["delete_dispatch"], {"tenant_id": tenant_id, "kind": kind, "subject_id": subject_id})
+
+
+async def postpone_dispatch(
+    connection: Connection, tenant_id: str, kind: str, subject_id: str, due_in: timedelta
+) -> None:
+    """Lets something in the queue wait again."""
+    values = {"tenant_id": tenant_id, "kind": kind, "subject_id": subject_id, "due_in": due_in}
+    await connection.execute(SQL["postpone_dispatch"], values)
+
+
+async def get(connection: Connection, tenant_id: str, run_id: str) -> DictRow:
+    """The run; NOT_FOUND where there is none."""
+    row = await _one(connection, "get_run", tenant_id=tenant_id, run_id=run_id)
+    if row is None:
+        raise not_found("run", run_id)
+    return row
+
+
+async def lock(connection: Connection, tenant_id: str, run_id: str) -> DictRow:
+    """The run, locked until the transaction ends; NOT_FOUND where there is none."""
+    row = await _one(connection, "lock_run", tenant_id=tenant_id, run_id=run_id)
+    if row is None:
+        raise not_found("run", run_id)
+    return row
+
+
+async def lock_live(connection: Connection, tenant_id: str, session_id: str) -> DictRow | None:
+    """The session's live run, locked, if it has one."""
+    return await _one(connection, "lock_live_run", tenant_id=tenant_id, session_id=session_id)
+
+
+async def take_claimable(connection: Connection, limit: int) -> list[DictRow]:
+    """Ids of runs whose time has come, locked in the queue; in the scope of every tenant."""
+    return await (await connection.execute(SQL["take_claimable_runs"], {"limit": limit})).fetchall()
+
+
+async def take_lost(connection: Connection) -> list[DictRow]:
+    """Ids of runs that nobody can finish, locked in the queue; in the scope of every tenant."""
+    return await (await connection.execute(SQL["take_lost_runs"])).fetchall()
+
+
+async def take_overdue_spawns(connection: Connection) -> list[DictRow]:
+    """Ids of sessions whose spawn is past its deadline, locked in the queue; in the scope of every tenant."""
+    return await (await connection.execute(SQL["take_overdue_spawns"])).fetchall()
+
+
+async def claim(
+    connection: Connection, tenant_id: str, run_id: str, *, runner_id: str, lease_ttl: timedelta
+) -> DictRow | None:
+    """RUNNING with the session's next epoch and a lease; None where the run has ended meanwhile."""
+    run = await _one(connection, "claim_run", tenant_id=tenant_id, run_id=run_id, runner_id=runner_id)
+    if run is None:
+        await delete_dispatch(connection, tenant_id, RUN, run_id)
+        return None
+    await extend_lease(connection, tenant_id, run_id, lease_ttl, attempts_used=1)
+    return run
+
+
+async def extend_lease(
+    connection: Connection, tenant_id: str, run_id: str, lease_ttl: timedelta, *, attempts_used: int = 0
+) -> datetime | None:
+    """Lets the lease run for `lease_ttl` from the database's now; returns its end."""
+    row = await _one(
+        connection,
+        "lease_dispatch",
+        tenant_id=tenant_id,
+        run_id=run_id,
+        lease_ttl=lease_ttl,
+        attempts_used=attempts_used,
+    )
+    return row["due_time"] if row else None
+
+
+async def set_state(
+    connection: Connection,
+    tenant_id: str,
+    run_id: str,
+    epoch: int,
+    state: RunState,
+    *,
+    draft_entry_id: str = "",
+    revision_count: int = 0,
+) -> DictRow | None:
+    """Between RUNNING and FINALIZING at this epoch; None where the run is in neither or has another epoch."""
+    return await _one(
+        connection,
+        "set_run_state",
+        tenant_id=tenant_id,
+        run_id=run_id,
+        epoch=epoch,
+        state=state.value,
+        draft_entry_id=draft_entry_id,
+        revision_count=revision_count,
+    )
+
+
+async def requeue(connection: Connection, tenant_id: str, run_id: str, epoch: int) -> DictRow | None:
+    """Back to QUEUED from this epoch, not counted as an attempt; None where it is not held at this epoch."""
+    run = await _one(connection, "requeue_run", tenant_id=tenant_id, run_id=run_id, epoch=epoch)
+    if run is not None:
+        await connection.execute(SQL["requeue_dispatch"], {"tenant_id": tenant_id, "run_id": run_id})
+        await connection.execute(SQL["notify_queue"])
+    return run
+
+
+async def end(
+    connection: Connection, tenant_id: str, run_id: str, ending: Ending, *, epoch: int | None = None
+) -> DictRow | None:
+    """Sets the terminal state, once, and takes the run out of the queue; None where it has one already, or is not held at `epoch`."""
+    run = await _one(
+        connection,
+        "end_run",
+        tenant_id=tenant_id,
+        run_id=run_id,
+        epoch=epoch,
+        state=ending.state.value,
+        result_text=storable(ending.result_text),
+        error_reason=ending.error_reason,
+        error_message=storable(ending.error_message),
+        usage=None if ending.usage is None else Jsonb(ending.usage),
+    )
+    if run is not None:
+        await delete_dispatch(connection, tenant_id, RUN, run_id)
+    return run

@@ -1,0 +1,131 @@
+"""Sessions and their events."""
+
+from dataclasses import asdict
+from typing import Any
+
+from psycopg.rows import DictRow
+from psycopg.types.json import Jsonb
+from spawnmesh_core.errors import not_found
+from spawnmesh_postgres.database import Connection
+
+from spawnmesh_session.domain import EventKind, Spawn, SpawnFailure
+from spawnmesh_session.store.statements import SQL
+
+
+async def _one(connection: Connection, statement: str, **values: Any) -> DictRow | None:
+    return await (await connection.execute(SQL[statement], values)).fetchone()
+
+
+async def insert(connection: Connection, tenant_id: str, spawn: Spawn, ancestor_ids: tuple[str, ...]) -> bool:
+    """Inserts the session as PROVISIONING; False where the request_id is known."""
+    values = {**asdict(spawn), "tenant_id": tenant_id, "ancestor_ids": list(ancestor_ids)}
+    return await (await connection.execute(SQL["insert_session"], values)).fetchone() is not None
+
+
+async def find_spawn(connection: Connection, tenant_id: str, request_id: str) -> DictRow | None:
+    """What became of the spawn of that request_id."""
+    return await _one(connection, "find_spawn", tenant_id=tenant_id, request_id=request_id)
+
+
+async def get(connection: Connection, tenant_id: str, session_id: str, *, visible_to: str = "") -> DictRow:
+    """The session with its newest run, where it is `visible_to` or a descendant of it (empty: everyone's); NOT_FOUND otherwise."""
+    row = await _one(connection, "get_session", tenant_id=tenant_id, session_id=session_id)
+    if row is None or (visible_to and visible_to != session_id and visible_to not in row["ancestor_ids"]):
+        raise not_found("session", session_id)
+    return row
+
+
+async def list_page(
+    connection: Connection, tenant_id: str, *, parent_session_id: str, visible_to: str, before_id: str, page_size: int
+) -> list[DictRow]:
+    """A page of sessions with their newest runs, newest first."""
+    values = {
+        "tenant_id": tenant_id,
+        "parent_session_id": parent_session_id,
+        "visible_to": visible_to,
+        "before_id": before_id,
+        "page_size": page_size,
+    }
+    return await (await connection.execute(SQL["list_sessions"], values)).fetchall()
+
+
+async def lock(connection: Connection, tenant_id: str, session_id: str) -> DictRow:
+    """The session, locked until the transaction ends; NOT_FOUND where there is none."""
+    row = await _one(connection, "lock_session", tenant_id=tenant_id, session_id=session_id)
+    if row is None:
+        raise not_found("session", session_id)
+    return row
+
+
+async def count_live_children(connection: Connection, tenant_id: str, session_id: str) -> int:
+    """Children being spawned or active; exact while the parent is locked."""
+    row = await _one(connection, "count_live_children", tenant_id=tenant_id, session_id=session_id)
+    return int(row["live"]) if row else 0
+
+
+async def count_waiting(connection: Connection, tenant_id: str) -> int:
+    """The tenant's waiting runs and spawns under way."""
+    row = await _one(connection, "count_waiting", tenant_id=tenant_id)
+    return int(row["waiting"]) if row else 0
+
+
+async def pass_gate(connection: Connection, tenant_id: str, session_id: str) -> bool:
+    """Records that the gate let the spawn pass; False where it is no longer being spawned."""
+    return await _one(connection, "pass_gate", tenant_id=tenant_id, session_id=session_id) is not None
+
+
+async def activate(
+    connection: Connection, tenant_id: str, session_id: str, receipt: dict[str, Any] | None
+) -> DictRow | None:
+    """PROVISIONING -> ACTIVE; None where it is no longer being spawned."""
+    stored = Jsonb(receipt) if receipt else None
+    return await _one(connection, "activate_session", tenant_id=tenant_id, session_id=session_id, receipt=stored)
+
+
+async def fail_spawn(connection: Connection, tenant_id: str, session_id: str, failure: SpawnFailure) -> DictRow | None:
+    """PROVISIONING -> SPAWN_FAILED; None where it is no longer being spawned."""
+    return await _one(
+        connection, "fail_spawn", tenant_id=tenant_id, session_id=session_id, failure=Jsonb(asdict(failure))
+    )
+
+
+async def close(connection: Connection, tenant_id: str, session_id: str) -> bool:
+    """ACTIVE -> CLOSED; False where it was not active."""
+    return await _one(connection, "close_session", tenant_id=tenant_id, session_id=session_id) is not None
+
+
+async def lock_family(connection: Connection, tenant_id: str, session_id: str) -> list[DictRow]:
+    """The session and its descendants, locked, parents first; id and state of each."""
+    values = {"tenant_id": tenant_id, "session_id": session_id}
+    return await (await connection.execute(SQL["lock_family"], values)).fetchall()
+
+
+async def append_event(
+    connection: Connection,
+    tenant_id: str,
+    session_id: str,
+    kind: EventKind,
+    *,
+    run_id: str = "",
+    run_state: str = "",
+    child_session_id: str = "",
+    detail: str = "",
+) -> None:
+    """Writes an event at the session's next cursor and wakes those who watch it when the transaction commits."""
+    values = {
+        "tenant_id": tenant_id,
+        "session_id": session_id,
+        "kind": kind.value,
+        "run_id": run_id,
+        "run_state": run_state,
+        "child_session_id": child_session_id,
+        "detail": detail,
+    }
+    await connection.execute(SQL["append_event"], values)
+    await connection.execute(SQL["notify_session"], values)
+
+
+async def list_events(connection: Connection, tenant_id: str, session_id: str, after_cursor: int) -> list[DictRow]:
+    """At most 500 events behind the cursor, in order."""
+    values = {"tenant_id": tenant_id, "session_id": session_id, "after_cursor": after_cursor}
+    return await (await connection.execute(SQL["list_events"], values)).fetchall()

@@ -1,0 +1,62 @@
+"""Real parts for the tests: one PostgreSQL, one S3 and one set of keys for each run, started when a test first asks for them."""
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from spawnmesh_devstack.keys import make_keys
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.s3 import S3Endpoint, S3Server
+from spawnmesh_devstack.service_roles import ServiceDsn, create_service_database
+from spawnmesh_devstack.watchdog import Watchdog
+
+SERVICES_WITH_DATABASE = ("session", "attachment_blob", "transcript", "model_router", "hook")
+
+
+def _quiet(_line: str) -> None:
+    """Progress is for people; tests have none watching."""
+
+
+@pytest.fixture(scope="session")
+def watchdog() -> Iterator[Watchdog]:
+    """Ends what a test run started, should the run itself be killed."""
+    with Watchdog() as dog:
+        yield dog
+
+
+@pytest.fixture(scope="session")
+async def postgres(watchdog: Watchdog) -> AsyncIterator[Postgres]:
+    """A real PostgreSQL. Not under pytest's own directory, which every new pytest run closes to other accounts than ours."""
+    with tempfile.TemporaryDirectory(prefix="spawnmesh-postgres-") as folder:
+        root = Path(folder)
+        async with Postgres(root / "data", root / "postgres.log", watchdog, _quiet) as server:
+            yield server
+
+
+@pytest.fixture(scope="session")
+async def databases(postgres: Postgres) -> dict[str, ServiceDsn]:
+    """For each service, by its snake name, how its role and its owner enter the database; schemas are empty until migrated."""
+    return await create_service_database(postgres.superuser_dsn, SERVICES_WITH_DATABASE)
+
+
+@pytest.fixture(scope="session")
+async def s3_server(tmp_path_factory: pytest.TempPathFactory, watchdog: Watchdog) -> AsyncIterator[S3Server]:
+    """A real S3 server with STS."""
+    root = tmp_path_factory.mktemp("s3")
+    async with S3Server(root / "data", root / "s3.log", watchdog, _quiet) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3(s3_server: S3Server) -> S3Endpoint:
+    """How to reach the S3 server."""
+    return s3_server.endpoint
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with `<issuer>.pem` of every issuer and `jwks.json`."""
+    directory = tmp_path_factory.mktemp("keys")
+    make_keys(directory)
+    return directory
