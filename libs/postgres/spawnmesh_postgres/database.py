@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import psycopg
 from psycopg import AsyncConnection, sql
 from psycopg.rows import DictRow, dict_row
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 Connection = AsyncConnection[DictRow]
 
@@ -28,6 +29,23 @@ class Database:
 
     def __init__(self, pool: AsyncConnectionPool[Connection]) -> None:
         self._pool = pool
+        self._in_use = 0
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        """A connection of the pool. Where none is to be had although not all are in use, the server is not there: OperationalError."""
+        try:
+            connection = await self._pool.getconn()
+        except PoolTimeout as error:
+            if self._in_use < self._pool.max_size:
+                raise psycopg.OperationalError("no connection could be made") from error
+            raise
+        self._in_use += 1
+        try:
+            yield connection
+        finally:
+            self._in_use -= 1
+            await self._pool.putconn(connection)
 
     @asynccontextmanager
     async def transaction(self, tenant_id: str) -> AsyncIterator[Connection]:
@@ -37,18 +55,19 @@ class Database:
         no S3. Raises ValueError for a scope that is neither a well-formed tenant id nor EVERY_TENANT.
         """
         scope = _scope(tenant_id)
-        async with self._pool.connection() as connection:
+        async with self._connection() as connection:
             await connection.execute(sql.SQL("begin; {}").format(scope))
             try:
                 yield connection
             except BaseException:
-                await connection.rollback()
+                if not connection.closed:
+                    await connection.rollback()
                 raise
             await connection.commit()
 
     async def check(self) -> None:
         """Raises when no connection answers."""
-        async with self._pool.connection() as connection:
+        async with self._connection() as connection:
             await connection.execute("select 1")
 
 
@@ -58,7 +77,7 @@ async def _configure(connection: Connection) -> None:
 
 @asynccontextmanager
 async def open_database(
-    dsn: str, *, name: str, max_connections: int, wait_seconds: float = 5.0, statement_timeout_seconds: float = 30.0
+    dsn: str, *, name: str, max_connections: int, wait_seconds: float = 3.0, statement_timeout_seconds: float = 30.0
 ) -> AsyncIterator[Database]:
     """Opens the pool: at most `max_connections`, each statement cut off after `statement_timeout_seconds`.
 
@@ -90,5 +109,5 @@ async def open_database(
 
 
 async def rescope(connection: Connection, tenant_id: str) -> None:
-    """Turns the rest of the transaction to another tenant; for a queue that picks work in the scope EVERY_TENANT and then does it for its tenant."""
+    """Turns the rest of the transaction to another tenant: a queue picks work in the scope EVERY_TENANT and then does it for its tenant."""
     await connection.execute(_scope(tenant_id))

@@ -24,8 +24,6 @@ def translate(error: BaseException) -> MeshError | None:
     Whether a transaction committed is unknown after a lost connection: callers repeat under their request_id or idempotency key.
     """
     if isinstance(error, PoolTimeout):
-        if isinstance(error.__cause__, psycopg.OperationalError):
-            return unavailable("PostgreSQL")
         return MeshError(
             Reason.POOL_EXHAUSTED, "every database connection is in use; call again later", retry_after_seconds=1.0
         )

@@ -35,5 +35,3 @@ def install_job_tables(owner_dsn: str) -> bool:
             return False
         connection.execute(SchemaManager.get_schema())
         return True
-
-

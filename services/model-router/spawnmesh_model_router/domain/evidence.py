@@ -1,6 +1,5 @@
 """Collects what a failure says: its HTTP status, the names of its error, and its texts, also from nested bodies."""
 
-import ast
 import json
 import re
 from collections.abc import Iterator
@@ -64,7 +63,7 @@ def gather(failure: ModelFailure) -> Evidence:
         names=tuple(dict.fromkeys(names)),
         texts=tuple(dict.fromkeys([*texts, *names])),
         provider=failure.provider.strip().lower(),
-        has_body=bool(texts) and not any(_NO_BODY.search(text) for text in texts),
+        has_body=bool(texts or names) and not any(_NO_BODY.search(text) for text in texts),
         is_html=any(_HTML.search(text) for text in texts),
     )
 
@@ -87,7 +86,7 @@ def _is_name(value: str) -> bool:
 
 
 def _bodies(text: str) -> Iterator[dict[str, object]]:
-    """Every object inside the first JSON (or printed Python) object of `text`, outermost first."""
+    """Every object inside the first JSON object of `text`, outermost first."""
     start, end = text.find("{"), text.rfind("}")
     if start < 0 or end < start:
         return
@@ -109,8 +108,4 @@ def _decoded(text: str) -> object:
     try:
         return json.JSONDecoder().raw_decode(text)[0]
     except (ValueError, RecursionError):
-        pass
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return None

@@ -1,8 +1,7 @@
 """The table of text signals: which wording of a failed model call means what, in order of precedence.
 
-Sources: the error references of Anthropic, OpenAI, Google, Amazon Bedrock, Azure, OpenRouter, xAI, Zhipu, Qwen and the error
-names of Node and Python networking. A row is added for a wording that a provider really uses, never for one incident's whole
-sentence. Patterns ignore case, and `_` and blank are the same inside a phrase.
+Sources: the error references of Anthropic, OpenAI, Google, Amazon Bedrock, Azure, OpenRouter, xAI, Zhipu and Qwen, and the
+error names of Node's and Python's networking. A row is for a wording that providers use, never for one incident's sentence.
 """
 
 import re
@@ -25,7 +24,7 @@ class Topic(Enum):
     SESSION = auto()
     MODEL = auto()
     VENDOR = auto()
-    TOKEN_RATE = auto()
+    REFILL = auto()
     CONTEXT = auto()
     REPLAY = auto()
     BILLING = auto()
@@ -39,12 +38,12 @@ class Topic(Enum):
     AUTH_PERMANENT = auto()
     AUTH = auto()
     TIMEOUT = auto()
-    EMPTY = auto()
+    SILENCE = auto()
 
 
 @dataclass(frozen=True)
 class Signal:
-    """One row: a text that matches `pattern` is about `topic` and means `reason`. `provider` limits it to one provider."""
+    """One row: a text that matches `pattern` is about `topic` and means `reason`; `provider` limits it to one provider."""
 
     topic: Topic
     reason: R
@@ -52,83 +51,246 @@ class Signal:
     provider: str = ""
 
 
-def phrase(*alternatives: str) -> re.Pattern[str]:
-    """Any of `alternatives` as whole words; `_` ends a word, and a blank stands for blanks or `_`."""
-    joined = "|".join(alternative.replace(" ", r"[\s_]+") for alternative in alternatives)
-    return re.compile(rf"(?<![a-z0-9])(?:{joined})(?![a-z0-9])", re.IGNORECASE)
+def row(topic: Topic, reason: R, *phrases: str, provider: str = "") -> Signal:
+    """Any of `phrases` as whole words, case ignored. A blank in a phrase also matches `_`, which ends a word as well.
+
+    Phrases with Chinese characters match anywhere, for that script puts no blanks between words.
+    """
+    spaced = [phrase.replace(" ", r"[\s_]++") for phrase in phrases]
+    latin = "|".join(phrase for phrase in spaced if phrase.isascii())
+    forms = [phrase for phrase in spaced if not phrase.isascii()]
+    if latin:
+        forms.insert(0, rf"(?<![a-z0-9])(?:{latin})(?![a-z0-9])")
+    return Signal(topic, reason, re.compile("|".join(forms), re.IGNORECASE | re.DOTALL), provider)
 
 
-def characters(*alternatives: str) -> re.Pattern[str]:
-    """Any of `alternatives` anywhere: Chinese has no blanks between words."""
-    return re.compile("|".join(alternatives))
-
-
-_PERIOD: Final = r"(?:hourly|daily|weekly|monthly|yearly)"
-_CERT_CODES: Final = r"cert_\w+|err_tls_cert\w*|unable_to_verify_leaf_signature|unable_to_get_issuer_cert\w*|\w*self_signed_cert\w*"
-_SOCKET_CODES: Final = (
-    r"econn(?:reset|refused|aborted)|e(?:socket)?timedout|enotfound|eai_\w+|epipe|enet(?:unreach|reset|down)|ehost(?:unreach|down)"
+PERIOD: Final = r"(?:hourly|daily|weekly|monthly|yearly)"
+CERTIFICATE_CODES: Final = (
+    r"cert_\w+|err_tls_cert\w*|unable_to_verify_leaf_signature|unable_to_get_issuer_cert\w*"
+    r"|(?:depth_zero_)?self_signed_cert\w*|sslcertverificationerror"
+)
+SOCKET_CODES: Final = (
+    r"econn(?:reset|refused|aborted)|e(?:socket)?timedout|enotfound|eai_\w+|epipe|enet(?:unreach|reset|down)"
+    r"|ehost(?:unreach|down)|und_err_\w+|err_stream_premature_close"
 )
 
+ZHIPU_CODE: Final = r"(?:code[\"']?:\s*[\"']?|error\s+|^)"
+# Words and blanks share no character, and blanks are never given back: otherwise a long run of `_` takes minutes to refuse.
+WORD: Final = r"[^\s_]{1,40}"
+
 SIGNALS: Final[tuple[Signal, ...]] = (
-    # Our own machine, our own coordination, or the caller's own wish: no provider is to blame.
-    Signal(
+    # Our own machine or coordination, or the caller's own wish: no provider is to blame.
+    row(
         Topic.LOCAL,
         R.NO_FAILOVER,
-        phrase(
-            r"no space left on device", r"disk quota exceeded", r"too many open files", r"read-only file system",
-            r"enospc|edquot|erofs|emfile|enfile|enomem", r"writer claim lost|session takeover|server draining",
-            r"(?:aborted|cancell?ed) by (?:the )?(?:user|caller|client)",
-        ),
+        r"no space left on device|disk quota exceeded|too many open files|read-only file system",
+        r"enospc|edquot|erofs|emfile|enfile|enomem",
+        r"writer claim lost|session takeover|server draining",
+        r"(?:aborted|cancell?ed) by (?:the )?(?:user|caller|client)",
     ),
-    # Size and count of images: the caller has to send less.
-    Signal(
+    # The caller has to send fewer or smaller images.
+    row(
         Topic.IMAGE,
         R.NO_FAILOVER,
-        phrase(
-            r"images? (?:size |dimensions? )?exceeds?", r"images? (?:is|are|was) too (?:large|big)", r"too many images",
-            r"image dimensions? .{0,40}exceed", r"image too (?:large|big|small)", r"max(?:imum)? (?:allowed )?(?:size|number) (?:for|of) (?:\S+ )?images?",
-        ),
+        rf"images?(?: {WORD}){{0,3}} exceeds?",
+        r"images? (?:(?:is|are|was|were) )?too (?:large|big|small)",
+        r"too many images|maximum number of images",
     ),
-    Signal(
+    row(
         Topic.REFUSAL,
         R.NO_FAILOVER,
-        phrase(
-            r"content (?:filter(?:ed)?|policy|management policy)\w*", r"(?:stop|finish) reason:? (?:refusal|safety|recitation|prohibited content)",
-            r"responsibleaipolicyviolation", r"prohibited content", r"(?:flagged|blocked) by .{0,30}(?:moderation|safety|policy)",
-            r"safety system", r"requires moderation", r"data inspection failed", r"model refused",
-        ),
+        r"content filter(?:ed|ing)?|content (?:management )?policy(?: violation)?|responsibleaipolicyviolation",
+        r"(?:stop|finish) reason:? (?:refusal|safety|recitation)",
+        r"prohibited content|data inspection failed|safety system|requires moderation",
+        r"(?:flagged|blocked|rejected) (?:by|due to|for) .{0,40}(?:moderation|safety|policy)",
     ),
-    Signal(
+    row(
         Topic.TLS,
         R.TLS_CERTIFICATE,
-        phrase(
-            _CERT_CODES, r"certificate verify failed", r"self[- ]signed certificate", r"unable to (?:get|verify) .{0,30}(?:issuer|certificate)",
-            r"certificate (?:has |is )?(?:expired|not trusted|not yet valid|revoked|unknown|invalid)", r"sslcertverificationerror|x509:.*",
-            r"hostname.{0,40}(?:does not match|mismatch).{0,40}(?:certificate|altnames)", r"invalid peer certificate.*",
-        ),
+        CERTIFICATE_CODES,
+        r"certificate verify failed|self[-\s]signed certificate|invalid peer certificate|x509",
+        r"unable to (?:get|verify) .{0,30}(?:issuer|leaf|first) .{0,10}certificate|unable to get local issuer",
+        r"certificate (?:has |is )?(?:expired|not trusted|not yet valid|revoked|unknown|invalid)",
+        r"(?:hostname|altnames?).{0,60}certificate|certificate.{0,60}(?:hostname|altnames?)",
     ),
     # A vendor's command-line tool that has lost its login.
-    Signal(
+    row(
         Topic.LOGIN,
         R.AUTH,
-        phrase(r"(?:please )?run /?login", r"run [`'\"]?\w+ (?:auth )?(?:login|setup-token)", r"not logged in", r"please log ?in(?: again)?"),
+        rf"run [`'\"]?(?:{WORD} )?(?:auth )?/?(?:login|setup-token)",
+        r"not logged in|please log\s?in",
     ),
-    # The history we sent breaks a rule of the API.
-    Signal(
+    # The history or a parameter that we sent breaks a rule of the API.
+    row(
         Topic.TRANSCRIPT,
         R.FORMAT,
-        phrase(
-            r"roles must alternate", r"incorrect role information", r"tool use id\w*", r"tool use\.id", r"tool call ids?",
-            r"without (?:a )?(?:corresponding )?tool result", r"tool results?.{0,80}must (?:match|follow|immediately)", r"function call turn",
-            r"preceed?ing message with .?tool calls", r"content blocks? must be non-?empty", r"string should match pattern",
-            r"cannot end with trailing whitespace", r"first message must use the user role", r"extra inputs are not permitted",
-            r"invalid request format", r"(?:unknown|unsupported) parameter\w*", r"json schema is invalid", r"invalid (?:tool|function) schema",
-            r"requested .{1,80} does not support",
-        ),
+        r"roles must alternate|incorrect role information|first message must use the .?user.? role",
+        r"tool use[_.]ids?|tool call ids?|function call turn",
+        r"without (?:an? )?(?:corresponding |following |matching )?.?tool result",
+        r"preceed?ing message with .?tool calls",
+        r"(?:content blocks?|messages?|content) must be non-?empty|must have non-?empty content",
+        r"cannot end with trailing whitespace|string should match pattern|extra inputs are not permitted",
+        r"invalid request format|(?:unknown|unsupported|unrecognized) parameters?|invalid (?:tool|function) schema",
+        r"requested .{1,80} does not support",
+        r"参数(?:错误|无效)",
     ),
-    Signal(TOPIC_SESSION := Topic.SESSION, R.SESSION_EXPIRED, phrase(
-        r"(?:session|conversation|thread)(?: (?:id|with id))?(?: \S{1,64})? (?:was |is |has |could )?(?:not (?:be )?found|does not exist|expired|no longer (?:exists|valid|available))",
-        r"no (?:such )?(?:conversation|session|thread) found", r"no such (?:session|conversation)", r"(?:expired|invalid|unknown) (?:session|conversation)(?: id)?",
-        r"session (?:expired|not found|invalid)",
-    )),
+    row(
+        Topic.SESSION,
+        R.SESSION_EXPIRED,
+        r"(?:session|conversation)(?: with)?(?: id)?(?: [\w\-:\"']{6,64})? (?:was |is |has |could )?"
+        r"(?:not (?:be )?found|does not exist|expired|no longer (?:exists|valid|available))",
+        r"no (?:such )?(?:session|conversation)(?: found)?|(?:expired|invalid|unknown) (?:session|conversation)(?: id)?",
+        r"会话(?:已)?(?:过期|失效|不存在)",
+    ),
+    row(
+        Topic.MODEL,
+        R.MODEL_NOT_FOUND,
+        r"models?[:/\s]{0,3}(?:\S{1,100}\s+)?(?:is |was |could )?(?:not (?:be )?found|does not exist)",
+        r"(?:unknown|no such|nonexistent) model|invalid model(?: name| id| identifier)?",
+        r"not a valid model(?: id| name)?|no endpoints found|model not exist",
+        r"model.{0,60} (?:has been|was|is) (?:deprecated|retired|decommissioned|shut down|removed)|model decommissioned",
+        r"模型不存在|(?:找不到|未找到)模型",
+    ),
+    # Zhipu answers with numbers of its own in any HTTP status.
+    row(Topic.BILLING, R.BILLING, rf"{ZHIPU_CODE}(?:1309|1311)", provider="zai"),
+    row(Topic.BILLING, R.BILLING, r"余额不足|欠费", provider="zai"),
+    row(Topic.VENDOR, R.AUTH, rf"{ZHIPU_CODE}(?:100[0-4]|1113)", provider="zai"),
+    row(Topic.VENDOR, R.RATE_LIMIT, rf"{ZHIPU_CODE}(?:130[2-5]|1308|1310)", provider="zai"),
+    # OpenRouter hides the upstream's failure behind one sentence, and caps the spend of single keys.
+    row(Topic.BILLING, R.BILLING, r"key limit exceeded", provider="openrouter"),
+    row(Topic.VENDOR, R.TIMEOUT, r"provider returned error", provider="openrouter"),
+    row(Topic.VENDOR, R.OVERLOADED, r"modelnotreadyexception", provider="amazon-bedrock"),
+    # One request that is larger than a minute's tokens: another model's minute may be larger. And Google's quota, whose
+    # text sends free users to billing although it refills by itself.
+    row(
+        Topic.REFILL,
+        R.RATE_LIMIT,
+        r"too large .{0,160}(?:tokens per min(?:ute)?|tpm)",
+        r"quota.{0,400}(?:retry in \d+|retrydelay|quota metric)",
+    ),
+    row(
+        Topic.CONTEXT,
+        R.CONTEXT_OVERFLOW,
+        r"request too large|request entity too large|payload too large|request exceeds the maximum size",
+        r"(?:prompt|input|messages?|conversation|request)(?: is| are| was)? too long",
+        r"context (?:length|window|size|limit)(?: has been| was| is)? exceeded|exceed context size\w*|^context overflow:",
+        r"exceed(?:s|ed|ing)? (?:the |your |this )?(?:model(?:'s)? )?(?:available |maximum |max )?context"
+        r"(?: (?:length|window|size|budget|limit))?",
+        r"(?:maximum|max) context length|maximum number of tokens|maximum (?:input|prompt) (?:length|tokens)",
+        r"(?:out of|no) room in .{0,40}context window|reduce the length of the (?:messages|prompt|input)",
+        r"(?:上下文|输入|提示词?).{0,12}(?:过长|超长|超出|超过|超限)",
+    ),
+    # State of an earlier answer that we replayed and that the provider does not take back.
+    row(
+        Topic.REPLAY,
+        R.FORMAT,
+        r"previous response(?: with)?(?: id)?.{0,80}not found|previous_response_not_found",
+        r"invalid .?signature.? in .?thinking|thinking.{0,60}cannot be modified|expected .?thinking",
+        r"encrypted content.{0,60}(?:verified|decrypted|invalid)|invalid encrypted content|thought signature",
+        r"item .{0,80}(?:required|expected) (?:following|reasoning) item|without its required",
+    ),
+    row(
+        Topic.BILLING,
+        R.BILLING,
+        r"payment required|billing hard limit|hard limit reached|maximum allowed .{0,30}spending limit",
+        rf"insufficient (?:{WORD} ){{0,4}}(?:credits?|quota|balance|funds)",
+        r"credit balance|balance is too low|exceeded current quota error",
+        r"(?:requires?|add|purchase|buy|need) (?:more |additional )?credits|all available credits|no credits",
+        r"top up|plans? (?:&|and) billing|used up your points|in arrears|billing (?:not active|not enabled|disabled)",
+        r"not (?:available|included) in your (?:current )?(?:plan|subscription)",
+        r"余额不足|欠费|充值",
+    ),
+    # What an account is entitled to: under 401 and 403 these are about permission, elsewhere about money.
+    row(
+        Topic.CREDITS,
+        R.BILLING,
+        rf"(?:run|ran|running) out of credits|out of credits|need an? (?:{WORD} )?subscription",
+    ),
+    row(
+        Topic.PERIODIC,
+        R.RATE_LIMIT,
+        rf"{PERIOD}(?:/{PERIOD})*(?: {WORD}){{0,2}} limits?|\d+[-\s]hours? limit|usage limits?",
+    ),
+    row(
+        Topic.RATE,
+        R.RATE_LIMIT,
+        r"rate limit(?:s|ed|ing)?|too many (?:concurrent )?(?:requests|tokens)|toomanyrequests\w*",
+        r"throttl(?:ed|ing)|throttlingexception|rate exceeded|concurrency limit|slow down",
+        r"quotas? (?:has been |was )?(?:exceeded|exhausted|reached)|exceed(?:s|ed|ing)? .{0,40}quotas?|out of quota",
+        r"resource (?:has been )?exhausted|servicequotaexceededexception|model cooldown|cooling down",
+        r"(?:requests|tokens) per (?:second|sec|minute|min|hour|day)|tpm|rpm",
+        r"频率(?:限制|超限|过高)|调用频率|限流|请求(?:数)?过多|过于频繁|并发.{0,6}(?:超|过|限)|配额|额度.{0,6}(?:用尽|不足|超)",
+    ),
+    row(
+        Topic.OVERLOADED,
+        R.OVERLOADED,
+        r"overload(?:ed|ing)?|(?:high|heavy) (?:demand|load|traffic)|high volume of requests",
+        r"(?:at|over|no|insufficient|limited) capacity|capacity constraints",
+        r"service (?:is )?(?:temporarily |currently )?unavailable|(?:server|engine|api|model) is (?:currently )?busy",
+        r"过载|负载过高",
+    ),
+    row(
+        Topic.SERVER,
+        R.SERVER_ERROR,
+        r"server_error|bad gateway",
+        r"(?:finish |stop )?reason: error",
+    ),
+    # Faults inside the provider that read like a broken exchange: asking again is the cure.
+    row(
+        Topic.INTERNAL,
+        R.TIMEOUT,
+        r"internal server error|status:? internal|unknown error, 5\d\d",
+        r"error occurred while processing .{0,40}retry your request",
+        r"内部(?:服务器?)?错误",
+    ),
+    row(
+        Topic.TOKEN_REFRESH,
+        R.AUTH,
+        r"token refresh failed|(?:failed to|could not) refresh .{0,30}token|invalid grant|re-?authenticate",
+    ),
+    row(
+        Topic.AUTH_PERMANENT,
+        R.AUTH_PERMANENT,
+        rf"keys?(?: {WORD}){{0,2}} (?:revoked|deactivated|deleted|disabled|suspended)",
+        r"(?:revoked|deactivated|deleted|disabled) (?:api )?key",
+        rf"(?:account|organization|workspace|project|user)(?: {WORD}){{0,2}} (?:deactivated|deleted|disabled|suspended|banned|terminated)",
+        r"deactivated workspace|not allowed for this organization",
+        r"(?:账[号户]|密钥).{0,6}(?:停用|封禁|注销|冻结|禁用|吊销|删除)",
+    ),
+    row(
+        Topic.AUTH,
+        R.AUTH,
+        r"(?:invalid|incorrect|missing|no|wrong|expired|bad|provide (?:an?|your|a valid)) (?:x-)?api[-_\s]?key(?: error)?",
+        r"api[-_\s]?key (?:is )?(?:not valid|invalid|missing|required|expired|not found)|x-api-key",
+        rf"(?:invalid|expired|missing) (?:{WORD} )?(?:access )?(?:token|credentials?)|no credentials",
+        rf"(?:token|credentials?|key)(?: {WORD}){{0,3}} (?:expired|invalid)",
+        r"could not (?:authenticate|validate|resolve) .{0,40}(?:api key|credentials?|token|authentication)",
+        r"authentication(?: error| failed)?|unauthori[sz]ed|unauthenticated|not authori[sz]ed|forbidden|access[-_\s]?denied\w*",
+        r"permission (?:error|denied)|insufficient permissions?|missing scopes?|unrecognizedclientexception",
+        r"endpoint or credentials",
+        r"(?:认证|鉴权|授权)(?:失败|错误|异常)|无权|没有权限|权限不足|(?:密钥|令牌).{0,6}(?:无效|错误|过期|不正确)",
+    ),
+    row(
+        Topic.TIMEOUT,
+        R.TIMEOUT,
+        SOCKET_CODES,
+        r"timed?[-_\s]?out|(?:read|connect|write|pool)timeout|deadline exceeded|deadline expired",
+        r"connection error|connection (?:was )?(?:reset|aborted)|network error|network request failed|fetch failed",
+        r"socket hang up|other side closed|premature close|broken pipe|server disconnected|peer closed connection",
+        r"connection(?:reset|refused|aborted|timeout)?error|(?:connect|read|remoteprotocol|brokenpipe)error|gaierror",
+        r"\[errno (?:101|104|110|111|113|32|-2|-3)\]|name or service not known|temporary failure in name resolution",
+        r"all connection attempts failed|incomplete chunked read|without sending (?:a response|any chunks)",
+        r"(?:operation|request|stream|response) was (?:aborted|closed)|stream read error|stream ended before terminal",
+        r"(?:finish |stop )?reason: (?:abort|network error|malformed response)",
+        r"(?:网络|连接|请求|响应|服务).{0,4}(?:超时|异常|错误|中断|断开|重置)|超时|(?:服务|系统|服务器)繁忙|服务.{0,2}不可用",
+    ),
+    # Whole texts of wrappers that swallowed the cause.
+    row(Topic.TIMEOUT, R.TIMEOUT, r"^(?:llm )?request failed\.?$"),
+    row(Topic.SILENCE, R.NO_ERROR_DETAILS, r"no error details"),
+    row(
+        Topic.SILENCE,
+        R.EMPTY_RESPONSE,
+        r"empty response|(?:response|model|provider) (?:was empty|(?:returned|contained|had) (?:an empty|no) \w+)",
+    ),
+    row(Topic.SILENCE, R.UNKNOWN, r"unknown error"),
 )

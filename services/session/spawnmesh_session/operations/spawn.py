@@ -190,9 +190,9 @@ class SpawnSaga:
     async def undo(self, tenant_id: str, session_id: str, failure: SpawnFailure, *, settled: bool) -> None:
         """PROVISIONING -> SPAWN_FAILED, then everything that the steps may have made goes.
 
-        What cannot be undone now, since a peer is down, stays in the queue until the reconciler has undone it. Where it is not `settled` what a step did
-        (its answer was lost, or it may still be at work), the reconciler undoes it once more later. Never raises: the spawn's own reason is what the
-        caller must hear.
+        What cannot be undone now, since a peer is down, stays in the queue until the reconciler has undone it. Where it is not `settled` what a
+        step did (its answer was lost, or it may still be at work), the reconciler undoes it once more later. Never raises: the spawn's own
+        reason is what the caller must hear.
         """
         log = structlog.get_logger().bind(
             tenant=tenant_id, session_id=session_id, step=failure.step, reason=failure.reason

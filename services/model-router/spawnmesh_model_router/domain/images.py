@@ -1,0 +1,58 @@
+"""What happens to a request's images on a retry, and at a model that cannot see."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from spawnmesh_model_router.domain.reasons import FailoverReason
+
+
+@dataclass(frozen=True)
+class RetryImages:
+    """What an attempt may carry: the user's images, and whether images named in the prompt may be looked for."""
+
+    keep_images: bool
+    suppress_prompt_image_detection: bool
+
+
+def images_for_attempt(
+    *, is_retry: bool, previous_reason: FailoverReason | None, provider: str | None, first_provider: str | None
+) -> RetryImages:
+    """Images stay, but for a retry at another provider than the first attempt's, or after FORMAT.
+
+    The user gave them to the first provider only, and FORMAT may well be about them. A provider that is None is not known
+    to differ.
+    """
+    moved = provider is not None and first_provider is not None and provider != first_provider
+    withheld = is_retry and (moved or previous_reason is FailoverReason.FORMAT)
+    return RetryImages(keep_images=not withheld, suppress_prompt_image_detection=withheld)
+
+
+class BlindModelPolicy(StrEnum):
+    """What a tenant wants when a request with images meets a model that cannot see."""
+
+    ROUTE_AROUND = "ROUTE_AROUND"
+    STRIP = "STRIP"
+    REFUSE = "REFUSE"
+
+
+class ImageOutcome(StrEnum):
+    """What became of the images, as the response says it."""
+
+    NO_IMAGES = "NO_IMAGES"
+    SENT = "SENT"
+    ROUTED_AROUND = "ROUTED_AROUND"
+    STRIPPED = "STRIPPED"
+    REFUSED = "REFUSED"
+
+
+def image_outcome(*, has_images: bool, can_see: bool, policy: BlindModelPolicy) -> ImageOutcome:
+    """What to do with the images of a request at one candidate."""
+    if not has_images:
+        return ImageOutcome.NO_IMAGES
+    if can_see:
+        return ImageOutcome.SENT
+    return {
+        BlindModelPolicy.ROUTE_AROUND: ImageOutcome.ROUTED_AROUND,
+        BlindModelPolicy.STRIP: ImageOutcome.STRIPPED,
+        BlindModelPolicy.REFUSE: ImageOutcome.REFUSED,
+    }[policy]

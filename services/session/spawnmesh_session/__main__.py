@@ -1,0 +1,52 @@
+"""`python -m spawnmesh_session serve | worker | migrate`."""
+
+import asyncio
+import signal
+import sys
+
+from spawnmesh_postgres.jobs import install_job_tables
+from spawnmesh_postgres.migrations import migrate
+from spawnmesh_runtime.process import run, start_process
+from spawnmesh_runtime.server import run_until_stopped
+from spawnmesh_runtime.settings import load_settings
+
+from spawnmesh_session.app import open_service, work
+from spawnmesh_session.settings import SessionSettings
+
+
+async def _serve(settings: SessionSettings) -> None:
+    async with start_process("session", settings) as process, open_service(process, settings) as server:
+        await run_until_stopped(process, server)
+
+
+async def _work(settings: SessionSettings) -> None:
+    """Works until SIGTERM or SIGINT; a job that is cut off is worked on again by another worker."""
+    async with start_process("session", settings) as process:
+        worker = asyncio.ensure_future(work(process, settings))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, worker.cancel)
+        try:
+            await worker
+        except asyncio.CancelledError:
+            return
+
+
+def main() -> None:
+    """Runs what the first argument names."""
+    command = sys.argv[1] if len(sys.argv) > 1 else "serve"
+    settings = load_settings(SessionSettings)
+    match command:
+        case "serve":
+            run(_serve(settings))
+        case "worker":
+            run(_work(settings))
+        case "migrate":
+            install_job_tables(settings.database_owner_url)
+            applied = migrate(settings.database_owner_url, package="spawnmesh_session", schema="session")
+            print(f"session: {len(applied)} migrations applied")
+        case _:
+            sys.exit(f"there is no {command!r}; choose serve, worker or migrate")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Transactions see one tenant, and say so plainly when the server is not there."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+from psycopg_pool import PoolTimeout
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.service_roles import ServiceDsn, create_service_database
+from spawnmesh_postgres.database import EVERY_TENANT, Database, open_database, rescope
+from spawnmesh_postgres.errors import translate
+
+TABLE = """
+create table if not exists notes (tenant_id text not null, note_id text not null, primary key (tenant_id, note_id));
+alter table notes enable row level security;
+alter table notes force row level security;
+drop policy if exists tenant on notes;
+create policy tenant on notes using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+truncate notes;
+"""
+
+
+@pytest.fixture
+async def dsn(postgres: Postgres) -> ServiceDsn:
+    return (await create_service_database(postgres.superuser_dsn, ["scratch"]))["scratch"]
+
+
+@pytest.fixture
+async def database(dsn: ServiceDsn) -> AsyncIterator[Database]:
+    async with await psycopg.AsyncConnection.connect(dsn.owner) as owner:
+        await owner.execute(TABLE)
+    async with open_database(dsn.app, name="test", max_connections=2, wait_seconds=0.3) as opened:
+        yield opened
+
+
+async def notes(database: Database, tenant_id: str) -> list[str]:
+    async with database.transaction(tenant_id) as connection:
+        rows = await (await connection.execute("select tenant_id from notes")).fetchall()
+    return [row["tenant_id"] for row in rows]
+
+
+async def write(database: Database, scope: str, tenant_id: str) -> None:
+    async with database.transaction(scope) as connection:
+        await connection.execute("insert into notes values (%s, 'n')", (tenant_id,))
+
+
+async def test_statement_without_where_sees_the_tenants_rows_only(database: Database) -> None:
+    await write(database, "acme", "acme")
+    await write(database, "zeta", "zeta")
+    assert await notes(database, "acme") == ["acme"]
+    assert await notes(database, "zeta") == ["zeta"]
+
+
+async def test_row_of_another_tenant_cannot_be_written(database: Database) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        await write(database, "acme", "zeta")
+
+
+async def test_connection_without_a_tenant_sees_nothing(database: Database, dsn: ServiceDsn) -> None:
+    await write(database, "acme", "acme")
+    for role in (dsn.app, dsn.owner):
+        async with await psycopg.AsyncConnection.connect(role) as connection:
+            assert await (await connection.execute("select * from notes")).fetchall() == []
+
+
+async def test_tenant_does_not_outlive_its_transaction(database: Database) -> None:
+    await write(database, "acme", "acme")
+    for _ in range(4):  # Whichever of the two connections comes.
+        async with database._connection() as connection:
+            rows = await (
+                await connection.execute("select current_setting('spawnmesh.tenant', true) as scope")
+            ).fetchone()
+            assert rows is not None
+            assert rows["scope"] in (None, "")
+
+
+async def test_queue_may_turn_from_every_tenant_to_one(database: Database) -> None:
+    await write(database, "acme", "acme")
+    async with database.transaction(EVERY_TENANT) as connection:
+        assert await (await connection.execute("select * from notes")).fetchall() == []
+        await rescope(connection, "acme")
+        assert len(await (await connection.execute("select * from notes")).fetchall()) == 1
+
+
+@pytest.mark.parametrize(
+    "scope", ["", "a", "Acme", "acme'; drop table notes; --", "ac me", "-acme", "acme\n", "a" * 40]
+)
+async def test_malformed_tenant_is_refused_before_any_statement(database: Database, scope: str) -> None:
+    with pytest.raises(ValueError, match="well-formed"):
+        async with database.transaction(scope):
+            pass
+
+
+async def test_block_that_raises_leaves_nothing(database: Database) -> None:
+    async def write_and_fail() -> None:
+        async with database.transaction("acme") as connection:
+            await connection.execute("insert into notes values ('acme', 'n')")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await write_and_fail()
+    assert await notes(database, "acme") == []
+
+
+async def test_every_connection_in_use_is_pool_exhausted(database: Database) -> None:
+    async with database.transaction("acme"), database.transaction("acme"):
+        with pytest.raises(PoolTimeout) as caught:
+            await notes(database, "acme")
+    refusal = translate(caught.value)
+    assert refusal is not None
+    assert refusal.reason is Reason.POOL_EXHAUSTED
+    assert await notes(database, "acme") == []
+
+
+async def test_connection_cut_off_is_unavailable_and_the_next_one_works(database: Database, postgres: Postgres) -> None:
+    async def cut_off() -> None:
+        async with database.transaction("acme") as connection:
+            async with await psycopg.AsyncConnection.connect(postgres.superuser_dsn, autocommit=True) as superuser:
+                await superuser.execute("select pg_terminate_backend(%s)", (connection.info.backend_pid,))
+            await connection.execute("select 1")
+
+    with pytest.raises(psycopg.OperationalError) as caught:
+        await cut_off()
+    refusal = translate(caught.value)
+    assert refusal is not None
+    assert refusal.reason is Reason.DEPENDENCY_UNAVAILABLE
+    assert await notes(database, "acme") == []
+
+
+async def test_server_that_is_not_there_is_unavailable() -> None:
+    async with open_database(
+        "postgresql://nobody@127.0.0.1:1/none", name="test", max_connections=2, wait_seconds=0.2
+    ) as absent:
+        with pytest.raises(psycopg.OperationalError) as caught:
+            await notes(absent, "acme")
+    refusal = translate(caught.value)
+    assert refusal is not None
+    assert refusal.reason is Reason.DEPENDENCY_UNAVAILABLE
+
+
+async def test_defect_of_ours_is_not_explained_away(database: Database) -> None:
+    with pytest.raises(psycopg.errors.UndefinedTable) as caught:
+        async with database.transaction("acme") as connection:
+            await connection.execute("select * from nowhere")
+    assert translate(caught.value) is None
+
+
+async def test_cancelled_block_gives_its_connection_back(database: Database) -> None:
+    async def hang() -> None:
+        async with database.transaction("acme") as connection:
+            await connection.execute("select pg_sleep(30)")
+
+    hung = [asyncio.create_task(hang()) for _ in range(2)]
+    await asyncio.sleep(0.1)
+    for task in hung:
+        task.cancel()
+    await asyncio.gather(*hung, return_exceptions=True)
+    assert await notes(database, "acme") == []

@@ -1,0 +1,89 @@
+"""Replays the example failures and real wordings of providers that are not among them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spawnmesh_model_router.domain.classify import classify
+from spawnmesh_model_router.domain.names import reason_of_name
+from spawnmesh_model_router.domain.reasons import FailoverReason, ModelFailure
+
+CASES = Path(__file__).parent / "cases"
+EXAMPLES = json.loads((CASES / "failover_classify.json").read_text(encoding="utf-8"))
+WORDINGS = json.loads((CASES / "provider_wordings.json").read_text(encoding="utf-8"))
+
+
+def failure_of(fields: dict[str, Any]) -> ModelFailure:
+    lists = {name: tuple(fields.get(name, ())) for name in ("details", "cause_messages")}
+    return ModelFailure(**{**fields, **lists})
+
+
+@pytest.mark.parametrize("case", EXAMPLES, ids=[case["id"] for case in EXAMPLES])
+def test_example_failure_has_its_reason(case: dict[str, Any]) -> None:
+    assert classify(failure_of(case["given"])) is FailoverReason(case["expect"]["reason"])
+
+
+@pytest.mark.parametrize("case", WORDINGS, ids=range(len(WORDINGS)))
+def test_wording_of_a_real_provider_has_its_reason(case: dict[str, Any]) -> None:
+    assert classify(failure_of(case["given"])) is FailoverReason(case["expect"]["reason"])
+
+
+def test_failure_that_says_nothing_at_all_is_named_so() -> None:
+    assert classify(ModelFailure()) is FailoverReason.NO_ERROR_DETAILS
+
+
+def test_status_written_as_a_string_in_a_nested_body_counts() -> None:
+    body = json.dumps({"error": {"error": {"status": "529", "note": "x"}}})
+    assert classify(ModelFailure(message=body)) is FailoverReason.OVERLOADED
+
+
+def test_bad_request_with_a_code_but_no_text_has_a_body() -> None:
+    assert classify(ModelFailure(status=400, code="unknown_parameter")) is FailoverReason.FORMAT
+    assert classify(ModelFailure(status=400)) is FailoverReason.NO_FAILOVER
+
+
+def test_status_of_the_answer_beats_the_status_in_its_body() -> None:
+    body = json.dumps({"error": {"code": 429, "message": "later"}})
+    assert classify(ModelFailure(status=500, message=body)) is FailoverReason.SERVER_ERROR
+
+
+def test_cause_beyond_the_bound_is_not_read() -> None:
+    noise = tuple(f"wrapper {index}" for index in range(25))
+    cause = "certificate verify failed"
+    assert classify(ModelFailure(cause_messages=(*noise[:24], cause))) is FailoverReason.TLS_CERTIFICATE
+    assert classify(ModelFailure(cause_messages=(*noise, cause))) is FailoverReason.NO_FAILOVER
+
+
+def test_tokens_per_minute_smaller_than_the_request_is_a_rate_limit_but_not_under_413() -> None:
+    text = "Request too large on tokens per minute (TPM): Limit 10, Requested 11"
+    assert classify(ModelFailure(message=text)) is FailoverReason.RATE_LIMIT
+    assert classify(ModelFailure(status=429, message=text)) is FailoverReason.RATE_LIMIT
+    assert classify(ModelFailure(status=413, message=text)) is FailoverReason.CONTEXT_OVERFLOW
+
+
+def test_reason_of_another_provider_does_not_leak_into_vendor_rules() -> None:
+    assert classify(ModelFailure(message="Provider returned error", provider="openai")) is FailoverReason.NO_FAILOVER
+
+
+@pytest.mark.parametrize("reason", FailoverReason)
+def test_router_behind_this_one_may_spell_the_reason_itself(reason: FailoverReason) -> None:
+    assert reason_of_name(reason.value.lower()) is reason
+
+
+@pytest.mark.parametrize("spelling", ["RateLimitError", "rate_limit_error", "RATE_LIMIT"])
+def test_spellings_of_a_name_are_one_name(spelling: str) -> None:
+    assert reason_of_name(spelling) is FailoverReason.RATE_LIMIT
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("piece", ["_", "insufficient ", "a ", "model ", '{"a":', "[{", "key ", "quota "])
+def test_hostile_text_is_judged_in_time(piece: str) -> None:
+    assert classify(ModelFailure(message="insufficient " + piece * 8000)) in FailoverReason
+
+
+@given(st.builds(ModelFailure, status=st.none() | st.integers(100, 599), message=st.text(), code=st.text()))
+def test_every_failure_gets_some_reason(failure: ModelFailure) -> None:
+    assert classify(failure) in FailoverReason

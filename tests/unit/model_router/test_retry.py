@@ -1,0 +1,114 @@
+"""When the same candidate is asked again."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.domain.retry import (
+    TRANSIENT,
+    MoveOn,
+    MoveOnReason,
+    Wait,
+    after_failure,
+    parse_retry_after,
+)
+
+R = FailoverReason
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+
+
+def decide(
+    tries: int,
+    reason: FailoverReason = R.TIMEOUT,
+    *,
+    retry_after: float | None = None,
+    remaining: float = 1e6,
+    spent: float = 0.0,
+    draw: float = 0.0,
+    most_tries: int | None = None,
+) -> Wait | MoveOn:
+    return after_failure(
+        tries,
+        reason,
+        retry_after=retry_after,
+        remaining=remaining,
+        spent=spent,
+        draw=draw,
+        most_tries=most_tries,
+    )
+
+
+def test_backoff_doubles_with_jitter_up_to_its_longest() -> None:
+    assert [decide(tries, R.RATE_LIMIT, draw=0.0) for tries in (1, 2, 3, 9)] == [
+        Wait(0.5),
+        Wait(1.0),
+        Wait(2.0),
+        Wait(15.0),
+    ]
+    assert decide(9, R.RATE_LIMIT, draw=0.5) == Wait(22.5)
+
+
+def test_rate_limit_is_tried_ten_times_and_others_eight() -> None:
+    assert isinstance(decide(9, R.RATE_LIMIT), Wait)
+    assert decide(10, R.RATE_LIMIT) == MoveOn(MoveOnReason.TRIES_SPENT)
+    assert isinstance(decide(7), Wait)
+    assert decide(8) == MoveOn(MoveOnReason.TRIES_SPENT)
+
+
+def test_tenant_may_choose_fewer_tries_but_not_more() -> None:
+    assert decide(2, most_tries=2) == MoveOn(MoveOnReason.TRIES_SPENT)
+    assert decide(8, most_tries=50) == MoveOn(MoveOnReason.TRIES_SPENT)
+
+
+@pytest.mark.parametrize("reason", sorted(set(FailoverReason) - TRANSIENT))
+def test_reason_that_does_not_pass_moves_on_at_once(reason: FailoverReason) -> None:
+    assert decide(1, reason) == MoveOn(MoveOnReason.NOT_TRANSIENT)
+
+
+def test_retry_after_is_a_floor_up_to_a_minute() -> None:
+    assert decide(1, R.RATE_LIMIT, retry_after=20) == Wait(20)
+    assert decide(1, R.RATE_LIMIT, retry_after=20, draw=0.5) == Wait(20.5)
+    assert decide(1, R.RATE_LIMIT, retry_after=3600, draw=0.9) == Wait(60)
+    assert decide(9, R.RATE_LIMIT, retry_after=1) == Wait(15)
+
+
+def test_other_transient_reasons_stop_after_ninety_seconds() -> None:
+    assert decide(3, spent=88) == Wait(2.0)
+    assert decide(3, spent=89) == MoveOn(MoveOnReason.WINDOW_SPENT)
+    assert decide(3, R.RATE_LIMIT, spent=89) == Wait(2.0)
+
+
+def test_wait_that_outlasts_the_deadline_is_not_begun() -> None:
+    assert decide(3, remaining=2.0) == MoveOn(MoveOnReason.DEADLINE)
+    assert decide(3, remaining=2.1) == Wait(2.0)
+
+
+@given(
+    st.integers(1, 12),
+    st.sampled_from(FailoverReason),
+    st.none() | st.floats(0, 1e5),
+    st.floats(0, 1e4),
+    st.floats(0, 1, exclude_max=True),
+)
+def test_wait_is_at_least_the_floor_and_ends_in_time(
+    tries: int, reason: FailoverReason, retry_after: float | None, remaining: float, draw: float
+) -> None:
+    decision = decide(tries, reason, retry_after=retry_after, remaining=remaining, draw=draw)
+    if isinstance(decision, Wait):
+        assert min(retry_after or 0.5, 60) <= max(decision.seconds, 0.5)
+        assert 0 < decision.seconds <= 60
+        assert decision.seconds < remaining
+
+
+def test_retry_after_in_seconds_or_as_a_date() -> None:
+    assert parse_retry_after(" 7 ", NOW) == 7
+    assert parse_retry_after("1.5", NOW) == 1.5
+    assert parse_retry_after("Thu, 01 Jan 2026 12:01:30 GMT", NOW) == 90
+    assert parse_retry_after("Thu, 01 Jan 2026 11:00:00 GMT", NOW) == 0
+
+
+@pytest.mark.parametrize("value", ["", "soon", "-1", "nan", "inf", "Thu, 99 Foo 2026"])
+def test_retry_after_that_says_neither_is_ignored(value: str) -> None:
+    assert parse_retry_after(value, NOW) is None

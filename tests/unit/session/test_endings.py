@@ -1,0 +1,53 @@
+"""How an end is told, and what becomes of the files."""
+
+import pytest
+from spawnmesh_session.domain import (
+    Ending,
+    RunState,
+    announce_key,
+    announcement,
+    mount_path_of,
+    releases_attachments,
+    storable,
+)
+
+
+@pytest.mark.parametrize(
+    ("cleanup", "retain", "released"),
+    [("DELETE", False, True), ("DELETE", True, True), ("KEEP", False, True), ("KEEP", True, False)],
+)
+def test_files_stay_only_where_session_and_tenant_both_keep_them(cleanup: str, retain: bool, released: bool) -> None:
+    assert releases_attachments(cleanup, retain_on_session_keep=retain) is released
+
+
+def test_announcement_of_a_success_carries_the_result_whole() -> None:
+    text = announcement("ses_1", "sums", Ending(RunState.SUCCEEDED, result_text="line 1\nline 2"))
+    assert text.endswith("\n\nline 1\nline 2")
+    assert "ses_1 (sums)" in text
+
+
+def test_announcement_of_a_failure_says_state_and_reason() -> None:
+    ending = Ending(RunState.TIMED_OUT, error_reason="RUN_TIMEOUT", error_message="too slow")
+    assert (
+        announcement("ses_1", "", ending)
+        == "Session ses_1 has ended without a result: TIMED_OUT, RUN_TIMEOUT. too slow"
+    )
+
+
+def test_announcements_of_two_runs_have_two_keys() -> None:
+    assert announce_key("ses_1", "run_1") == "announce:v1:ses_1:run_1"
+    assert announce_key("ses_1", "run_1") != announce_key("ses_1", "run_2")
+
+
+@pytest.mark.parametrize("hint", ["/mnt/in", "C:/in", "a-b_c.d:e", ""])
+def test_harmless_mount_path_is_kept(hint: str) -> None:
+    assert mount_path_of(hint) == hint
+
+
+@pytest.mark.parametrize("hint", ["/mnt/in\n", "/mnt/$(id)", "a b", "ü", "/mnt/in\x00"])
+def test_odd_mount_path_is_ignored(hint: str) -> None:
+    assert mount_path_of(hint) == ""
+
+
+def test_nul_is_replaced_before_it_is_stored() -> None:
+    assert storable("a\x00b") == "a\ufffdb"
