@@ -1,14 +1,19 @@
 """Durable background jobs, put into the queue by the transaction that makes them due."""
 
+import asyncio
 from collections.abc import Mapping
 
 import psycopg
+import structlog
 from procrastinate import App, PsycopgConnector
+from procrastinate.exceptions import ConnectorException
 from procrastinate.schema import SchemaManager
 from psycopg.conninfo import make_conninfo
 
 from spawnmesh_postgres.database import Connection
 
+_RECONNECT_SECONDS = 1.0
+_REVIVE_SECONDS = 10.0
 JobArguments = Mapping[str, str | int]
 
 
@@ -24,6 +29,20 @@ def open_job_app(dsn: str, *, name: str, max_connections: int = 4) -> App:
 async def enqueue(app: App, connection: Connection, task: str, arguments: JobArguments) -> None:
     """Puts a job into the queue when the caller's transaction commits. It runs at least once."""
     await app.configure_task(task, connection=connection).defer_async(**arguments)
+
+
+async def work_on_jobs(app: App, *, concurrency: int) -> None:
+    """Works on jobs until cancelled; while the database is away it tries again. Jobs that a lost worker held are given to others."""
+    log = structlog.get_logger()
+    while True:
+        try:
+            async with app.open_async():
+                await app.run_worker_async(
+                    concurrency=concurrency, install_signal_handlers=False, delete_jobs="successful"
+                )
+        except (ConnectorException, psycopg.Error) as error:
+            log.warning("job_worker_lost_database", error=type(error).__name__, retry_seconds=_RECONNECT_SECONDS)
+        await asyncio.sleep(_RECONNECT_SECONDS)
 
 
 def install_job_tables(owner_dsn: str) -> bool:

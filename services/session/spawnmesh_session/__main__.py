@@ -1,12 +1,11 @@
 """`python -m spawnmesh_session serve | worker | migrate`."""
 
 import asyncio
-import signal
 import sys
 
 from spawnmesh_postgres.jobs import install_job_tables
 from spawnmesh_postgres.migrations import migrate
-from spawnmesh_runtime.process import run, start_process
+from spawnmesh_runtime.process import run, start_process, stop_signals
 from spawnmesh_runtime.server import run_until_stopped
 from spawnmesh_runtime.settings import load_settings
 
@@ -21,14 +20,11 @@ async def _serve(settings: SessionSettings) -> None:
 
 async def _work(settings: SessionSettings) -> None:
     """Works until SIGTERM or SIGINT; a job that is cut off is worked on again by another worker."""
-    async with start_process("session", settings) as process:
-        worker = asyncio.ensure_future(work(process, settings))
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, worker.cancel)
-        try:
-            await worker
-        except asyncio.CancelledError:
-            return
+    async with start_process("session", settings) as process, asyncio.TaskGroup() as tasks:
+        worker = tasks.create_task(work(process, settings), name="worker")
+        with stop_signals() as stop:
+            await stop.wait()
+        worker.cancel()
 
 
 def main() -> None:

@@ -6,18 +6,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-import grpc
 from procrastinate import App
 from spawnmesh.session.v1.run_service_pb2_grpc import add_RunServiceServicer_to_server
 from spawnmesh.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from spawnmesh.session.v1.tenant_service_pb2_grpc import add_TenantServiceServicer_to_server
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.errors import translate
-from spawnmesh_postgres.jobs import open_job_app
+from spawnmesh_postgres.jobs import open_job_app, work_on_jobs
 from spawnmesh_postgres.listener import Listener, open_listener
 from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.process import Process
-from spawnmesh_runtime.server import build_server
+from spawnmesh_runtime.server import MeshServer, build_server
 
 from spawnmesh_session.jobs import add_tasks
 from spawnmesh_session.operations.claim import Leases
@@ -81,7 +80,7 @@ async def _open_parts(process: Process, settings: SessionSettings) -> AsyncItera
 
 
 @asynccontextmanager
-async def open_service(process: Process, settings: SessionSettings) -> AsyncIterator[grpc.aio.Server]:
+async def open_service(process: Process, settings: SessionSettings) -> AsyncIterator[MeshServer]:
     """The gRPC server, with everything registered and nothing started."""
     if process.minter is None:
         raise RuntimeError("session mints run tokens and needs SESSION_SIGNING_KEY_FILE")
@@ -101,15 +100,17 @@ async def open_service(process: Process, settings: SessionSettings) -> AsyncIter
         yield server
 
 
+@asynccontextmanager
+async def open_sweep(process: Process, settings: SessionSettings) -> AsyncIterator[Sweep]:
+    """The sweep of the worker, not running."""
+    async with _open_parts(process, settings) as parts:
+        yield Sweep(parts.database, parts.endings, parts.spawn, settings.sweep_interval_seconds)
+
+
 async def work(process: Process, settings: SessionSettings) -> None:
     """Works on jobs and sweeps, until cancelled."""
     async with _open_parts(process, settings) as parts:
         sweep = Sweep(parts.database, parts.endings, parts.spawn, settings.sweep_interval_seconds)
-        async with parts.job_app.open_async(), asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as tasks:
             tasks.create_task(sweep.run_for_ever(), name="sweep")
-            tasks.create_task(
-                parts.job_app.run_worker_async(
-                    concurrency=settings.worker_concurrency, install_signal_handlers=False, delete_jobs="successful"
-                ),
-                name="jobs",
-            )
+            tasks.create_task(work_on_jobs(parts.job_app, concurrency=settings.worker_concurrency), name="jobs")

@@ -1,6 +1,7 @@
 """The calls that session makes to its peers, with the deadline of each."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
@@ -13,6 +14,11 @@ from spawnmesh.transcript.v1.entry_pb2 import EntryBody
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_runtime.peers import Peer
 
+if TYPE_CHECKING:  # The stubs' types for asyncio exist for type checkers only.
+    from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceAsyncStub
+    from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceAsyncStub
+    from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceAsyncStub
+
 _HOOK_MARGIN_SECONDS = 5.0
 
 
@@ -24,7 +30,7 @@ class AttachmentSets:
     timeout_seconds: float
 
     @property
-    def _stub(self) -> AttachmentBlobServiceStub:
+    def _stub(self) -> "AttachmentBlobServiceAsyncStub":
         return AttachmentBlobServiceStub(self.peer.channel)
 
     async def prepare_tenant(self, settings_version: int, limits: blob_pb.AttachmentLimits) -> None:
@@ -56,7 +62,7 @@ class Transcripts:
     timeout_seconds: float
 
     @property
-    def _stub(self) -> TranscriptServiceStub:
+    def _stub(self) -> "TranscriptServiceAsyncStub":
         return TranscriptServiceStub(self.peer.channel)
 
     async def create(self, session_id: str, fork: transcript_pb.Fork | None) -> None:
@@ -87,7 +93,7 @@ class Hooks:
     timeout_seconds: float
 
     @property
-    def _stub(self) -> HookServiceStub:
+    def _stub(self) -> "HookServiceAsyncStub":
         return HookServiceStub(self.peer.channel)
 
     async def before_spawn(self, event: BeforeSpawnEvent) -> hook_pb.DispatchBeforeSpawnResponse:

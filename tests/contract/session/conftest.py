@@ -1,0 +1,103 @@
+"""The session service with real peers, served in the test's own process."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spawnmesh_attachment_blob.app import open_service as open_attachment_blob
+from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
+from spawnmesh_devstack.s3 import S3Endpoint
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_hook.app import open_service as open_hook
+from spawnmesh_hook.settings import HookSettings
+from spawnmesh_postgres.database import Database, open_database
+from spawnmesh_postgres.jobs import install_job_tables
+from spawnmesh_postgres.migrations import migrate
+from spawnmesh_session.app import open_service as open_session
+from spawnmesh_session.settings import SessionSettings
+from spawnmesh_transcript.app import open_service as open_transcript
+from spawnmesh_transcript.settings import TranscriptSettings
+
+from tests.contract.serving import caller_at, served, shared_settings
+from tests.contract.session.harness import Mesh, OpenMesh
+
+PEERS = ("attachment-blob", "transcript", "hook")
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.fixture(scope="session")
+async def migrated(databases: dict[str, ServiceDsn]) -> dict[str, ServiceDsn]:
+    """Databases whose schemas are at their newest version."""
+    for snake in ("session", "attachment_blob", "transcript", "hook"):
+        await asyncio.to_thread(migrate, databases[snake].owner, package=f"spawnmesh_{snake}", schema=snake)
+    await asyncio.to_thread(install_job_tables, databases["session"].owner)
+    return databases
+
+
+@pytest.fixture(scope="session")
+async def peers(migrated: dict[str, ServiceDsn], s3: S3Endpoint, keys: Path) -> AsyncIterator[dict[str, str]]:
+    """attachment-blob, transcript and hook; where each is served."""
+    blob = AttachmentBlobSettings(
+        **shared_settings("attachment-blob", keys),
+        database_url=migrated["attachment_blob"].app,
+        s3_endpoint=s3.endpoint,
+        s3_access_key=s3.access_key,
+        s3_secret_key=s3.secret_key,
+        sts_endpoint=s3.sts_endpoint,
+        sts_role_arn=s3.role_arn,
+    )
+    transcript = TranscriptSettings(**shared_settings("transcript", keys), database_url=migrated["transcript"].app)
+    hook = HookSettings(
+        **shared_settings("hook", keys), database_url=migrated["hook"].app, allow_private_endpoints=True
+    )
+    async with AsyncExitStack() as stack:
+        yield {
+            "attachment-blob": await stack.enter_async_context(served("attachment-blob", blob, open_attachment_blob)),
+            "transcript": await stack.enter_async_context(served("transcript", transcript, open_transcript)),
+            "hook": await stack.enter_async_context(served("hook", hook, open_hook)),
+        }
+
+
+@pytest.fixture(scope="session")
+def open_mesh(migrated: dict[str, ServiceDsn], peers: dict[str, str], keys: Path) -> OpenMesh:
+    """Serves session with its peers, some of them elsewhere than they are, and other settings."""
+
+    @asynccontextmanager
+    async def opened(*, elsewhere: dict[str, str] | None = None, **settings: Any) -> AsyncIterator[Mesh]:
+        targets = {**peers, **(elsewhere or {})}
+        chosen = SessionSettings(
+            **shared_settings("session", keys),
+            database_url=migrated["session"].app,
+            attachment_blob_target=targets["attachment-blob"],
+            transcript_target=targets["transcript"],
+            hook_target=targets["hook"],
+            **{"lease_ttl_seconds": 60.0, **settings},
+        )
+        async with served("session", chosen, open_session) as target, caller_at(target, "session") as peer:
+            yield Mesh(peer, keys, chosen)
+
+    return opened
+
+
+@pytest.fixture(scope="session")
+async def _served_mesh(open_mesh: OpenMesh) -> AsyncIterator[Mesh]:
+    async with open_mesh() as mesh:
+        yield mesh
+
+
+@pytest.fixture
+async def mesh(_served_mesh: Mesh) -> Mesh:
+    """The session service, and a tenant of this test's own."""
+    own = Mesh(_served_mesh.peer, _served_mesh.keys, _served_mesh.settings)
+    await own.create_tenant()
+    return own
+
+
+@pytest.fixture(scope="session")
+async def session_database(migrated: dict[str, ServiceDsn]) -> AsyncIterator[Database]:
+    """The session service's own database, as its own role."""
+    async with open_database(migrated["session"].app, name="test", max_connections=4) as database:
+        yield database

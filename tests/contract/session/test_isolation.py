@@ -1,0 +1,141 @@
+"""Nothing of one tenant, or of one run's family, is seen by another."""
+
+from typing import Any
+
+import pytest
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
+from spawnmesh.session.v1.tenant_pb2 import TenantSettings
+from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
+from spawnmesh_postgres.database import EVERY_TENANT, Database
+from spawnmesh_runtime.acting import acting_with_token
+
+from tests.contract.serving import client_tokens, runner_tokens
+from tests.contract.session.harness import Mesh, attachment
+
+TENANT_TABLES = ("agents", "sessions", "runs", "inbox_messages", "session_events")
+
+
+def requests_about(mesh: Mesh, session_id: str) -> list[tuple[Any, Any]]:
+    return [
+        (mesh.sessions.GetSession, pb.GetSessionRequest(session_id=session_id)),
+        (mesh.sessions.WaitSession, pb.WaitSessionRequest(session_id=session_id)),
+        (mesh.sessions.SendMessage, pb.SendMessageRequest(session_id=session_id, request_id="m", text="hello")),
+        (mesh.sessions.KillSession, pb.KillSessionRequest(session_id=session_id)),
+        (mesh.sessions.SpawnSession, pb.SpawnSessionRequest(request_id="s", task="t", parent_session_id=session_id)),
+    ]
+
+
+async def test_session_of_another_tenant_is_not_found_by_any_call(mesh: Mesh) -> None:
+    session = await mesh.spawn(attachments=[attachment()])
+    other = Mesh(mesh.peer, mesh.keys, mesh.settings)
+    await other.create_tenant()
+    for method, request in requests_about(mesh, session.session_id):
+        with pytest.raises(MeshError) as caught:
+            await other.client(method, request)
+        assert (caught.value.reason, caught.value.status) == (Reason.NOT_FOUND, Status.NOT_FOUND)
+    watch = pb.WatchSessionRequest(session_id=session.session_id)
+    with acting_with_token(client_tokens(mesh.keys).client_token(other.tenant, "test", 60)), pytest.raises(MeshError) as caught:
+        await anext(mesh.peer.stream(mesh.sessions.WatchSession, watch, timeout_seconds=5))
+    assert caught.value.reason is Reason.NOT_FOUND
+    assert list((await other.client(mesh.sessions.ListSessions, pb.ListSessionsRequest())).sessions) == []
+    assert (await mesh.get(session.session_id)).latest_run.run_id == session.latest_run.run_id
+
+
+async def test_run_sees_its_own_family_only(mesh: Mesh) -> None:
+    stranger = await mesh.spawn()
+    held = await mesh.claim((await mesh.spawn()).session_id)
+    child = await mesh.spawn_as(held)
+    seen = await mesh.run(held, mesh.sessions.GetSession, pb.GetSessionRequest(session_id=child.session_id))
+    assert seen.session.session_id == child.session_id
+    for method, request in requests_about(mesh, stranger.session_id):
+        with pytest.raises(MeshError) as caught:
+            await mesh.run(held, method, request)
+        assert caught.value.reason is Reason.NOT_FOUND
+    child_held = await mesh.claim(child.session_id)
+    with pytest.raises(MeshError) as caught:
+        await mesh.run(child_held, mesh.sessions.GetSession, pb.GetSessionRequest(session_id=held.session.session_id))
+    assert caught.value.reason is Reason.NOT_FOUND
+    listed = await mesh.run(held, mesh.sessions.ListSessions, pb.ListSessionsRequest())
+    assert {session.session_id for session in listed.sessions} == {held.session.session_id, child.session_id}
+
+
+@pytest.mark.parametrize("table", TENANT_TABLES)
+async def test_statement_without_where_sees_its_tenant_only(mesh: Mesh, session_database: Database, table: str) -> None:
+    held = await mesh.claim((await mesh.spawn()).session_id)
+    session_id = held.session.session_id
+    await mesh.client(mesh.sessions.SendMessage, pb.SendMessageRequest(session_id=session_id, request_id="m", text="x"))
+    other = Mesh(mesh.peer, mesh.keys, mesh.settings)
+    await other.create_tenant()
+    async with session_database.transaction(mesh.tenant) as connection:
+        own = await (await connection.execute(f"select distinct tenant_id from {table}")).fetchall()
+    async with session_database.transaction(other.tenant) as connection:
+        others = await (await connection.execute(f"select distinct tenant_id from {table}")).fetchall()
+    async with session_database.transaction(EVERY_TENANT) as connection:
+        everyone = await (await connection.execute(f"select tenant_id from {table}")).fetchall()
+    assert [row["tenant_id"] for row in own] == [mesh.tenant]
+    assert [row["tenant_id"] for row in others] in ([], [other.tenant])
+    assert everyone == []
+
+
+async def test_every_table_of_ours_is_bound_by_row_level_security(session_database: Database) -> None:
+    query = """
+        select c.relname, c.relforcerowsecurity and c.relrowsecurity as bound,
+               (select a.attname from pg_index i join pg_attribute a on a.attrelid = c.oid and a.attnum = i.indkey[0]
+                where i.indrelid = c.oid and i.indisprimary) as leads
+        from pg_class c where c.relnamespace = 'session'::regnamespace and c.relkind = 'r'
+          and c.relname not like 'procrastinate_%' and c.relname not like '%yoyo%'"""
+    async with session_database.transaction(EVERY_TENANT) as connection:
+        rows = await (await connection.execute(query)).fetchall()
+    assert {row["relname"] for row in rows} >= {*TENANT_TABLES, "tenants", "dispatch"}
+    assert [row["relname"] for row in rows if not row["bound"] or row["leads"] != "tenant_id"] == []
+
+
+async def test_service_cannot_read_another_services_schema(session_database: Database) -> None:
+    async with session_database.transaction(EVERY_TENANT) as connection:
+        rows = await (
+            await connection.execute(
+                "select nspname from pg_namespace where has_schema_privilege(oid, 'usage') and nspname !~ '^pg_'"
+            )
+        ).fetchall()
+    assert {row["nspname"] for row in rows} <= {"session", "information_schema"}
+
+
+async def test_client_cannot_do_what_is_for_operators_and_runners(mesh: Mesh) -> None:
+    stub: Any = TenantServiceStub(mesh.peer.channel)
+    for method, request in (
+        (stub.CreateTenant, tenant_pb.CreateTenantRequest(tenant_id="another")),
+        (stub.ListTenants, tenant_pb.ListTenantsRequest()),
+        (mesh.runs.ClaimRuns, run_pb.ClaimRunsRequest(runner_id="r", max_run_count=1)),
+        (mesh.runs.HeartbeatRun, run_pb.HeartbeatRunRequest(epoch=1)),
+    ):
+        with pytest.raises(MeshError) as caught:
+            await mesh.client(method, request)
+        assert caught.value.reason is Reason.CALLER_NOT_ALLOWED
+    with acting_with_token(runner_tokens(mesh.keys).runner_token()), pytest.raises(MeshError) as caught:
+        await mesh.peer.unary(mesh.sessions.ListSessions, pb.ListSessionsRequest())
+    assert caught.value.reason is Reason.CALLER_NOT_ALLOWED
+
+
+async def test_CreateTenant__again_and_with_other_settings(mesh: Mesh) -> None:
+    await mesh.create_tenant()
+    with pytest.raises(MeshError) as caught:
+        await mesh.create_tenant(settings=TenantSettings(max_spawn_depth=9))
+    assert caught.value.reason is Reason.ALREADY_EXISTS
+    stub: Any = TenantServiceStub(mesh.peer.channel)
+    with acting_with_token(client_tokens(mesh.keys).admin_token("operator", 60)):
+        listed = (await mesh.peer.unary(stub.ListTenants, tenant_pb.ListTenantsRequest())).tenants
+    assert mesh.tenant in {tenant.tenant_id for tenant in listed}
+
+
+@pytest.mark.parametrize("tenant", ["", "A", "a", "-ab", "ab-", "a" * 40, "a_b", "*"])
+async def test_CreateTenant__malformed_id(mesh: Mesh, tenant: str) -> None:
+    stub: Any = TenantServiceStub(mesh.peer.channel)
+    with acting_with_token(client_tokens(mesh.keys).admin_token("operator", 60)), pytest.raises(MeshError) as caught:
+        await mesh.peer.unary(stub.CreateTenant, tenant_pb.CreateTenantRequest(tenant_id=tenant))
+    assert caught.value.reason is Reason.INVALID_REQUEST
+    assert caught.value.violations[0].field == "tenant_id"

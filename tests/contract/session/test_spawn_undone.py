@@ -1,0 +1,293 @@
+"""Spawns that fail at each step leave nothing, and say why the same way each time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import grpc.aio
+import psycopg
+import pytest
+from minio import Minio
+from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
+from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
+from spawnmesh.hook.v1.decision_pb2 import Allow, Deny, SpawnDecision
+from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_SPAWN
+from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import (
+    HookHandlerServiceServicer,
+    add_HookHandlerServiceServicer_to_server,
+)
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
+from spawnmesh_devstack.s3 import S3Endpoint
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_runtime.process import start_process
+from spawnmesh_session.app import open_sweep
+
+from tests.contract.serving import caller_at, client_tokens
+from tests.contract.session.harness import Mesh, OpenMesh, attachment, eventually
+
+NOWHERE = "127.0.0.1:1"
+
+
+class Gate(HookHandlerServiceServicer):
+    """A plugin that allows or denies; `meanwhile` runs before it answers."""
+
+    def __init__(self, decision: SpawnDecision, meanwhile: Any = None) -> None:
+        self.decision = decision
+        self.meanwhile = meanwhile
+        self.asked: list[str] = []
+
+    async def HandleBeforeSpawn(self, request: Any, context: Any) -> handler_pb.HandleBeforeSpawnResponse:
+        self.asked.append(request.event.session_id)
+        if self.meanwhile is not None:
+            await self.meanwhile(request.event.session_id)
+        return handler_pb.HandleBeforeSpawnResponse(decision=self.decision)
+
+    async def HandleBeforeAgentFinalize(self, request: Any, context: Any) -> Any:
+        raise AssertionError("not registered for this")
+
+    async def HandleSubagentEnded(self, request: Any, context: Any) -> Any:
+        raise AssertionError("not registered for this")
+
+
+@asynccontextmanager
+async def gate_for(mesh: Mesh, peers: dict[str, str], gate: Gate) -> AsyncIterator[None]:
+    """The plugin served and registered for the tenant."""
+    server = grpc.aio.server()
+    add_HookHandlerServiceServicer_to_server(gate, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    plugin = hook_pb.Plugin(name="gate", endpoint=f"grpc://127.0.0.1:{port}", hooks=[HOOK_KIND_BEFORE_SPAWN])
+    async with caller_at(peers["hook"], "hook") as peer:
+        stub: Any = HookServiceStub(peer.channel)
+        with acting_with_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
+            await peer.unary(stub.RegisterPlugin, hook_pb.RegisterPluginRequest(plugin=plugin))
+    try:
+        yield
+    finally:
+        await server.stop(None)
+
+
+class Remains:
+    """What a tenant has anywhere but its sessions' own rows."""
+
+    def __init__(self, superuser_dsn: str, s3: S3Endpoint) -> None:
+        self._dsn = superuser_dsn.replace("/postgres?", "/spawnmesh?")
+        self._minio = Minio(s3.endpoint, s3.access_key, s3.secret_key, secure=False, region=s3.region)
+
+    async def of(self, tenant: str) -> dict[str, int]:
+        counted = {}
+        tables = {
+            "runs": "session.runs",
+            "queue": "session.dispatch",
+            "transcripts": "transcript.transcripts",
+            "entries": "transcript.entries",
+            "files": "attachment_blob.set_files",
+        }
+        async with await psycopg.AsyncConnection.connect(self._dsn) as connection:
+            for name, table in tables.items():
+                row = await (
+                    await connection.execute(f"select count(*) from {table} where tenant_id = %s", (tenant,))
+                ).fetchone()
+                assert row is not None
+                counted[name] = int(row[0])
+        objects = await asyncio.to_thread(
+            lambda: len(list(self._minio.list_objects(f"spawnmesh-{tenant}", recursive=True)))
+        )
+        return {**counted, "objects": objects}
+
+
+NOTHING = {"runs": 0, "queue": 0, "transcripts": 0, "entries": 0, "files": 0, "objects": 0}
+
+
+@pytest.fixture
+def remains(postgres: Any, s3: S3Endpoint, migrated: dict[str, ServiceDsn]) -> Remains:
+    return Remains(postgres.superuser_dsn, s3)
+
+
+async def refusal(mesh: Mesh, **fields: Any) -> MeshError:
+    with pytest.raises(MeshError) as caught:
+        await mesh.spawn(**fields)
+    return caught.value
+
+
+async def jobs_of(postgres: Any, tenant: str) -> list[str]:
+    """Names of the tenant's jobs that wait."""
+    async with await psycopg.AsyncConnection.connect(
+        postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
+    ) as link:
+        rows = await (
+            await link.execute(
+                "select task_name from session.procrastinate_jobs where args ->> 'tenant_id' = %s", (tenant,)
+            )
+        ).fetchall()
+    return [row[0] for row in rows]
+
+
+async def only_session(mesh: Mesh) -> session_pb2.Session:
+    listed = await mesh.client(mesh.sessions.ListSessions, pb.ListSessionsRequest())
+    [session] = listed.sessions
+    assert isinstance(session, session_pb2.Session)
+    return session
+
+
+async def test_what_a_spawn_makes_is_what_is_counted(mesh: Mesh, remains: Remains) -> None:
+    await mesh.spawn(attachments=[attachment()])
+    assert await remains.of(mesh.tenant) == {
+        "runs": 1, "queue": 1, "transcripts": 1, "entries": 3, "files": 1, "objects": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (attachment("../evil"), Reason.ATTACHMENTS_INVALID_NAME),
+        (attachment("A.TXT"), Reason.ATTACHMENTS_DUPLICATE_NAME),
+        (attachment("b.txt", "x" * (1024 * 1024 + 1)), Reason.ATTACHMENTS_FILE_BYTES_EXCEEDED),
+    ],
+)
+async def test_SpawnSession__bad_attachment_leaves_nothing(
+    mesh: Mesh, remains: Remains, bad: Any, reason: Reason
+) -> None:
+    fields = {"request_id": uuid4().hex, "task": "count", "attachments": [attachment("a.txt"), bad]}
+    error = await refusal(mesh, **fields)
+    assert (error.reason, error.status) == (reason, Status.INVALID_ARGUMENT)
+    assert "evil" not in str(error)
+    again = await refusal(mesh, **fields)
+    assert (again.reason, again.message, again.facts) == (error.reason, error.message, error.facts)
+    assert await remains.of(mesh.tenant) == NOTHING
+    session = await only_session(mesh)
+    assert session.state == session_pb2.SESSION_STATE_SPAWN_FAILED
+    assert session.failure_reason == reason
+
+
+async def test_SpawnSession__hook_refuses_and_nobody_is_told_of_an_end(
+    mesh: Mesh, remains: Remains, peers: dict[str, str], postgres: Any
+) -> None:
+    gate = Gate(SpawnDecision(deny=Deny(reason="not on a Saturday")))
+    async with gate_for(mesh, peers, gate):
+        error = await refusal(mesh, attachments=[attachment()])
+    assert (error.reason, error.status) == (Reason.SPAWN_REFUSED, Status.PERMISSION_DENIED)
+    assert error.facts == {"plugin": "gate", "plugin_reason": "not on a Saturday"}
+    assert await remains.of(mesh.tenant) == NOTHING
+    assert await jobs_of(postgres, mesh.tenant) == []
+
+
+async def test_SpawnSession__dead_gate_is_closed(mesh: Mesh, remains: Remains, peers: dict[str, str]) -> None:
+    async with gate_for(mesh, peers, Gate(SpawnDecision(allow=Allow()))):
+        pass  # Registered, and gone.
+    error = await refusal(mesh, attachments=[attachment()])
+    assert (error.reason, error.status) == (Reason.PLUGIN_FAILED, Status.UNAVAILABLE)
+    assert await remains.of(mesh.tenant) == NOTHING
+
+
+@pytest.mark.parametrize("peer", ["transcript", "hook"])
+async def test_SpawnSession__peer_down_is_unavailable_and_the_sweep_leaves_nothing(
+    mesh: Mesh, open_mesh: OpenMesh, remains: Remains, peer: str, postgres: Any
+) -> None:
+    async with open_mesh(elsewhere={peer: NOWHERE}) as broken:
+        broken.tenant = mesh.tenant
+        error = await refusal(broken, attachments=[attachment()])
+    assert (error.reason, error.status) == (Reason.SPAWN_FAILED, Status.UNAVAILABLE)
+    assert error.facts["cause"] == Reason.DEPENDENCY_UNAVAILABLE
+    assert error.facts["step"] == {"transcript": "provision", "hook": "gate"}[peer]
+    told = await jobs_of(postgres, mesh.tenant)
+    assert told == (["session:tell_subagent_ended"] if peer == "transcript" else [])
+    async with open_mesh(spawn_deadline_seconds=60) as healthy:
+        await swept(healthy, postgres, mesh.tenant)
+        assert await remains.of(mesh.tenant) == NOTHING
+
+
+async def test_SpawnSession__attachment_blob_down_is_unavailable(
+    mesh: Mesh, open_mesh: OpenMesh, remains: Remains, postgres: Any
+) -> None:
+    async with open_mesh(elsewhere={"attachment-blob": NOWHERE}) as broken:
+        broken.tenant = mesh.tenant
+        error = await refusal(broken, attachments=[attachment()])
+        assert (error.reason, error.status) == (Reason.SPAWN_FAILED, Status.UNAVAILABLE)
+    async with open_mesh() as healthy:
+        await swept(healthy, postgres, mesh.tenant)
+    assert await remains.of(mesh.tenant) == NOTHING
+
+
+async def test_SpawnSession__killed_while_the_gate_thinks_leaves_nothing(
+    mesh: Mesh, remains: Remains, peers: dict[str, str], open_mesh: OpenMesh, postgres: Any
+) -> None:
+    async def kill(session_id: str) -> None:
+        await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=session_id))
+
+    async with gate_for(mesh, peers, Gate(SpawnDecision(allow=Allow()), meanwhile=kill)):
+        error = await refusal(mesh, attachments=[attachment()])
+    assert error.reason is Reason.SPAWN_FAILED
+    async with open_mesh() as healthy:
+        await swept(healthy, postgres, mesh.tenant)
+    assert await remains.of(mesh.tenant) == NOTHING
+
+
+async def test_SpawnSession__caller_who_goes_away_leaves_nothing(
+    mesh: Mesh, remains: Remains, peers: dict[str, str], open_mesh: OpenMesh, postgres: Any
+) -> None:
+    arrived = asyncio.Event()
+
+    async def hang(_session_id: str) -> None:
+        arrived.set()
+        await asyncio.sleep(3600)
+
+    async with gate_for(mesh, peers, Gate(SpawnDecision(allow=Allow()), meanwhile=hang)):
+        call = asyncio.create_task(mesh.spawn(attachments=[attachment()]))
+        await arrived.wait()
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+
+        async def failed() -> bool:
+            return (await only_session(mesh)).state == session_pb2.SESSION_STATE_SPAWN_FAILED
+
+        await eventually(failed)
+    async with open_mesh() as healthy:
+        await swept(healthy, postgres, mesh.tenant)
+    assert await remains.of(mesh.tenant) == NOTHING
+
+
+async def test_SpawnSession__saga_cut_off_is_undone_after_its_deadline(
+    mesh: Mesh, remains: Remains, open_mesh: OpenMesh, postgres: Any, peers: dict[str, str]
+) -> None:
+    """As after a crash in the middle: the session is PROVISIONING, files and transcript exist, and nobody works on it."""
+    session = await mesh.spawn(attachments=[attachment()])
+    async with await psycopg.AsyncConnection.connect(
+        postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?"), autocommit=True
+    ) as link:
+        key = (mesh.tenant, session.session_id)
+        await link.execute("delete from session.runs where tenant_id = %s and session_id = %s", key)
+        await link.execute("delete from session.dispatch where tenant_id = %s", (mesh.tenant,))
+        await link.execute(
+            "update session.sessions set state = 'PROVISIONING', receipt = null where tenant_id = %s and session_id = %s",
+            key,
+        )
+        await link.execute(
+            "insert into session.dispatch (tenant_id, kind, subject_id, due_time) values (%s, 'SPAWN', %s, now())", key
+        )
+    async with open_mesh() as healthy:
+        await swept(healthy, postgres, mesh.tenant)
+    assert await remains.of(mesh.tenant) == NOTHING
+    assert (await mesh.get(session.session_id)).state == session_pb2.SESSION_STATE_SPAWN_FAILED
+    assert "session:tell_subagent_ended" in await jobs_of(postgres, mesh.tenant)
+
+
+async def swept(mesh: Mesh, postgres: Any, tenant: str) -> None:
+    """Lets the tenant's rows in the queue be due now, and sweeps until they are gone."""
+    settings = mesh.settings
+    async with await psycopg.AsyncConnection.connect(
+        postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?"), autocommit=True
+    ) as link:
+        await link.execute(
+            "update session.dispatch set due_time = now() where tenant_id = %s and kind = 'SPAWN'", (tenant,)
+        )
+    async with start_process("session", settings) as process, open_sweep(process, settings) as sweep:
+        await sweep.undo_spawns()
