@@ -1,7 +1,7 @@
 -- name: insert_dispatch
 -- Index: dispatch_pkey.
 insert into dispatch (tenant_id, kind, subject_id, due_time, expire_time, attempts_left)
-values (%(tenant_id)s, %(kind)s, %(subject_id)s, now() + %(due_in)s, coalesce(%(expire_time)s, 'infinity'), %(attempts_left)s)
+values (%(tenant_id)s, %(kind)s, %(subject_id)s, now() + %(due_in)s::interval, coalesce(%(expire_time)s::timestamptz, 'infinity'), %(attempts_left)s)
 
 -- name: delete_dispatch
 -- Locks the row. Index: dispatch_pkey.
@@ -9,11 +9,11 @@ delete from dispatch where tenant_id = %(tenant_id)s and kind = %(kind)s and sub
 
 -- name: postpone_dispatch
 -- Locks the row. Index: dispatch_pkey.
-update dispatch set due_time = now() + %(due_in)s where tenant_id = %(tenant_id)s and kind = %(kind)s and subject_id = %(subject_id)s
+update dispatch set due_time = now() + %(due_in)s::interval where tenant_id = %(tenant_id)s and kind = %(kind)s and subject_id = %(subject_id)s
 
 -- name: lease_dispatch
 -- Locks the row: the run is held from now for the lease, and wants attention after it. Index: dispatch_pkey.
-update dispatch set due_time = now() + %(lease_ttl)s, leased = true, attempts_left = attempts_left - %(attempts_used)s
+update dispatch set due_time = now() + %(lease_ttl)s::interval, leased = true, attempts_left = attempts_left - %(attempts_used)s
 where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
 returning due_time
 

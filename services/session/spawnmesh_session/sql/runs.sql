@@ -1,7 +1,7 @@
 -- name: insert_run
 -- Fails on runs_live_idx where the session has a live run.
 insert into runs (tenant_id, run_id, session_id, state, deadline_time)
-values (%(tenant_id)s, %(run_id)s, %(session_id)s, 'QUEUED', now() + %(run_timeout)s)
+values (%(tenant_id)s, %(run_id)s, %(session_id)s, 'QUEUED', now() + %(run_timeout)s::interval)
 returning *
 
 -- name: get_run

@@ -1,0 +1,125 @@
+"""One name for one thing, and rooms that stay small."""
+
+import importlib
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from google.protobuf.descriptor_pool import Default
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.settings import ProcessSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVICES = sorted(path.name for path in (ROOT / "services").iterdir() if path.is_dir())
+WITH_CONTRACT = [name for name in SERVICES if name != "runner"]
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Files that git knows, or would if they were added."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).exists()]
+
+
+def snake(kebab: str) -> str:
+    return kebab.replace("-", "_")
+
+
+def pascal(kebab: str) -> str:
+    return "".join(part.capitalize() for part in kebab.split("-"))
+
+
+def test_there_are_six_deployables() -> None:
+    assert SERVICES == ["attachment-blob", "hook", "model-router", "runner", "session", "transcript"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_distribution_and_package_carry_the_services_name(service: str) -> None:
+    project = tomllib.loads((ROOT / "services" / service / "pyproject.toml").read_text())["project"]
+    assert project["name"] == f"spawnmesh-{service}"
+    assert (ROOT / "services" / service / f"spawnmesh_{snake(service)}" / "__init__.py").exists()
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_settings_carry_the_services_name(service: str) -> None:
+    module = importlib.import_module(f"spawnmesh_{snake(service)}.settings")
+    settings = getattr(module, f"{pascal(service)}Settings")
+    assert issubclass(settings, ProcessSettings)
+    assert settings.model_config["env_prefix"] == f"{snake(service).upper()}_"
+
+
+@pytest.mark.parametrize("service", WITH_CONTRACT)
+def test_contract_carries_the_services_name(service: str) -> None:
+    importlib.import_module(f"spawnmesh.{snake(service)}.v1.{snake(service)}_service_pb2")
+    file = Default().FindFileByName(f"spawnmesh/{snake(service)}/v1/{snake(service)}_service.proto")
+    assert file.package == f"spawnmesh.{snake(service)}.v1"
+    assert f"{pascal(service)}Service" in file.services_by_name
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_process_calls_itself_by_the_services_name(service: str) -> None:
+    source = (ROOT / "services" / service / f"spawnmesh_{snake(service)}" / "__main__.py").read_text()
+    assert f'start_process("{service}"' in source
+
+
+@pytest.mark.parametrize("service", WITH_CONTRACT)
+def test_every_table_is_forced_under_row_level_security(service: str) -> None:
+    folder = ROOT / "services" / service / f"spawnmesh_{snake(service)}" / "migrations"
+    text = "\n".join(file.read_text().lower() for file in sorted(folder.glob("*.sql")))
+    created = set(re.findall(r"create table (?:if not exists )?(\w+)", text))
+    forced = set(re.findall(r"alter table (\w+)\s+force row level security", text))
+    assert created
+    assert created == forced
+
+
+def test_no_file_written_by_hand_is_much_over_400_lines() -> None:
+    written = [file for file in tracked("*.py", "*.sql", "*.proto") if "libs/protos/spawnmesh" not in str(file)]
+    assert len(written) > 100
+    lengths = {str(file.relative_to(ROOT)): len(file.read_text().splitlines()) for file in written}
+    assert {name: length for name, length in lengths.items() if length > 420} == {}
+
+
+def test_nothing_is_called_by_a_name_that_says_nothing() -> None:
+    empty_names = re.compile(r"(manager|helper|util|common|misc)s?\.py$", re.IGNORECASE)
+    assert [str(file) for file in tracked("*.py") if empty_names.search(file.name)] == []
+
+
+def test_only_settings_read_the_environment() -> None:
+    reads = re.compile(r"os\.(environ|getenv)")
+    guilty = [
+        str(file.relative_to(ROOT))
+        for file in tracked("services/**/*.py", "libs/runtime/**/*.py", "libs/core/**/*.py", "libs/postgres/**/*.py")
+        if reads.search(file.read_text()) and file.name not in ("settings.py", "credentials.py")
+    ]
+    assert guilty == []
+
+
+def test_no_commit_names_an_index_host() -> None:
+    named = re.compile(r"https?://[^\s\"']*/(simple|packages)\b|index-url|find-links")
+    text_files = tracked("*.txt", "*.toml", "Makefile", "*.md", "*.yaml", "*.yml", "*.json")
+    assert [str(file) for file in text_files if named.search(file.read_text())] == []
+
+
+def test_constraints_pin_every_dependency_once() -> None:
+    lines = (ROOT / "constraints.txt").read_text().split()
+    names = [re.split(r"==", line)[0].lower().replace("_", "-") for line in lines]
+    assert len(names) == len(set(names))
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+", line) for line in lines)
+    wanted = {
+        re.split(r"[\[<>=; ]", dependency)[0].lower().replace("_", "-")
+        for file in tracked("libs/*/pyproject.toml", "services/*/pyproject.toml")
+        for dependency in tomllib.loads(file.read_text())["project"]["dependencies"]
+    }
+    assert {name for name in wanted if not name.startswith("spawnmesh-")} <= set(names)
+
+
+def test_reasons_of_the_contract_and_of_the_code_are_the_same() -> None:
+    importlib.import_module("spawnmesh.errors.v1.reason_pb2")
+    enum = Default().FindEnumTypeByName("spawnmesh.errors.v1.Reason")
+    assert {value.name.removeprefix("REASON_") for value in enum.values} - {"UNSPECIFIED"} == {
+        str(reason) for reason in Reason
+    }
