@@ -1,0 +1,68 @@
+"""A claimed run in this runner's hands."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.session.v1 import run_service_pb2
+from spawnmesh.transcript.v1 import transcript_service_pb2
+
+from spawnmesh_runner.domain import DEFAULT_CONTEXT_TOKEN_BUDGET, DEFAULT_MAX_TURN_COUNT, Spending
+from spawnmesh_runner.mesh import Mesh
+from spawnmesh_runner.tools.tool import AnyTool
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One claimed run, and all that working on it needs. `spending` alone changes: it grows with each model call."""
+
+    claimed: run_service_pb2.ClaimedRun
+    mesh: Mesh
+    workspace: Path
+    tools: Mapping[str, AnyTool]
+    generate_timeout_seconds: float
+    spending: Spending = field(default_factory=Spending)
+
+    @property
+    def session_id(self) -> str:
+        return self.claimed.session.session_id
+
+    @property
+    def run_id(self) -> str:
+        return self.claimed.run.run_id
+
+    @property
+    def epoch(self) -> int:
+        return self.claimed.run.epoch
+
+    @property
+    def writer(self) -> transcript_service_pb2.WriterClaim:
+        return transcript_service_pb2.WriterClaim(run_id=self.run_id, epoch=self.epoch)
+
+    @property
+    def max_turn_count(self) -> int:
+        return self.claimed.agent.max_turn_count or DEFAULT_MAX_TURN_COUNT
+
+    @property
+    def context_token_budget(self) -> int:
+        return self.claimed.agent.context_token_budget or DEFAULT_CONTEXT_TOKEN_BUDGET
+
+    def spend(self, usage: message_pb2.TokenUsage) -> None:
+        """Counts one model call's tokens."""
+        self.spending.add(
+            input_=usage.input_token_count,
+            output=usage.output_token_count,
+            cache_read=usage.cache_read_token_count,
+            cache_write=usage.cache_write_token_count,
+        )
+
+
+def render_usage(spending: Spending) -> message_pb2.TokenUsage:
+    """The spending as the contracts write it."""
+    return message_pb2.TokenUsage(
+        input_token_count=spending.input_token_count,
+        output_token_count=spending.output_token_count,
+        cache_read_token_count=spending.cache_read_token_count,
+        cache_write_token_count=spending.cache_write_token_count,
+    )

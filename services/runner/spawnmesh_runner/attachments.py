@@ -1,0 +1,93 @@
+"""The session's files, from the blob service into the workspace."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import aclosing
+from functools import partial
+from typing import IO
+
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
+from spawnmesh.attachment_blob.v1 import attachment_pb2
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_materialize import FileSource, MaterializeError, materialize
+from spawnmesh_materialize.errors import os_errors_typed
+
+from spawnmesh_runner.assignment import Assignment
+from spawnmesh_runner.in_thread import finish_in_thread
+from spawnmesh_runner.retry import persistently, while_transient
+
+_FILE_SECONDS = 120.0
+_READ_BYTES = 256 * 1024
+
+
+async def fetch_attachments(assignment: Assignment) -> None:
+    """Writes the session's set into the workspace, whole and with every hash checked; a session without files needs nothing.
+
+    Raises MeshError: ATTACHMENTS_MATERIALIZATION_FAILED, or that of the blob service.
+    """
+    if not assignment.claimed.session.HasField("receipt"):
+        return
+    mesh = assignment.mesh
+    set_id = assignment.claimed.session.receipt.set_id
+    found = await persistently(mesh.attachment_blob, mesh.attachments.GetSet, pb.GetSetRequest(set_id=set_id))
+    try:
+        # Bytes pass through one nameless file: writing the set is blocking work, and must not wait for the network while it holds a thread.
+        with os_errors_typed():
+            passing = tempfile.TemporaryFile(dir=assignment.workspace)  # noqa: SIM115 - closed by the next block
+        with passing:
+            sources = await _download(assignment, found.set, passing)
+            await finish_in_thread(lambda: materialize(assignment.workspace, set_id, sources))
+    except MaterializeError as error:
+        raise MeshError(
+            Reason.ATTACHMENTS_MATERIALIZATION_FAILED,
+            f"the attachments could not be written into the workspace: {error}",
+        ) from error
+
+
+async def _download(
+    assignment: Assignment, files: attachment_pb2.AttachmentSet, passing: IO[bytes]
+) -> list[FileSource]:
+    """The set's files one behind the other in `passing`, and where each is found there."""
+    sources = []
+    start = 0
+    for file in files.files:
+        size = await while_transient(partial(_download_one, assignment, files.set_id, file, passing, start))
+        sources.append(FileSource(file.name, file.size_bytes, file.sha256, _piece(passing, start, size)))
+        start += size
+    return sources
+
+
+async def _download_one(
+    assignment: Assignment, set_id: str, file: attachment_pb2.AttachmentFile, passing: IO[bytes], start: int
+) -> int:
+    """Writes one file from `start` on and gives its size. More bytes than its manifest says are not taken; the check of sizes will tell."""
+    mesh = assignment.mesh
+    request = pb.ReadFileRequest(set_id=set_id, name=file.name)
+    size = 0
+    passing.seek(start)
+    pieces = mesh.attachment_blob.stream(mesh.attachments.ReadFile, request, timeout_seconds=_FILE_SECONDS)
+    async with aclosing(pieces):
+        async for piece in pieces:
+            size += len(piece.data)
+            if size > file.size_bytes:
+                break
+            await finish_in_thread(partial(_write, passing, piece.data))
+    return size
+
+
+def _write(passing: IO[bytes], data: bytes) -> None:
+    with os_errors_typed():
+        passing.write(data)
+        passing.flush()
+
+
+def _piece(passing: IO[bytes], start: int, size: int) -> Iterator[bytes]:
+    at = start
+    while at < start + size:
+        passing.seek(at)
+        data = passing.read(min(_READ_BYTES, start + size - at))
+        if not data:
+            return
+        at += len(data)
+        yield data

@@ -1,0 +1,83 @@
+"""What an assembled context says: to the model, and to a runner that goes on with somebody else's run."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.transcript.v1 import entry_pb2
+
+Role = message_pb2.Role
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An answer in the transcript that nobody has accepted or rejected."""
+
+    entry_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A tool call in the transcript without a result; `index` counts the calls of its message from 0."""
+
+    answer_entry_id: str
+    index: int
+    call: message_pb2.ToolCall
+
+
+def messages_for_model(entries: Iterable[entry_pb2.Entry]) -> list[message_pb2.Message]:
+    """The conversation in order; notes of the mesh are read as a user's."""
+    messages = []
+    for entry in entries:
+        if entry.body.HasField("message"):
+            messages.append(entry.body.message)
+        elif entry.body.HasField("system_note"):
+            messages.append(text_message(message_pb2.ROLE_USER, entry.body.system_note.text))
+    return messages
+
+
+def pending_draft(entries: Sequence[entry_pb2.Entry], run_id: str) -> Draft | None:
+    """The run's own answer when nothing stands behind it: appended, but its offer was cut short or has to be made again."""
+    newest = entries[-1] if entries else None
+    if newest is None or not _is_answer_of(newest, run_id) or calls_of(newest.body.message):
+        return None
+    return Draft(newest.entry_id, text_of(newest.body.message))
+
+
+def open_calls(entries: Sequence[entry_pb2.Entry], run_id: str) -> list[OpenCall]:
+    """The calls of the run's newest answer whose results were never stored. A result made up while assembling has no entry id.
+
+    Empty when anything but results stands behind that answer: then the conversation has gone on without them.
+    """
+    answered: set[str] = set()
+    for entry in reversed(entries):
+        message = entry.body.message
+        if message.role == message_pb2.ROLE_TOOL_RESULT:
+            if entry.entry_id:
+                answered.add(message.tool_call_id)
+        elif _is_answer_of(entry, run_id):
+            calls = enumerate(calls_of(message))
+            return [OpenCall(entry.entry_id, index, call) for index, call in calls if call.tool_call_id not in answered]
+        else:
+            break
+    return []
+
+
+def calls_of(message: message_pb2.Message) -> list[message_pb2.ToolCall]:
+    """The tool calls of a message, in order."""
+    return [block.tool_call for block in message.content if block.HasField("tool_call")]
+
+
+def text_of(message: message_pb2.Message) -> str:
+    """The text of a message, without thoughts and calls."""
+    return "".join(block.text.text for block in message.content if block.HasField("text"))
+
+
+def text_message(role: Role.ValueType, text: str) -> message_pb2.Message:
+    """A message of one text."""
+    return message_pb2.Message(role=role, content=[message_pb2.ContentBlock(text=message_pb2.Text(text=text))])
+
+
+def _is_answer_of(entry: entry_pb2.Entry, run_id: str) -> bool:
+    return entry.body.message.role == message_pb2.ROLE_ASSISTANT and entry.writer.run_id == run_id

@@ -1,0 +1,92 @@
+"""The rules of a run: names of its writes, what it spent, when to try again, how it is said to have failed."""
+
+from dataclasses import dataclass
+
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+DEFAULT_MAX_TURN_COUNT = 50
+DEFAULT_CONTEXT_TOKEN_BUDGET = 100_000
+RUNNER_ERROR = "RUNNER_ERROR"
+TURN_LIMIT_EXCEEDED = "TURN_LIMIT_EXCEEDED"
+_MAX_MESSAGE_CHARACTERS = 1000
+
+LOST = (Reason.RUN_LEASE_LOST, Reason.WRITER_CLAIM_LOST)
+"""The run is somebody else's, or over: nothing more may be done in its name."""
+
+PEER_AWAY = (
+    Reason.DEPENDENCY_UNAVAILABLE,
+    Reason.DRAINING,
+    Reason.POOL_EXHAUSTED,
+    Reason.CONFLICT,
+    Reason.SPAWN_IN_PROGRESS,
+    Reason.CANCELLED,
+)
+"""The same call may succeed in a moment; CANCELLED is what a peer that goes down answers."""
+
+TRANSIENT = (*PEER_AWAY, Reason.DEADLINE_EXCEEDED)
+"""A call that may be repeated at no cost is made again on these."""
+
+
+@dataclass(slots=True)
+class Spending:
+    """Tokens a run used so far, over all who carried it."""
+
+    input_token_count: int = 0
+    output_token_count: int = 0
+    cache_read_token_count: int = 0
+    cache_write_token_count: int = 0
+
+    def add(self, *, input_: int, output: int, cache_read: int, cache_write: int) -> None:
+        self.input_token_count += input_
+        self.output_token_count += output
+        self.cache_read_token_count += cache_read
+        self.cache_write_token_count += cache_write
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a run ends that has no answer."""
+
+    reason: str
+    message: str
+
+
+class TurnLimitExceeded(Exception):
+    """The run took as many turns as its agent may."""
+
+    def __init__(self, max_turn_count: int) -> None:
+        super().__init__(f"no answer within {max_turn_count} turns")
+
+
+def answer_key(run_id: str, epoch: int, turn: int) -> str:
+    """Names the append of what the model said in a turn; a turn that is taken again after a takeover is another one."""
+    return f"answer:{run_id}:{epoch}:{turn}"
+
+
+def result_key(answer_entry_id: str, call_index: int) -> str:
+    """Names the append of a tool's result. Providers use a tool call id again, so the call is named by where it stands."""
+    return f"result:{answer_entry_id}:{call_index}"
+
+
+def call_request_id(answer_entry_id: str, call_index: int) -> str:
+    """Names what a tool call asks of the mesh: the same for whoever makes the call again from the transcript."""
+    return f"call:{answer_entry_id}:{call_index}"
+
+
+def backoff_seconds(attempt: int, *, jitter: float, floor: float | None = None, cap: float = 5.0) -> float:
+    """How long to wait before the next try: doubling from 0.1 s to `cap`, spread by `jitter` in [0, 1) over its upper half.
+
+    `floor` is what the peer asked for; it holds up to `cap` too, since the lease goes on meanwhile.
+    """
+    full = min(cap, 0.1 * float(1 << min(attempt, 16)))
+    return max(full * (0.5 + jitter / 2), min(floor or 0.0, cap))
+
+
+def failure_of(error: Exception) -> Failure:
+    """What is said of the error to whoever reads the run: the mesh's own reasons and texts, and of anything else nothing."""
+    if isinstance(error, MeshError):
+        return Failure(error.reason.value, " ".join(error.message.split())[:_MAX_MESSAGE_CHARACTERS])
+    if isinstance(error, TurnLimitExceeded):
+        return Failure(TURN_LIMIT_EXCEEDED, str(error))
+    return Failure(RUNNER_ERROR, "the runner failed; its log has the error under this run's trace")

@@ -1,0 +1,64 @@
+"""One answer of a model, through the router."""
+
+import asyncio
+from contextlib import aclosing
+from datetime import UTC
+
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.model_router.v1 import generation_pb2
+from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
+from spawnmesh_core.clock import utc_now
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_runner.assignment import Assignment
+from spawnmesh_runner.domain import PEER_AWAY, backoff_seconds
+from spawnmesh_runner.retry import jitter, while_transient
+from spawnmesh_runner.tools.registry import declaration
+
+# The session service ends a run whose time is over, and says TIMED_OUT. A model call that gave up first would make it a failure instead.
+_PAST_DEADLINE_SECONDS = 5.0
+
+
+async def generate(assignment: Assignment, messages: list[message_pb2.Message]) -> generation_pb2.Completion:
+    """Asks the run's models in their order. A stream that breaks is asked for anew once: nothing of it was kept.
+
+    Raises MeshError: ALL_CANDIDATES_FAILED, MODEL_REFUSED, UNKNOWN_MODEL, STREAM_BROKEN, DEADLINE_EXCEEDED, or that of an absent router.
+    """
+    first, *others = assignment.claimed.models or [""]
+    request = pb.GenerateRequest(
+        model=first,
+        fallback_models=others,
+        system_prompt=assignment.claimed.agent.system_prompt,
+        messages=messages,
+        tools=[declaration(tool) for tool in assignment.tools.values()],
+        session_id=assignment.session_id,
+    )
+    try:
+        return await while_transient(lambda: _generate_once(assignment, request), PEER_AWAY)
+    except MeshError as error:
+        if error.reason is not Reason.STREAM_BROKEN:
+            raise
+    await asyncio.sleep(backoff_seconds(0, jitter=jitter()))
+    return await while_transient(lambda: _generate_once(assignment, request), PEER_AWAY)
+
+
+async def _generate_once(assignment: Assignment, request: pb.GenerateRequest) -> generation_pb2.Completion:
+    mesh = assignment.mesh
+    events = mesh.model_router.stream(mesh.models.Generate, request, timeout_seconds=_timeout_seconds(assignment))
+    completion: generation_pb2.Completion | None = None
+    async with aclosing(events):
+        async for event in events:
+            if event.HasField("completion"):
+                completion = event.completion
+    if completion is None:
+        raise MeshError(Reason.STREAM_BROKEN, "the model's answer ended before it was whole")
+    return completion
+
+
+def _timeout_seconds(assignment: Assignment) -> float:
+    """What is left of the run, but no more than one call may take."""
+    if not assignment.claimed.HasField("deadline_time"):
+        return assignment.generate_timeout_seconds
+    left = assignment.claimed.deadline_time.ToDatetime(tzinfo=UTC) - utc_now()
+    return min(max(left.total_seconds(), 0.0) + _PAST_DEADLINE_SECONDS, assignment.generate_timeout_seconds)

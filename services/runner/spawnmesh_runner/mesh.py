@@ -1,0 +1,61 @@
+"""The peers a runner talks to."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
+from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
+from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
+from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_runtime.peers import Peer, open_peer
+from spawnmesh_runtime.process import Process
+
+from spawnmesh_runner.settings import RunnerSettings
+
+if TYPE_CHECKING:
+    from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceAsyncStub
+    from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceAsyncStub
+    from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceAsyncStub
+    from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceAsyncStub
+    from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceAsyncStub
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """A peer for each service, and the stubs whose methods it takes: `mesh.session.unary(mesh.runs.ListInbox, …)`."""
+
+    session: Peer
+    transcript: Peer
+    model_router: Peer
+    attachment_blob: Peer
+    runs: "RunServiceAsyncStub"
+    sessions: "SessionServiceAsyncStub"
+    transcripts: "TranscriptServiceAsyncStub"
+    models: "ModelRouterServiceAsyncStub"
+    attachments: "AttachmentBlobServiceAsyncStub"
+
+
+@asynccontextmanager
+async def open_mesh(process: Process, settings: RunnerSettings) -> AsyncIterator[Mesh]:
+    """Channels to the four services that a runner calls; they dial when first used."""
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(open_peer(process, "session", settings.session_target))
+        transcript = await stack.enter_async_context(open_peer(process, "transcript", settings.transcript_target))
+        model_router = await stack.enter_async_context(open_peer(process, "model-router", settings.model_router_target))
+        attachment_blob = await stack.enter_async_context(
+            open_peer(process, "attachment-blob", settings.attachment_blob_target)
+        )
+        yield Mesh(
+            session=session,
+            transcript=transcript,
+            model_router=model_router,
+            attachment_blob=attachment_blob,
+            runs=RunServiceStub(session.channel),
+            sessions=SessionServiceStub(session.channel),
+            transcripts=TranscriptServiceStub(transcript.channel),
+            models=ModelRouterServiceStub(model_router.channel),
+            attachments=AttachmentBlobServiceStub(attachment_blob.channel),
+        )

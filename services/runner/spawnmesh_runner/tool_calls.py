@@ -1,0 +1,68 @@
+"""The tool calls of an answer: each run and its result stored before the next."""
+
+from collections.abc import Iterable
+
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh_runtime.telemetry import traced
+
+from spawnmesh_runner.assignment import Assignment
+from spawnmesh_runner.context import OpenCall
+from spawnmesh_runner.domain import call_request_id, result_key
+from spawnmesh_runner.tools.call import Outcome, refusal, run_call
+from spawnmesh_runner.tools.tool import Scope
+from spawnmesh_runner.transcript import append_message
+
+
+async def run_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> None:
+    """Runs the calls in order and appends the result of each. Raises MeshError when the run is lost or the transcript does not take them."""
+    for call in calls:
+        await _append_result(assignment, call, await _run(assignment, call))
+
+
+async def finish_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> None:
+    """As `run_calls`, for calls that another runner had begun: one that may not be made twice gets an unknown outcome instead."""
+    for call in calls:
+        tool = assignment.tools.get(call.call.name)
+        if tool is None or tool.idempotent:
+            outcome = await _run(assignment, call)
+        else:
+            outcome = refusal(
+                "OUTCOME_UNKNOWN", "the runner was replaced during the call; it may or may not have been done"
+            )
+        await _append_result(assignment, call, outcome)
+
+
+async def _run(assignment: Assignment, open_call: OpenCall) -> Outcome:
+    call = open_call.call
+    tool = assignment.tools.get(call.name)
+    if tool is None:
+        names = ", ".join(assignment.tools) or "none"
+        return refusal("UNKNOWN_TOOL", f"there is no such tool; yours are: {names}")
+    scope = Scope(
+        workspace=assignment.workspace,
+        mesh=assignment.mesh,
+        request_id=call_request_id(open_call.answer_entry_id, open_call.index),
+    )
+    async with traced(
+        f"execute_tool {tool.name}",
+        gen_ai__operation__name="execute_tool",
+        gen_ai__tool__name=tool.name,
+        gen_ai__tool__call__id=call.tool_call_id,
+        gen_ai__tool__type="function",
+        gen_ai__conversation__id=assignment.session_id,
+    ) as span:
+        outcome = await run_call(tool, call, scope)
+        if outcome.error_reason:
+            span.set_attribute("error.type", outcome.error_reason)
+    return outcome
+
+
+async def _append_result(assignment: Assignment, call: OpenCall, outcome: Outcome) -> None:
+    message = message_pb2.Message(
+        role=message_pb2.ROLE_TOOL_RESULT,
+        content=[message_pb2.ContentBlock(text=message_pb2.Text(text=outcome.text))],
+        tool_call_id=call.call.tool_call_id,
+        tool_name=call.call.name,
+        is_error=bool(outcome.error_reason),
+    )
+    await append_message(assignment, result_key(call.answer_entry_id, call.index), message)

@@ -1,0 +1,1 @@
+"""What an agent can do: one file for each tool, and the registry that lists them."""

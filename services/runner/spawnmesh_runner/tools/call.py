@@ -1,0 +1,72 @@
+"""One tool call, from the model's block to the result it reads."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+from pydantic import ValidationError
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh_core.errors import MeshError, refused_with
+from spawnmesh_materialize import MaterializeError
+
+from spawnmesh_runner.domain import LOST
+from spawnmesh_runner.tools.tool import AnyTool, Scope, ToolRefused, refused_path
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the model reads of a call. `error_reason` is empty where it succeeded."""
+
+    text: str
+    error_reason: str = ""
+
+
+async def run_call(tool: AnyTool, call: message_pb2.ToolCall, scope: Scope) -> Outcome:
+    """Runs one call; whatever goes wrong is its outcome, except for the loss of the run, which is raised."""
+    try:
+        arguments = tool.arguments.model_validate(call_arguments(call))
+        return Outcome(result_text(await tool.run(scope, arguments)))
+    except ValidationError as error:
+        return refusal("INVALID_ARGUMENTS", _violations(error))
+    except ToolRefused as error:
+        return Outcome(str(error), error.reason)
+    except MaterializeError as error:
+        refused = refused_path(error)
+        return Outcome(str(refused), refused.reason)
+    except MeshError as error:
+        if refused_with(error, *LOST):
+            raise
+        return refusal(error.reason.value, error.message)
+    except Exception:
+        log.exception("tool failed", tool=tool.name)
+        return refusal("TOOL_FAILED", "the tool failed by a defect of its own; calling it again so will not help")
+
+
+def refusal(reason: str, message: str) -> Outcome:
+    """The outcome of a call that was not done."""
+    return Outcome(f"{reason}: {message}", reason)
+
+
+def call_arguments(call: message_pb2.ToolCall) -> object:
+    """The arguments of a call, from `arguments` or `input`, as an object or as JSON in a string. Raises ToolRefused."""
+    try:
+        block = json.loads(call.block_json)
+        arguments = block.get("arguments", block.get("input", {})) if isinstance(block, dict) else None
+        parsed = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+    except ValueError as error:
+        raise ToolRefused("INVALID_ARGUMENTS", "the arguments are not JSON") from error
+    return {} if parsed is None else parsed
+
+
+def result_text(result: Mapping[str, object]) -> str:
+    """JSON that any wire takes: a file name that is no UTF-8 is escaped."""
+    return json.dumps(result, ensure_ascii=False).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _violations(error: ValidationError) -> str:
+    """Where and what, never the value: it may be a whole file."""
+    lines = [f"{'.'.join(map(str, item['loc'])) or 'arguments'}: {item['msg']}" for item in error.errors()]
+    return "; ".join(lines[:10])

@@ -1,0 +1,14 @@
+"""SHA-256 of an open file."""
+
+import hashlib
+from typing import BinaryIO
+
+_CHUNK_BYTES = 256 * 1024
+
+
+def sha256_of(file: BinaryIO) -> str:
+    """SHA-256 of what is left to read, lower-case hex; memory stays bounded."""
+    digest = hashlib.sha256()
+    while chunk := file.read(_CHUNK_BYTES):
+        digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,58 @@
+"""`list_files`: what lies in one directory of the workspace."""
+
+from pathlib import Path
+
+from pydantic import Field
+from spawnmesh_materialize import Entry, EntryKind, MaterializeError, list_directory, open_for_reading
+
+from spawnmesh_runner.in_thread import finish_in_thread
+from spawnmesh_runner.tools.digest import sha256_of
+from spawnmesh_runner.tools.tool import Arguments, Result, Scope, Tool
+
+MAX_ENTRIES = 500
+# Enough for anything that can be attached; hashing without a bound would let one listing occupy a thread for minutes.
+MAX_HASHED_BYTES = 64 * 1024 * 1024
+
+
+class ListFiles(Arguments):
+    path: str = Field(default=".", description="Directory, relative to the workspace.")
+
+
+def list_files(workspace: Path, path: str) -> Result:
+    """Name, kind, size and SHA-256 of what is in a directory, by name; `truncated` where there is more than MAX_ENTRIES.
+
+    A file is listed without its hash once MAX_HASHED_BYTES have been hashed. Raises MaterializeError.
+    """
+    entries = list_directory(workspace, path)
+    hashable_bytes = MAX_HASHED_BYTES
+    listed: list[dict[str, object]] = []
+    for entry in entries[:MAX_ENTRIES]:
+        item: dict[str, object] = {"name": entry.name, "kind": entry.kind.value}
+        if entry.kind is EntryKind.FILE:
+            item["bytes"] = entry.size_bytes
+            if entry.size_bytes <= hashable_bytes:
+                item["sha256"] = _sha256(workspace, path, entry)
+                hashable_bytes -= entry.size_bytes
+        listed.append(item)
+    return {"path": path, "entries": listed, "truncated": len(entries) > MAX_ENTRIES}
+
+
+def _sha256(workspace: Path, path: str, entry: Entry) -> str | None:
+    try:
+        with open_for_reading(workspace, f"{path}/{entry.name}") as file:
+            return sha256_of(file)
+    except MaterializeError:
+        return None  # it went away, or may not be read; its line still says that it was there
+
+
+async def _run(scope: Scope, arguments: ListFiles) -> Result:
+    return await finish_in_thread(lambda: list_files(scope.workspace, arguments.path))
+
+
+LIST_FILES = Tool(
+    name="list_files",
+    description="Lists one directory of the workspace: name, kind, and for files the size in bytes and the SHA-256.",
+    arguments=ListFiles,
+    run=_run,
+    idempotent=True,
+)

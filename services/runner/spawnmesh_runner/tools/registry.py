@@ -1,0 +1,53 @@
+"""The built-in tools, and what a model is told of them."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+from spawnmesh.model_router.v1 import generation_pb2
+
+from spawnmesh_runner.tools.list_files import LIST_FILES
+from spawnmesh_runner.tools.read_file import READ_FILE
+from spawnmesh_runner.tools.search_files import SEARCH_FILES
+from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
+from spawnmesh_runner.tools.sessions_wait import SESSIONS_WAIT
+from spawnmesh_runner.tools.tool import AnyTool
+from spawnmesh_runner.tools.write_file import WRITE_FILE
+
+BUILT_IN: Mapping[str, AnyTool] = {
+    tool.name: tool for tool in (LIST_FILES, READ_FILE, SEARCH_FILES, WRITE_FILE, SESSIONS_SPAWN, SESSIONS_WAIT)
+}
+
+
+def allowed(names: Iterable[str]) -> dict[str, AnyTool]:
+    """The tools an agent may call, in its profile's order; names that this runner does not know are left out."""
+    return {name: BUILT_IN[name] for name in names if name in BUILT_IN}
+
+
+def declaration(tool: AnyTool) -> generation_pb2.ToolDeclaration:
+    """The tool as the router passes it to providers."""
+    return generation_pb2.ToolDeclaration(
+        name=tool.name, description=tool.description, parameters_json=json.dumps(parameters_schema(tool))
+    )
+
+
+def parameters_schema(tool: AnyTool) -> dict[str, object]:
+    """JSON Schema of the arguments, in one piece: not every provider follows references."""
+    schema = tool.arguments.model_json_schema()
+    definitions = cast("dict[str, object]", schema.pop("$defs", {}))
+    return cast("dict[str, object]", _inlined(schema, definitions))
+
+
+def _inlined(node: object, definitions: Mapping[str, object]) -> object:
+    if isinstance(node, list):
+        return [_inlined(item, definitions) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if reference := node.get("$ref"):
+        return _inlined(definitions[str(reference).rpartition("/")[2]], definitions)
+    # Pydantic's titles only repeat the names; a property that is called "title" is a schema, not a text.
+    return {
+        key: _inlined(value, definitions)
+        for key, value in node.items()
+        if not (key == "title" and isinstance(value, str))
+    }

@@ -1,0 +1,123 @@
+"""`sessions_spawn`: hands a task, and files with it, to a child session."""
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+from spawnmesh.attachment_blob.v1 import attachment_pb2
+from spawnmesh.session.v1 import session_pb2, session_service_pb2
+from spawnmesh_materialize import open_for_reading
+
+from spawnmesh_runner.in_thread import finish_in_thread
+from spawnmesh_runner.retry import persistently
+from spawnmesh_runner.tools.tool import Arguments, Result, Scope, Tool, ToolRefused
+
+# What one request can carry; the tenant's own limits are usually tighter, and the mesh judges by those.
+MAX_WORKSPACE_FILE_BYTES = 8 * 1024 * 1024
+SPAWN_TIMEOUT_SECONDS = 60.0
+
+_ENCODINGS = {"utf8": attachment_pb2.ENCODING_UTF8, "base64": attachment_pb2.ENCODING_BASE64}
+_CLEANUPS = {"delete": session_pb2.CLEANUP_DELETE, "keep": session_pb2.CLEANUP_KEEP}
+
+
+class SpawnAttachment(Arguments):
+    name: str = Field(default="", description="File name for the child; may be left out with `path`.")
+    content: str = Field(default="", description="The file's content, written in `encoding`.")
+    encoding: Literal["utf8", "base64"] = Field(default="utf8", description="How `content` is written.")
+    path: str = Field(default="", description="Instead of `content`: a file of this workspace to hand over.")
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _is_no_marker(cls, content: object) -> object:
+        if isinstance(content, dict) and "$redacted" in content:
+            raise ValueError(
+                "this content was taken out when the call was stored; hand the file over again, by path if it is in the workspace"
+            )
+        return content
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> Self:
+        if bool(self.path) == ("content" in self.model_fields_set):
+            raise ValueError("give either content or path")
+        return self
+
+
+class SessionsSpawn(Arguments):
+    task: str = Field(min_length=1, description="What the child is to do. It knows nothing but this and its files.")
+    label: str = Field(default="", description="A name for people.")
+    agent_id: str = Field(default="", description="The agent that does it; left out, the default one.")
+    model: str = Field(default="", description="A model to ask first instead of the agent's own.")
+    attachments: list[SpawnAttachment] = Field(default=[], description="Files for the child.")
+    cleanup: Literal["delete", "keep"] = Field(
+        default="delete", description="What becomes of the child's files at its end."
+    )
+
+
+async def _run(scope: Scope, arguments: SessionsSpawn) -> Result:
+    attachments = await finish_in_thread(lambda: _attachments(scope.workspace, arguments.attachments))
+    request = session_service_pb2.SpawnSessionRequest(
+        request_id=scope.request_id,
+        task=arguments.task,
+        label=arguments.label,
+        agent_id=arguments.agent_id,
+        model=arguments.model,
+        cleanup=_CLEANUPS[arguments.cleanup],
+        attachments=attachments,
+    )
+    mesh = scope.mesh
+    spawned = await persistently(
+        mesh.session, mesh.sessions.SpawnSession, request, timeout_seconds=SPAWN_TIMEOUT_SECONDS
+    )
+    return render_spawned(spawned.session)
+
+
+def render_spawned(session: session_pb2.Session) -> Result:
+    """What the model is told of its child."""
+    answer: dict[str, object] = {"session_id": session.session_id, "run_id": session.latest_run.run_id}
+    if session.HasField("receipt"):
+        receipt = session.receipt
+        answer["receipt"] = {
+            "count": receipt.count,
+            "total_bytes": receipt.total_bytes,
+            "rel_dir": receipt.rel_dir,
+            "files": [{"name": file.name, "bytes": file.size_bytes, "sha256": file.sha256} for file in receipt.files],
+        }
+    return answer
+
+
+def _attachments(workspace: Path, attachments: Sequence[SpawnAttachment]) -> list[attachment_pb2.InlineAttachment]:
+    """The files as the mesh takes them. Raises ToolRefused over MAX_WORKSPACE_FILE_BYTES read, MaterializeError."""
+    left_bytes = MAX_WORKSPACE_FILE_BYTES
+    inline = []
+    for attachment in attachments:
+        if not attachment.path:
+            encoding = _ENCODINGS[attachment.encoding]
+            inline.append(
+                attachment_pb2.InlineAttachment(name=attachment.name, content=attachment.content, encoding=encoding)
+            )
+            continue
+        with open_for_reading(workspace, attachment.path) as file:
+            data = file.read(left_bytes + 1)
+        left_bytes -= len(data)
+        if left_bytes < 0:
+            raise ToolRefused("TOO_LARGE", f"at most {MAX_WORKSPACE_FILE_BYTES} bytes of workspace files fit one spawn")
+        name = attachment.name or attachment.path.rpartition("/")[2]
+        content = base64.b64encode(data).decode("ascii")
+        inline.append(
+            attachment_pb2.InlineAttachment(name=name, content=content, encoding=attachment_pb2.ENCODING_BASE64)
+        )
+    return inline
+
+
+SESSIONS_SPAWN = Tool(
+    name="sessions_spawn",
+    description=(
+        "Gives a task to a child agent that works on it by itself, with the attached files in its own workspace. Answers at once with the"
+        " child's session; what the child found comes to you as a message when it is done."
+    ),
+    arguments=SessionsSpawn,
+    run=_run,
+    idempotent=True,
+)

@@ -1,0 +1,73 @@
+"""`sessions_wait`: waits until children have ended."""
+
+from typing import Annotated
+
+from google.protobuf.duration_pb2 import Duration
+from pydantic import Field, StringConstraints
+from spawnmesh.session.v1 import session_pb2, session_service_pb2
+from spawnmesh_core.clock import monotonic_seconds
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_runner.retry import while_transient
+from spawnmesh_runner.tools.tool import Arguments, Result, Scope, Tool
+
+MAX_WAIT_SECONDS = 600
+_ANSWER_SECONDS = 10.0
+
+NOTE = "Only states are given here: the result of each child that has ended reaches you as a message before your next turn."
+
+
+class SessionsWait(Arguments):
+    session_ids: list[Annotated[str, StringConstraints(pattern="^ses_[0-9a-z]{26}$")]] = Field(
+        min_length=1, max_length=64, description="The children's sessions."
+    )
+    timeout_seconds: float = Field(
+        default=60, ge=0, le=MAX_WAIT_SECONDS, description="Longest wait for all of them together."
+    )
+
+
+async def _run(scope: Scope, arguments: SessionsWait) -> Result:
+    # One after the other comes to the same as all at once, since the wait is over only when the last of them has ended.
+    end = monotonic_seconds() + arguments.timeout_seconds
+    states = [await _wait_one(scope, session_id, end) for session_id in arguments.session_ids]
+    return {"all_done": all(state["done"] for state in states), "sessions": states, "note": NOTE}
+
+
+async def _wait_one(scope: Scope, session_id: str, end: float) -> dict[str, object]:
+    mesh = scope.mesh
+
+    async def wait() -> session_service_pb2.WaitSessionResponse:
+        left_seconds = max(0.0, end - monotonic_seconds())
+        timeout = Duration()
+        timeout.FromMilliseconds(int(left_seconds * 1000))
+        request = session_service_pb2.WaitSessionRequest(session_id=session_id, timeout=timeout)
+        return await mesh.session.unary(
+            mesh.sessions.WaitSession, request, timeout_seconds=left_seconds + _ANSWER_SECONDS
+        )
+
+    try:
+        answer = await while_transient(wait)
+    except MeshError as error:
+        if error.reason is not Reason.NOT_FOUND:
+            raise
+        return {"session_id": session_id, "done": True, "state": "NOT_FOUND"}
+    return {
+        "session_id": session_id,
+        "done": answer.done,
+        "state": _name(session_pb2.SessionState.Name(answer.session.state), "SESSION_STATE_"),
+        "run_state": _name(session_pb2.RunState.Name(answer.session.latest_run.state), "RUN_STATE_"),
+    }
+
+
+def _name(value: str, prefix: str) -> str:
+    return value.removeprefix(prefix)
+
+
+SESSIONS_WAIT = Tool(
+    name="sessions_wait",
+    description="Waits until the given child sessions have ended, or the time is over, and gives their states. " + NOTE,
+    arguments=SessionsWait,
+    run=_run,
+    idempotent=True,
+)

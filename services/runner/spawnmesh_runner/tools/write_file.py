@@ -1,0 +1,42 @@
+"""`write_file`: a text file in the workspace."""
+
+import hashlib
+from pathlib import Path
+
+from pydantic import Field
+from spawnmesh_materialize import open_for_writing
+from spawnmesh_materialize.errors import os_errors_typed
+
+from spawnmesh_runner.in_thread import finish_in_thread
+from spawnmesh_runner.tools.tool import Arguments, Result, Scope, Tool, ToolRefused
+
+MAX_WRITE_BYTES = 1024 * 1024
+
+
+class WriteFile(Arguments):
+    path: str = Field(description="File, relative to the workspace; missing directories are made.")
+    content: str = Field(description="The file's whole text.")
+
+
+def write_file(workspace: Path, path: str, content: str) -> Result:
+    """Makes or replaces a file with the text in UTF-8. Raises ToolRefused over MAX_WRITE_BYTES, MaterializeError."""
+    data = content.encode("utf-8")
+    if len(data) > MAX_WRITE_BYTES:
+        raise ToolRefused("TOO_LARGE", f"at most {MAX_WRITE_BYTES} bytes can be written at once")
+    # Closing inside the block: what is buffered meets a full disk only then.
+    with os_errors_typed(), open_for_writing(workspace, path, create_parents=True) as file:
+        file.write(data)
+    return {"path": path, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+async def _run(scope: Scope, arguments: WriteFile) -> Result:
+    return await finish_in_thread(lambda: write_file(scope.workspace, arguments.path, arguments.content))
+
+
+WRITE_FILE = Tool(
+    name="write_file",
+    description=f"Writes a text file into the workspace, replacing what is there; at most {MAX_WRITE_BYTES} bytes.",
+    arguments=WriteFile,
+    run=_run,
+    idempotent=True,
+)

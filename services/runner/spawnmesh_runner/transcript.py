@@ -1,0 +1,54 @@
+"""The run's reads and writes of its transcript."""
+
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+
+from spawnmesh_runner.assignment import Assignment
+from spawnmesh_runner.retry import persistently
+
+
+async def acquire_writer(assignment: Assignment) -> None:
+    """Makes this run, at this epoch, the one writer. Raises MeshError WRITER_CLAIM_LOST when a later one is."""
+    mesh = assignment.mesh
+    request = pb.AcquireWriterRequest(session_id=assignment.session_id, claim=assignment.writer)
+    await persistently(mesh.transcript, mesh.transcripts.AcquireWriter, request)
+
+
+async def append_message(assignment: Assignment, key: str, message: message_pb2.Message) -> str:
+    """Appends a message, once for its key, and gives its entry's id. Raises MeshError WRITER_CLAIM_LOST."""
+    mesh = assignment.mesh
+    request = pb.AppendEntriesRequest(
+        session_id=assignment.session_id,
+        claim=assignment.writer,
+        idempotency_key=key,
+        entries=[entry_pb2.EntryBody(message=message)],
+    )
+    appended = await persistently(mesh.transcript, mesh.transcripts.AppendEntries, request)
+    return appended.entries[0].entry_id
+
+
+async def assemble(assignment: Assignment) -> list[entry_pb2.Entry]:
+    """What the model should read now, within the agent's budget."""
+    mesh = assignment.mesh
+    request = pb.AssembleContextRequest(session_id=assignment.session_id, token_budget=assignment.context_token_budget)
+    assembled = await persistently(mesh.transcript, mesh.transcripts.AssembleContext, request)
+    return list(assembled.entries)
+
+
+async def count_earlier_turns(assignment: Assignment) -> int:
+    """Turns this run took in the hands of others, and their tokens added to its spending. Reads the whole transcript, in pages."""
+    mesh = assignment.mesh
+    turn_count = 0
+    after_seq = 0
+    while True:
+        request = pb.ListEntriesRequest(session_id=assignment.session_id, after_seq=after_seq)
+        page = await persistently(mesh.transcript, mesh.transcripts.ListEntries, request)
+        for entry in page.entries:
+            message = entry.body.message
+            if message.role == message_pb2.ROLE_ASSISTANT and entry.writer.run_id == assignment.run_id:
+                turn_count += 1
+                assignment.spend(message.usage)
+        if not page.entries or page.entries[-1].seq >= page.head.seq:
+            return turn_count
+        after_seq = page.entries[-1].seq

@@ -1,0 +1,374 @@
+"""Scripted peers for the runner: they speak the real contracts over the real runtime, and keep in memory just what the contracts promise."""
+
+import asyncio
+import hashlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.duration_pb2 import Duration
+from opentelemetry.trace import Tracer
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2_grpc as blob_grpc
+from spawnmesh.attachment_blob.v1 import attachment_pb2
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.model_router.v1 import generation_pb2
+from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
+from spawnmesh.model_router.v1 import model_router_service_pb2_grpc as router_grpc
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import run_service_pb2_grpc as run_grpc
+from spawnmesh.session.v1 import session_pb2, tenant_pb2
+from spawnmesh.session.v1 import session_service_pb2 as session_pb
+from spawnmesh.session.v1 import session_service_pb2_grpc as session_grpc
+from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
+from spawnmesh.transcript.v1 import transcript_service_pb2_grpc as transcript_grpc
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runner.app import open_service
+from spawnmesh_runner.context import text_message
+from spawnmesh_runner.settings import RunnerSettings
+from spawnmesh_runtime.caller import current_caller
+from spawnmesh_runtime.process import Process, start_process
+from spawnmesh_runtime.server import MeshServer, build_server
+from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_runtime.telemetry import current_traceparent, use_tracer
+from spawnmesh_runtime.tokens import TokenMinter
+
+from tests.contract.serving import served, shared_settings
+
+TENANT = "acme"
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+SPAWN_SPAN_ID = "b7ad6b7169203331"
+
+
+def saying(text: str) -> message_pb2.Message:
+    """An answer without tool calls."""
+    message = text_message(message_pb2.ROLE_ASSISTANT, text)
+    message.model = "scripted/one"
+    message.usage.CopyFrom(message_pb2.TokenUsage(input_token_count=10, output_token_count=2))
+    return message
+
+
+def calling(*calls: tuple[str, str, str]) -> message_pb2.Message:
+    """An answer that calls tools: (call id, tool, arguments as JSON) each."""
+    message = saying("")
+    for call_id, tool, arguments in calls:
+        block = f'{{"type":"toolCall","id":"{call_id}","name":"{tool}","arguments":{arguments}}}'
+        call = message_pb2.ToolCall(tool_call_id=call_id, name=tool, block_json=block)
+        message.content.append(message_pb2.ContentBlock(tool_call=call))
+    return message
+
+
+@dataclass(slots=True)
+class ScriptedMesh:
+    """What the peers will do, and what was done to them. One session, one tenant."""
+
+    minter: TokenMinter
+    session_id: str = field(default_factory=lambda: new_id(IdKind.SESSION))
+    run_id: str = field(default_factory=lambda: new_id(IdKind.RUN))
+    set_id: str = field(default_factory=lambda: new_id(IdKind.ATTACHMENT_SET))
+    answers: deque[message_pb2.Message | MeshError] = field(default_factory=deque)
+    outcomes: deque[run_pb.FinalizeRunResponse | MeshError] = field(default_factory=deque)
+    inbox: list[run_pb.InboxMessage] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
+    refusals: dict[str, deque[MeshError]] = field(default_factory=dict)
+    lease_lost: bool = False
+    hold_model: asyncio.Event | None = None
+    model_called: asyncio.Event = field(default_factory=asyncio.Event)
+
+    queue: asyncio.Queue[run_pb.ClaimedRun] = field(default_factory=asyncio.Queue)
+    entries: list[entry_pb2.Entry] = field(default_factory=list)
+    appended: dict[str, tuple[bytes, entry_pb2.Entry]] = field(default_factory=dict)
+    writer_epoch: int = 0
+    superseded: set[str] = field(default_factory=set)
+    prompts: list[router_pb.GenerateRequest] = field(default_factory=list)
+    spawns: dict[str, session_pb.SpawnSessionRequest] = field(default_factory=dict)
+    spawn_traces: list[str] = field(default_factory=list)
+    finalized: run_pb.FinalizeRunRequest | None = None
+    failed: run_pb.FailRunRequest | None = None
+    claim_sizes: list[int] = field(default_factory=list)
+    released: list[int] = field(default_factory=list)
+    model_cancelled: bool = False
+
+    def queue_run(
+        self, *, epoch: int = 1, tools: tuple[str, ...] = (), max_turns: int = 0, lease_seconds: float = 10.0
+    ) -> None:
+        """Makes the run ready to be claimed."""
+        lease = Duration()
+        lease.FromMilliseconds(int(lease_seconds * 1000))
+        session = session_pb2.Session(session_id=self.session_id, state=session_pb2.SESSION_STATE_ACTIVE)
+        if self.files:
+            session.receipt.set_id = self.set_id
+        claimed = run_pb.ClaimedRun(
+            run=session_pb2.Run(run_id=self.run_id, session_id=self.session_id, epoch=epoch, attempt_count=epoch),
+            session=session,
+            agent=tenant_pb2.AgentProfile(
+                agent_id="default", system_prompt="Be brief.", tools=tools, max_turn_count=max_turns
+            ),
+            models=["scripted/one", "scripted/two"],
+            run_token=self.minter.run_token(TENANT, self.session_id, self.run_id, epoch, 600),
+            lease_ttl=lease,
+            traceparent=f"00-{TRACE_ID}-{SPAWN_SPAN_ID}-01",
+        )
+        claimed.deadline_time.GetCurrentTime()
+        claimed.deadline_time.seconds += 600
+        self.queue.put_nowait(claimed)
+
+    def write(self, message: message_pb2.Message, *, epoch: int = 1) -> str:
+        """Puts a message into the transcript as the run itself at that epoch."""
+        return self.store(entry_pb2.EntryBody(message=message), self.run_id, epoch).entry_id
+
+    def store(self, body: entry_pb2.EntryBody, run_id: str = "", epoch: int = 0) -> entry_pb2.Entry:
+        entry = entry_pb2.Entry(
+            entry_id=new_id(IdKind.ENTRY),
+            seq=len(self.entries) + 1,
+            writer=entry_pb2.Writer(run_id=run_id, epoch=epoch),
+            body=body,
+        )
+        self.entries.append(entry)
+        return entry
+
+    def messages(self, role: message_pb2.Role.ValueType) -> list[message_pb2.Message]:
+        """The transcript's messages of a role."""
+        return [entry.body.message for entry in self.entries if entry.body.message.role == role]
+
+    def refuse_if_scripted(self, rpc: str) -> None:
+        if self.refusals.get(rpc):
+            raise self.refusals[rpc].popleft()
+
+    def check_lease(self, epoch: int) -> None:
+        caller = current_caller()
+        assert (caller.run_id, caller.session_id, caller.epoch) == (self.run_id, self.session_id, epoch)
+        if self.lease_lost:
+            raise MeshError(Reason.RUN_LEASE_LOST, "the run is over")
+
+    def add_to(self, server: Any) -> None:
+        """Registers all peers."""
+        sessions: Any = _Sessions  # to the type checker a peer with RPCs left out is abstract; no runner calls those
+        transcripts: Any = _Transcripts
+        blobs: Any = _Blobs
+        run_grpc.add_RunServiceServicer_to_server(_Runs(self), server)
+        session_grpc.add_SessionServiceServicer_to_server(sessions(self), server)
+        transcript_grpc.add_TranscriptServiceServicer_to_server(transcripts(self), server)
+        router_grpc.add_ModelRouterServiceServicer_to_server(_Models(self), server)
+        blob_grpc.add_AttachmentBlobServiceServicer_to_server(blobs(self), server)
+
+
+class _Runs(run_grpc.RunServiceServicer):
+    def __init__(self, mesh: ScriptedMesh) -> None:
+        self.mesh = mesh
+
+    async def ClaimRuns(self, request: run_pb.ClaimRunsRequest, context: Any) -> run_pb.ClaimRunsResponse:
+        self.mesh.refuse_if_scripted("ClaimRuns")
+        self.mesh.claim_sizes.append(request.max_run_count)
+        try:
+            async with asyncio.timeout(request.wait.ToMilliseconds() / 1000):
+                return run_pb.ClaimRunsResponse(runs=[await self.mesh.queue.get()])
+        except TimeoutError:
+            return run_pb.ClaimRunsResponse()
+
+    async def HeartbeatRun(self, request: run_pb.HeartbeatRunRequest, context: Any) -> run_pb.HeartbeatRunResponse:
+        self.mesh.check_lease(request.epoch)
+        self.mesh.refuse_if_scripted("HeartbeatRun")
+        return run_pb.HeartbeatRunResponse()
+
+    async def ListInbox(self, request: run_pb.ListInboxRequest, context: Any) -> run_pb.ListInboxResponse:
+        return run_pb.ListInboxResponse(messages=self.mesh.inbox[:100])
+
+    async def AcknowledgeInbox(
+        self, request: run_pb.AcknowledgeInboxRequest, context: Any
+    ) -> run_pb.AcknowledgeInboxResponse:
+        self.mesh.check_lease(request.epoch)
+        self.mesh.refuse_if_scripted("AcknowledgeInbox")
+        self.mesh.inbox = [message for message in self.mesh.inbox if message.key not in request.keys]
+        return run_pb.AcknowledgeInboxResponse()
+
+    async def FinalizeRun(self, request: run_pb.FinalizeRunRequest, context: Any) -> run_pb.FinalizeRunResponse:
+        mesh = self.mesh
+        mesh.check_lease(request.epoch)
+        accepted = run_pb.FinalizeRunResponse(accepted=run_pb.Accepted())
+        outcome = mesh.outcomes.popleft() if mesh.outcomes else accepted
+        if isinstance(outcome, MeshError):
+            raise outcome
+        if outcome.HasField("revise"):
+            mesh.superseded.add(request.draft_entry_id)
+            note = entry_pb2.SystemNote(text=outcome.revise.instruction, topic="revision")
+            mesh.store(entry_pb2.EntryBody(system_note=note))
+        elif outcome.HasField("accepted"):
+            mesh.finalized = request
+        return outcome
+
+    async def FailRun(self, request: run_pb.FailRunRequest, context: Any) -> run_pb.FailRunResponse:
+        self.mesh.check_lease(request.epoch)
+        self.mesh.failed = request
+        return run_pb.FailRunResponse()
+
+    async def ReleaseRun(self, request: run_pb.ReleaseRunRequest, context: Any) -> run_pb.ReleaseRunResponse:
+        self.mesh.check_lease(request.epoch)
+        self.mesh.released.append(request.epoch)
+        return run_pb.ReleaseRunResponse()
+
+
+class _Sessions(session_grpc.SessionServiceServicer):
+    def __init__(self, mesh: ScriptedMesh) -> None:
+        self.mesh = mesh
+
+    async def SpawnSession(
+        self, request: session_pb.SpawnSessionRequest, context: Any
+    ) -> session_pb.SpawnSessionResponse:
+        self.mesh.spawn_traces.append(current_traceparent())
+        first = self.mesh.spawns.setdefault(request.request_id, request)
+        if first != request:
+            raise MeshError(Reason.REQUEST_ID_REUSED, "another payload")
+        self.mesh.refuse_if_scripted("SpawnSession")
+        digest = hashlib.sha256(request.request_id.encode()).hexdigest()[:26]
+        session = session_pb2.Session(
+            session_id=f"ses_{digest}",
+            latest_run=session_pb2.Run(run_id=f"run_{digest}", state=session_pb2.RUN_STATE_QUEUED),
+        )
+        return session_pb.SpawnSessionResponse(session=session)
+
+    async def WaitSession(self, request: session_pb.WaitSessionRequest, context: Any) -> session_pb.WaitSessionResponse:
+        self.mesh.refuse_if_scripted("WaitSession")
+        return session_pb.WaitSessionResponse(
+            done=True,
+            session=session_pb2.Session(
+                session_id=request.session_id,
+                state=session_pb2.SESSION_STATE_CLOSED,
+                latest_run=session_pb2.Run(state=session_pb2.RUN_STATE_SUCCEEDED),
+            ),
+        )
+
+
+class _Transcripts(transcript_grpc.TranscriptServiceServicer):
+    def __init__(self, mesh: ScriptedMesh) -> None:
+        self.mesh = mesh
+
+    def _check_claim(self, claim: transcript_pb.WriterClaim) -> None:
+        if claim.epoch < self.mesh.writer_epoch:
+            raise MeshError(Reason.WRITER_CLAIM_LOST, "another writer holds the transcript")
+
+    async def AcquireWriter(
+        self, request: transcript_pb.AcquireWriterRequest, context: Any
+    ) -> transcript_pb.AcquireWriterResponse:
+        self._check_claim(request.claim)
+        self.mesh.writer_epoch = request.claim.epoch
+        return transcript_pb.AcquireWriterResponse()
+
+    async def AppendEntries(
+        self, request: transcript_pb.AppendEntriesRequest, context: Any
+    ) -> transcript_pb.AppendEntriesResponse:
+        [body] = request.entries
+        stored = body.SerializeToString(deterministic=True)
+        replayed = request.idempotency_key in self.mesh.appended
+        if replayed:
+            known, entry = self.mesh.appended[request.idempotency_key]
+            if known != stored:
+                raise MeshError(Reason.IDEMPOTENCY_KEY_REUSED, "other entries")
+        else:
+            self._check_claim(request.claim)
+            entry = self.mesh.store(body, request.claim.run_id, request.claim.epoch)
+            self.mesh.appended[request.idempotency_key] = stored, entry
+        self.mesh.refuse_if_scripted("AppendEntries")
+        appended = transcript_pb.AppendedEntry(entry_id=entry.entry_id, seq=entry.seq)
+        return transcript_pb.AppendEntriesResponse(entries=[appended], replayed=replayed)
+
+    async def ListEntries(
+        self, request: transcript_pb.ListEntriesRequest, context: Any
+    ) -> transcript_pb.ListEntriesResponse:
+        page = self.mesh.entries[request.after_seq : request.after_seq + 2]
+        return transcript_pb.ListEntriesResponse(entries=page, head=transcript_pb.Head(seq=len(self.mesh.entries)))
+
+    async def AssembleContext(
+        self, request: transcript_pb.AssembleContextRequest, context: Any
+    ) -> transcript_pb.AssembleContextResponse:
+        entries = [entry for entry in self.mesh.entries if entry.entry_id not in self.mesh.superseded]
+        return transcript_pb.AssembleContextResponse(entries=entries)
+
+
+class _Models(router_grpc.ModelRouterServiceServicer):
+    def __init__(self, mesh: ScriptedMesh) -> None:
+        self.mesh = mesh
+
+    async def Generate(
+        self, request: router_pb.GenerateRequest, context: Any
+    ) -> AsyncIterator[router_pb.GenerateResponse]:
+        mesh = self.mesh
+        mesh.prompts.append(request)
+        yield router_pb.GenerateResponse(attempt_started=router_pb.AttemptStarted(number=1, model=request.model))
+        mesh.model_called.set()
+        if mesh.hold_model is not None:
+            try:
+                await mesh.hold_model.wait()
+            except asyncio.CancelledError:
+                mesh.model_cancelled = True
+                raise
+        answer = mesh.answers.popleft()
+        if isinstance(answer, MeshError):
+            raise answer
+        yield router_pb.GenerateResponse(completion=generation_pb2.Completion(message=answer))
+
+
+class _Blobs(blob_grpc.AttachmentBlobServiceServicer):
+    def __init__(self, mesh: ScriptedMesh) -> None:
+        self.mesh = mesh
+
+    async def GetSet(self, request: blob_pb.GetSetRequest, context: Any) -> blob_pb.GetSetResponse:
+        files = [
+            attachment_pb2.AttachmentFile(name=name, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+            for name, data in self.mesh.files.items()
+        ]
+        return blob_pb.GetSetResponse(set=attachment_pb2.AttachmentSet(set_id=request.set_id, files=files))
+
+    async def ReadFile(self, request: blob_pb.ReadFileRequest, context: Any) -> AsyncIterator[blob_pb.ReadFileResponse]:
+        data = self.mesh.files[request.name]
+        half = len(data) // 2
+        yield blob_pb.ReadFileResponse(data=data[:half])
+        if self.mesh.refusals.get("ReadFile"):
+            refusal = self.mesh.refusals["ReadFile"].popleft()
+            raise refusal
+        yield blob_pb.ReadFileResponse(data=data[half:])
+
+
+@asynccontextmanager
+async def running_runner(
+    mesh: ScriptedMesh, keys: Path, workspace_root: Path, *, tracer: Tracer | None = None, **options: Any
+) -> AsyncIterator[None]:
+    """A runner whose peers are the scripted ones; it stops with the block."""
+
+    @asynccontextmanager
+    async def open_peers(process: Process, settings: ProcessSettings) -> AsyncIterator[MeshServer]:
+        server = build_server(process)
+        mesh.add_to(server)
+        yield server
+
+    async with served("session", ProcessSettings(**shared_settings("session", keys)), open_peers) as target:
+        settings = RunnerSettings(
+            **shared_settings("runner", keys),
+            session_target=target,
+            transcript_target=target,
+            model_router_target=target,
+            attachment_blob_target=target,
+            workspace_root=workspace_root,
+            **{"claim_wait_seconds": 0.2, **options},
+        )
+        async with start_process("runner", settings) as process:
+            if tracer is not None:
+                use_tracer(tracer)
+                process = replace(process, tracer=tracer)
+            async with open_service(process, settings):
+                yield
+
+
+async def eventually(holds: Callable[[], object], *, seconds: float = 15.0) -> None:
+    """Waits until it holds; fails when it does not in time."""
+    give_up = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < give_up, "it never came to hold"
+        await asyncio.sleep(0.005)

@@ -1,0 +1,74 @@
+"""What a runner reads from an assembled context."""
+
+from spawnmesh.content.v1 import message_pb2 as content
+from spawnmesh.transcript.v1 import entry_pb2 as pb
+from spawnmesh_runner.context import Draft, messages_for_model, open_calls, pending_draft, text_message
+
+RUN = "run_mine"
+
+
+def entry(entry_id: str, message: content.Message, *, run_id: str = RUN) -> pb.Entry:
+    return pb.Entry(entry_id=entry_id, writer=pb.Writer(run_id=run_id, epoch=1), body=pb.EntryBody(message=message))
+
+
+def said(text: str, *call_ids: str) -> content.Message:
+    message = text_message(content.ROLE_ASSISTANT, text)
+    for call_id in call_ids:
+        call = content.ToolCall(tool_call_id=call_id, name="read_file", block_json="{}")
+        message.content.append(content.ContentBlock(tool_call=call))
+    return message
+
+
+def result(call_id: str) -> content.Message:
+    return content.Message(role=content.ROLE_TOOL_RESULT, tool_call_id=call_id)
+
+
+USER = text_message(content.ROLE_USER, "do it")
+NOTE = pb.Entry(entry_id="n", body=pb.EntryBody(system_note=pb.SystemNote(text="shorter", topic="revision")))
+
+
+def test_a_note_is_read_as_a_user_message_in_its_place() -> None:
+    messages = messages_for_model([entry("u", USER), NOTE, entry("a", said("done"))])
+    assert [(m.role, m.content[0].text.text) for m in messages] == [
+        (content.ROLE_USER, "do it"),
+        (content.ROLE_USER, "shorter"),
+        (content.ROLE_ASSISTANT, "done"),
+    ]
+
+
+def test_an_answer_that_nothing_follows_is_offered_again() -> None:
+    thinking = content.ContentBlock(thinking=content.Thinking(text="hmm"))
+    message = said("done")
+    message.content.insert(0, thinking)
+    assert pending_draft([entry("u", USER), entry("a", message)], RUN) == Draft("a", "done")
+
+
+def test_an_answer_is_not_offered_when_something_follows_it_or_it_calls_tools_or_is_not_ours() -> None:
+    assert pending_draft([entry("a", said("done")), entry("u", USER)], RUN) is None
+    assert pending_draft([entry("a", said("done")), NOTE], RUN) is None
+    assert pending_draft([entry("a", said("", "c1"))], RUN) is None
+    assert pending_draft([entry("a", said("done"), run_id="run_before")], RUN) is None
+    assert pending_draft([], RUN) is None
+
+
+def test_calls_without_a_stored_result_are_open() -> None:
+    entries = [
+        entry("u", USER),
+        entry("a", said("", "c1", "c2", "c3")),
+        entry("r", result("c2")),
+        entry("", result("c1")),
+    ]
+    found = open_calls(entries, RUN)
+    assert [(call.answer_entry_id, call.index, call.call.tool_call_id) for call in found] == [
+        ("a", 0, "c1"),
+        ("a", 2, "c3"),
+    ]
+
+
+def test_calls_are_not_open_once_the_conversation_went_on() -> None:
+    answer = entry("a", said("", "c1"))
+    assert open_calls([answer, entry("u", USER)], RUN) == []
+    assert open_calls([answer, entry("", result("c1")), NOTE], RUN) == []
+    assert open_calls([entry("a", said("", "c1"), run_id="run_before")], RUN) == []
+    assert open_calls([entry("a", said("done"))], RUN) == []
+    assert open_calls([], RUN) == []

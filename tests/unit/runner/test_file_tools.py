@@ -1,0 +1,208 @@
+"""The file tools: what they show, what they bound, and what they do not open."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh_materialize import MaterializeError, MaterializeReason
+from spawnmesh_runner.mesh import Mesh
+from spawnmesh_runner.tools.call import Outcome, run_call
+from spawnmesh_runner.tools.list_files import MAX_ENTRIES, list_files
+from spawnmesh_runner.tools.read_file import MAX_READ_BYTES, read_file
+from spawnmesh_runner.tools.registry import BUILT_IN
+from spawnmesh_runner.tools.search_files import MAX_FILE_BYTES, MAX_MATCHES, search_files
+from spawnmesh_runner.tools.tool import Scope
+from spawnmesh_runner.tools.write_file import MAX_WRITE_BYTES, write_file
+
+ESCAPES = ["../outside.txt", "/etc/passwd", "sub/../../outside.txt", "link.txt", "linked/outside.txt", "a\0b"]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A workspace beside a secret, with symlinks to it planted inside."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "outside.txt").write_text("SECRET")
+    (tmp_path / "outside.txt").write_text("SECRET")
+    root = tmp_path / "workspace"
+    root.mkdir()
+    (root / "link.txt").symlink_to(tmp_path / "outside.txt")
+    (root / "linked").symlink_to(tmp_path / "outside")
+    (root / "sub").mkdir()
+    (root / "sub" / "poem.txt").write_text("über\nalles\n")
+    return root
+
+
+async def call(workspace: Path, tool_name: str, **arguments: object) -> Outcome:
+    block = message_pb2.ToolCall(
+        tool_call_id="c1", name=tool_name, block_json=json.dumps({"type": "toolCall", "arguments": arguments})
+    )
+    scope = Scope(workspace=workspace, mesh=cast("Mesh", None), request_id="r")  # file tools call no peer
+    return await run_call(BUILT_IN[tool_name], block, scope)
+
+
+@pytest.mark.parametrize("path", ESCAPES)
+@pytest.mark.parametrize("tool_name", ["list_files", "read_file", "search_files", "write_file"])
+async def test_no_file_tool_leaves_the_workspace(workspace: Path, tool_name: str, path: str) -> None:
+    more = {"search_files": {"pattern": "SECRET"}, "write_file": {"content": "overwritten"}}.get(tool_name, {})
+    outcome = await call(workspace, tool_name, path=path, **more)
+    assert outcome.error_reason in {"INVALID_PATH", "UNSAFE_PATH", "NOT_A_DIRECTORY"}
+    assert str(workspace.parent) not in outcome.text
+    assert "SECRET" not in outcome.text
+    assert (workspace.parent / "outside.txt").read_text() == "SECRET"
+    assert (workspace.parent / "outside" / "outside.txt").read_text() == "SECRET"
+
+
+def test_search_does_not_follow_links(workspace: Path) -> None:
+    assert search_files(workspace, "SECRET")["matches"] == []
+
+
+def test_a_hard_link_is_not_written_through(workspace: Path) -> None:
+    os.link(workspace.parent / "outside.txt", workspace / "hard.txt")
+    with pytest.raises(MaterializeError) as refused:
+        write_file(workspace, "hard.txt", "overwritten")
+    assert refused.value.reason is MaterializeReason.UNSAFE_PATH
+    assert (workspace.parent / "outside.txt").read_text() == "SECRET"
+
+
+def test_list_gives_kind_size_and_hash(workspace: Path) -> None:
+    assert list_files(workspace, ".") == {
+        "path": ".",
+        "entries": [
+            {"name": "link.txt", "kind": "symlink"},
+            {"name": "linked", "kind": "symlink"},
+            {"name": "sub", "kind": "directory"},
+        ],
+        "truncated": False,
+    }
+    data = "über\nalles\n".encode()
+    sha256 = hashlib.sha256(data).hexdigest()
+    assert list_files(workspace, "sub")["entries"] == [
+        {"name": "poem.txt", "kind": "file", "bytes": len(data), "sha256": sha256}
+    ]
+
+
+def test_list_says_when_it_is_cut(tmp_path: Path) -> None:
+    for number in range(MAX_ENTRIES + 1):
+        (tmp_path / f"{number:04}").mkdir()
+    listed = list_files(tmp_path, ".")
+    assert listed["truncated"] is True
+    assert len(cast("list[object]", listed["entries"])) == MAX_ENTRIES
+
+
+def test_read_gives_a_whole_small_file(workspace: Path) -> None:
+    assert read_file(workspace, "sub/poem.txt") == {
+        "path": "sub/poem.txt",
+        "binary": False,
+        "bytes": 12,
+        "offset": 0,
+        "text": "über\nalles\n",
+        "truncated": False,
+    }
+
+
+def test_read_is_bounded_and_says_where_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "big.txt").write_text("x" * (MAX_READ_BYTES + 10))
+    first = read_file(tmp_path, "big.txt")
+    assert (first["truncated"], first["next_offset"]) == (True, MAX_READ_BYTES)
+    rest = read_file(tmp_path, "big.txt", offset=MAX_READ_BYTES)
+    assert (rest["truncated"], rest["text"]) == (False, "x" * 10)
+
+
+@given(text=st.text(max_size=60).filter(lambda text: "\0" not in text), limit=st.integers(4, 20))
+def test_pieces_of_a_file_read_one_after_the_other_are_the_file(
+    tmp_path_factory: pytest.TempPathFactory, text: str, limit: int
+) -> None:
+    root = tmp_path_factory.mktemp("pieces")
+    (root / "f").write_bytes(text.encode())
+    pieces, offset = [], 0
+    while True:
+        piece = read_file(root, "f", offset, limit)
+        assert piece["binary"] is False
+        pieces.append(cast("str", piece["text"]))
+        if not piece["truncated"]:
+            break
+        assert cast("int", piece["next_offset"]) > offset
+        offset = cast("int", piece["next_offset"])
+    assert "".join(pieces) == text
+
+
+def test_an_offset_inside_a_character_starts_at_the_next(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("€uro")
+    piece = read_file(tmp_path, "f", offset=1)
+    assert (piece["offset"], piece["text"]) == (3, "uro")
+
+
+@pytest.mark.parametrize("data", [b"\x89PNG\r\n\0" + b"\xff" * 100, b"caf\xe9", b"cut \xe2\x82", b"\xe2"])
+def test_a_binary_file_is_described_and_not_decoded(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "f").write_bytes(data)
+    assert read_file(tmp_path, "f") == {
+        "path": "f",
+        "binary": True,
+        "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "first_bytes_hex": data[:64].hex(),
+    }
+
+
+def test_search_names_path_and_line(workspace: Path) -> None:
+    (workspace / "a.txt").write_text("one\ntwo .* three\n")
+    (workspace / "b.bin").write_bytes(b"\0two .*")
+    found = search_files(workspace, ".*")
+    assert found["matches"] == [{"path": "a.txt", "line": 2, "text": "two .* three"}]
+    assert (found["searched_file_count"], found["skipped_file_count"], found["truncated"]) == (2, 1, False)
+    assert search_files(workspace, "alles", "sub/poem.txt")["matches"] == [
+        {"path": "sub/poem.txt", "line": 2, "text": "alles"}
+    ]
+
+
+def test_search_stops_at_its_bound_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "exact.txt").write_text("x\n" * MAX_MATCHES)
+    assert search_files(tmp_path, "x")["truncated"] is False
+    (tmp_path / "more.txt").write_text("x\n")
+    found = search_files(tmp_path, "x")
+    assert found["truncated"] is True
+    assert len(cast("list[object]", found["matches"])) == MAX_MATCHES
+
+
+def test_search_counts_a_file_that_is_too_large_as_skipped(tmp_path: Path) -> None:
+    (tmp_path / "huge.txt").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
+    found = search_files(tmp_path, "x")
+    assert (found["matches"], found["skipped_file_count"]) == ([], 1)
+
+
+async def test_a_search_for_more_than_one_line_is_refused(workspace: Path) -> None:
+    assert (await call(workspace, "search_files", pattern="a\nb")).error_reason == "INVALID_ARGUMENTS"
+
+
+async def test_write_makes_directories_and_replaces(workspace: Path) -> None:
+    assert (await call(workspace, "write_file", path="new/dir/f.txt", content="long text")).error_reason == ""
+    outcome = await call(workspace, "write_file", path="new/dir/f.txt", content="ä")
+    assert json.loads(outcome.text) == {
+        "path": "new/dir/f.txt",
+        "bytes": 2,
+        "sha256": hashlib.sha256("ä".encode()).hexdigest(),
+    }
+    written = workspace / "new" / "dir" / "f.txt"
+    assert (written.read_text(), written.stat().st_mode & 0o777) == ("ä", 0o600)
+
+
+async def test_write_is_bounded(workspace: Path) -> None:
+    outcome = await call(workspace, "write_file", path="f", content="x" * (MAX_WRITE_BYTES + 1))
+    assert outcome.error_reason == "TOO_LARGE"
+    assert not (workspace / "f").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"path": 3}, {"path": "f", "offset": -1}, {"path": "f", "limit": MAX_READ_BYTES + 1}, {"file": "f"}, {}],
+)
+async def test_wrong_arguments_are_named_and_not_repeated(workspace: Path, arguments: dict[str, object]) -> None:
+    outcome = await call(workspace, "read_file", **arguments, content="do not echo")
+    assert outcome.error_reason == "INVALID_ARGUMENTS"
+    assert "do not echo" not in outcome.text

@@ -1,0 +1,57 @@
+"""A run's directory: private, locked while in use, gone afterwards."""
+
+import fcntl
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from spawnmesh_runner.workspace import private_workspace, remove_abandoned
+
+
+async def test_a_workspace_is_private_and_gone_afterwards(tmp_path: Path) -> None:
+    outside = tmp_path / "outside.txt"
+    outside.write_text("kept")
+    umask = os.umask(0)
+    try:
+        async with private_workspace(tmp_path / "root", "ses-1") as workspace:
+            assert stat.S_IMODE(workspace.stat().st_mode) == 0o700
+            assert stat.S_IMODE(workspace.parent.stat().st_mode) == 0o700
+            (workspace / "dir").mkdir()
+            (workspace / "dir" / "link").symlink_to(tmp_path)
+            (workspace / "dir").chmod(0)
+    finally:
+        os.umask(umask)
+    assert os.listdir(tmp_path / "root") == []
+    assert outside.read_text() == "kept"
+
+
+async def test_a_workspace_is_gone_after_a_failure_too(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError):
+        async with private_workspace(tmp_path, "ses-1"):
+            raise RuntimeError
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_workspace_starts_empty_and_is_not_what_a_symlink_points_at(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "f").write_text("kept")
+    (tmp_path / "ses-1").symlink_to(tmp_path / "elsewhere")
+    async with private_workspace(tmp_path, "ses-1") as workspace:
+        assert not workspace.is_symlink()
+        assert os.listdir(workspace) == []
+    assert (tmp_path / "elsewhere" / "f").read_text() == "kept"
+
+
+async def test_abandoned_workspaces_are_removed_and_used_ones_stay(tmp_path: Path) -> None:
+    (tmp_path / "abandoned" / "deep").mkdir(parents=True)
+    (tmp_path / "held").mkdir()
+    held_fd = os.open(tmp_path / "held", os.O_RDONLY)
+    try:
+        fcntl.flock(held_fd, fcntl.LOCK_EX)  # a lock belongs to the open file: to a sweep, this is another process
+        async with private_workspace(tmp_path, "ours") as workspace:
+            assert await remove_abandoned(tmp_path) == 1
+            assert workspace.is_dir()
+    finally:
+        os.close(held_fd)
+    assert os.listdir(tmp_path) == ["held"]
