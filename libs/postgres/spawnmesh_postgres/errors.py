@@ -16,6 +16,7 @@ _NOT_THERE = (
     errors.QueryCanceled,
     errors.IdleInTransactionSessionTimeout,
 )
+_NOT_IN_ENCODING = errors.CharacterNotInRepertoire.sqlstate
 
 
 def translate(error: BaseException) -> MeshError | None:
@@ -35,6 +36,13 @@ def translate(error: BaseException) -> MeshError | None:
         )
     if isinstance(error, _NOT_THERE):
         return unavailable("PostgreSQL")
+    if isinstance(error, psycopg.DataError) and error.sqlstate in (
+        None,
+        _NOT_IN_ENCODING,
+    ):  # NUL, which no text column takes.
+        return MeshError(
+            Reason.INVALID_REQUEST, "a text of the request contains a character that cannot be stored (NUL)"
+        )
     if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:  # No server answered, or it went away.
         return unavailable("PostgreSQL")
     return None

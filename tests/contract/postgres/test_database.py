@@ -159,3 +159,11 @@ async def test_cancelled_block_gives_its_connection_back(database: Database) -> 
         task.cancel()
     await asyncio.gather(*hung, return_exceptions=True)
     assert await notes(database, "acme") == []
+
+
+async def test_nul_in_a_text_is_the_callers_mistake(database: Database) -> None:
+    with pytest.raises(psycopg.DataError) as caught:
+        await write(database, "acme", "a\x00b")
+    refusal = translate(caught.value)
+    assert refusal is not None
+    assert refusal.reason is Reason.INVALID_REQUEST

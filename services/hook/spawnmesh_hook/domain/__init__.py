@@ -1,0 +1,1 @@
+"""Rules of plugins, endpoints and decisions: values in, decisions out."""

@@ -1,0 +1,103 @@
+"""Which endpoints the mesh dials. A plugin's address is chosen by a tenant, so that it must not lead into the operator's own network."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+_ENDPOINT = re.compile(
+    r"grpc://(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,252})):(?P<port>[0-9]{1,5})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a plugin listens; `host` is a lower-case name or an address without brackets."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRules:
+    """What the operator allows.
+
+    Without hosts and networks any public address will do; with them, only what they list. Addresses in `networks` are allowed whatever they
+    are. A host pattern only names: where it leads has to be public, or `allow_private` set.
+    """
+
+    host_patterns: tuple[str, ...]
+    networks: tuple[Network, ...]
+    allow_private: bool
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """Reads `grpc://host:port`. Raises ValueError, saying what is wrong."""
+    found = _ENDPOINT.fullmatch(text)
+    if found is None:
+        raise ValueError("must be grpc://host:port")
+    port = int(found["port"])
+    if not 0 < port < 65536:
+        raise ValueError("must have a port between 1 and 65535")
+    if found["six"] is not None:
+        return Endpoint(str(IPv6Address(found["six"])), port)
+    return Endpoint(found["host"].lower().rstrip("."), port)
+
+
+def parse_rules(allowed_hosts: Sequence[str], *, allow_private: bool) -> EndpointRules:
+    """Sorts the operator's list into addresses or networks (`10.1.0.0/16`) and host patterns (`*.plugins.example.com`)."""
+    patterns: list[str] = []
+    networks: list[Network] = []
+    for entry in allowed_hosts:
+        try:
+            networks.append(ip_network(entry))
+        except ValueError:
+            patterns.append(entry.lower())
+    return EndpointRules(tuple(patterns), tuple(networks), allow_private)
+
+
+def literal_address(host: str) -> Address | None:
+    """The address that the host is, where it is not a name."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def refusal(rules: EndpointRules, host: str, addresses: Sequence[Address]) -> str | None:
+    """Why the host, which leads to these addresses, is not to be dialled; None when every one of them is allowed.
+
+    No addresses means that the name leads nowhere at present; then the name alone is judged.
+    """
+    listed = any(fnmatchcase(host, pattern) for pattern in rules.host_patterns)
+    named = listed or not (rules.host_patterns or rules.networks)
+    if not addresses and not named:
+        return "is not on the operator's list"
+    for address in map(_unwrapped, addresses):
+        if any(address in network for network in rules.networks):
+            continue
+        if not named:
+            return "is not on the operator's list"
+        if not _is_dialled(address, allow_private=rules.allow_private):
+            return "leads to an address that plugins may not have"
+    return None
+
+
+def _unwrapped(address: Address) -> Address:
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
+def _is_dialled(address: Address, *, allow_private: bool) -> bool:
+    if address.is_loopback:
+        return allow_private
+    # Link-local is where clouds keep their metadata servers: never, unless the operator lists it as a network.
+    if address.is_unspecified or address.is_multicast or address.is_link_local or address.is_reserved:
+        return False
+    if isinstance(address, IPv6Address) and address.sixtofour is not None:
+        return False
+    return allow_private or address.is_global

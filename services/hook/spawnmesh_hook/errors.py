@@ -1,0 +1,47 @@
+"""The refusals of this service."""
+
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_hook.domain.plugins import Grant, HookKind
+
+
+class EndpointNotAllowed(MeshError):
+    """The plugin's endpoint is not one that this mesh dials."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(Reason.ENDPOINT_NOT_ALLOWED, f"the plugin's endpoint {why}; give another or ask the operator")
+
+
+class GrantMissing(MeshError):
+    """The plugin wants a hook without the grant that the hook needs."""
+
+    def __init__(self, plugin: str, grant: Grant) -> None:
+        super().__init__(
+            Reason.GRANT_MISSING,
+            f"a plugin for {HookKind.BEFORE_AGENT_FINALIZE} needs the grant {grant}; register it with that grant",
+            facts={"plugin": plugin, "hook": HookKind.BEFORE_AGENT_FINALIZE, "grant": grant},
+        )
+
+
+class PluginFailed(MeshError):
+    """A plugin whose failure policy is CLOSED gave no valid answer; `error` says why, without content."""
+
+    def __init__(self, plugin: str, hook: HookKind, error: str) -> None:
+        super().__init__(
+            Reason.PLUGIN_FAILED,
+            f"plugin {plugin} gave no valid answer to {hook}: {error}; call again, or have the plugin repaired",
+            retry_after_seconds=1.0,
+            facts={"plugin": plugin, "hook": hook},
+        )
+
+
+class AskingInProgress(MeshError):
+    """Another call with the same dispatch key is still asking the plugins."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            Reason.CONFLICT,
+            "the plugins are being asked about this draft by another call; repeat with the same dispatch_key",
+            retry_after_seconds=1.0,
+        )

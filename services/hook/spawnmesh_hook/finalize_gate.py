@@ -1,0 +1,124 @@
+"""May this draft be the final answer? Asks the tenant's plugins for BEFORE_AGENT_FINALIZE, once for each draft."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import structlog
+from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent
+from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.listener import Listener
+
+from spawnmesh_hook import decision_store, store
+from spawnmesh_hook.budget import Budget
+from spawnmesh_hook.decision_store import ASKING_ENDED_CHANNEL, DraftKey
+from spawnmesh_hook.domain.decisions import Decision, FinalizeAnswer, Merged, Verdict, ends_asking, grant, merge
+from spawnmesh_hook.domain.plugins import FailurePolicy, HookKind, Plugin
+from spawnmesh_hook.errors import AskingInProgress, PluginFailed
+from spawnmesh_hook.plugin_calls import PluginCalls
+
+# Beyond the asker's own time, so that a slow commit is not taken for a dead process.
+_TAKEN_OVER_AFTER = timedelta(seconds=5)
+# A notification can be lost with its connection, and a dead asker sends none.
+_LOOK_AGAIN_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """The claim of this call on asking the plugins, which no transaction holds while they are asked."""
+
+    draft: DraftKey
+    asker: UUID
+    plugins: list[Plugin]
+    revision_count: int
+
+
+class FinalizeGate:
+    """One decision for each draft, whoever asks and however often."""
+
+    def __init__(self, database: Database, listener: Listener, calls: PluginCalls) -> None:
+        self._database = database
+        self._listener = listener
+        self._calls = calls
+
+    async def judge(
+        self, tenant_id: str, event: BeforeAgentFinalizeEvent, dispatch_key: str, budget: Budget
+    ) -> Decision:
+        """The decision that is kept for the draft, or else a new one by the plugins.
+
+        While another call asks them, waits for what comes of it. Raises PluginFailed, with nothing kept, and AskingInProgress when the budget
+        ends before the other call does.
+        """
+        draft = DraftKey(tenant_id, event.run_id, dispatch_key)
+        with self._listener.subscription(ASKING_ENDED_CHANNEL, draft.topic) as ended:
+            while True:
+                begun = await self._begin(draft, budget)
+                if isinstance(begun, Decision):
+                    return begun
+                if begun is not None:
+                    decision = await self._ask_and_decide(begun, event, budget)
+                    if decision is not None:
+                        return decision
+                elif budget.left() <= 0:
+                    raise AskingInProgress
+                else:
+                    await ended.wait(min(_LOOK_AGAIN_SECONDS, budget.left()))
+
+    async def _begin(self, draft: DraftKey, budget: Budget) -> _Asking | Decision | None:
+        """What this call is to ask, or the decision where nobody has to be asked; None while another call is asking."""
+        asker = uuid4()
+        asking_for = timedelta(seconds=budget.left()) + _TAKEN_OVER_AFTER
+        async with self._database.transaction(draft.tenant_id) as connection:
+            if not await decision_store.claim_asking(connection, draft, asker, asking_for):
+                return await decision_store.get_decision(connection, draft)
+            plugins = await store.plugins_for_hook(connection, draft.tenant_id, HookKind.BEFORE_AGENT_FINALIZE)
+            if not plugins:
+                unopposed = grant(merge([]), None)
+                await decision_store.decide(connection, draft, asker, unopposed)
+                return unopposed
+            revision_count = await decision_store.get_revision_count(connection, draft)
+        return _Asking(draft, asker, plugins, revision_count)
+
+    async def _ask_and_decide(
+        self, asking: _Asking, event: BeforeAgentFinalizeEvent, budget: Budget
+    ) -> Decision | None:
+        """The decision, kept; None when this call took so long that another one has taken over."""
+        try:
+            return await self._decide(asking, merge(await self._ask(asking, event, budget)))
+        except BaseException:
+            await self._give_up(asking)
+            raise
+
+    async def _ask(self, asking: _Asking, event: BeforeAgentFinalizeEvent, budget: Budget) -> list[Verdict]:
+        verdicts: list[Verdict] = []
+        for plugin in asking.plugins:
+            answer = await self._calls.before_agent_finalize(
+                asking.draft.tenant_id, plugin, event, asking.revision_count, budget
+            )
+            if isinstance(answer, Verdict):
+                verdicts.append(answer)
+                if ends_asking(answer):
+                    break
+            elif plugin.failure_policy is FailurePolicy.CLOSED:
+                raise PluginFailed(plugin.name, HookKind.BEFORE_AGENT_FINALIZE, answer.error)
+        return verdicts
+
+    async def _decide(self, asking: _Asking, merged: Merged) -> Decision | None:
+        draft = asking.draft
+        async with self._database.transaction(draft.tenant_id) as connection:
+            if not await decision_store.lock_asking(connection, draft, asking.asker):
+                return None
+            number = None
+            if merged.answer is FinalizeAnswer.REVISE:
+                number = await decision_store.count_revision(connection, draft)
+            decision = grant(merged, number)
+            await decision_store.decide(connection, draft, asking.asker, decision)
+            await decision_store.announce_asking_ended(connection, draft)
+        if decision.capped:
+            structlog.get_logger().warning("revision_capped", run_id=draft.run_id, plugins=merged.decided_by)
+        return decision
+
+    async def _give_up(self, asking: _Asking) -> None:
+        async with self._database.transaction(asking.draft.tenant_id) as connection:
+            await decision_store.give_up_asking(connection, asking.draft, asking.asker)
+            await decision_store.announce_asking_ended(connection, asking.draft)

@@ -1,0 +1,77 @@
+"""Connections to plugins, kept between calls."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+from spawnmesh_runtime.peers import Peer, open_peer
+from spawnmesh_runtime.process import Process
+
+from spawnmesh_hook.domain.endpoints import Address, Endpoint
+from spawnmesh_hook.endpoint_guard import EndpointGuard
+
+
+class LeadsNowhere(Exception):
+    """The endpoint's name has no address."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    peer: Peer
+    connection: AsyncExitStack
+    users: int = 0
+
+
+class PluginPeers:
+    """One connection for each address, shared by the tenants that use it; those in use and at most `max_idle` others stay open."""
+
+    def __init__(self, process: Process, guard: EndpointGuard, max_idle: int) -> None:
+        self._process = process
+        self._guard = guard
+        self._max_idle = max_idle
+        self._kept: dict[str, _Kept] = {}  # the least recently used first
+        self._opening = asyncio.Lock()
+
+    @asynccontextmanager
+    async def peer(self, endpoint: Endpoint) -> AsyncIterator[Peer]:
+        """A connection to where the endpoint leads now, which is checked each time. Raises EndpointNotAllowed and LeadsNowhere."""
+        addresses = await self._guard.addresses_of(endpoint)
+        if not addresses:
+            raise LeadsNowhere
+        kept = await self._use(_target(addresses, endpoint.port))
+        try:
+            yield kept.peer
+        finally:
+            kept.users -= 1
+            await self._close_idle(self._max_idle)
+
+    async def close(self) -> None:
+        """Closes all connections. Nobody is using them any more."""
+        await self._close_idle(0)
+
+    async def _use(self, target: str) -> _Kept:
+        async with self._opening:
+            kept = self._kept.pop(target, None)
+            if kept is None:
+                connection = AsyncExitStack()
+                kept = _Kept(
+                    await connection.enter_async_context(open_peer(self._process, "plugin", target)), connection
+                )
+            kept.users += 1
+            self._kept[target] = kept
+            return kept
+
+    async def _close_idle(self, but: int) -> None:
+        idle = [target for target, kept in self._kept.items() if kept.users == 0]
+        closing = [self._kept.pop(target) for target in idle[: max(0, len(idle) - but)]]
+        for kept in closing:
+            await kept.connection.aclose()
+
+
+def _target(addresses: tuple[Address, ...], port: int) -> str:
+    """All addresses of the first one's family, in gRPC's notation for addresses that need no look-up."""
+    if isinstance(addresses[0], IPv4Address):
+        return "ipv4:" + ",".join(f"{address}:{port}" for address in addresses if address.version == 4)
+    return "ipv6:" + ",".join(f"[{address}]:{port}" for address in addresses if address.version == 6)

@@ -1,0 +1,262 @@
+"""The hook service on a real database, plugins that are real servers, and short ways to call the one about the others."""
+
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from grpc import aio
+from spawnmesh.hook.v1 import decision_pb2 as decisions
+from spawnmesh.hook.v1 import event_pb2 as events
+from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
+from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import (
+    HookHandlerServiceServicer,
+    add_HookHandlerServiceServicer_to_server,
+)
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_hook.app import open_service
+from spawnmesh_hook.settings import HookSettings
+from spawnmesh_postgres.migrations import migrate
+from spawnmesh_runtime.acting import acting_for, acting_with_token
+from spawnmesh_runtime.caller import Caller, current_caller
+from spawnmesh_runtime.peers import Peer, open_peer
+from spawnmesh_runtime.process import start_process
+from spawnmesh_runtime.server import build_server
+from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_runtime.tokens import TokenMinter
+
+SPAWN = events.HOOK_KIND_BEFORE_SPAWN
+FINALIZE = events.HOOK_KIND_BEFORE_AGENT_FINALIZE
+ENDED = events.HOOK_KIND_SUBAGENT_ENDED
+OPEN, CLOSED = pb.FAILURE_POLICY_OPEN, pb.FAILURE_POLICY_CLOSED
+CONTENT, CONTROL = pb.GRANT_CONVERSATION_ACCESS, pb.GRANT_FINALIZE_CONTROL
+
+DEAD_ENDPOINT = "grpc://127.0.0.1:1"
+
+ALLOW = decisions.SpawnDecision(allow=decisions.Allow())
+CONTINUE = decisions.FinalizeDecision()
+getattr(CONTINUE, "continue").SetInParent()
+
+Decide = Callable[[Any], Awaitable[Any]]
+
+
+def deny(reason: str) -> decisions.SpawnDecision:
+    return decisions.SpawnDecision(deny=decisions.Deny(reason=reason))
+
+
+def revise(reason: str) -> decisions.FinalizeDecision:
+    return decisions.FinalizeDecision(revise=decisions.Revise(reason=reason))
+
+
+def finalize(reason: str = "") -> decisions.FinalizeDecision:
+    return decisions.FinalizeDecision(finalize=decisions.Finalize(reason=reason))
+
+
+class ScriptedPlugin(HookHandlerServiceServicer):
+    """Answers what `decide` gives, and remembers what it was told and by whom."""
+
+    def __init__(self) -> None:
+        self.endpoint = ""
+        self.heard: list[Any] = []
+        self.callers: list[Caller] = []
+        self.decide: Decide = _unasked
+
+    def says(self, *answers: Any) -> None:
+        """Gives the answers in turn, the last one for ever."""
+        left = list(answers)
+
+        async def decide(_event: Any) -> Any:
+            return left.pop(0) if len(left) > 1 else left[0]
+
+        self.decide = decide
+
+    async def HandleBeforeSpawn(self, request: Any, context: Any) -> handler_pb.HandleBeforeSpawnResponse:
+        return handler_pb.HandleBeforeSpawnResponse(decision=await self._hear(request.event))
+
+    async def HandleBeforeAgentFinalize(
+        self, request: Any, context: Any
+    ) -> handler_pb.HandleBeforeAgentFinalizeResponse:
+        return handler_pb.HandleBeforeAgentFinalizeResponse(decision=await self._hear(request.event))
+
+    async def HandleSubagentEnded(self, request: Any, context: Any) -> handler_pb.HandleSubagentEndedResponse:
+        await self._hear(request.event)
+        return handler_pb.HandleSubagentEndedResponse()
+
+    async def _hear(self, event: Any) -> Any:
+        self.heard.append(event)
+        self.callers.append(current_caller())
+        return await self.decide(event)
+
+
+async def _unasked(_event: Any) -> Any:
+    return None
+
+
+class Tenant:
+    """One tenant's calls: as its client, and by the session service in its name."""
+
+    def __init__(self, session: Peer, clients: TokenMinter) -> None:
+        self.tenant_id = f"hook-{uuid.uuid4().hex[:12]}"
+        self._session = session
+        self._clients = clients
+
+    def on(self, session: Peer) -> "Tenant":
+        """The same tenant at another replica."""
+        other = Tenant(session, self._clients)
+        other.tenant_id = self.tenant_id
+        return other
+
+    async def as_client(self, rpc: str, request: Any) -> Any:
+        with acting_with_token(self._clients.client_token(self.tenant_id, "tester", 60)):
+            return await self._session.unary(getattr(self._stub(), rpc), request)
+
+    async def as_session(self, rpc: str, request: Any, timeout_seconds: float = 20.0) -> Any:
+        with acting_for(self.tenant_id):
+            return await self._session.unary(getattr(self._stub(), rpc), request, timeout_seconds=timeout_seconds)
+
+    async def register(
+        self,
+        name: str,
+        endpoint: str,
+        *hooks: "events.HookKind.ValueType",
+        priority: int = 0,
+        policy: "pb.FailurePolicy.ValueType" = pb.FAILURE_POLICY_UNSPECIFIED,
+        grants: "Iterable[pb.Grant.ValueType]" = (),
+        timeout: Duration | None = None,
+    ) -> pb.Plugin:
+        plugin = pb.Plugin(
+            name=name,
+            endpoint=endpoint,
+            hooks=hooks,
+            priority=priority,
+            failure_policy=policy,
+            grants=(*grants, *((CONTROL,) if FINALIZE in hooks else ())),
+            timeout=timeout,
+        )
+        answer: pb.RegisterPluginResponse = await self.as_client(
+            "RegisterPlugin", pb.RegisterPluginRequest(plugin=plugin)
+        )
+        return answer.plugin
+
+    async def plugin_names(self) -> list[str]:
+        return [plugin.name for plugin in (await self.as_client("ListPlugins", pb.ListPluginsRequest())).plugins]
+
+    async def spawn(self, *, timeout_seconds: float = 20.0, **facts: Any) -> pb.DispatchBeforeSpawnResponse:
+        event = events.BeforeSpawnEvent(**{"session_id": "ses_1", **facts})
+        request = pb.DispatchBeforeSpawnRequest(event=event)
+        answer: pb.DispatchBeforeSpawnResponse = await self.as_session("DispatchBeforeSpawn", request, timeout_seconds)
+        return answer
+
+    async def draft(
+        self, key: str, *, run_id: str = "run_1", timeout_seconds: float = 20.0, **facts: Any
+    ) -> pb.DispatchBeforeAgentFinalizeResponse:
+        event = events.BeforeAgentFinalizeEvent(**{"session_id": "ses_1", "run_id": run_id, **facts})
+        request = pb.DispatchBeforeAgentFinalizeRequest(event=event, dispatch_key=key)
+        answer: pb.DispatchBeforeAgentFinalizeResponse = await self.as_session(
+            "DispatchBeforeAgentFinalize", request, timeout_seconds
+        )
+        return answer
+
+    async def ended(self, event_key: str = "ended:1", **facts: Any) -> int:
+        event = events.SubagentEndedEvent(
+            **{"session_id": "ses_1", "run_id": "run_1", "outcome": "succeeded", "event_key": event_key, **facts}
+        )
+        request = pb.DispatchSubagentEndedRequest(event=event)
+        answer: pb.DispatchSubagentEndedResponse = await self.as_session("DispatchSubagentEnded", request)
+        return answer.delivered_count
+
+    async def deliveries(self, session_id: str = "", page_size: int = 0) -> list[pb.Delivery]:
+        request = pb.ListDeliveriesRequest(session_id=session_id, page_size=page_size)
+        return list((await self.as_client("ListDeliveries", request)).deliveries)
+
+    async def log(self) -> list[tuple[str, str]]:
+        """Who was called and what came of it, oldest first."""
+        return [(delivery.plugin, delivery.decision) for delivery in reversed(await self.deliveries())]
+
+    def _stub(self) -> HookServiceStub:
+        return HookServiceStub(self._session.channel)
+
+
+class HookMesh:
+    """Opens replicas of the service and plugins; all are closed with it."""
+
+    def __init__(self, stack: AsyncExitStack, database: ServiceDsn, keys: Path) -> None:
+        self._stack = stack
+        self._database = database
+        self._keys = keys
+        self._clients = TokenMinter("client", keys / "client.pem")
+
+    async def replica(self, **settings: Any) -> Peer:
+        """Another replica of the service; gives the session service's connection to it."""
+        return await self._stack.enter_async_context(hook_replica(self._database, self._keys, **settings))
+
+    def tenant(self, session: Peer) -> Tenant:
+        return Tenant(session, self._clients)
+
+    async def plugin(self, *answers: Any) -> ScriptedPlugin:
+        """A plugin that gives these answers in turn, served on a port of its own."""
+        plugin = ScriptedPlugin()
+        if answers:
+            plugin.says(*answers)
+        settings = ProcessSettings(jwks_file=self._keys / "jwks.json", log_level="error")
+        process = await self._stack.enter_async_context(start_process("plugin", settings))
+        server = build_server(process)
+        add_HookHandlerServiceServicer_to_server(plugin, server)
+        plugin.endpoint = f"grpc://127.0.0.1:{await self._stack.enter_async_context(_serving(server))}"
+        return plugin
+
+
+@asynccontextmanager
+async def hook_replica(database: ServiceDsn, keys: Path, **settings: Any) -> AsyncIterator[Peer]:
+    """The service, serving, with loopback plugins allowed unless the settings say otherwise."""
+    given: dict[str, Any] = {
+        "database_url": database.app,
+        "jwks_file": keys / "jwks.json",
+        "signing_key_file": keys / "hook.pem",
+        "allow_private_endpoints": True,
+        "log_level": "error",
+        **settings,
+    }
+    caller_settings = ProcessSettings(signing_key_file=keys / "session.pem", log_level="error")
+    hook_settings = HookSettings(**given)
+    async with (
+        start_process("hook", hook_settings) as process,
+        open_service(process, hook_settings) as server,
+        _serving(server) as port,
+        start_process("session", caller_settings) as session,
+        open_peer(session, "hook", f"127.0.0.1:{port}") as peer,
+    ):
+        yield peer
+
+
+@asynccontextmanager
+async def open_mesh(database: ServiceDsn, keys: Path) -> AsyncIterator[HookMesh]:
+    """A mesh on the migrated schema."""
+    migrate(database.owner, package="spawnmesh_hook", schema="hook")
+    async with AsyncExitStack() as stack:
+        yield HookMesh(stack, database, keys)
+
+
+@asynccontextmanager
+async def _serving(server: aio.Server) -> AsyncIterator[int]:
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(None)
+
+
+@contextmanager
+def refused(reason: Reason) -> Iterator[pytest.ExceptionInfo[MeshError]]:
+    """Expects the block to be refused with the reason; gives the refusal as `.value`."""
+    with pytest.raises(MeshError) as caught:
+        yield caught
+    assert caught.value.reason is reason

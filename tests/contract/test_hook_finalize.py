@@ -1,0 +1,313 @@
+"""Asking whether a draft may be the final answer."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spawnmesh.hook.v1 import decision_pb2 as decisions
+from spawnmesh.hook.v1 import event_pb2 as events
+from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_hook.decision_store import ASKING_ENDED_CHANNEL, DraftKey, claim_asking
+from spawnmesh_postgres.database import Database, open_database
+from spawnmesh_postgres.listener import open_listener
+
+from tests.contract.hook_fixtures import (
+    CONTENT,
+    CONTINUE,
+    FINALIZE,
+    OPEN,
+    HookMesh,
+    ScriptedPlugin,
+    Tenant,
+    finalize,
+    hook_replica,
+    open_mesh,
+    refused,
+    revise,
+)
+
+
+@pytest.fixture
+async def mesh(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[HookMesh]:
+    async with open_mesh(databases["hook"], keys) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def tenant(mesh: HookMesh) -> Tenant:
+    return mesh.tenant(await mesh.replica())
+
+
+class Gate:
+    """Holds a plugin's answer back until it is opened."""
+
+    def __init__(self, plugin: ScriptedPlugin, answer: Any) -> None:
+        self.asked = asyncio.Event()
+        self.open = asyncio.Event()
+        self._answer = answer
+        plugin.decide = self._decide
+
+    async def _decide(self, _event: Any) -> Any:
+        self.asked.set()
+        await self.open.wait()
+        return self._answer
+
+
+async def test_DispatchBeforeAgentFinalize__no_plugin(tenant: Tenant) -> None:
+    answer = await tenant.draft("k")
+    assert answer == pb.DispatchBeforeAgentFinalizeResponse(decision=CONTINUE, max_revision_count=3)
+    assert await tenant.deliveries() == []
+
+
+async def test_DispatchBeforeAgentFinalize__no_objection_is_kept_too(mesh: HookMesh, tenant: Tenant) -> None:
+    first = await tenant.draft("k")
+    plugin = await mesh.plugin(revise("late"))
+    await tenant.register("late", plugin.endpoint, FINALIZE)
+    assert await tenant.draft("k") == first
+    assert plugin.heard == []
+
+
+async def test_DispatchBeforeAgentFinalize__revises_are_numbered_and_capped(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = await mesh.plugin(revise("again"))
+    await tenant.register("a", plugin.endpoint, FINALIZE)
+    for number in (1, 2, 3):
+        answer = await tenant.draft(f"k{number}")
+        assert (answer.decision, list(answer.decided_by)) == (revise("again"), ["a"])
+        assert (answer.revision_number, answer.max_revision_count, answer.capped) == (number, 3, False)
+    capped = await tenant.draft("k4")
+    assert capped == pb.DispatchBeforeAgentFinalizeResponse(decision=CONTINUE, max_revision_count=3, capped=True)
+    assert await tenant.draft("k4") == capped
+    assert (await tenant.draft("k1", run_id="run_2")).revision_number == 1
+    assert [(event.revision_count, event.max_revision_count) for event in plugin.heard[:4]] == [
+        (0, 3),
+        (1, 3),
+        (2, 3),
+        (3, 3),
+    ]
+
+
+async def test_DispatchBeforeAgentFinalize__a_restart_resets_no_count(
+    mesh: HookMesh, databases: dict[str, ServiceDsn], keys: Path
+) -> None:
+    plugin = await mesh.plugin(revise("again"))
+    async with hook_replica(databases["hook"], keys) as before:
+        tenant = mesh.tenant(before)
+        await tenant.register("a", plugin.endpoint, FINALIZE)
+        for number in (1, 2, 3):
+            await tenant.draft(f"k{number}")
+    restarted = tenant.on(await mesh.replica())
+    assert (await restarted.draft("k4")).capped
+    assert (await restarted.draft("k3")).revision_number == 3
+
+
+async def test_DispatchBeforeAgentFinalize__drafts_side_by_side_get_no_more_than_the_cap(
+    mesh: HookMesh, tenant: Tenant
+) -> None:
+    plugin = await mesh.plugin(revise("again"))
+    await tenant.register("a", plugin.endpoint, FINALIZE)
+    answers = await asyncio.gather(*(tenant.draft(f"k{number}") for number in range(8)))
+    assert sorted(answer.revision_number for answer in answers) == [0] * 5 + [1, 2, 3]
+    assert sum(answer.capped for answer in answers) == 5
+
+
+async def test_DispatchBeforeAgentFinalize__a_higher_finalize_silences_those_below(
+    mesh: HookMesh, tenant: Tenant
+) -> None:
+    final, below = await mesh.plugin(finalize("done")), await mesh.plugin(revise("no"))
+    await tenant.register("below", below.endpoint, FINALIZE)
+    await tenant.register("final", final.endpoint, FINALIZE, priority=1)
+    answer = await tenant.draft("k")
+    assert (answer.decision, list(answer.decided_by), answer.revision_number) == (finalize("done"), ["final"], 0)
+    assert below.heard == []
+
+
+async def test_DispatchBeforeAgentFinalize__a_lower_finalize_undoes_no_revise(mesh: HookMesh, tenant: Tenant) -> None:
+    said = (revise("one"), CONTINUE, revise("two"), finalize("done"))
+    for name, answer in zip("abcd", said, strict=True):
+        await tenant.register(name, (await mesh.plugin(answer)).endpoint, FINALIZE)
+    merged = await tenant.draft("k")
+    assert (merged.decision, list(merged.decided_by)) == (revise("one\ntwo"), ["a", "c"])
+    assert await tenant.log() == [("a", "revise"), ("b", "continue"), ("c", "revise"), ("d", "finalize")]
+
+
+async def test_DispatchBeforeAgentFinalize__the_draft_is_for_those_with_access(mesh: HookMesh, tenant: Tenant) -> None:
+    sees, blind = await mesh.plugin(CONTINUE), await mesh.plugin(CONTINUE)
+    await tenant.register("sees", sees.endpoint, FINALIZE, grants=[CONTENT])
+    await tenant.register("blind", blind.endpoint, FINALIZE)
+    await tenant.draft("k", draft_text="the draft", draft_bytes=9, agent_id="main", revision_count=77)
+    told: dict[str, Any] = {
+        "session_id": "ses_1",
+        "run_id": "run_1",
+        "agent_id": "main",
+        "draft_bytes": 9,
+        "max_revision_count": 3,
+    }
+    assert sees.heard == [events.BeforeAgentFinalizeEvent(draft_text="the draft", **told)]
+    assert blind.heard == [events.BeforeAgentFinalizeEvent(**told)]
+
+
+async def test_DispatchBeforeAgentFinalize__a_repeat_asks_nobody(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = await mesh.plugin(revise("again"), CONTINUE)
+    await tenant.register("a", plugin.endpoint, FINALIZE)
+    first = await tenant.draft("k")
+    assert await tenant.draft("k") == first
+    assert await tenant.on(await mesh.replica()).draft("k") == first
+    assert len(plugin.heard) == 1
+
+
+async def test_DispatchBeforeAgentFinalize__a_key_is_its_tenants_and_its_runs(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = await mesh.plugin(revise("again"))
+    await tenant.register("a", plugin.endpoint, FINALIZE)
+    await tenant.draft("k")
+    assert (await tenant.draft("k", run_id="run_2")).revision_number == 1
+    assert (await mesh.tenant(await mesh.replica()).draft("k")).decision == CONTINUE
+    assert len(plugin.heard) == 2
+
+
+async def test_DispatchBeforeAgentFinalize__the_same_key_at_once_is_one_decision(
+    mesh: HookMesh, tenant: Tenant
+) -> None:
+    plugin = await mesh.plugin()
+    gate = Gate(plugin, revise("again"))
+    await tenant.register("a", plugin.endpoint, FINALIZE)
+    elsewhere = tenant.on(await mesh.replica())
+    async with asyncio.TaskGroup() as together:
+        calls = [together.create_task(caller.draft("k")) for caller in (tenant, elsewhere, tenant, elsewhere)]
+        await gate.asked.wait()
+        gate.open.set()
+    answers = [call.result() for call in calls]
+    assert [answer.revision_number for answer in answers] == [1] * 4
+    assert all(answer == answers[0] for answer in answers)
+    assert len(plugin.heard) == 1
+    assert await tenant.log() == [("a", "revise")]
+
+
+async def test_DispatchBeforeAgentFinalize__a_failed_asking_keeps_nothing(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = await mesh.plugin(decisions.FinalizeDecision(), revise(" "), revise("again"))
+    await tenant.register("a", plugin.endpoint, FINALIZE)
+    for _ in range(2):
+        with refused(Reason.PLUGIN_FAILED) as caught:
+            await tenant.draft("k")
+        assert caught.value.facts == {"plugin": "a", "hook": "BEFORE_AGENT_FINALIZE"}
+    assert (await tenant.draft("k")).revision_number == 1
+    assert await tenant.log() == [("a", "failed"), ("a", "failed"), ("a", "revise")]
+
+
+async def test_DispatchBeforeAgentFinalize__an_open_plugin_that_fails_has_no_objection(
+    mesh: HookMesh, tenant: Tenant
+) -> None:
+    bad, below = await mesh.plugin(revise(" \n")), await mesh.plugin(revise("again"))
+    await tenant.register("bad", bad.endpoint, FINALIZE, priority=1, policy=OPEN)
+    await tenant.register("below", below.endpoint, FINALIZE)
+    answer = await tenant.draft("k")
+    assert (answer.decision, list(answer.decided_by)) == (revise("again"), ["below"])
+    assert (await tenant.deliveries())[-1].error == "malformed answer: decision.revise.reason (string.pattern)"
+
+
+async def test_DispatchBeforeAgentFinalize__who_waits_asks_when_the_asking_fails(
+    mesh: HookMesh, tenant: Tenant
+) -> None:
+    plugin = await mesh.plugin()
+    gate = Gate(plugin, None)
+    await tenant.register("a", plugin.endpoint, FINALIZE)
+    failing = asyncio.create_task(tenant.draft("k"))
+    await gate.asked.wait()
+    waiting = asyncio.create_task(tenant.draft("k"))
+    plugin.says(CONTINUE)
+    gate.open.set()
+    with refused(Reason.PLUGIN_FAILED):
+        await failing
+    assert (await waiting).decision == CONTINUE
+
+
+async def test_DispatchBeforeAgentFinalize__the_asking_is_given_up_with_its_caller(
+    mesh: HookMesh, tenant: Tenant
+) -> None:
+    plugin = await mesh.plugin()
+    gate = Gate(plugin, None)
+    await tenant.register("a", plugin.endpoint, FINALIZE)
+    gone = asyncio.create_task(tenant.draft("k"))
+    await gate.asked.wait()
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    plugin.says(CONTINUE)
+    assert (await tenant.draft("k", timeout_seconds=5.0)).decision == CONTINUE
+    assert ("a", "failed") in await tenant.log()
+
+
+@pytest.fixture
+async def database(databases: dict[str, ServiceDsn]) -> AsyncIterator[Database]:
+    async with open_database(databases["hook"].app, name="test", max_connections=1) as opened:
+        yield opened
+
+
+async def leave_asking(database: Database, tenant_id: str, seconds: float) -> None:
+    """Leaves behind what a process does that is killed while it asks; its time is over after so many seconds."""
+    async with database.transaction(tenant_id) as connection:
+        draft = DraftKey(tenant_id, "run_1", "k")
+        assert await claim_asking(connection, draft, uuid.uuid4(), timedelta(seconds=seconds))
+
+
+async def test_DispatchBeforeAgentFinalize__a_dead_asker_is_taken_over(
+    mesh: HookMesh, tenant: Tenant, database: Database
+) -> None:
+    plugin = await mesh.plugin(revise("again"))
+    await tenant.register("a", plugin.endpoint, FINALIZE)
+    await leave_asking(database, tenant.tenant_id, 0.3)
+    assert (await tenant.draft("k")).revision_number == 1
+
+
+async def test_DispatchBeforeAgentFinalize__another_call_asks_for_longer_than_this_one_has(
+    mesh: HookMesh, tenant: Tenant, database: Database
+) -> None:
+    plugin = await mesh.plugin(CONTINUE)
+    await tenant.register("a", plugin.endpoint, FINALIZE)
+    await leave_asking(database, tenant.tenant_id, 60)
+    with refused(Reason.CONFLICT) as caught:
+        await tenant.draft("k", timeout_seconds=2.0)
+    assert caught.value.retry_after_seconds is not None
+    assert plugin.heard == []
+
+
+async def test_DispatchBeforeAgentFinalize__who_was_taken_over_answers_the_decision_of_the_other(
+    mesh: HookMesh, tenant: Tenant, database: Database
+) -> None:
+    plugin = await mesh.plugin()
+    gate = Gate(plugin, revise("late"))
+    await tenant.register("a", plugin.endpoint, FINALIZE)
+    late = asyncio.create_task(tenant.draft("k"))
+    await gate.asked.wait()
+    async with database.transaction(tenant.tenant_id) as connection:
+        await connection.execute("update decisions set asking_until = now() - interval '1 second'")
+    plugin.says(revise("in time"))
+    in_time = await tenant.draft("k")
+    gate.open.set()
+    assert in_time.decision == revise("in time")
+    assert await late == in_time
+    assert (await tenant.draft("k2")).revision_number == 2
+
+
+async def test_DispatchBeforeAgentFinalize__those_who_wait_are_woken(
+    mesh: HookMesh, tenant: Tenant, databases: dict[str, ServiceDsn]
+) -> None:
+    plugin = await mesh.plugin(CONTINUE)
+    await tenant.register("a", plugin.endpoint, FINALIZE)
+    topic = DraftKey(tenant.tenant_id, "run_1", "k").topic
+    async with open_listener(databases["hook"].app, name="test", channels=(ASKING_ENDED_CHANNEL,)) as listener:
+        with listener.subscription(ASKING_ENDED_CHANNEL, topic) as ended:
+            assert await ended.wait(10)  # every listener wakes all when it begins to hear
+            await tenant.draft("k")
+            assert await ended.wait(10)
+
+
+async def test_DispatchBeforeAgentFinalize__no_run(tenant: Tenant) -> None:
+    with refused(Reason.INVALID_REQUEST) as caught:
+        await tenant.draft("k", run_id="")
+    assert [violation.field for violation in caught.value.violations] == ["event.run_id"]
