@@ -107,9 +107,8 @@ class SpawnSaga:
                 yield
         except MeshError as error:
             answer = _as_answer(step, error)
-            await self.undo(
-                tenant_id, spawn.session_id, SpawnFailure.of(step, answer), settled=not _leaves_doubt(error)
-            )
+            settled = step == "gate" or not _leaves_doubt(error)  # Before the gate has answered no peer has made anything.
+            await self.undo(tenant_id, spawn.session_id, SpawnFailure.of(step, answer), settled=settled)
             raise answer from error
         except (
             BaseException
