@@ -1,0 +1,1 @@
+"""What surrounds every RPC, outermost first: trace, log, errors, drain, deadline, auth, validate. `server.py` puts them together."""

@@ -1,0 +1,35 @@
+"""Holds a call to its deadline, and lets the calls it makes know how much is left."""
+
+import asyncio
+from contextvars import ContextVar
+
+from spawnmesh_core.clock import monotonic_seconds
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_runtime.call import Call, Step
+
+_deadline: ContextVar[float | None] = ContextVar("spawnmesh_deadline", default=None)
+
+
+def bounded_calls(inner: Step) -> Step:
+    """A call whose time is over does no work; one whose time runs out is cancelled where it waits. No deadline, no bound."""
+
+    async def step(call: Call) -> object:
+        remaining: float | None = call.context.time_remaining()
+        if remaining is None:
+            _deadline.set(None)
+            return await inner(call)
+        if remaining <= 0:
+            raise MeshError(Reason.DEADLINE_EXCEEDED, "the deadline had passed before work began")
+        _deadline.set(monotonic_seconds() + remaining)
+        async with asyncio.timeout(remaining):
+            return await inner(call)
+
+    return step
+
+
+def remaining_seconds() -> float | None:
+    """What is left until the deadline of the call being served; None without one."""
+    deadline = _deadline.get()
+    return None if deadline is None else deadline - monotonic_seconds()

@@ -1,0 +1,47 @@
+"""One server span per RPC, a child of the caller's."""
+
+import grpc
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+
+from spawnmesh_runtime.call import Call, ServedMethod, Step
+from spawnmesh_runtime.telemetry import parent_context, use_tracer
+
+_SERVER_FAULTS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
+CODES: dict[str, int] = {code.name: code.value[0] for code in grpc.StatusCode}
+
+
+def traced_calls(inner: Step, method: ServedMethod, tracer: Tracer) -> Step:
+    """Opens the span before anything else happens and closes it in the same task; also for streams, which run inside this coroutine."""
+    name = f"{method.service}/{method.name}"
+    attributes = {"rpc.system": "grpc", "rpc.service": method.service, "rpc.method": method.name}
+
+    async def step(call: Call) -> object:
+        use_tracer(tracer)
+        parent = parent_context(str(call.metadata.get("traceparent", "")))
+        span = tracer.start_span(name, context=parent, kind=SpanKind.SERVER, attributes=attributes)
+        token = otel_context.attach(trace.set_span_in_context(span, parent))
+        try:
+            return await inner(call)
+        finally:
+            if span.is_recording():
+                _describe(span, call)
+            otel_context.detach(token)
+            span.end()
+
+    return step
+
+
+def _describe(span: Span, call: Call) -> None:
+    span.set_attribute("rpc.grpc.status_code", CODES[call.status])
+    if call.caller is not None:
+        span.set_attribute("spawnmesh.caller.kind", call.caller.kind.value)
+        if call.caller.tenant_id:
+            span.set_attribute("spawnmesh.tenant.id", call.caller.tenant_id)
+        if call.caller.run_id:
+            span.set_attribute("spawnmesh.run.id", call.caller.run_id)
+    if call.status != "OK":
+        span.set_attribute("error.type", call.refusal.reason.value if call.refusal else call.status)
+    if call.status in _SERVER_FAULTS:
+        span.set_status(Status(StatusCode.ERROR))

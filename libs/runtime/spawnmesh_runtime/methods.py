@@ -1,0 +1,59 @@
+"""What the contracts say about an RPC: who may call it and whether it may be repeated."""
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from functools import cache
+
+import spawnmesh
+from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from spawnmesh.policy.v1 import policy_pb2
+
+from spawnmesh_runtime.caller import CallerKind
+
+_REPEATABLE = (descriptor_pb2.MethodOptions.NO_SIDE_EFFECTS, descriptor_pb2.MethodOptions.IDEMPOTENT)
+
+
+class PolicyMissing(ValueError):
+    """An RPC whose contract does not say, or contradicts itself about, who may call it. No server is built with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Who may call an RPC; `services` are the kebab ids let in where SERVICE is."""
+
+    callers: frozenset[CallerKind]
+    services: frozenset[str]
+
+
+def policy_of(method: MethodDescriptor) -> Policy:
+    """The policy in the method's options. Raises PolicyMissing."""
+    declared = method.GetOptions().Extensions[policy_pb2.call_policy]
+    if not declared.callers or policy_pb2.CALLER_UNSPECIFIED in declared.callers:
+        raise PolicyMissing(f"{method.full_name} does not say who may call it")
+    names = [policy_pb2.Caller.Name(caller).removeprefix("CALLER_") for caller in declared.callers]
+    if bool(declared.services) != ("SERVICE" in names):
+        raise PolicyMissing(f"{method.full_name} lists services without letting services in, or the reverse")
+    return Policy(frozenset(CallerKind[name] for name in names), frozenset(declared.services))
+
+
+def service_called(full_name: str) -> ServiceDescriptor:
+    """The descriptor of a service whose stubs are imported. Raises KeyError."""
+    return descriptor_pool.Default().FindServiceByName(full_name)
+
+
+@cache
+def mesh_services() -> tuple[ServiceDescriptor, ...]:
+    """Every service in the generated stubs, sorted by name. Imports all of them."""
+    found: dict[str, ServiceDescriptor] = {}
+    for module in pkgutil.walk_packages(spawnmesh.__path__, "spawnmesh."):
+        if module.name.endswith("_service_pb2"):
+            file = importlib.import_module(module.name).DESCRIPTOR
+            found.update((service.full_name, service) for service in file.services_by_name.values())
+    return tuple(found[name] for name in sorted(found))
+
+
+def repeatable(method: MethodDescriptor) -> bool:
+    """Whether the contract lets the RPC be sent again when nobody answered."""
+    return method.GetOptions().idempotency_level in _REPEATABLE

@@ -1,0 +1,119 @@
+"""A process of the mesh: what it is called, its keys, its telemetry and its logs. Nothing happens at import."""
+
+import asyncio
+import signal
+import uuid
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+import uvloop
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler
+from opentelemetry.trace import Tracer
+
+from spawnmesh_runtime.jwks import JwksFile, JwksUnreadable, JwksUrl
+from spawnmesh_runtime.logs import write_json_logs
+from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_runtime.telemetry import use_tracer
+from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What servers and channels of a process are built from. `service` is the kebab id.
+
+    `minter` is None without `signing_key_file`, `verifier` without `jwks_file` or `jwks_url`.
+    """
+
+    service: str
+    settings: ProcessSettings
+    minter: TokenMinter | None
+    verifier: TokenVerifier | None
+    tracer: Tracer
+
+
+@asynccontextmanager
+async def start_process(service: str, settings: ProcessSettings) -> AsyncIterator[Process]:
+    """Sets up logs and tracing, reads the keys, and on the way out sends the spans that are left.
+
+    Ends the process with one line where a key file or the JWKS file cannot be read.
+    """
+    write_json_logs(service, settings.log_level)
+    minter, verifier = _minter(service, settings), _verifier(service, settings)
+    provider = _tracer_provider(service, settings)
+    tracer = provider.get_tracer("spawnmesh")
+    use_tracer(tracer)
+    try:
+        yield Process(service, settings, minter, verifier, tracer)
+    finally:
+        await asyncio.to_thread(provider.shutdown)
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Runs a process's main coroutine on uvloop until it returns."""
+    return uvloop.run(main)
+
+
+@contextmanager
+def stop_signals() -> Iterator[asyncio.Event]:
+    """An event that SIGTERM and SIGINT set, instead of ending the process."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def _minter(service: str, settings: ProcessSettings) -> TokenMinter | None:
+    if settings.signing_key_file is None:
+        return None
+    try:
+        return TokenMinter(service, settings.signing_key_file, audience=settings.token_audience)
+    except (OSError, ValueError, TypeError):
+        raise SystemExit(f"{service}: signing_key_file cannot be read as an Ed25519 or RSA private key") from None
+
+
+def _verifier(service: str, settings: ProcessSettings) -> TokenVerifier | None:
+    if settings.jwks_url is not None:
+        source: JwksFile | JwksUrl = JwksUrl(settings.jwks_url)
+    elif settings.jwks_file is not None:
+        try:
+            source = JwksFile(settings.jwks_file)
+        except (OSError, JwksUnreadable):
+            raise SystemExit(f"{service}: jwks_file cannot be read as a set of keys") from None
+    else:
+        return None
+    return TokenVerifier(source, audience=settings.token_audience, client_issuers=settings.client_issuers)
+
+
+def _tracer_provider(service: str, settings: ProcessSettings) -> TracerProvider:
+    """Without an endpoint nothing is recorded, but ids are made, so that logs and errors have a trace id all the same.
+
+    Attributes such as `k8s.pod.name` are taken from OTEL_RESOURCE_ATTRIBUTES, where a deployment puts them.
+    """
+    sampler: Sampler = ParentBased(ALWAYS_ON) if settings.otlp_endpoint else ALWAYS_OFF
+    resource = Resource.create(
+        {
+            "service.name": service,
+            "service.namespace": "spawnmesh",
+            "service.version": version("spawnmesh-runtime"),
+            "service.instance.id": str(uuid.uuid4()),
+            "deployment.environment.name": settings.environment,
+        }
+    )
+    provider = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
+    if settings.otlp_endpoint:
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=settings.otlp_endpoint, timeout=5)))
+    return provider

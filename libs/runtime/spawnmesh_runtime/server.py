@@ -1,0 +1,192 @@
+"""The gRPC server of a process: every RPC inside the same interceptors, health, reflection, and an orderly end."""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+import grpc.aio
+import structlog
+from grpc_health.v1 import _async as _health
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from spawnmesh_runtime.call import Call, ServedMethod, Step
+from spawnmesh_runtime.channel_options import server_options
+from spawnmesh_runtime.credentials import server_credentials
+from spawnmesh_runtime.interceptors.auth import authenticated_calls
+from spawnmesh_runtime.interceptors.deadline import bounded_calls
+from spawnmesh_runtime.interceptors.drain import Drain
+from spawnmesh_runtime.interceptors.errors import Translate, typed_errors
+from spawnmesh_runtime.interceptors.log import logged_calls
+from spawnmesh_runtime.interceptors.trace import traced_calls
+from spawnmesh_runtime.interceptors.validate import validated_calls
+from spawnmesh_runtime.methods import PolicyMissing, policy_of, service_called
+from spawnmesh_runtime.process import Process, stop_signals
+from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_runtime.tokens import TokenVerifier
+
+_SEND_SECONDS = 1.0  # For the last answers to leave once no handler runs any more.
+
+log = structlog.get_logger()
+
+
+class MeshServer(grpc.aio.Server):
+    """A grpc.aio server that surrounds each method of a service with the interceptors when the service is added.
+
+    Adding a service raises PolicyMissing where a method of it has no policy. Health and reflection are open to everybody and not logged.
+    """
+
+    def __init__(self, process: Process, verifier: TokenVerifier, translate: Sequence[Translate]) -> None:
+        self._process = process
+        self._verifier = verifier
+        self._translate = translate
+        self._inner = grpc.aio.server(options=server_options(process.settings))
+        self._services: list[str] = []
+        self._health: Any = _health.HealthServicer()
+        self.drain = Drain()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._inner)
+
+    def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable["grpc.GenericRpcHandler[Any, Any]"]) -> None:
+        """Generated code adds each service this way and by `add_registered_method_handlers`; the latter is what counts here."""
+        for handler in generic_rpc_handlers:
+            if not isinstance(handler, grpc.ServiceRpcHandler):
+                raise PolicyMissing("a handler that names no service has no policy")
+
+    def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Any]) -> None:
+        described = service_called(service_name).methods_by_name
+        wrapped = {}
+        for name, handler in method_handlers.items():
+            method = ServedMethod(service_name, name, policy_of(described[name]), handler.request_streaming)
+            wrapped[name] = _handler(handler, self._surrounded(method, handler))
+        self._inner.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, wrapped),))
+        self._services.append(service_name)
+
+    def _surrounded(self, method: ServedMethod, handler: Any) -> Step:
+        service = self._process.service
+        step = validated_calls(_servicer(handler), method)
+        step = authenticated_calls(step, method, self._verifier)
+        step = self.drain.admitted_calls(bounded_calls(step))
+        step = typed_errors(step, service, self._translate)
+        step = logged_calls(step, method, service)
+        return self.drain.counted_calls(traced_calls(step, method, self._process.tracer))
+
+    def add_insecure_port(self, address: str) -> int:
+        return self._inner.add_insecure_port(address)
+
+    def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> int:
+        return self._inner.add_secure_port(address, server_credentials)
+
+    async def start(self) -> None:
+        names = (*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._inner)
+        await self._inner.start()
+        for name in ("", *self._services):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    async def stop(self, grace: float | None = None) -> None:
+        await self._inner.stop(grace)
+
+    async def drain_and_stop(self, grace_seconds: float) -> None:
+        """Health turns to NOT_SERVING, new calls are refused with DRAINING; stops when the running ones are done, or the grace is over."""
+        await self._health.enter_graceful_shutdown()
+        self.drain.begin()
+        try:
+            async with asyncio.timeout(grace_seconds):
+                await self.drain.idle()
+        except TimeoutError:
+            await self._inner.stop(None)
+        else:
+            await self._inner.stop(_SEND_SECONDS)
+
+    async def wait_for_termination(self, timeout: float | None = None) -> bool:
+        return await self._inner.wait_for_termination(timeout)
+
+
+def build_server(process: Process, *, translate_errors: Sequence[Translate] = ()) -> MeshServer:
+    """A server to which the generated `add_…_to_server` functions add services. Nothing is bound or started yet.
+
+    Raises ValueError for a process that cannot verify tokens. `translate_errors` turn a driver's exceptions into refusals.
+    """
+    if process.verifier is None:
+        raise ValueError("a server needs jwks_file or jwks_url to verify tokens with")
+    return MeshServer(process, process.verifier, tuple(translate_errors))
+
+
+async def run_until_stopped(
+    process: Process, server: MeshServer, *, on_ready: Callable[[int], None] | None = None
+) -> None:
+    """Serves on `listen` until SIGTERM or SIGINT, then drains. `on_ready` is told the port once calls are answered.
+
+    A port that cannot be had ends the process with one line and exit code 1.
+    """
+    port = _bind(process, server)
+    await server.start()
+    with stop_signals() as stop:
+        try:
+            log.info("serving", port=port)
+            if on_ready is not None:
+                on_ready(port)
+            await stop.wait()
+            log.info("draining")
+        except BaseException:
+            await server.stop(None)
+            raise
+        await server.drain_and_stop(process.settings.drain_grace_seconds)
+        log.info("stopped")
+
+
+def _bind(process: Process, server: MeshServer) -> int:
+    settings = process.settings
+    credentials = server_credentials(settings)
+    try:
+        _try_port(settings)
+        if credentials is None:
+            return server.add_insecure_port(settings.listen)
+        return server.add_secure_port(settings.listen, credentials)
+    except (OSError, RuntimeError) as error:
+        busy = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        why = "the port is in use" if busy else "the address cannot be bound"
+        raise SystemExit(f"{process.service}: cannot listen on {settings.listen}: {why}") from None
+
+
+def _try_port(settings: ProcessSettings) -> None:
+    """Binds and lets go: the transport would say the same in many lines of its own."""
+    family = socket.AF_INET6 if ":" in settings.listen_host else socket.AF_INET
+    socket.create_server((settings.listen_host, settings.listen_port), family=family).close()
+
+
+def _servicer(handler: Any) -> Step:
+    behavior = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+
+    async def unary(call: Call) -> Any:
+        return await behavior(call.request, call.context)
+
+    async def streaming(call: Call) -> None:
+        # Pumped here and not by the transport: so the generator runs and is closed inside the interceptors, in one task.
+        async with aclosing(behavior(call.request, call.context)) as messages:
+            async for message in messages:
+                await call.context.write(message)
+
+    return streaming if handler.response_streaming else unary
+
+
+def _handler(handler: Any, step: Step) -> "grpc.RpcMethodHandler[Any, Any]":
+    async def serve(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
+        return await step(Call(request, context, dict(context.invocation_metadata() or ())))
+
+    make: Any = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }[handler.request_streaming, handler.response_streaming]
+    wrapped: grpc.RpcMethodHandler[Any, Any] = make(
+        serve,
+        request_deserializer=handler.request_deserializer,
+        response_serializer=handler.response_serializer,
+    )
+    return wrapped

@@ -1,0 +1,93 @@
+"""What every process reads from its environment; each service subclasses it with a prefix of its own."""
+
+import re
+from pathlib import Path
+from typing import Literal, Self, TypeVar
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+
+MIB = 1024 * 1024
+_LISTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]+):(\d{1,5})")
+
+
+class ProcessSettings(BaseSettings):
+    """Settings that all processes share. A subclass sets `model_config = SettingsConfigDict(env_prefix="HOOK_")`.
+
+    Lists are JSON in the environment. `jwks_file` and `jwks_url` exclude each other; without either no server with protected RPCs can be built.
+    """
+
+    model_config = SettingsConfigDict(frozen=True, extra="ignore")
+
+    listen: str = "127.0.0.1:0"
+    """`host:port` to serve on; port 0 takes a free one."""
+    jwks_file: Path | None = None
+    jwks_url: str | None = None
+    token_audience: str = "spawnmesh"  # noqa: S105 - a name, no secret
+    signing_key_file: Path | None = None
+    """PKCS8 private key that this process signs its own tokens with, under the key id `<service>-1`."""
+    client_issuers: list[str] = ["client"]
+    """Issuers whose tokens may stand for clients and operators."""
+    otlp_endpoint: str | None = None
+    """`http://host:port` of an OTLP/gRPC collector; without it no trace leaves the process."""
+    environment: str = "local"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    drain_grace_seconds: float = Field(default=10.0, ge=0, le=3600)
+    max_message_bytes: int = Field(default=16 * MIB, ge=1024, le=1024 * MIB)
+    tls_cert_file: Path | None = None
+    tls_key_file: Path | None = None
+    tls_ca_file: Path | None = None
+    """Authority of the peers' certificates. With it, both sides of a connection must show one."""
+
+    @field_validator("listen")
+    @classmethod
+    def _listen_is_an_address(cls, value: str) -> str:
+        match = _LISTEN.fullmatch(value)
+        if match is None or int(match.group(2)) > 65535:
+            raise ValueError("must be host:port")
+        return value
+
+    @field_validator("jwks_url", "otlp_endpoint")
+    @classmethod
+    def _url_is_http(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError("must start with http:// or https://")
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.jwks_file is not None and self.jwks_url is not None:
+            raise ValueError("jwks_file and jwks_url exclude each other")
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_cert_file and tls_key_file come together")
+        if self.tls_ca_file is not None and self.tls_cert_file is None:
+            raise ValueError("tls_ca_file needs tls_cert_file and tls_key_file")
+        return self
+
+    @property
+    def listen_host(self) -> str:
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def listen_port(self) -> int:
+        return int(self.listen.rpartition(":")[2])
+
+
+S = TypeVar("S", bound=ProcessSettings)
+
+
+def load_settings(cls: type[S]) -> S:
+    """The settings from the environment. Invalid ones end the process with one line that names each variable, without its value."""
+    prefix = cls.model_config.get("env_prefix", "")
+    try:
+        return cls()
+    except ValidationError as error:
+        problems = [_problem(prefix, ".".join(map(str, item["loc"])), item["msg"]) for item in error.errors()]
+    except SettingsError:
+        problems = ["a list or a number cannot be read"]
+    raise SystemExit("invalid settings: " + "; ".join(problems))
+
+
+def _problem(prefix: str, field: str, message: str) -> str:
+    text = message.removeprefix("Value error, ")
+    return f"{prefix}{field.upper()}: {text}" if field else f"{prefix}*: {text}"

@@ -1,0 +1,245 @@
+"""Bearer tokens: JWTs signed with EdDSA or RS256 that name who calls, for which tenant, and for how long.
+
+Claims: `iss`, `sub`, `aud`, `iat`, `nbf`, `exp`, `kind`, and as the kind asks for `tenant`, `session`, `run`, `epoch`.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from spawnmesh_core.clock import Clock, utc_now
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_runtime.caller import Caller, CallerKind
+from spawnmesh_runtime.jwks import IssuerKey, Keys, KeySource
+
+AUDIENCE = "spawnmesh"
+SERVICES = frozenset({"session", "attachment-blob", "transcript", "model-router", "hook"})
+SERVICE_TOKEN_SECONDS = 300
+_RENEW_SECONDS = (
+    60  # A cached service token is replaced when less than this is left, so that it outlives the call it goes with.
+)
+_CLOCK_SKEW_SECONDS = 30
+_CACHED_TOKENS = 4096
+_MAX_TOKEN_CHARS = 8192
+
+
+def _invalid(what: str) -> MeshError:
+    return MeshError(Reason.TOKEN_INVALID, f"the token is not accepted: {what}")
+
+
+def _expired() -> MeshError:
+    return MeshError(Reason.TOKEN_EXPIRED, "the token's time is over; get a new one")
+
+
+class TokenMinter:
+    """Signs tokens in the name of one issuer, with the key id `<issuer>-1`.
+
+    Raises OSError for a key file that cannot be read and ValueError for one that holds no Ed25519 or RSA private key.
+    """
+
+    def __init__(self, issuer: str, key_file: Path, *, audience: str = AUDIENCE, clock: Clock = utc_now) -> None:
+        key = load_pem_private_key(key_file.read_bytes(), password=None)
+        if not isinstance(key, Ed25519PrivateKey | RSAPrivateKey):
+            raise ValueError("the signing key is neither Ed25519 nor RSA")
+        self.issuer = issuer
+        self._key = key
+        self._algorithm = "EdDSA" if isinstance(key, Ed25519PrivateKey) else "RS256"
+        self._audience = audience
+        self._clock = clock
+        self._service_tokens: OrderedDict[str, tuple[str, float]] = OrderedDict()
+
+    def service_token(self, tenant_id: str) -> str:
+        """A token for this service acting by itself for the tenant; the same one until it is nearly over."""
+        now = self._clock().timestamp()
+        cached = self._service_tokens.get(tenant_id)
+        if cached is not None and cached[1] - now > _RENEW_SECONDS:
+            return cached[0]
+        token = self._sign(CallerKind.SERVICE, self.issuer, SERVICE_TOKEN_SECONDS, tenant=tenant_id)
+        self._service_tokens[tenant_id] = token, int(now) + SERVICE_TOKEN_SECONDS
+        self._service_tokens.move_to_end(tenant_id)
+        if len(self._service_tokens) > _CACHED_TOKENS:
+            self._service_tokens.popitem(last=False)
+        return token
+
+    def run_token(self, tenant_id: str, session_id: str, run_id: str, epoch: int, ttl_seconds: float) -> str:
+        """A token for a run claimed under this epoch."""
+        return self._sign(
+            CallerKind.RUN, run_id, ttl_seconds, tenant=tenant_id, session=session_id, run=run_id, epoch=epoch
+        )
+
+    def runner_token(self) -> str:
+        """A token that opens nothing but the handing out of runs."""
+        return self._sign(CallerKind.RUNNER, self.issuer, SERVICE_TOKEN_SECONDS)
+
+    def client_token(self, tenant_id: str, subject: str, ttl_seconds: float) -> str:
+        """A token for a tenant's own client."""
+        return self._sign(CallerKind.CLIENT, subject, ttl_seconds, tenant=tenant_id)
+
+    def admin_token(self, subject: str, ttl_seconds: float) -> str:
+        """A token for an operator."""
+        return self._sign(CallerKind.ADMIN, subject, ttl_seconds)
+
+    def _sign(self, kind: CallerKind, subject: str, ttl_seconds: float, **claims: str | int) -> str:
+        now = int(self._clock().timestamp())
+        body = {
+            "iss": self.issuer,
+            "sub": subject,
+            "aud": self._audience,
+            "iat": now,
+            "nbf": now,
+            "exp": int(now + ttl_seconds),
+            "kind": kind.value,
+            **claims,
+        }
+        return jwt.encode(body, self._key, algorithm=self._algorithm, headers={"kid": f"{self.issuer}-1"})
+
+
+class TokenVerifier:
+    """Tells who a token stands for.
+
+    A token is accepted when a known key signed it, that key belongs to the issuer it names, and the issuer may vouch for its kind of caller.
+    What was verified once is remembered until it expires or the keys change. No refusal repeats any part of the token.
+    """
+
+    def __init__(
+        self,
+        source: KeySource,
+        *,
+        audience: str = AUDIENCE,
+        client_issuers: Collection[str] = ("client",),
+        clock: Clock = utc_now,
+    ) -> None:
+        self._source = source
+        self._audience = audience
+        self._client_issuers = frozenset(client_issuers)
+        self._clock = clock
+        self._verified: OrderedDict[str, tuple[Caller, float]] = OrderedDict()
+        self._verified_with: Keys = {}
+
+    async def authenticate(self, token: str) -> Caller:
+        """Like `verify`, getting newer keys first where that is due."""
+        await self._source.refresh(unknown_key=False)
+        if token not in self._verified and self._key_of(token) is None:
+            await self._source.refresh(unknown_key=True)
+        return self.verify(token)
+
+    def verify(self, token: str) -> Caller:
+        """The caller, by the keys at hand. Raises MeshError TOKEN_INVALID or TOKEN_EXPIRED."""
+        keys = self._source.keys()
+        if keys is not self._verified_with:
+            self._verified.clear()
+            self._verified_with = keys
+        now = self._clock().timestamp()
+        known = self._verified.get(token)
+        if known is None:
+            known = self._read(token, now)
+            self._verified[token] = known
+            if len(self._verified) > _CACHED_TOKENS:
+                self._verified.popitem(last=False)
+        caller, expiry = known
+        if expiry <= now:
+            del self._verified[token]
+            raise _expired()
+        self._verified.move_to_end(token)
+        return caller
+
+    def _key_of(self, token: str) -> IssuerKey | None:
+        if len(token) > _MAX_TOKEN_CHARS:
+            raise _invalid("it is too long")
+        try:
+            key_id = jwt.get_unverified_header(token).get("kid")
+        except jwt.PyJWTError:
+            raise _invalid("it is not a signed JWT") from None
+        return self._source.keys().get(key_id) if isinstance(key_id, str) else None
+
+    def _read(self, token: str, now: float) -> tuple[Caller, float]:
+        key = self._key_of(token)
+        if key is None:
+            raise _invalid("it is signed with a key that is not known here")
+        claims = self._signed_claims(token, key)
+        expiry = _time(claims, "exp")
+        if expiry <= now:
+            raise _expired()
+        if max(_time(claims, "nbf"), _time(claims, "iat")) > now + _CLOCK_SKEW_SECONDS:
+            raise _invalid("its time has not come yet")
+        caller = _caller_of(claims)
+        if not self._may_vouch(key.issuer, caller):
+            raise _invalid("its issuer may not vouch for this kind of caller")
+        return caller, expiry
+
+    def _signed_claims(self, token: str, key: IssuerKey) -> dict[str, Any]:
+        try:
+            return jwt.decode(
+                token,
+                key.key,
+                algorithms=[key.algorithm],
+                audience=self._audience,
+                issuer=key.issuer,
+                options={
+                    "require": ["iss", "sub", "aud", "exp", "nbf", "iat", "kind"],
+                    "verify_exp": False,  # The three times are compared with our own clock, each with its own leeway.
+                    "verify_nbf": False,
+                    "verify_iat": False,
+                },
+            )
+        except jwt.MissingRequiredClaimError as error:
+            raise _invalid(f"it lacks the claim {error.claim}") from None
+        except jwt.InvalidAudienceError:
+            raise _invalid("it was made for another audience") from None
+        except jwt.InvalidIssuerError:
+            raise _invalid("its key belongs to another issuer") from None
+        except jwt.PyJWTError:
+            raise _invalid("its signature or its form is wrong") from None
+
+    def _may_vouch(self, issuer: str, caller: Caller) -> bool:
+        match caller.kind:
+            case CallerKind.CLIENT | CallerKind.ADMIN:
+                return issuer in self._client_issuers
+            case CallerKind.RUN:
+                return issuer == "session"
+            case CallerKind.SERVICE:
+                return issuer in SERVICES and caller.subject == issuer
+            case CallerKind.RUNNER:
+                return issuer == "runner"
+
+
+def _time(claims: dict[str, Any], name: str) -> float:
+    value = claims[name]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _invalid(f"the claim {name} is not a time")
+    return float(value)
+
+
+def _text(claims: dict[str, Any], name: str) -> str:
+    value = claims.get(name)
+    if not isinstance(value, str) or not value:
+        raise _invalid(f"the claim {name} is missing or no text")
+    return value
+
+
+def _caller_of(claims: dict[str, Any]) -> Caller:
+    if claims["kind"] not in list(CallerKind):
+        raise _invalid("the claim kind names no kind of caller")
+    kind = CallerKind(claims["kind"])
+    subject = _text(claims, "sub")
+    match kind:
+        case CallerKind.CLIENT:
+            return Caller(kind, subject, _text(claims, "tenant"))
+        case CallerKind.SERVICE:
+            return Caller(kind, subject, _text(claims, "tenant"), service=subject)
+        case CallerKind.RUN:
+            epoch = claims.get("epoch")
+            if isinstance(epoch, bool) or not isinstance(epoch, int):
+                raise _invalid("the claim epoch is missing or no integer")
+            return Caller(
+                kind, subject, _text(claims, "tenant"), _text(claims, "session"), _text(claims, "run"), epoch=epoch
+            )
+        case CallerKind.ADMIN | CallerKind.RUNNER:
+            return Caller(kind, subject)

@@ -1,0 +1,95 @@
+"""A refusal as `google.rpc.Status` in the trailing metadata, and back."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+from google.rpc import code_pb2, error_details_pb2, status_pb2  # type: ignore[import-untyped] # no stubs exist for these
+from spawnmesh_core.errors import FieldViolation, MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
+
+DETAILS_KEY = "grpc-status-details-bin"
+_DOMAIN_SUFFIX = ".spawnmesh"
+_TEXT_MAX_CHARS = 4096  # Of the message and of each fact: what is sent must fit into a header block.
+_MAX_VIOLATIONS = 20
+_OF_CODE: dict[str, tuple[Reason, str]] = {
+    "CANCELLED": (Reason.CANCELLED, "{name} gave the call up"),
+    "DEADLINE_EXCEEDED": (Reason.DEADLINE_EXCEEDED, "{name} did not answer before the deadline"),
+    "RESOURCE_EXHAUSTED": (Reason.MESSAGE_TOO_LARGE, "a message to or from {name} is larger than the transport takes"),
+    "UNAUTHENTICATED": (Reason.TOKEN_INVALID, "{name} did not accept the credentials"),
+    "PERMISSION_DENIED": (Reason.CALLER_NOT_ALLOWED, "{name} does not allow the call"),
+    "UNAVAILABLE": (Reason.DEPENDENCY_UNAVAILABLE, "{name} does not answer; call again later"),
+}
+
+
+def status_metadata(error: MeshError, domain: str) -> tuple[tuple[str, str | bytes], ...]:
+    """Trailing metadata for the refusal. An error that came from another service keeps that service's domain.
+
+    It also tells the calling channel not to retry by itself what this process has answered, draining apart: whoever asks knows better when.
+    """
+    details: list[Message] = [
+        error_details_pb2.ErrorInfo(
+            reason=error.reason.value,
+            domain=error.domain or domain,
+            metadata={key: value[:_TEXT_MAX_CHARS] for key, value in error.facts.items()},
+        )
+    ]
+    if error.retry_after_seconds is not None:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromNanoseconds(round(error.retry_after_seconds * 1e9))
+        details.append(retry)
+    if error.violations:
+        bad = error_details_pb2.BadRequest()
+        for violation in error.violations[:_MAX_VIOLATIONS]:
+            bad.field_violations.add(field=violation.field, description=violation.description)
+        details.append(bad)
+    status = status_pb2.Status(code=code_pb2.Code.Value(error.status.value), message=error.message[:_TEXT_MAX_CHARS])
+    for detail in details:
+        status.details.add().Pack(detail)
+    packed = (DETAILS_KEY, status.SerializeToString())
+    if error.reason is Reason.DRAINING:
+        return (packed,)
+    return packed, ("grpc-retry-pushback-ms", "-1")
+
+
+def error_from(name: str, error: grpc.aio.AioRpcError) -> MeshError:
+    """The refusal that the peer of this name sent, or the one that goes with the bare status. No address is in it."""
+    code = error.code().name
+    sent = _sent_refusal(error.details() or "", error.trailing_metadata() or (), code)
+    if sent is not None:
+        return sent
+    reason, text = _OF_CODE.get(code, (Reason.INTERNAL, "{name} failed"))
+    return MeshError(
+        reason,
+        text.format(name=name),
+        retry_after_seconds=1.0 if reason is Reason.DEPENDENCY_UNAVAILABLE else None,
+        facts={"dependency": name},
+    )
+
+
+def _sent_refusal(message: str, metadata: Iterable[Any], code: str) -> MeshError | None:
+    packed = next((value for key, value in metadata if key == DETAILS_KEY and isinstance(value, bytes)), None)
+    if packed is None or code not in Status.__members__:
+        return None
+    info, retry, bad = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo(), error_details_pb2.BadRequest()
+    try:
+        for detail in status_pb2.Status.FromString(packed).details:
+            for known in (info, retry, bad):
+                detail.Unpack(known)
+    except DecodeError:
+        return None
+    if not info.domain.endswith(_DOMAIN_SUFFIX) or info.reason not in Reason.__members__:
+        return None
+    seconds = retry.retry_delay.ToNanoseconds() / 1e9
+    return MeshError(
+        Reason(info.reason),
+        message,
+        status=Status(code),
+        retry_after_seconds=seconds if seconds > 0 else None,
+        violations=tuple(FieldViolation(item.field, item.description) for item in bad.field_violations),
+        domain=info.domain,
+        facts=dict(info.metadata),
+    )

@@ -1,0 +1,80 @@
+"""Entries and heads as the service keeps them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from spawnmesh_transcript.domain.turns import Role
+
+
+class EntryKind(StrEnum):
+    """Spelled as in the table."""
+
+    HEADER = "HEADER"
+    MESSAGE = "MESSAGE"
+    NOTE = "NOTE"
+    LABEL = "LABEL"
+
+
+class Label(StrEnum):
+    """What a mark means; spelled as in the table."""
+
+    SUPERSEDED = "SUPERSEDED"
+    FINAL = "FINAL"
+
+
+@dataclass(frozen=True, slots=True)
+class WriterClaim:
+    """The one writer: a run at one epoch."""
+
+    run_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The newest position of a transcript; `writer_run_id` is empty before the first claim."""
+
+    incarnation: str
+    seq: int
+    chain_hash: bytes
+    writer_run_id: str
+    writer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """An entry ready to be stored: `body` is final, and what selection needs of it stands beside it."""
+
+    kind: EntryKind
+    body: bytes
+    token_count: int = 0
+    role: Role | None = None
+    calls: tuple[str, ...] = ()
+    answers: str = ""
+    is_synthetic: bool = False
+    label: Label | None = None
+    target_entry_id: str = ""
+
+
+class StoredEntry(
+    NamedTuple
+):  # A tuple, since a context has thousands and a dataclass takes five times as long to make.
+    """An entry as it was committed."""
+
+    entry_id: str
+    parent_entry_id: str
+    seq: int
+    token_count: int
+    writer_run_id: str
+    writer_epoch: int
+    writer_service: str
+    create_time: datetime
+    chain_hash: bytes
+    body: bytes
+
+
+def may_append_unowned(entry: NewEntry) -> bool:
+    """Whether a service may append it without a claim: what people say and what the mesh notes, never what a run does."""
+    return entry.kind is EntryKind.NOTE or (entry.kind is EntryKind.MESSAGE and entry.role is Role.USER)

@@ -1,0 +1,60 @@
+"""What stands where an attachment's content was: its hash and its size, never its bytes."""
+
+import hashlib
+import json
+from base64 import b64decode
+
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_transcript.domain.json_text import NotJson, Object, String, parse_json
+
+MARKER_KEY = "$redacted"
+
+
+def marker_json(content: bytes) -> str:
+    """The marker for these bytes, as JSON."""
+    return json.dumps(
+        {MARKER_KEY: "attachment", "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)},
+        separators=(",", ":"),
+    )
+
+
+def content_bytes(text: str, *, is_base64: bool) -> bytes:
+    """The bytes a content string stands for: decoded where it is base64 and decodes, else the text's UTF-8."""
+    raw = text.encode("utf-8", "surrogatepass")
+    if is_base64:
+        try:
+            return b64decode(b"".join(raw.split()), validate=True)
+        except ValueError:
+            return raw
+    return raw
+
+
+def refuse_marker(content: bytes) -> None:
+    """Raises ATTACHMENT_CONTENT_IS_MARKER for content that is a marker, written as JSON or as a JSON string of one.
+
+    A marker that passed as content would be materialised as a file, and the agent would read our placeholder as its input.
+    """
+    if b"redacted" not in content and b"\\u" not in content:
+        return
+    text = content.decode("utf-8", "replace")
+    while True:
+        try:
+            node = parse_json(text)
+        except NotJson:
+            return
+        if not isinstance(node, String):
+            break
+        text = node.value
+    if isinstance(node, Object):
+        refuse_marker_object(node)
+
+
+def refuse_marker_object(node: Object) -> None:
+    """Raises ATTACHMENT_CONTENT_IS_MARKER for an object that is a marker: it may also stand for a whole attachment, or for all of them."""
+    if any(key == MARKER_KEY for key, _ in node.members):
+        raise MeshError(
+            Reason.ATTACHMENT_CONTENT_IS_MARKER,
+            "an attachment's content is a redaction marker; hand over the content itself",
+        )

@@ -1,0 +1,51 @@
+"""Puts each tool result directly behind its call."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spawnmesh_transcript.domain.turns import Group, MissingResult, Role, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Turns with every result behind its call. `orphans` answer no call among the turns; `duplicates` answer one that has its answer."""
+
+    groups: tuple[Group, ...]
+    orphans: tuple[Turn, ...]
+    duplicates: tuple[Turn, ...]
+
+
+def pair(turns: Sequence[Turn]) -> Paired:
+    """Pairs turns, given oldest first.
+
+    A result belongs to the nearest call of its id before it, so that an id that a provider uses again names its own occurrence. The first real
+    result stands, wherever it is; a synthetic one stands only where there is no real one. A call without any gets a MissingResult.
+    """
+    heads: list[Turn] = []
+    results: list[dict[str, Turn | None]] = []  # For each head, the result of each of its calls.
+    owner_of: dict[str, int] = {}  # For each call id, the newest head that makes it.
+    orphans: list[Turn] = []
+    duplicates: list[Turn] = []
+    for turn in turns:
+        if turn.role is not Role.TOOL_RESULT:
+            owner_of.update(dict.fromkeys(turn.calls, len(heads)))
+            heads.append(turn)
+            results.append(dict.fromkeys(turn.calls))
+            continue
+        owner = owner_of.get(turn.answers)
+        if owner is None:
+            orphans.append(turn)
+            continue
+        standing = results[owner][turn.answers]
+        if standing is None:
+            results[owner][turn.answers] = turn
+        elif standing.is_synthetic and not turn.is_synthetic:
+            results[owner][turn.answers] = turn
+            duplicates.append(standing)
+        else:
+            duplicates.append(turn)
+    groups = tuple(
+        Group(head, tuple(result or MissingResult(call_id) for call_id, result in answered.items()))
+        for head, answered in zip(heads, results, strict=True)
+    )
+    return Paired(groups, tuple(orphans), tuple(duplicates))

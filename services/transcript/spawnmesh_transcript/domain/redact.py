@@ -1,0 +1,263 @@
+"""Takes the content of handed-over attachments out of calls of the spawn tool, before anything is stored.
+
+Only the values that carry content are replaced; every other byte of the block stays. What may carry content and cannot be understood is
+replaced as a whole.
+"""
+
+import json
+import re
+from collections.abc import Callable
+
+from spawnmesh_transcript.domain.json_text import (
+    MAX_DEPTH,
+    Edit,
+    List,
+    Node,
+    NotJson,
+    Object,
+    Scalar,
+    String,
+    apply_edits,
+    parse_json,
+)
+from spawnmesh_transcript.domain.marker import content_bytes, marker_json, refuse_marker, refuse_marker_object
+
+SPAWN_TOOLS = frozenset({"sessions_spawn", "spawn_session"})
+
+# Keys are compared without case and punctuation: `mimeType`, `mime_type` and `MIME-Type` are one.
+_NAME_KEYS = frozenset({"name", "tool", "toolname", "functionname"})
+_ARGUMENT_KEYS = frozenset(
+    {
+        "arguments",
+        "input",
+        "args",
+        "params",
+        "parameters",
+        "argumentsjson",
+        "inputjson",
+        "partialjson",
+        "rawarguments",
+        "rawinput",
+    }
+)
+_ATTACHMENT_KEYS = frozenset({"attachments", "attachment", "inlineattachments"})
+_CONTENT_KEYS = frozenset(
+    {
+        "content",
+        "contents",
+        "data",
+        "text",
+        "body",
+        "base64",
+        "contentbase64",
+        "filecontent",
+        "filedata",
+        "payload",
+        "blob",
+        "raw",
+    }
+)
+_METADATA_KEYS = frozenset(
+    {
+        "name",
+        "filename",
+        "path",
+        "encoding",
+        "mimetype",
+        "contenttype",
+        "type",
+        "size",
+        "bytes",
+        "sha256",
+        "uploadid",
+        "id",
+        "label",
+        "description",
+    }
+)
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_PUNCTUATION = re.compile(r"[\W_]+")
+
+_Visit = Callable[[str, Node, int, list[Edit]], None]
+
+
+def redact_block(tool_name: str, block_json: str) -> str:
+    """The block as it may be stored; the same text where there is nothing to take out.
+
+    Raises NotJson for a text that is not one JSON object or too deeply nested to be searched, and ATTACHMENT_CONTENT_IS_MARKER.
+    """
+    if not _may_spawn(tool_name, block_json):
+        _require_object(block_json)
+        return block_json
+    root = parse_json(block_json)
+    if not isinstance(root, Object):
+        raise NotJson("not an object")
+    if not (_is_spawn_tool(tool_name) or _names_spawn_tool(root)):
+        return block_json
+    edits: list[Edit] = []
+    _search(block_json, root, 0, edits)
+    return apply_edits(block_json, edits)
+
+
+def _require_object(text: str) -> None:
+    try:
+        value = json.loads(
+            text, strict=False, parse_int=len
+        )  # A number's value is not needed, and Python refuses to read very long ones.
+    except (ValueError, RecursionError) as error:
+        raise NotJson("not JSON") from error
+    if not isinstance(value, dict):
+        raise NotJson("not an object")
+
+
+def _may_spawn(tool_name: str, block_json: str) -> bool:
+    """A cheap look that is never wrong about a spawn call: most blocks are calls of other tools and need no search."""
+    return _is_spawn_tool(tool_name) or "\\u" in block_json or "spawn" in block_json.casefold()
+
+
+def _is_spawn_tool(name: str) -> bool:
+    return name.strip().casefold() in SPAWN_TOOLS
+
+
+def _names_spawn_tool(block: Object) -> bool:
+    """Whether the block names the tool itself, or in the object it wraps: `{"function": {"name": …}}`."""
+    for key, node in block.members:
+        plain = _plain(key)
+        if plain in _NAME_KEYS and isinstance(node, String) and _is_spawn_tool(node.value):
+            return True
+        if isinstance(node, Object) and plain not in _ARGUMENT_KEYS:
+            for inner_key, inner in node.members:
+                if _plain(inner_key) in _NAME_KEYS and isinstance(inner, String) and _is_spawn_tool(inner.value):
+                    return True
+    return False
+
+
+def _plain(key: str) -> str:
+    return _PUNCTUATION.sub("", key.casefold())
+
+
+def _search(text: str, node: Node, depth: int, edits: list[Edit]) -> None:
+    """Looks for attachments anywhere."""
+    _check_depth(depth)
+    if isinstance(node, Object):
+        for key, child in node.members:
+            plain = _plain(key)
+            if plain in _ATTACHMENT_KEYS:
+                _attachments(text, child, depth + 1, edits)
+            elif plain in _ARGUMENT_KEYS:
+                _arguments(text, child, depth + 1, edits)
+            else:
+                _search(text, child, depth + 1, edits)
+    elif isinstance(node, List):
+        for item in node.items:
+            _search(text, item, depth + 1, edits)
+    elif isinstance(node, String):
+        _inside(node, depth, edits, visit=_search, or_replace=False)
+
+
+def _arguments(text: str, node: Node, depth: int, edits: list[Edit]) -> None:
+    """Arguments, also as JSON in a string, or in a string of a string. A string that is no JSON may be anything."""
+    if isinstance(node, String):
+        _inside(node, depth, edits, visit=_arguments, or_replace=True)
+    else:
+        _search(text, node, depth, edits)
+
+
+def _attachments(text: str, node: Node, depth: int, edits: list[Edit]) -> None:
+    """The value of `attachments`: a list of items, one item, a map from names to contents, or any of these in a string."""
+    _check_depth(depth)
+    if isinstance(node, List):
+        for item in node.items:
+            _item(text, item, depth + 1, edits)
+    elif isinstance(node, Object):
+        refuse_marker_object(node)
+        is_base64 = _says_base64(node)
+        for key, child in node.members:
+            plain = _plain(key)
+            if plain in _CONTENT_KEYS:
+                _replace(text, child, edits, is_base64=is_base64)
+            elif not isinstance(child, Scalar) and (plain not in _METADATA_KEYS or not isinstance(child, String)):
+                _item(text, child, depth + 1, edits)
+    else:
+        _item(text, node, depth, edits)
+
+
+def _item(text: str, node: Node, depth: int, edits: list[Edit]) -> None:
+    """One attachment. One that is no object is taken for its content."""
+    _check_depth(depth)
+    if isinstance(node, Object):
+        _item_part(text, node, depth, edits)
+    elif isinstance(node, List):
+        for item in node.items:
+            _item(text, item, depth + 1, edits)
+    elif isinstance(node, String):
+        _inside(node, depth, edits, visit=_attachments, or_replace=True)
+    else:
+        _replace(text, node, edits, is_base64=False)
+
+
+def _item_part(text: str, node: Node, depth: int, edits: list[Edit]) -> None:
+    """Something in an attachment: its content goes, wherever it is, and the rest stays."""
+    _check_depth(depth)
+    if isinstance(node, Object):
+        refuse_marker_object(node)
+        is_base64 = _says_base64(node)
+        for key, child in node.members:
+            plain = _plain(key)
+            if plain in _CONTENT_KEYS:
+                _replace(text, child, edits, is_base64=is_base64)
+            elif plain in _ATTACHMENT_KEYS:
+                _attachments(text, child, depth + 1, edits)
+            else:
+                _item_part(text, child, depth + 1, edits)
+    elif isinstance(node, List):
+        for item in node.items:
+            _item_part(text, item, depth + 1, edits)
+    elif isinstance(node, String):
+        _inside(node, depth, edits, visit=_item_part, or_replace=False)
+
+
+def _inside(node: String, depth: int, edits: list[Edit], *, visit: _Visit, or_replace: bool) -> None:
+    """Visits the JSON in a string. A string that is none is replaced where it must be understood, or where it looks like broken arguments."""
+    inner = node.value
+    if not inner.strip():
+        return
+    try:
+        root = parse_json(inner)
+    except NotJson:
+        if or_replace or _looks_like_attachments(inner):
+            _replace("", node, edits, is_base64=False)
+        return
+    inner_edits: list[Edit] = []
+    visit(inner, root, depth + 1, inner_edits)
+    if inner_edits:
+        redacted = apply_edits(inner, inner_edits)
+        # A lone surrogate can only be written as an escape.
+        edits.append(
+            Edit(node.start, node.end, json.dumps(redacted, ensure_ascii=_SURROGATE.search(redacted) is not None))
+        )
+
+
+def _looks_like_attachments(text: str) -> bool:
+    return text.lstrip()[:1] in ("{", "[", '"') and ("attachment" in text.casefold() or "\\u" in text)
+
+
+def _says_base64(item: Object) -> bool:
+    return any(
+        _plain(key) == "encoding" and isinstance(node, String) and _plain(node.value) == "base64"
+        for key, node in item.members
+    )
+
+
+def _replace(text: str, node: Node, edits: list[Edit], *, is_base64: bool) -> None:
+    if isinstance(node, Scalar) and not node.is_number:
+        return
+    as_written = text[node.start : node.end]
+    content = content_bytes(node.value, is_base64=is_base64) if isinstance(node, String) else as_written.encode()
+    refuse_marker(content)
+    edits.append(Edit(node.start, node.end, marker_json(content)))
+
+
+def _check_depth(depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise NotJson("nested too deep")

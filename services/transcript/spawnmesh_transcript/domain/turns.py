@@ -1,0 +1,44 @@
+"""What the rules need to know of an entry that a model reads; never its body."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Role(StrEnum):
+    """Who speaks; a NOTE is the mesh's own."""
+
+    USER = "USER"
+    ASSISTANT = "ASSISTANT"
+    TOOL_RESULT = "TOOL_RESULT"
+    NOTE = "NOTE"
+
+
+class Turn(NamedTuple):  # A tuple, since a context has thousands and a dataclass takes five times as long to make.
+    """A message or a system note. `calls` are the tool calls it makes; `answers` is the one it is the result of; both trimmed."""
+
+    seq: int
+    role: Role
+    token_count: int
+    calls: tuple[str, ...] = ()
+    answers: str = ""
+    is_synthetic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MissingResult:
+    """Stands where the result of a call should be."""
+
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A turn with the results of its calls behind it, in the order of the calls; they are read together or not at all."""
+
+    head: Turn
+    results: tuple[Turn | MissingResult, ...] = ()
+
+    @property
+    def members(self) -> tuple[Turn | MissingResult, ...]:
+        return (self.head, *self.results)

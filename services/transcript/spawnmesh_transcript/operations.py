@@ -1,0 +1,190 @@
+"""What each verb does, in one transaction each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spawnmesh.transcript.v1 import entry_pb2 as pb
+from spawnmesh_core.errors import not_found
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_postgres.database import Connection, Database
+
+from spawnmesh_transcript import store
+from spawnmesh_transcript.context import choose_context, choose_fork
+from spawnmesh_transcript.domain.entries import EntryKind, Head, NewEntry, StoredEntry, WriterClaim, may_append_unowned
+from spawnmesh_transcript.domain.refusals import claim_lost, key_reused, other_origin, unowned_append_not_allowed
+from spawnmesh_transcript.domain.turns import Group, Turn
+from spawnmesh_transcript.prepare import Prepared, message_entry, serialize
+from spawnmesh_transcript.store import Key
+from spawnmesh_transcript.synthetic import synthetic_result
+
+PAGE_MAX_BYTES = 4 * 1024 * 1024
+"""Bodies in one page; far enough below what the transport takes for any page of small entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """What to copy into a new transcript."""
+
+    source_session_id: str
+    max_token_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where entries landed: ids in order, the seq of the first, and the head right behind them."""
+
+    entry_ids: tuple[str, ...]
+    first_seq: int
+    head: Head
+    is_replay: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a model reads: groups oldest first, and the stored entries of their turns by seq."""
+
+    groups: tuple[Group, ...]
+    entries: dict[int, StoredEntry]
+    dropped_entry_count: int
+    superseded_entry_count: int
+
+
+async def create_transcript(database: Database, key: Key, fork: Fork | None, *, service: str) -> Head:
+    """Creates the transcript with its header and what is forked into it; answers where it stands if it is there already.
+
+    Raises NOT_FOUND without the session to fork from, and ALREADY_EXISTS for a transcript of another origin.
+    """
+    origin = fork.source_session_id if fork else ""
+    incarnation = new_id(IdKind.INCARNATION)
+    header = pb.Header(session_id=key.session_id, forked_from_session_id=origin, incarnation=incarnation)
+    entries = [NewEntry(kind=EntryKind.HEADER, body=serialize(pb.EntryBody(header=header)))]
+    async with database.transaction(key.tenant_id) as connection:
+        if not await store.insert_transcript(connection, key, incarnation=incarnation, forked_from_session_id=origin):
+            existing = await _transcript(connection, key)
+            if existing.forked_from_session_id != origin:
+                raise other_origin(key.session_id, existing.forked_from_session_id)
+            return existing.head
+        if fork:
+            entries += await _forked_entries(connection, Key(key.tenant_id, fork.source_session_id), fork)
+        return await store.write_entries(connection, key, entries, service=service)
+
+
+async def delete_transcript(database: Database, key: Key) -> None:
+    """Deletes the transcript with its entries and keys."""
+    async with database.transaction(key.tenant_id) as connection:
+        await store.delete_transcript(connection, key)
+
+
+async def acquire_writer(database: Database, key: Key, claim: WriterClaim) -> Head:
+    """Makes the claim the current one. Raises WRITER_CLAIM_LOST for one that is too low, and NOT_FOUND."""
+    async with database.transaction(key.tenant_id) as connection:
+        head = await store.acquire_writer(connection, key, claim)
+        if head is None:
+            raise claim_lost((await _transcript(connection, key)).head)
+        return head
+
+
+async def append_entries(
+    database: Database, key: Key, prepared: Prepared, *, idempotency_key: str, claim: WriterClaim | None, service: str
+) -> Appended:
+    """Appends all entries or none.
+
+    Raises NOT_FOUND for the transcript or the target of a label, IDEMPOTENCY_KEY_REUSED, WRITER_CLAIM_LOST, and UNOWNED_APPEND_NOT_ALLOWED.
+    """
+    if claim is None and not all(map(may_append_unowned, prepared.entries)):
+        raise unowned_append_not_allowed("without a claim only user messages and system notes are appended")
+    async with database.transaction(key.tenant_id) as connection:
+        done = await store.append_entries(
+            connection,
+            key,
+            prepared.entries,
+            idempotency_key=idempotency_key,
+            content_hash=prepared.content_hash,
+            claim=claim,
+            service=service,
+        )
+        match done.outcome, done.head:
+            case "APPENDED" | "REPLAYED", Head() as head:
+                return Appended(done.entry_ids, done.first_seq, head, is_replay=done.outcome == "REPLAYED")
+            case "CLAIM_LOST", Head() as head:
+                raise claim_lost(head)
+            case "KEY_REUSED", _:
+                raise key_reused(idempotency_key)
+            case "TARGET_NOT_FOUND", _:
+                raise not_found("entry", done.missing_entry_id)
+            case _:
+                raise not_found("transcript", key.session_id)
+
+
+async def list_entries(
+    database: Database, key: Key, *, after_seq: int, page_size: int
+) -> tuple[list[StoredEntry], Head]:
+    """A page of entries, and where the transcript stands. Raises NOT_FOUND."""
+    async with database.transaction(key.tenant_id) as connection:
+        await store.begin_snapshot(connection)
+        transcript = await _transcript(connection, key)
+        entries = await store.list_entries(
+            connection, key, after_seq=after_seq, page_size=page_size, max_bytes=PAGE_MAX_BYTES
+        )
+        return entries, transcript.head
+
+
+async def assemble_context(database: Database, key: Key, *, token_budget: int) -> Context:
+    """What a model should read, within the budget. Raises NOT_FOUND."""
+    async with database.transaction(key.tenant_id) as connection:
+        await store.begin_snapshot(connection)
+        transcript = await _transcript(connection, key)
+        chosen = await choose_context(connection, key, transcript, token_budget=token_budget)
+        entries = await _entries_of(connection, key, chosen.groups)
+    readable_count = transcript.turn_count - transcript.superseded_turn_count - chosen.unmatched_count
+    return Context(
+        chosen.groups,
+        entries,
+        dropped_entry_count=readable_count - len(entries),
+        superseded_entry_count=transcript.superseded_turn_count,
+    )
+
+
+async def _transcript(connection: Connection, key: Key) -> store.Transcript:
+    transcript = await store.read_transcript(connection, key)
+    if transcript is None:
+        raise not_found("transcript", key.session_id)
+    return transcript
+
+
+async def _entries_of(connection: Connection, key: Key, groups: Sequence[Group]) -> dict[int, StoredEntry]:
+    seqs = [member.seq for group in groups for member in group.members if isinstance(member, Turn)]
+    entries = {entry.seq: entry for entry in await store.read_entries(connection, key, seqs)}
+    if len(entries) != len(
+        seqs
+    ):  # A fork reads its source without a lock: it was deleted between choosing and reading.
+        raise not_found("transcript", key.session_id)
+    return entries
+
+
+async def _forked_entries(connection: Connection, source: Key, fork: Fork) -> list[NewEntry]:
+    """Copies of the source's newest messages, as stored there: redacted already. Missing results are written down as what they are."""
+    transcript = await _transcript(connection, source)
+    chosen = await choose_fork(connection, source, transcript, max_token_count=fork.max_token_count)
+    stored = await _entries_of(connection, source, chosen.groups)
+    copies: list[NewEntry] = []
+    for group in chosen.groups:
+        head = pb.EntryBody.FromString(stored[group.head.seq].body).message
+        for member in group.members:
+            if isinstance(member, Turn):
+                copies.append(_copy(member, stored[member.seq].body))
+            else:
+                copies.append(message_entry(synthetic_result(head, member.call_id)))
+    return copies
+
+
+def _copy(turn: Turn, body: bytes) -> NewEntry:
+    return NewEntry(
+        kind=EntryKind.MESSAGE,
+        body=body,
+        token_count=turn.token_count,
+        role=turn.role,
+        calls=turn.calls,
+        answers=turn.answers,
+        is_synthetic=turn.is_synthetic,
+    )

@@ -1,0 +1,14 @@
+"""What the transcript service reads from its environment."""
+
+from pydantic_settings import SettingsConfigDict
+from spawnmesh_runtime.settings import ProcessSettings
+
+
+class TranscriptSettings(ProcessSettings):
+    """`TRANSCRIPT_…` variables. `database_owner_url` is needed by `migrate` alone."""
+
+    model_config = SettingsConfigDict(env_prefix="TRANSCRIPT_")
+
+    database_url: str
+    database_owner_url: str = ""
+    database_max_connections: int = 8

@@ -1,0 +1,50 @@
+-- name: insert_transcript
+-- Waits for a transaction that inserts or deletes the same one. Index: transcripts primary key.
+insert into transcripts (tenant_id, session_id, incarnation, forked_from_session_id)
+values (%(tenant_id)s, %(session_id)s, %(incarnation)s, %(forked_from_session_id)s)
+on conflict do nothing
+returning incarnation;
+
+-- name: write_entries
+-- The transaction must hold the transcript's row: it has just inserted it. See the function for its cost.
+select incarnation, seq, chain_hash, writer_run_id, writer_epoch
+from write_entries(
+    %(tenant_id)s, %(session_id)s, '', 0, %(service)s, %(entries)s, %(bodies)b::bytea[]
+);
+
+-- name: append_entries
+-- Locks the transcript's row until commit. See the function for its outcomes and its indexes.
+select *
+from append_entries(
+    %(tenant_id)s, %(session_id)s, %(idempotency_key)s, %(content_hash)s, %(run_id)s, %(epoch)s, %(service)s, %(entries)s,
+    %(bodies)b::bytea[]
+);
+
+-- name: read_transcript
+-- No lock. Index: transcripts primary key.
+select incarnation, forked_from_session_id, seq, chain_hash, writer_run_id, writer_epoch, turn_count, superseded_turn_count, token_count
+from transcripts
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s;
+
+-- name: acquire_writer
+-- Locks the transcript's row. Index: transcripts primary key.
+update transcripts
+set writer_run_id = %(run_id)s, writer_epoch = %(epoch)s
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    and (writer_epoch < %(epoch)s or (writer_epoch = %(epoch)s and writer_run_id = %(run_id)s))
+returning incarnation, seq, chain_hash, writer_run_id, writer_epoch;
+
+-- name: delete_transcript
+-- Locks the transcript's row first, so that an append either commits before and is deleted, or finds nothing. Index: transcripts primary key.
+delete from transcripts
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s;
+
+-- name: delete_entries
+-- Locks what it deletes. Index: entries primary key.
+delete from entries
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s;
+
+-- name: delete_appends
+-- Locks what it deletes. Index: appends primary key.
+delete from appends
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s;

@@ -1,0 +1,237 @@
+"""The service's statements as functions: rows in, domain values out. Each runs in the caller's transaction."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from psycopg.rows import DictRow, args_row
+from psycopg.types.json import Jsonb
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_transcript.domain.entries import EntryKind, Head, Label, NewEntry, StoredEntry, WriterClaim
+from spawnmesh_transcript.domain.turns import Role, Turn
+
+_SQL = load_statements("spawnmesh_transcript")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Names a transcript."""
+
+    tenant_id: str
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """Where a transcript stands, where it came from, and how much it holds. Turns are messages and system notes."""
+
+    head: Head
+    forked_from_session_id: str
+    turn_count: int
+    superseded_turn_count: int
+    token_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendOutcome:
+    """What the database made of an append; `outcome` and which fields come with it are said at the function `append_entries`."""
+
+    outcome: str
+    head: Head | None
+    first_seq: int
+    entry_ids: tuple[str, ...]
+    missing_entry_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A label on an earlier entry."""
+
+    label: Label
+    target_seq: int
+
+
+class ScannedEntry(NamedTuple):
+    """An entry as selection sees it: a turn, a mark on one, or neither."""
+
+    seq: int
+    turn: Turn | None
+    mark: Mark | None
+
+
+async def insert_transcript(connection: Connection, key: Key, *, incarnation: str, forked_from_session_id: str) -> bool:
+    """Inserts an empty transcript; False where there is one."""
+    row = await _one(
+        connection, "insert_transcript", key, incarnation=incarnation, forked_from_session_id=forked_from_session_id
+    )
+    return row is not None
+
+
+async def write_entries(connection: Connection, key: Key, entries: Sequence[NewEntry], *, service: str) -> Head:
+    """Puts entries into the transcript that this transaction has just inserted; a service writes them, no run."""
+    row = await _one(connection, "write_entries", key, service=service, **_entry_parameters(entries))
+    if row is None:
+        raise LookupError("a function call answers one row")
+    return _head(row)
+
+
+async def append_entries(
+    connection: Connection,
+    key: Key,
+    entries: Sequence[NewEntry],
+    *,
+    idempotency_key: str,
+    content_hash: bytes,
+    claim: WriterClaim | None,
+    service: str,
+) -> AppendOutcome:
+    """Appends under the fence, in one round trip."""
+    row = await _one(
+        connection,
+        "append_entries",
+        key,
+        idempotency_key=idempotency_key,
+        content_hash=content_hash,
+        run_id=claim.run_id if claim else "",
+        epoch=claim.epoch if claim else 0,
+        service=service,
+        **_entry_parameters(entries),
+    )
+    if row is None:
+        raise LookupError("a function call answers one row")
+    return AppendOutcome(
+        outcome=row["outcome"],
+        head=_head(row) if row["seq"] is not None else None,
+        first_seq=row["first_seq"] or 0,
+        entry_ids=tuple(row["entry_ids"] or ()),
+        missing_entry_id=row["missing_entry_id"] or "",
+    )
+
+
+async def read_transcript(connection: Connection, key: Key) -> Transcript | None:
+    """The transcript without its entries; None where there is none."""
+    row = await _one(connection, "read_transcript", key)
+    if row is None:
+        return None
+    return Transcript(
+        _head(row), row["forked_from_session_id"], row["turn_count"], row["superseded_turn_count"], row["token_count"]
+    )
+
+
+async def acquire_writer(connection: Connection, key: Key, claim: WriterClaim) -> Head | None:
+    """Makes the claim the current one; None where it is too low, or there is no transcript."""
+    row = await _one(connection, "acquire_writer", key, run_id=claim.run_id, epoch=claim.epoch)
+    return _head(row) if row else None
+
+
+async def delete_transcript(connection: Connection, key: Key) -> None:
+    """Deletes the transcript with all that belongs to it, if it is there."""
+    for statement in ("delete_transcript", "delete_entries", "delete_appends"):
+        await connection.execute(_SQL[statement], _parameters(key))
+
+
+async def begin_snapshot(connection: Connection) -> None:
+    """Lets all that follows in the transaction see one moment. The first statement in it."""
+    await connection.execute(_SQL["begin_snapshot"])
+
+
+async def list_entries(
+    connection: Connection, key: Key, *, after_seq: int, page_size: int, max_bytes: int
+) -> list[StoredEntry]:
+    """A page of entries by seq."""
+    return await _stored_entries(
+        connection, "list_entries", key, after_seq=after_seq, page_size=page_size, max_bytes=max_bytes
+    )
+
+
+async def newest_user_turn(connection: Connection, key: Key) -> Turn | None:
+    """The newest message of a user that is not superseded."""
+    row = await _one(connection, "newest_user_turn", key)
+    return Turn(row["seq"], Role.USER, row["token_count"]) if row else None
+
+
+async def scan_entries(connection: Connection, key: Key, *, before_seq: int, row_count: int) -> list[ScannedEntry]:
+    """Entries below a seq, newest first, without their bodies."""
+    async with connection.cursor(binary=True, row_factory=args_row(_scanned_entry)) as cursor:
+        await cursor.execute(_SQL["scan_entries"], _parameters(key, before_seq=before_seq, row_count=row_count))
+        return await cursor.fetchall()
+
+
+async def read_entries(connection: Connection, key: Key, seqs: Collection[int]) -> list[StoredEntry]:
+    """The entries of these seqs with their bodies, in no particular order."""
+    runs = _runs(seqs)
+    return await _stored_entries(
+        connection, "read_entries", key, first_seqs=[first for first, _ in runs], last_seqs=[last for _, last in runs]
+    )
+
+
+def _runs(seqs: Collection[int]) -> list[tuple[int, int]]:
+    """The first and the last of each unbroken run."""
+    runs: list[tuple[int, int]] = []
+    for seq in sorted(seqs):
+        if runs and runs[-1][1] == seq - 1:
+            runs[-1] = (runs[-1][0], seq)
+        else:
+            runs.append((seq, seq))
+    return runs
+
+
+def _parameters(key: Key, **more: Any) -> dict[str, Any]:
+    return {"tenant_id": key.tenant_id, "session_id": key.session_id, **more}
+
+
+async def _one(connection: Connection, statement: str, key: Key, **more: Any) -> DictRow | None:
+    cursor = await connection.execute(_SQL[statement], _parameters(key, **more), binary=True)
+    return await cursor.fetchone()
+
+
+async def _stored_entries(connection: Connection, statement: str, key: Key, **more: Any) -> list[StoredEntry]:
+    """For statements that select the columns of StoredEntry in its order."""
+    async with connection.cursor(binary=True, row_factory=args_row(StoredEntry)) as cursor:
+        await cursor.execute(_SQL[statement], _parameters(key, **more))
+        return await cursor.fetchall()
+
+
+def _entry_parameters(entries: Sequence[NewEntry]) -> dict[str, Any]:
+    described = [
+        {
+            "entry_id": new_id(IdKind.ENTRY),
+            "kind": entry.kind,
+            "role": entry.role or "",
+            "token_count": entry.token_count,
+            "calls": entry.calls,
+            "answers": entry.answers,
+            "is_synthetic": entry.is_synthetic,
+            "label": entry.label or "",
+            "target_entry_id": entry.target_entry_id,
+        }
+        for entry in entries
+    ]
+    return {"entries": Jsonb(described), "bodies": [entry.body for entry in entries]}
+
+
+def _head(row: DictRow) -> Head:
+    return Head(row["incarnation"], row["seq"], row["chain_hash"], row["writer_run_id"], row["writer_epoch"])
+
+
+def _scanned_entry(
+    seq: int,
+    kind: str,
+    role: str,
+    token_count: int,
+    calls: list[str],
+    answers: str,
+    is_synthetic: bool,
+    label: str,
+    target_seq: int | None,
+) -> ScannedEntry:
+    """For the columns of `scan_entries` in their order."""
+    if kind == EntryKind.MESSAGE:
+        return ScannedEntry(seq, Turn(seq, Role(role), token_count, tuple(calls), answers, is_synthetic), None)
+    if kind == EntryKind.NOTE:
+        return ScannedEntry(seq, Turn(seq, Role.NOTE, token_count), None)
+    mark = Mark(Label(label), target_seq) if target_seq is not None else None
+    return ScannedEntry(seq, None, mark)

@@ -1,0 +1,216 @@
+"""A real grpc.aio server with the plugin contract as its service, keys of its own, and spans kept in memory."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+import structlog
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from jwt.algorithms import OKPAlgorithm
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2_grpc as blob_grpc
+from spawnmesh.hook.v1 import decision_pb2 as decision_pb
+from spawnmesh.hook.v1 import event_pb2 as event_pb
+from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
+from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as pb_grpc
+from spawnmesh_runtime.jwks import JwksFile
+from spawnmesh_runtime.peers import Peer, open_peer
+from spawnmesh_runtime.process import Process
+from spawnmesh_runtime.server import MeshServer, build_server
+from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
+
+ISSUERS = ("session", "hook", "transcript", "runner", "client", "stranger")
+
+
+@dataclass
+class Keys:
+    folder: Path
+
+    @property
+    def jwks_file(self) -> Path:
+        return self.folder / "jwks.json"
+
+    def minter(self, issuer: str, **options: Any) -> TokenMinter:
+        return TokenMinter(issuer, self.folder / f"{issuer}.pem", **options)
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+    folder = tmp_path_factory.mktemp("keys")
+    members = []
+    for issuer in (*ISSUERS, "unknown"):
+        key = Ed25519PrivateKey.generate()
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        (folder / f"{issuer}.pem").write_bytes(pem)
+        member = OKPAlgorithm.to_jwk(key.public_key(), as_dict=True)
+        members.append({**member, "kid": f"{issuer}-1", "iss": issuer})
+    (folder / "jwks.json").write_text(json.dumps({"keys": members[:-1]}))
+    return Keys(folder)
+
+
+@pytest.fixture
+def spans() -> InMemorySpanExporter:
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def events() -> Any:
+    with structlog.testing.capture_logs() as captured:
+        yield captured
+
+
+@pytest.fixture
+def process_named(keys: Keys, spans: InMemorySpanExporter) -> Callable[..., Process]:
+    def make(service: str, **settings: Any) -> Process:
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(spans))
+        return Process(
+            service,
+            ProcessSettings(**settings),
+            keys.minter(service),
+            TokenVerifier(JwksFile(keys.jwks_file)),
+            provider.get_tracer(service),
+        )
+
+    return make
+
+
+Behavior = Callable[[Any, Any], Awaitable[Any]]
+
+
+async def allow(request: Any, context: Any) -> pb.HandleBeforeSpawnResponse:
+    return pb.HandleBeforeSpawnResponse(decision=decision_pb.SpawnDecision(allow=decision_pb.Allow()))
+
+
+@dataclass
+class Plugin(pb_grpc.HookHandlerServiceServicer):
+    """Answers HandleBeforeSpawn as the test says."""
+
+    behavior: Behavior = allow
+    seen: list[Any] = field(default_factory=list)
+
+    async def HandleBeforeSpawn(self, request: Any, context: Any) -> Any:
+        self.seen.append(request)
+        return await self.behavior(request, context)
+
+    async def HandleBeforeAgentFinalize(self, request: Any, context: Any) -> Any:
+        raise NotImplementedError
+
+    async def HandleSubagentEnded(self, request: Any, context: Any) -> Any:
+        return await self.behavior(request, context)
+
+
+async def nothing() -> AsyncIterator[bytes]:
+    parts: tuple[bytes, ...] = ()
+    for part in parts:
+        yield part
+
+
+@dataclass
+class Files:
+    """Streams chunks until the test says no more. The service's other methods are not there to be called."""
+
+    chunks: AsyncIterator[bytes] = field(default_factory=nothing)
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __getattr__(self, name: str) -> Any:
+        if not hasattr(blob_grpc.AttachmentBlobServiceServicer, name):
+            raise AttributeError(name)
+        return None
+
+    async def ReadFile(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        try:
+            async for chunk in self.chunks:
+                yield blob_pb.ReadFileResponse(data=chunk)
+        finally:
+            self.closed.set()
+
+
+@dataclass
+class Served:
+    process: Process
+    server: MeshServer
+    plugin: Plugin
+    files: Files
+    port: int
+
+    @property
+    def target(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
+@pytest.fixture
+async def serve(process_named: Callable[..., Process]) -> AsyncIterator[Callable[..., Any]]:
+    async with AsyncExitStack() as stack:
+
+        async def start(behavior: Behavior = allow, *, service: str = "transcript", **options: Any) -> Served:
+            translate = options.pop("translate_errors", ())
+            process = process_named(service, **options)
+            server = build_server(process, translate_errors=translate)
+            plugin, files = Plugin(behavior), Files()
+            pb_grpc.add_HookHandlerServiceServicer_to_server(plugin, server)
+            blob_grpc.add_AttachmentBlobServiceServicer_to_server(files, server)  # type: ignore[arg-type] # one method is all it has
+            port = server.add_insecure_port("127.0.0.1:0")
+            await server.start()
+            stack.push_async_callback(server.stop, None)
+            return Served(process, server, plugin, files, port)
+
+        yield start
+
+
+@pytest.fixture
+def peer_of(process_named: Callable[..., Process]) -> Callable[..., Any]:
+    @asynccontextmanager
+    async def opened(
+        target: str, *, caller: str = "hook", name: str = "plugin", **settings: Any
+    ) -> AsyncIterator[Peer]:
+        async with open_peer(process_named(caller, **settings), name, target) as peer:
+            yield peer
+
+    return opened
+
+
+@pytest.fixture
+def ask() -> Callable[..., Awaitable[Any]]:
+    """A bare call of HandleBeforeSpawn, as a client without this library makes it."""
+
+    async def call(target: str, token: str | None, request: Any = None, **options: Any) -> Any:
+        metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+        async with grpc.aio.insecure_channel(target, options=[("grpc.enable_http_proxy", 0)]) as channel:
+            stub = pb_grpc.HookHandlerServiceStub(channel)
+            return await stub.HandleBeforeSpawn(
+                request or spawn_request(),
+                metadata=options.pop("metadata", metadata),
+                timeout=options.pop("timeout", 10),
+            )
+
+    return call
+
+
+def spawn_request(**event: Any) -> pb.HandleBeforeSpawnRequest:
+    return pb.HandleBeforeSpawnRequest(event=event_pb.BeforeSpawnEvent(**event))
+
+
+@pytest.fixture
+def request_with() -> Callable[..., pb.HandleBeforeSpawnRequest]:
+    return spawn_request
+
+
+@pytest.fixture
+def busy_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        yield taken.getsockname()[1]

@@ -1,0 +1,50 @@
+"""Requests that break a rule of their contract."""
+
+from typing import Any
+
+import pytest
+from spawnmesh.hook.v1 import event_pb2 as event_pb
+from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
+from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as pb_grpc
+from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
+from spawnmesh_runtime.acting import acting_for
+from spawnmesh_runtime.interceptors.validate import require_valid
+
+UNSPECIFIED = event_pb.HOOK_KIND_UNSPECIFIED
+
+
+async def test_invalid_request_names_the_field_and_reaches_no_servicer(serve: Any, peer_of: Any) -> None:
+    served = await serve()
+    async with peer_of(served.target) as peer:
+        with acting_for("acme"), pytest.raises(MeshError) as caught:
+            await peer.unary(
+                pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn, pb.HandleBeforeSpawnRequest()
+            )
+    assert (caught.value.reason, caught.value.status) == (Reason.INVALID_REQUEST, Status.INVALID_ARGUMENT)
+    assert [violation.field for violation in caught.value.violations] == ["event"]
+    assert served.plugin.seen == []
+
+
+def test_paths_go_into_lists_and_values_are_not_repeated() -> None:
+    plugin = hook_pb.Plugin(
+        name="SECRET name", endpoint="grpc://x", hooks=[event_pb.HOOK_KIND_BEFORE_SPAWN, UNSPECIFIED]
+    )
+    with pytest.raises(MeshError) as caught:
+        require_valid(hook_pb.RegisterPluginRequest(plugin=plugin))
+    assert [violation.field for violation in caught.value.violations] == ["plugin.name", "plugin.hooks[1]"]
+    assert "SECRET" not in str(caught.value) + repr(caught.value.violations)
+    assert "and 1 more" in caught.value.message
+
+
+def test_many_violations_are_cut_to_what_a_header_holds() -> None:
+    plugin = hook_pb.Plugin(name="a", endpoint="grpc://x", hooks=[UNSPECIFIED] * 100)
+    with pytest.raises(MeshError) as caught:
+        require_valid(hook_pb.RegisterPluginRequest(plugin=plugin))
+    assert len(caught.value.violations) == 20
+
+
+def test_valid_message_passes() -> None:
+    require_valid(hook_pb.ListPluginsRequest())

@@ -1,0 +1,100 @@
+"""Nobody reads or writes what is not theirs."""
+
+from typing import LiteralString
+
+import pytest
+from psycopg import AsyncConnection, errors
+from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Database, open_database
+
+from tests.contract.transcript_fixtures import Session, refused, service, session, user
+
+__all__ = ["service", "session"]
+
+_TABLES = ("transcripts", "entries", "appends")
+
+
+def _elsewhere(owner: Session) -> Session:
+    """The same session id, asked for by another tenant."""
+    return Session(owner.service, f"{owner.tenant_id}-x", owner.session_id)
+
+
+async def test_another_tenants_session_is_not_found(session: Session) -> None:
+    stranger = _elsewhere(session)
+    claim = pb.WriterClaim(run_id=new_id(IdKind.RUN), epoch=100)
+    with refused(Reason.NOT_FOUND):
+        await stranger.page()
+    with refused(Reason.NOT_FOUND):
+        await stranger.context()
+    with refused(Reason.NOT_FOUND):
+        await stranger.append([user("hi")])
+    with refused(Reason.NOT_FOUND):
+        await stranger.acquire_claim(claim)
+    with refused(Reason.NOT_FOUND):
+        await stranger.sibling().create(fork_of=stranger)
+    await stranger.delete()
+    assert (await session.page()).head.seq == 1
+
+
+async def test_tenants_with_the_same_session_id_do_not_meet(session: Session) -> None:
+    stranger = _elsewhere(session)
+    await stranger.create()
+    await stranger.append([user("theirs")], key="k")
+    assert not (await session.append([user("ours")], key="k")).replayed
+    assert [entry.body for entry in await session.entries(after_seq=1)] == [user("ours")]
+
+
+async def test_a_run_sees_its_own_session_only(session: Session) -> None:
+    other = session.sibling()
+    await other.create()
+    claim = await session.acquire(1)
+    token = session.run_token(claim)
+    assert (await session.page(token=token)).head.seq == 1
+    await session.context(token=token)
+    with refused(Reason.NOT_FOUND):
+        await other.page(token=token)
+    with refused(Reason.NOT_FOUND):
+        await other.context(token=token)
+    with refused(Reason.NOT_FOUND):
+        await other.append([user("hi")], claim=claim, token=token)
+    with refused(Reason.NOT_FOUND):
+        await other.acquire_claim(claim, token=token)
+
+
+@pytest.mark.parametrize("table", _TABLES)
+async def test_a_statement_without_its_where_reads_and_changes_no_other_tenants_rows(
+    session: Session, table: str
+) -> None:
+    await session.append([user("ours")])
+    stranger = _elsewhere(session)
+    await stranger.create()
+    await stranger.append([user("theirs")])
+    async with open_database(session.service.dsn.app, name="isolation", max_connections=1) as database:
+        async with database.transaction(stranger.tenant_id) as connection:
+            rows = await (await connection.execute(f"select distinct tenant_id from {table}")).fetchall()
+            assert rows == [{"tenant_id": stranger.tenant_id}]
+            await connection.execute(f"delete from {table}")
+        async with database.transaction(session.tenant_id) as connection:
+            assert await (await connection.execute(f"select from {table}")).fetchall()
+
+
+async def test_a_row_for_another_tenant_cannot_be_written(session: Session) -> None:
+    forged = "insert into appends values (%s, 's', 'k', ''::bytea, 1, 1, '', 0)"
+    async with open_database(session.service.dsn.app, name="isolation", max_connections=1) as database:
+        with pytest.raises(errors.InsufficientPrivilege):
+            await _execute(database, session.tenant_id, forged, (f"{session.tenant_id}-x",))
+        await _execute(database, session.tenant_id, forged, (session.tenant_id,))
+
+
+async def _execute(database: Database, tenant_id: str, statement: LiteralString, parameters: tuple[str, ...]) -> None:
+    async with database.transaction(tenant_id) as connection:
+        await connection.execute(statement, parameters)
+
+
+@pytest.mark.parametrize("table", _TABLES)
+async def test_without_a_tenant_there_are_no_rows(session: Session, table: str) -> None:
+    await session.append([user("ours")])
+    async with await AsyncConnection.connect(session.service.dsn.app, autocommit=True) as connection:
+        assert await (await connection.execute(f"select from {table}")).fetchall() == []

@@ -1,0 +1,34 @@
+"""What every contract must have, and what the core repeats from them."""
+
+import pytest
+from google.protobuf.descriptor import MethodDescriptor
+from spawnmesh.errors.v1 import reason_pb2
+from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import STATUS_OF
+from spawnmesh_runtime.caller import CallerKind
+from spawnmesh_runtime.methods import mesh_services, policy_of
+from spawnmesh_runtime.tokens import SERVICES
+
+METHODS = [method for service in mesh_services() for method in service.methods]
+
+
+def test_every_service_is_found() -> None:
+    packages = {service.full_name.split(".")[1] for service in mesh_services()}
+    assert packages == {service.replace("-", "_") for service in SERVICES}
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.full_name)
+def test_every_rpc_says_who_may_call_it(method: MethodDescriptor) -> None:
+    policy = policy_of(method)
+    assert policy.callers
+    assert bool(policy.services) == (CallerKind.SERVICE in policy.callers)
+    assert policy.services <= SERVICES
+
+
+def test_reasons_are_those_of_the_contract() -> None:
+    names = {name.removeprefix("REASON_") for name in reason_pb2.Reason.keys()}  # noqa: SIM118 - no dict
+    assert {reason.value for reason in Reason} == names - {"UNSPECIFIED"}
+
+
+def test_every_reason_has_a_status() -> None:
+    assert set(STATUS_OF) == set(Reason)

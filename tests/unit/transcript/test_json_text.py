@@ -1,0 +1,78 @@
+"""JSON with positions agrees with the standard parser, and edits touch nothing but their place."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spawnmesh_transcript.domain.json_text import (
+    MAX_DEPTH,
+    Edit,
+    List,
+    Node,
+    NotJson,
+    Object,
+    String,
+    apply_edits,
+    parse_json,
+)
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def _read_back(text: str, node: Node) -> Any:
+    if isinstance(node, Object):
+        return {key: _read_back(text, child) for key, child in node.members}
+    if isinstance(node, List):
+        return [_read_back(text, item) for item in node.items]
+    if isinstance(node, String):
+        return node.value
+    return json.loads(text[node.start : node.end])
+
+
+@given(_VALUES, st.sampled_from([None, 2]), st.booleans())
+def test_positions_read_back_as_the_value(value: Any, indent: int | None, ensure_ascii: bool) -> None:
+    text = f" \n{json.dumps(value, indent=indent, ensure_ascii=ensure_ascii)}\t"
+    node = parse_json(text)
+    assert _read_back(text, node) == value
+    assert text[node.start : node.end] == text.strip(" \n\t")
+
+
+@given(st.text(alphabet='{}[]",:0 a\\', max_size=12))
+def test_what_the_standard_parser_refuses_is_refused(text: str) -> None:
+    try:
+        json.loads(text)
+    except ValueError:
+        with pytest.raises(NotJson):
+            parse_json(text)
+    else:
+        parse_json(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"a"}', '{"a":1,}', "[1,]", "[1 2]", '{"a":1} x', '"\\x"', "01", "tru", "{'a':1}"]
+)
+def test_broken_json_is_refused(text: str) -> None:
+    with pytest.raises(NotJson):
+        parse_json(text)
+
+
+def test_a_key_that_is_there_twice_is_seen_twice() -> None:
+    node = parse_json('{"a":1,"a":2}')
+    assert isinstance(node, Object)
+    assert [key for key, _ in node.members] == ["a", "a"]
+
+
+def test_nesting_has_a_limit() -> None:
+    parse_json("[" * MAX_DEPTH + "]" * MAX_DEPTH)
+    with pytest.raises(NotJson):
+        parse_json("[" * 5000 + "]" * 5000)
+
+
+def test_edits_keep_everything_else() -> None:
+    assert apply_edits("0123456789", [Edit(7, 9, "B"), Edit(1, 3, "A")]) == "0A3456B9"
