@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
-from google.rpc import code_pb2, error_details_pb2, status_pb2  # type: ignore[import-untyped] # no stubs exist for these
+from google.rpc import code_pb2, error_details_pb2, status_pb2
 from spawnmesh_core.errors import FieldViolation, MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status

@@ -1,0 +1,167 @@
+"""Every refusal has a reason, and nothing is created."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import grpc.aio
+import pytest
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
+from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
+from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
+from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_client.attachments import Attachment
+from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_core.clock import utc_now
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
+from spawnmesh_devstack.stack import Stack
+from spawnmesh_runtime.tokens import TokenMinter
+
+
+async def a_tenant(stack: Stack) -> str:
+    tenant = f"t-{uuid4().hex[:12]}"
+    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+        await operator.create_tenant(tenant)
+    return tenant
+
+
+def client_of(stack: Stack, tenant: str, token: str = "") -> Any:
+    return connect(
+        session=stack.targets["session"],
+        transcript=stack.targets["transcript"],
+        attachment_blob=stack.targets["attachment-blob"],
+        hook=stack.targets["hook"],
+        token=token or stack.client_token(tenant),
+    )
+
+
+@pytest.fixture
+async def tenant(stack: Stack) -> str:
+    return await a_tenant(stack)
+
+
+@pytest.fixture
+async def mesh(stack: Stack, tenant: str) -> AsyncIterator[Mesh]:
+    async with client_of(stack, tenant) as client:
+        yield client
+
+
+async def sessions_of(mesh: Mesh) -> list[session_pb2.Session]:
+    return [session async for session in mesh.sessions()]
+
+
+async def test_token_that_is_missing_expired_foreign_or_for_another_audience(
+    stack: Stack, mesh: Mesh, tenant: str
+) -> None:
+    key = stack.keys / "client.pem"
+    old = TokenMinter("client", key, clock=lambda: utc_now() - timedelta(hours=2)).client_token(tenant, "test", 60)
+    elsewhere = TokenMinter("client", key, audience="another-mesh").client_token(tenant, "test", 60)
+    forged = TokenMinter("client", stack.keys / "hook.pem").client_token(tenant, "test", 60)
+    impostor = TokenMinter("hook", stack.keys / "hook.pem").client_token(tenant, "test", 60)
+    for token, reason in (
+        ("nonsense", Reason.TOKEN_INVALID),
+        (old, Reason.TOKEN_EXPIRED),
+        (elsewhere, Reason.TOKEN_INVALID),
+        (forged, Reason.TOKEN_INVALID),
+        (impostor, Reason.TOKEN_INVALID),
+    ):
+        async with client_of(stack, tenant, token) as client:
+            with pytest.raises(MeshError) as caught:
+                await client.spawn("count")
+        assert (caught.value.reason, caught.value.status) == (reason, Status.UNAUTHENTICATED)
+        assert token not in str(caught.value)
+    assert await sessions_of(mesh) == []
+
+
+async def test_call_without_a_token(stack: Stack) -> None:
+
+    async with grpc.aio.insecure_channel(stack.targets["session"]) as channel:
+        stub: Any = SessionServiceStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.ListSessions(pb.ListSessionsRequest(), timeout=5)
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert "TOKEN_MISSING" in str(caught.value.trailing_metadata())
+
+
+async def test_deadline_that_is_past_already(mesh: Mesh) -> None:
+    peer = mesh.service("session")
+    stub: Any = SessionServiceStub(peer.channel)
+    with pytest.raises(MeshError) as caught:
+        await peer.unary(stub.SpawnSession, pb.SpawnSessionRequest(request_id="r", task="t"), timeout_seconds=0.000001)
+    assert caught.value.reason is Reason.DEADLINE_EXCEEDED
+    assert await sessions_of(mesh) == []
+
+
+async def test_body_that_is_too_large(mesh: Mesh) -> None:
+    peer = mesh.service("session")
+    stub: Any = SessionServiceStub(peer.channel)
+    request = pb.SpawnSessionRequest(request_id="r", task="t")
+    request.attachments.add(name="a.txt", content="x" * (17 * 1024 * 1024), encoding=1)
+    with pytest.raises(MeshError) as caught:
+        await peer.unary(stub.SpawnSession, request, timeout_seconds=30)
+    assert (caught.value.reason, caught.value.status) == (Reason.MESSAGE_TOO_LARGE, Status.RESOURCE_EXHAUSTED)
+    assert await sessions_of(mesh) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"task": ""}, Reason.INVALID_REQUEST),
+        ({"task": "t", "agent_id": "nobody"}, Reason.UNKNOWN_AGENT),
+        ({"task": "t", "parent_session_id": "ses_01m7y2n4wsqhp7t4ptyq957v0b"}, Reason.NOT_FOUND),
+    ],
+)
+async def test_spawn_that_is_malformed_creates_nothing(mesh: Mesh, fields: dict[str, Any], reason: Reason) -> None:
+    with pytest.raises(MeshError) as caught:
+        await mesh.spawn(**fields)
+    assert caught.value.reason is reason
+    assert await sessions_of(mesh) == []
+
+
+async def test_bad_attachment_is_refused_with_its_reason_and_without_its_name(mesh: Mesh) -> None:
+    with pytest.raises(MeshError) as caught:
+        await mesh.spawn("count", attachments=[Attachment("../../etc/passwd", b"x")])
+    assert caught.value.reason is Reason.ATTACHMENTS_INVALID_NAME
+    assert "passwd" not in str(caught.value)
+
+
+async def test_model_that_nobody_knows_fails_the_run_with_its_reason(mesh: Mesh) -> None:
+    session = await mesh.spawn("count", model="nobody/nothing", wait_seconds=30)
+    assert session.latest_run.state == session_pb2.RUN_STATE_FAILED
+    assert session.latest_run.error_reason == Reason.UNKNOWN_MODEL
+
+
+async def test_ids_of_another_tenant_are_not_found_in_any_service(stack: Stack, mesh: Mesh) -> None:
+    session = await mesh.spawn("read it", attachments=[Attachment("a.txt", b"alpha")])
+    async with client_of(stack, await a_tenant(stack)) as other:
+        transcript, blob, hook = other.service("transcript"), other.service("attachment-blob"), other.service("hook")
+        entries: Any = TranscriptServiceStub(transcript.channel)
+        files: Any = AttachmentBlobServiceStub(blob.channel)
+        plugins: Any = HookServiceStub(hook.channel)
+        session_id, set_id = session.session_id, session.receipt.set_id
+        for call in (
+            other.session(session_id),
+            other.kill(session_id),
+            other.send(session_id, "hello"),
+            transcript.unary(entries.ListEntries, transcript_pb.ListEntriesRequest(session_id=session_id)),
+            transcript.unary(
+                entries.AssembleContext, transcript_pb.AssembleContextRequest(session_id=session_id, token_budget=1000)
+            ),
+            blob.unary(files.GetSet, blob_pb.GetSetRequest(set_id=set_id)),
+            anext(blob.stream(files.ReadFile, blob_pb.ReadFileRequest(set_id=set_id, name="a.txt"), timeout_seconds=5)),
+        ):
+            with pytest.raises(MeshError) as caught:
+                await call
+            assert (caught.value.reason, caught.value.status) == (Reason.NOT_FOUND, Status.NOT_FOUND)
+        deliveries = await hook.unary(plugins.ListDeliveries, hook_pb.ListDeliveriesRequest(session_id=session_id))
+        assert list(deliveries.deliveries) == []
+        assert await sessions_of(other) == []
+    assert (await mesh.wait(session.session_id, 60)).session.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED

@@ -1,0 +1,87 @@
+"""What a caller hears while storage is down, and that the mesh is itself again afterwards."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from minio import Minio
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh_client.attachments import Attachment
+from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
+from spawnmesh_devstack.stack import Stack
+
+from tests.mesh.waiting import eventually
+
+
+@pytest.fixture
+def tenant() -> str:
+    return f"t-{uuid4().hex[:12]}"
+
+
+@pytest.fixture
+async def mesh(stack: Stack, tenant: str) -> AsyncIterator[Mesh]:
+    """A client of a tenant of this test's own."""
+    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+        await operator.create_tenant(tenant)
+    async with connect(session=stack.targets["session"], token=stack.client_token(tenant)) as client:
+        yield client
+
+
+async def leftovers(stack: Stack, tenant: str) -> dict[str, int]:
+    """What the tenant has beside its sessions' own rows."""
+    counted = {}
+    async with await psycopg.AsyncConnection.connect(stack.superuser_dsn) as connection:
+        for table in ("session.runs", "session.dispatch", "transcript.entries", "attachment_blob.set_files"):
+            found = await connection.execute(f"select count(*) from {table} where tenant_id = %s", (tenant,))
+            row: Any = await found.fetchone()
+            counted[table] = row[0]
+    s3 = stack.s3.endpoint
+    store = Minio(s3.endpoint, s3.access_key, s3.secret_key, secure=False, region=s3.region)
+    listed = await asyncio.to_thread(lambda: list(store.list_objects(f"spawnmesh-{tenant}", recursive=True)))
+    return {**counted, "objects": len(listed)}
+
+
+async def test_spawn_while_S3_is_down_is_unavailable_and_leaves_nothing(stack: Stack, mesh: Mesh, tenant: str) -> None:
+    await stack.s3.stop()
+    try:
+        with pytest.raises(MeshError) as caught:
+            await mesh.spawn("read it", attachments=[Attachment("a.txt", b"alpha")])
+    finally:
+        await stack.s3.start()
+    assert (caught.value.reason, caught.value.status) == (Reason.SPAWN_FAILED, Status.UNAVAILABLE)
+    assert caught.value.facts["dependency"] == "S3"
+
+    async def nothing_is_left() -> bool:
+        return not any((await leftovers(stack, tenant)).values())
+
+    await eventually(nothing_is_left, within_seconds=40)
+    again = await mesh.spawn("read it", attachments=[Attachment("a.txt", b"alpha")], wait_seconds=60)
+    assert again.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED
+
+
+async def test_spawn_while_PostgreSQL_is_down_is_unavailable_and_works_again_afterwards(
+    stack: Stack, mesh: Mesh
+) -> None:
+    await stack.postgres.stop()
+    try:
+        with pytest.raises(MeshError) as caught:
+            await mesh.spawn("say something")
+    finally:
+        await stack.postgres.start()
+    assert (caught.value.reason, caught.value.status) == (Reason.DEPENDENCY_UNAVAILABLE, Status.UNAVAILABLE)
+    assert caught.value.facts["dependency"] == "PostgreSQL"
+
+    async def works() -> bool:
+        try:
+            session = await mesh.spawn("say something", wait_seconds=60)
+        except MeshError:
+            return False
+        return session.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED
+
+    await eventually(works, within_seconds=60)

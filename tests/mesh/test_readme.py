@@ -1,0 +1,67 @@
+"""What the README tells people to type works as it stands there."""
+
+import asyncio
+import os
+import re
+from pathlib import Path
+
+import pytest
+from spawnmesh_devstack.stack import Stack
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+TYPED = "".join(text for language, text in BLOCKS if language == "sh" and not text.startswith("make "))
+PROGRAMS = [text for language, text in BLOCKS if language == "python"]
+
+
+async def shell(script: str, stack: Stack, tmp_path: Path, **environment: str) -> str:
+    """Runs the script as a person would, in the checkout, and gives what it printed."""
+    env = {
+        "PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "SPAWNMESH_DATA": str(stack.data_dir),
+        **environment,
+    }
+    process = await asyncio.create_subprocess_exec(
+        "bash", "-euo", "pipefail", "-c", script, cwd=ROOT, env=env,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    printed, _ = await process.communicate()
+    assert process.returncode == 0, printed.decode()
+    return printed.decode()
+
+
+def test_readme_has_what_the_tests_below_run() -> None:
+    assert TYPED.count("spawnmesh ") >= 10
+    assert "buf curl" in TYPED
+    assert len(PROGRAMS) == 1
+
+
+@pytest.mark.parametrize("task", ["demo", "test", "up"])
+async def test_make_task_exists(stack: Stack, tmp_path: Path, task: str) -> None:
+    assert f"make {task}" in README
+    assert f"make {task} " in await shell("make", stack, tmp_path)
+
+
+async def test_commands_work_as_they_are_typed(stack: Stack, tmp_path: Path) -> None:
+    printed = await shell(TYPED, stack, tmp_path)
+    assert "SUCCEEDED" in printed
+    assert "invoke_agent" in printed
+    assert re.search(r'"session_id":\s*"ses_', printed) or re.search(r'"sessionId":\s*"ses_', printed)
+
+
+async def test_program_works_as_it_stands(stack: Stack, tmp_path: Path) -> None:
+    await shell("spawnmesh tenant create readme-python", stack, tmp_path)
+    script = tmp_path / "example.py"
+    script.write_text(PROGRAMS[0])
+    printed = await shell(
+        f"python {script}",
+        stack,
+        tmp_path,
+        SPAWNMESH_TOKEN=stack.client_token("readme-python"),
+        SPAWNMESH_TENANT="readme-python",
+    )
+    assert "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824" in printed, (
+        "the answer depends on the bytes"
+    )
