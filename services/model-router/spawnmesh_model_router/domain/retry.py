@@ -90,6 +90,16 @@ def _delay(tries: int, retry_after: float | None, draw: float) -> float:
     return backoff if backoff >= floor else min(floor + BASE_SECONDS * draw, LONGEST_RETRY_AFTER_SECONDS)
 
 
+def tries_allowed(reason: FailoverReason, *, others_ready: bool, before_failover: int, at_last: int) -> int:
+    """How often a candidate is asked in all: `at_last` when no other can take over, else `before_failover`.
+
+    Nobody waits for a rate limit to pass while another candidate can answer.
+    """
+    if not others_ready:
+        return at_last
+    return 1 if reason is FailoverReason.RATE_LIMIT else before_failover
+
+
 def parse_retry_after(value: str, now: datetime) -> float | None:
     """Seconds to wait by a Retry-After header, which holds seconds or an HTTP date; None when it holds neither.
 

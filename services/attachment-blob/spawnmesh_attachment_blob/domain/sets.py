@@ -1,0 +1,93 @@
+"""Attachment sets: what is in them and what may be done in which state."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from spawnmesh_core.errors import MeshError, not_found
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_attachment_blob.domain.items import ValidFile
+
+
+class SetState(StrEnum):
+    """STAGING -> STAGED -> ATTACHED -> RELEASED; every state may go to RELEASED, which is terminal."""
+
+    STAGING = "STAGING"
+    """Its objects are being put. Nobody but who stages it knows it."""
+    STAGED = "STAGED"
+    ATTACHED = "ATTACHED"
+    RELEASED = "RELEASED"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """One file of a set; its bytes are the object of its hash."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+    mime_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentSet:
+    """The files handed to one session together. A released set has none left."""
+
+    set_id: str
+    session_id: str
+    state: SetState
+    files: tuple[StoredFile, ...]
+    create_time: datetime
+
+
+def object_key(sha256: str) -> str:
+    """Where a tenant's bucket keeps the bytes with this hash."""
+    return f"sha256/{sha256[:2]}/{sha256}"
+
+
+def stored_files(files: Sequence[ValidFile]) -> tuple[StoredFile, ...]:
+    """The manifest of files that passed."""
+    return tuple(StoredFile(file.name, len(file.data), file.sha256, file.mime_type) for file in files)
+
+
+def wrong_state(set_id: str, state: SetState) -> MeshError:
+    """The refusal for a set that was released."""
+    return MeshError(
+        Reason.ATTACHMENT_SET_STATE,
+        f"attachment set {set_id} is {state}",
+        facts={"set_id": set_id, "state": state},
+    )
+
+
+def require_repeat(found: AttachmentSet, session_id: str, files: tuple[StoredFile, ...]) -> None:
+    """Raises unless staging these files under the id of `found` says again what was said before."""
+    if found.state is SetState.RELEASED:
+        raise wrong_state(found.set_id, found.state)
+    if (found.session_id, found.files) != (session_id, files):
+        raise MeshError(
+            Reason.ALREADY_EXISTS,
+            f"attachment set {found.set_id} exists with other files or for another session; choose another id",
+            facts={"set_id": found.set_id},
+        )
+
+
+def require_visible(found: AttachmentSet | None, set_id: str, reader_session_id: str | None = None) -> AttachmentSet:
+    """The set, where it exists for this reader; raises NOT_FOUND. A reader with a session sees that session's sets only."""
+    is_tombstone = found is not None and not found.session_id
+    if found is None or is_tombstone or found.state is SetState.STAGING:
+        raise not_found("attachment set", set_id)
+    if reader_session_id is not None and reader_session_id != found.session_id:
+        raise not_found("attachment set", set_id)
+    return found
+
+
+def require_readable(found: AttachmentSet, name: str) -> StoredFile:
+    """The file of that name. Raises ATTACHMENT_SET_STATE for a released set, NOT_FOUND for a name it does not have."""
+    if found.state is SetState.RELEASED:
+        raise wrong_state(found.set_id, found.state)
+    for file in found.files:
+        if file.name == name:
+            return file
+    raise not_found("file of that name in attachment set", found.set_id)

@@ -1,0 +1,83 @@
+"""Calls of the synchronous S3 client from the event loop: bounded threads, bounded time, one kind of failure."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import ParamSpec, TypeVar
+from xml.etree.ElementTree import ParseError
+
+import structlog
+import urllib3
+from minio.error import MinioException
+from spawnmesh_core.errors import MeshError, unavailable
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, MaxRetryError, NewConnectionError
+
+from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
+from spawnmesh_attachment_blob.uninterrupted import uninterrupted
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_S3_FAILURES = (MinioException, HTTPError, OSError, ValueError, ParseError)
+"""What the client raises when S3 or STS fails; it says ValueError for an answer of STS that is no success."""
+
+log = structlog.get_logger()
+
+
+class S3Failed(MeshError):
+    """S3 did not do it, or did not say so. `never_sent` when no connection came about: then nothing can have happened there."""
+
+    def __init__(self, *, never_sent: bool) -> None:
+        refusal = unavailable("S3")
+        super().__init__(
+            refusal.reason,
+            refusal.message,
+            retry_after_seconds=refusal.retry_after_seconds,
+            facts=refusal.facts,
+        )
+        self.never_sent = never_sent
+
+
+def http_pool(settings: AttachmentBlobSettings) -> urllib3.PoolManager:
+    """Connections to S3 and STS. Only a connection that did not come about is tried again, once: what was sent may have been done."""
+    return urllib3.PoolManager(
+        maxsize=settings.s3_max_threads,
+        timeout=urllib3.Timeout(connect=settings.s3_connect_timeout_seconds, read=settings.s3_read_timeout_seconds),
+        retries=urllib3.Retry(total=None, connect=1, read=0, redirect=0, status=0, other=0, backoff_factor=0.1),
+    )
+
+
+class S3Calls:
+    """Runs calls in threads of their own, at most as many at a time as the executor has; the others wait."""
+
+    def __init__(self, executor: ThreadPoolExecutor) -> None:
+        self._executor = executor
+
+    async def run(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """What the call returns. Raises S3Failed, which names no address, for whatever S3 or the way to it did wrong.
+
+        A cancelled caller is held until the thread is done, so that nothing happens in S3 behind the back of who cleans up.
+        """
+        try:
+            return await uninterrupted(self._in_thread(lambda: call(*args, **kwargs)))
+        except _S3_FAILURES as error:
+            log.warning("s3_call_failed", error=type(error).__name__, code=str(getattr(error, "code", "")))
+            raise S3Failed(never_sent=_never_sent(error)) from None
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+
+def _never_sent(error: BaseException) -> bool:
+    return isinstance(error, MaxRetryError) and isinstance(error.reason, NewConnectionError | ConnectTimeoutError)
+
+
+@asynccontextmanager
+async def open_s3_calls(settings: AttachmentBlobSettings) -> AsyncIterator[S3Calls]:
+    """The threads, ended when the block ends."""
+    executor = ThreadPoolExecutor(settings.s3_max_threads, thread_name_prefix="s3")
+    try:
+        yield S3Calls(executor)
+    finally:
+        await asyncio.to_thread(executor.shutdown)

@@ -1,0 +1,49 @@
+-- name: unstored_hashes
+-- No lock: a blob that is stored meanwhile is put once more, which changes nothing. Index: set_files_pkey, blobs_pkey.
+select distinct b.sha256
+from set_files f
+join blobs b on b.tenant_id = f.tenant_id and b.sha256 = f.sha256
+where f.tenant_id = %(tenant_id)s and f.set_id = %(set_id)s and b.state <> 'STORED';
+
+-- name: lock_blobs_of_set
+-- Locks the blobs in the order of their hashes. Index: set_files_pkey, blobs_pkey.
+select b.sha256
+from blobs b
+where b.tenant_id = %(tenant_id)s
+    and b.sha256 in (select f.sha256 from set_files f where f.tenant_id = %(tenant_id)s and f.set_id = %(set_id)s)
+order by b.sha256
+for update;
+
+-- name: condemn_blobs
+-- The blobs are locked by lock_blobs_of_set, in a statement before this one, so that this one sees what was committed while that one waited.
+-- Index: set_files_pkey, blobs_pkey, set_files_sha256_idx, sets_pkey.
+update blobs b
+set state = 'DELETING', state_time = now()
+where b.tenant_id = %(tenant_id)s
+    and b.sha256 in (select f.sha256 from set_files f where f.tenant_id = %(tenant_id)s and f.set_id = %(set_id)s)
+    and not exists (
+        select from set_files f
+        join sets s on s.tenant_id = f.tenant_id and s.set_id = f.set_id
+        where f.tenant_id = b.tenant_id and f.sha256 = b.sha256 and f.set_id <> %(set_id)s and s.state <> 'RELEASED'
+    );
+
+-- name: lock_condemned_blobs
+-- Locks the blobs in the order of their hashes. One that was taken back while this waited is left out: its state is looked at again under the
+-- lock. Index: set_files_pkey, blobs_pkey, set_files_sha256_idx, sets_pkey.
+select b.sha256
+from blobs b
+where b.tenant_id = %(tenant_id)s
+    and b.sha256 in (select f.sha256 from set_files f where f.tenant_id = %(tenant_id)s and f.set_id = %(set_id)s)
+    and b.state = 'DELETING'
+    and not exists (
+        select from set_files f
+        join sets s on s.tenant_id = f.tenant_id and s.set_id = f.set_id
+        where f.tenant_id = b.tenant_id and f.sha256 = b.sha256 and f.set_id <> %(set_id)s and s.state <> 'RELEASED'
+    )
+order by b.sha256
+for update of b;
+
+-- name: forget_blobs
+-- The blobs are locked by lock_condemned_blobs. Index: blobs_pkey.
+delete from blobs
+where tenant_id = %(tenant_id)s and sha256 = any(%(hashes)s::text[]);

@@ -1,0 +1,150 @@
+"""Tenants, sets and blobs in the database. Each function is one step of a transaction that the caller has open."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from psycopg.rows import DictRow
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_attachment_blob.domain import AttachmentLimits
+from spawnmesh_attachment_blob.domain.sets import AttachmentSet, SetState, StoredFile
+
+_SQL = load_statements("spawnmesh_attachment_blob")
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRow:
+    """A prepared tenant. `set_state` is that of the set which was asked for along with it, None where there is no such set."""
+
+    settings_version: int
+    limits: AttachmentLimits
+    set_state: SetState | None
+
+
+def _tenant(row: DictRow) -> TenantRow:
+    limits = AttachmentLimits(
+        enabled=row["enabled"],
+        max_files=row["max_file_count"],
+        max_file_bytes=row["max_file_bytes"],
+        max_total_bytes=row["max_total_bytes"],
+    )
+    state = row["set_state"]
+    return TenantRow(row["settings_version"], limits, None if state is None else SetState(state))
+
+
+def _set(row: DictRow) -> AttachmentSet:
+    files = tuple(StoredFile(*file) for file in row["files"])
+    return AttachmentSet(row["set_id"], row["session_id"], SetState(row["state"]), files, row["create_time"])
+
+
+async def put_tenant(connection: Connection, tenant_id: str, settings_version: int, limits: AttachmentLimits) -> None:
+    """These limits hold, unless those stored are of the same version or a newer one."""
+    await connection.execute(
+        _SQL["put_tenant"],
+        {
+            "tenant_id": tenant_id,
+            "settings_version": settings_version,
+            "enabled": limits.enabled,
+            "max_file_count": limits.max_files,
+            "max_file_bytes": limits.max_file_bytes,
+            "max_total_bytes": limits.max_total_bytes,
+        },
+    )
+
+
+async def get_tenant(connection: Connection, tenant_id: str, set_id: str = "") -> TenantRow | None:
+    """The tenant, and the state of one of its sets; None for one that was not prepared."""
+    cursor = await connection.execute(_SQL["get_tenant"], {"tenant_id": tenant_id, "set_id": set_id})
+    row = await cursor.fetchone()
+    return None if row is None else _tenant(row)
+
+
+async def intend_set(
+    connection: Connection, tenant_id: str, set_id: str, session_id: str, files: tuple[StoredFile, ...]
+) -> set[str] | None:
+    """Writes down a set and the objects it is going to put; the hashes that are not stored yet, or None where the set exists.
+
+    Waits for whoever is deleting one of the objects. The commit is not waited for to reach the disk: the rows have to outlive this process, not
+    the database. What a crash of the database right now would lose is found by comparing the bucket with the rows.
+    """
+    cursor = await connection.execute(
+        _SQL["intend_set"],
+        {
+            "tenant_id": tenant_id,
+            "set_id": set_id,
+            "session_id": session_id,
+            "names": [file.name for file in files],
+            "sizes": [file.size_bytes for file in files],
+            "hashes": [file.sha256 for file in files],
+            "mime_types": [file.mime_type for file in files],
+        },
+    )
+    rows = await cursor.fetchall()
+    return {row["sha256"] for row in rows if row["state"] != "STORED"} if rows else None
+
+
+async def get_set(connection: Connection, tenant_id: str, set_id: str) -> AttachmentSet | None:
+    """The set as it is."""
+    cursor = await connection.execute(_SQL["get_set"], {"tenant_id": tenant_id, "set_id": set_id})
+    row = await cursor.fetchone()
+    return None if row is None else _set(row)
+
+
+async def lock_set(connection: Connection, tenant_id: str, set_id: str) -> AttachmentSet | None:
+    """The set, which nobody else stages, releases or undoes until the transaction ends."""
+    cursor = await connection.execute(_SQL["lock_set"], {"tenant_id": tenant_id, "set_id": set_id})
+    row = await cursor.fetchone()
+    return None if row is None else _set(row)
+
+
+async def unstored_hashes(connection: Connection, tenant_id: str, set_id: str) -> set[str]:
+    """The hashes in the set whose objects nobody promises to exist."""
+    cursor = await connection.execute(_SQL["unstored_hashes"], {"tenant_id": tenant_id, "set_id": set_id})
+    return {row["sha256"] for row in await cursor.fetchall()}
+
+
+async def finish_staging(connection: Connection, tenant_id: str, set_id: str, put_hashes: Collection[str]) -> None:
+    """STAGING -> STAGED for a locked set, after its objects were put."""
+    arguments = {"tenant_id": tenant_id, "set_id": set_id, "hashes": list(put_hashes)}
+    await connection.execute(_SQL["finish_staging"], arguments)
+
+
+async def attach_set(connection: Connection, tenant_id: str, set_id: str) -> None:
+    """STAGED -> ATTACHED; any other state stays."""
+    await connection.execute(_SQL["attach_set"], {"tenant_id": tenant_id, "set_id": set_id})
+
+
+async def release_set(connection: Connection, tenant_id: str, set_id: str) -> bool:
+    """Any state, or none -> RELEASED; whether files of the set are still to be removed."""
+    await connection.execute(_SQL["release_set"], {"tenant_id": tenant_id, "set_id": set_id})
+    cursor = await connection.execute(_SQL["has_files"], {"tenant_id": tenant_id, "set_id": set_id})
+    row = await cursor.fetchone()
+    return row is not None and bool(row["has_files"])
+
+
+async def condemn_blobs(connection: Connection, tenant_id: str, set_id: str) -> None:
+    """Marks for deletion what this set refers to and no other set that is not released."""
+    await connection.execute(_SQL["lock_blobs_of_set"], {"tenant_id": tenant_id, "set_id": set_id})
+    await connection.execute(_SQL["condemn_blobs"], {"tenant_id": tenant_id, "set_id": set_id})
+
+
+async def lock_condemned_blobs(connection: Connection, tenant_id: str, set_id: str) -> list[str]:
+    """Hashes in the set that are marked for deletion still. Whoever wants to store one of them waits until the transaction ends."""
+    cursor = await connection.execute(_SQL["lock_condemned_blobs"], {"tenant_id": tenant_id, "set_id": set_id})
+    return [row["sha256"] for row in await cursor.fetchall()]
+
+
+async def forget_blobs(connection: Connection, tenant_id: str, hashes: Collection[str]) -> None:
+    """Deletes the rows of blobs whose objects are gone."""
+    await connection.execute(_SQL["forget_blobs"], {"tenant_id": tenant_id, "hashes": list(hashes)})
+
+
+async def forget_files(connection: Connection, tenant_id: str, set_id: str) -> None:
+    """Deletes the references of a released set; the set stays as a tombstone."""
+    await connection.execute(_SQL["forget_files"], {"tenant_id": tenant_id, "set_id": set_id})
+
+
+async def forget_set(connection: Connection, tenant_id: str, set_id: str) -> None:
+    """Deletes the set and its references."""
+    await connection.execute(_SQL["forget_set"], {"tenant_id": tenant_id, "set_id": set_id})

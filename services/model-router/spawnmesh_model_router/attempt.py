@@ -1,0 +1,26 @@
+"""One try of one candidate."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from spawnmesh_model_router.providers.answer import Answer, Call, Pieces, TextPiece
+from spawnmesh_model_router.providers.failure import failed_call
+
+
+async def attempt(pieces: Pieces, answer: Answer, provider: str) -> AsyncGenerator[TextPiece | Call, None]:
+    """What the caller is shown, as it comes; `answer` grows with it and is whole at the end.
+
+    Raises ProviderFailed. Closing the generator, or cancelling it, cancels the call and is no failure.
+    """
+    async with aclosing(pieces):
+        while True:
+            try:
+                piece = await anext(pieces)
+            except StopAsyncIteration:
+                break
+            except Exception as error:
+                raise failed_call(error, provider) from error
+            answer.add(piece)
+            if isinstance(piece, TextPiece | Call):
+                yield piece
+    answer.require_whole()

@@ -1,0 +1,183 @@
+"""Asks one candidate of a chain, as often as that makes sense."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from spawnmesh_model_router.ask import Ask, Link
+from spawnmesh_model_router.attempt import attempt
+from spawnmesh_model_router.availability import Blame
+from spawnmesh_model_router.credentials import Credential
+from spawnmesh_model_router.domain.candidates import Capability, Incapable, ModelRef, Ready, SkipReason
+from spawnmesh_model_router.domain.cooldown import Scope, scope_of
+from spawnmesh_model_router.domain.images import ImageOutcome, image_outcome, images_for_attempt
+from spawnmesh_model_router.domain.reasons import CHAIN_STOPPING, FailoverReason
+from spawnmesh_model_router.domain.retry import MoveOn, Wait, after_failure, tries_allowed
+from spawnmesh_model_router.errors import model_refused, stream_broken
+from spawnmesh_model_router.events import Attempt, AttemptFailed, AttemptStarted, Completed, Event
+from spawnmesh_model_router.parts import Parts
+from spawnmesh_model_router.progress import Progress
+from spawnmesh_model_router.providers.answer import Answer, ProviderFailed
+from spawnmesh_model_router.providers.question import Question, without_images
+from spawnmesh_model_router.telemetry import mark_answered, mark_failed, start_chat_span
+
+
+@dataclass(slots=True)
+class CandidateCall:
+    """One candidate's turn. `later` are the candidates behind it, `blames` its failures with credentials that it has left behind."""
+
+    parts: Parts
+    ask: Ask
+    progress: Progress
+    model: ModelRef
+    later: Sequence[Link]
+    blames: list[Blame] = field(default_factory=list)
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """Ends with Completed when the candidate answered; without it, the next one's turn has come.
+
+        Raises MeshError MODEL_REFUSED and STREAM_BROKEN, which end the chain.
+        """
+        parts, begin = self.parts, self.parts.monotonic()
+        credential = parts.availability.credential_for(self.model.provider, parts.clock())
+        tries = 0
+        while credential is not None:
+            tries += 1
+            question, note = self._question()
+            answer = Answer()
+            try:
+                async with aclosing(self._attempt(question, credential, answer)) as events:
+                    async for event in events:
+                        yield event
+            except ProviderFailed as failed:
+                blame = Blame(failed, credential)
+                self._stop_if_final(blame, answer, note)
+                yield AttemptFailed(self.progress.attempts[-1])
+                self.blames.append(blame)
+                other = parts.availability.other_credential(self.model.provider, self.blames, parts.clock())
+                if other is not None:
+                    self._rest_credential(blame)
+                    credential = other
+                    continue
+                step = self._next_step(tries, failed, begin)
+                if isinstance(step, MoveOn):
+                    self._leave(note)
+                    return
+                self.blames.pop()
+                await asyncio.sleep(step.seconds)
+            else:
+                yield self._completed(answer, credential, note)
+                return
+
+    async def _attempt(self, question: Question, credential: Credential, answer: Answer) -> AsyncGenerator[Event, None]:
+        """One try, with its span and its record. Raises ProviderFailed."""
+        parts, provider = self.parts, self.model.provider
+        number, start_time = len(self.progress.attempts) + 1, parts.clock()
+        span = start_chat_span(
+            parts.tracer, self.model, parts.config.providers[provider].kind, number, self.ask.session_id
+        )
+        try:
+            yield AttemptStarted(number, self.model)
+            pieces = parts.upstreams[provider].ask(
+                question, self.model.model, parts.config.models[str(self.model)], credential, parts.patience.timing
+            )
+            async with aclosing(attempt(pieces, answer, provider)) as shown:
+                async for piece in shown:
+                    yield piece
+            mark_answered(span, answer.require_whole())
+            self._record(start_time)
+        except ProviderFailed as failed:
+            mark_failed(span, failed)
+            self._record(start_time, failed.reason, failed.http_status)
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            span.set_attribute("error.type", "CANCELLED")  # Nobody's failure: the caller is gone, or out of time.
+            raise
+        finally:
+            span.end()
+
+    def _record(self, start_time: datetime, reason: FailoverReason | None = None, http_status: int = 0) -> None:
+        number = len(self.progress.attempts) + 1
+        self.progress.attempts.append(Attempt(number, self.model, start_time, self.parts.clock(), reason, http_status))
+
+    def _question(self) -> tuple[Question, str]:
+        """What this try may carry, and what is to be said about it. Raises MeshError MODEL_REFUSED where policy lets no image be left out."""
+        question, progress = self.ask.question, self.progress
+        if not question.has_images:
+            return question, ""
+        carried = images_for_attempt(
+            is_retry=bool(progress.attempts),
+            previous_reason=progress.previous_reason,
+            provider=self.model.provider,
+            first_provider=progress.first_provider,
+        )
+        if not carried.keep_images:
+            return without_images(question), "images left out: they were given to another provider, or refused by it"
+        config = self.parts.config
+        sees = config.models[str(self.model)].vision
+        match image_outcome(has_images=True, can_see=sees, policy=config.blind_model_policy):
+            case ImageOutcome.STRIPPED:
+                return without_images(question), "images left out: the model cannot see"
+            case ImageOutcome.REFUSED:
+                progress.verdicts[self.model] = Incapable((Capability.IMAGES,))
+                outcomes = progress.outcomes(SkipReason.CHAIN_STOPPED)
+                raise model_refused(self.model, FailoverReason.NO_FAILOVER, "the model cannot see images", outcomes)
+        return question, ""
+
+    def _stop_if_final(self, blame: Blame, answer: Answer, note: str) -> None:
+        """Raises the refusal that ends the chain, if the failure is one that does."""
+        failed = blame.failed
+        self.progress.tried(self.model, failed.reason, failed.detail, note)
+        outcomes = self.progress.outcomes(SkipReason.CHAIN_STOPPED)
+        if answer.has_output:
+            # The caller asks again at once. That is to reach another candidate where there is one, and this one where there is not.
+            if self._others_ready():
+                self.parts.availability.rest(self.model, blame, self.parts.clock())
+            raise stream_broken(self.model, failed.reason, answer, outcomes) from None
+        if failed.reason in CHAIN_STOPPING:
+            raise model_refused(self.model, failed.reason, failed.detail, outcomes) from None
+
+    def _next_step(self, tries: int, failed: ProviderFailed, begin: float) -> Wait | MoveOn:
+        patience, now = self.parts.patience, self.parts.monotonic()
+        most = tries_allowed(
+            failed.reason,
+            others_ready=self._others_ready(),
+            before_failover=patience.tries_before_failover,
+            at_last=patience.tries_at_last_candidate,
+        )
+        return after_failure(
+            tries,
+            failed.reason,
+            retry_after=failed.retry_after_seconds,
+            remaining=self.ask.deadline - now,
+            spent=now - begin,
+            draw=self.parts.draw(),
+            most_tries=most,
+        )
+
+    def _others_ready(self) -> bool:
+        needs, now = self.ask.needs(self.parts.config.blind_model_policy), self.parts.clock()
+        assess = self.parts.availability.assess
+        return any(isinstance(assess(link.candidate, link.model, needs, now), Ready) for link in self.later)
+
+    def _rest_credential(self, blame: Blame) -> None:
+        """The credential alone is at fault: what is about the model is decided when the other credential has been tried."""
+        if scope_of(blame.failed.reason) is Scope.CREDENTIAL:
+            self.parts.availability.rest(self.model, blame, self.parts.clock())
+
+    def _leave(self, note: str) -> None:
+        now = self.parts.clock()
+        last = self.blames[-1]
+        for blame in self.blames:
+            if blame is last or scope_of(blame.failed.reason) is not Scope.CREDENTIAL:
+                self.parts.availability.rest(self.model, blame, now)
+        self.progress.tried(self.model, last.failed.reason, last.failed.detail, note)
+
+    def _completed(self, answer: Answer, credential: Credential, note: str) -> Completed:
+        last = self.progress.attempts[-1]
+        self.parts.availability.answered(self.model, credential, last.start_time)
+        self.progress.tried(self.model, None, note)
+        outcomes = self.progress.outcomes(SkipReason.NOT_NEEDED)
+        return Completed(self.model, answer, answer.require_whole(), outcomes, tuple(self.progress.attempts))

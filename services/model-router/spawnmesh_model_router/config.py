@@ -1,0 +1,123 @@
+"""The operator's configuration: providers, models, the primary and the aliases. Read once, when the process starts."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from spawnmesh_model_router.domain.candidates import Capability, ModelRef, parse_ref
+from spawnmesh_model_router.domain.images import BlindModelPolicy
+
+_PROVIDER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_CREDENTIAL = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:/.+")
+
+ProviderKind = Literal["openai", "openai_compatible", "anthropic"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Provider(_Strict):
+    """An API and the credentials it is called with; these are references (`env:NAME`, `file:/path`), never the keys themselves."""
+
+    kind: ProviderKind
+    base_url: str | None = None
+    """Without one, the provider's own; a compatible endpoint has none of its own."""
+    credentials: Annotated[tuple[str, ...], Field(min_length=1, max_length=16)]
+
+    @field_validator("credentials", mode="before")
+    @classmethod
+    def _credentials_are_references(cls, value: object) -> object:
+        if not isinstance(value, list) or not all(isinstance(one, str) and _CREDENTIAL.fullmatch(one) for one in value):
+            raise ValueError("must be a list of env:NAME or file:/absolute/path")
+        if len(set(value)) != len(value):
+            raise ValueError("names a credential twice")
+        return tuple(value)
+
+    @field_validator("base_url")
+    @classmethod
+    def _base_url_is_http(cls, value: str | None) -> str | None:
+        parts = urlsplit(value or "http://none")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
+            raise ValueError("must be an http:// or https:// address without user and password")
+        return value
+
+    @model_validator(mode="after")
+    def _has_an_address(self) -> Self:
+        if self.kind == "openai_compatible" and self.base_url is None:
+            raise ValueError("an openai_compatible provider needs base_url")
+        return self
+
+
+class Model(_Strict):
+    """What one model can do; sizes in tokens."""
+
+    context_window: Annotated[int, Field(gt=0)]
+    max_output: Annotated[int, Field(gt=0)]
+    vision: bool = False
+    tools: bool = True
+
+    @model_validator(mode="after")
+    def _output_fits(self) -> Self:
+        if self.max_output > self.context_window:
+            raise ValueError("max_output is more than context_window")
+        return self
+
+    @property
+    def offers(self) -> frozenset[Capability]:
+        """The capabilities a request may need."""
+        has = {Capability.IMAGES: self.vision, Capability.TOOLS: self.tools}
+        return frozenset(capability for capability, present in has.items() if present)
+
+
+class RouterConfig(_Strict):
+    """The whole configuration; every model name in it resolves."""
+
+    primary: str
+    aliases: dict[str, str] = Field(default_factory=dict)
+    providers: Annotated[dict[str, Provider], Field(min_length=1)]
+    models: Annotated[dict[str, Model], Field(min_length=1)]
+    blind_model_policy: BlindModelPolicy = BlindModelPolicy.STRIP
+    """What becomes of a request's images at a model without `vision`."""
+
+    @field_validator("providers")
+    @classmethod
+    def _names_are_plain(cls, value: dict[str, Provider]) -> dict[str, Provider]:
+        if not all(map(_PROVIDER_NAME.fullmatch, value)):
+            raise ValueError("a provider's name is made of lower-case letters, digits, '.', '_' and '-'")
+        return value
+
+    @model_validator(mode="after")
+    def _names_resolve(self) -> Self:
+        for name in self.models:
+            ref = parse_ref(name, {})
+            if ref is None or str(ref) != name or ref.provider not in self.providers:
+                raise ValueError(f"model {name!r} is not spelled provider/model with a provider that is listed")
+        for what, name in (("primary", self.primary), *((f"alias {alias!r}", alias) for alias in self.aliases)):
+            if self.model_called(name) is None:
+                raise ValueError(f"{what} names no model that is listed")
+        return self
+
+    def model_called(self, name: str) -> ModelRef | None:
+        """The listed model that a name or an alias means."""
+        ref = parse_ref(name, {alias.strip().lower(): target for alias, target in self.aliases.items()})
+        return ref if ref is not None and str(ref) in self.models else None
+
+
+def load_config(file: Path) -> RouterConfig:
+    """The configuration. Ends the process with one line where the file cannot be read or is wrong; values are not repeated."""
+    try:
+        return RouterConfig.model_validate_json(file.read_bytes())
+    except OSError:
+        raise SystemExit("model-router: config_file cannot be read") from None
+    except ValidationError as error:
+        problems = [_problem(".".join(map(str, item["loc"])), item["msg"]) for item in error.errors()]
+    raise SystemExit("model-router: config_file is wrong: " + "; ".join(problems))
+
+
+def _problem(path: str, message: str) -> str:
+    text = message.removeprefix("Value error, ")
+    return f"{path}: {text}" if path else text

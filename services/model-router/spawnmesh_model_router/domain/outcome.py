@@ -1,0 +1,44 @@
+"""What a verdict says to the caller, whatever it is sent as."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from spawnmesh_model_router.domain.candidates import Cooling, Incapable, SkipReason, Tried, Verdict
+from spawnmesh_model_router.domain.reasons import FailoverReason
+
+_SKIPPED = {
+    SkipReason.NOT_NEEDED: "",
+    SkipReason.STRICT: "the request asks for one model alone",
+    SkipReason.PROVIDER_CERTIFICATE: "the provider's certificate is not trusted",
+    SkipReason.CHAIN_STOPPED: "the request itself is at fault",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A candidate's end. `kind` is ANSWERED, FAILED, COOLING, INCAPABLE or NOT_NEEDED; `detail` is for people."""
+
+    kind: str
+    reason: FailoverReason | None = None
+    until: datetime | None = None
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(part for part in (self.kind, self.reason and self.reason.value, self._until()) if part)
+
+    def _until(self) -> str:
+        return f"until {self.until.isoformat(timespec='seconds')}" if self.until is not None else ""
+
+
+def outcome_of(verdict: Verdict, detail: str = "") -> Outcome:
+    """The outcome that the verdict stands for; `detail` is what is known beyond it."""
+    if isinstance(verdict, Tried):
+        return Outcome("FAILED" if verdict.reason else "ANSWERED", verdict.reason, detail=detail)
+    if isinstance(verdict, Cooling):
+        return Outcome("COOLING", verdict.reason, verdict.until)
+    if isinstance(verdict, Incapable):
+        return Outcome("INCAPABLE", detail="cannot take " + " and ".join(one.value.lower() for one in verdict.missing))
+    why = getattr(verdict, "why", None)
+    if why is SkipReason.NO_CREDENTIAL:
+        return Outcome("INCAPABLE", FailoverReason.AUTH, detail="no credential of its provider can be read")
+    return Outcome("NOT_NEEDED", detail=_SKIPPED.get(why, "") if why is not None else "")

@@ -1,0 +1,54 @@
+"""What happens while a chain is asked, in order."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from spawnmesh_model_router.domain.candidates import ModelRef
+from spawnmesh_model_router.domain.outcome import Outcome
+from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.providers.answer import Answer, Call, Finished, TextPiece
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStarted:
+    """A candidate is being called; `number` counts from 1 over the whole chain."""
+
+    number: int
+    model: ModelRef
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of one candidate; `reason` is None when it answered, `http_status` 0 when it answered none."""
+
+    number: int
+    model: ModelRef
+    start_time: datetime
+    end_time: datetime
+    reason: FailoverReason | None = None
+    http_status: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """A candidate failed before its first output."""
+
+    attempt: Attempt
+
+
+Outcomes = tuple[tuple[str, Outcome], ...]
+"""Every candidate of a chain in its order, by its model's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A candidate answered in full."""
+
+    model: ModelRef
+    answer: Answer
+    finished: Finished
+    outcomes: Outcomes
+    attempts: tuple[Attempt, ...]
+
+
+Event = AttemptStarted | TextPiece | Call | AttemptFailed | Completed

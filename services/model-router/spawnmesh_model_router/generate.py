@@ -1,0 +1,59 @@
+"""Asks a chain of candidates until one answers."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from spawnmesh_core.errors import MeshError
+
+from spawnmesh_model_router.ask import Ask, Link
+from spawnmesh_model_router.candidate_call import CandidateCall
+from spawnmesh_model_router.config import RouterConfig
+from spawnmesh_model_router.domain.candidates import Ready, SkipReason, build_chain
+from spawnmesh_model_router.errors import all_candidates_failed, unknown_model
+from spawnmesh_model_router.events import Completed, Event
+from spawnmesh_model_router.parts import Parts
+from spawnmesh_model_router.progress import Progress
+
+_RETRY_AFTER_SECONDS = 1.0  # Told where nothing rests, and never less.
+
+
+async def generate(parts: Parts, ask: Ask) -> AsyncGenerator[Event, None]:
+    """The events of the answer, in order; the last one is Completed. Closing the generator cancels the call that is under way.
+
+    Raises MeshError UNKNOWN_MODEL before anyone is called, MODEL_REFUSED, STREAM_BROKEN, ALL_CANDIDATES_FAILED.
+    """
+    progress = Progress(build_links(parts.config, ask))
+    needs = ask.needs(parts.config.blind_model_policy)
+    for position, link in enumerate(progress.chain):
+        now = parts.clock()
+        verdict = parts.availability.assess(link.candidate, link.model, needs, now)
+        if not isinstance(verdict, Ready):
+            progress.verdicts[link.model] = verdict
+            continue
+        if verdict.probe:
+            parts.availability.note_probe(link.model, now)
+        call = CandidateCall(parts, ask, progress, link.model, progress.chain[position + 1 :])
+        async with aclosing(call.events()) as events:
+            async for event in events:
+                yield event
+                if isinstance(event, Completed):
+                    return
+    raise _all_failed(parts, progress)
+
+
+def build_links(config: RouterConfig, ask: Ask) -> tuple[Link, ...]:
+    """The chain. Raises MeshError UNKNOWN_MODEL for a name in the request that means no listed model."""
+    for name in filter(None, (ask.model, *ask.fallback_models)):
+        if config.model_called(name) is None:
+            raise unknown_model(name)
+    # A strict request that names no model asks the primary and nobody else.
+    requested = ask.model or (config.primary if ask.strict else None)
+    chain = build_chain(requested, ask.fallback_models, config.primary, config.aliases, strict=ask.strict)
+    return tuple(Link(candidate, candidate.ref) for candidate in chain if candidate.ref is not None)
+
+
+def _all_failed(parts: Parts, progress: Progress) -> MeshError:
+    now = parts.clock()
+    rests = [parts.availability.cooldown_of(link.model, now) for link in progress.chain]
+    seconds = min(((rest.until - now).total_seconds() for rest in rests if rest is not None), default=0.0)
+    return all_candidates_failed(progress.outcomes(SkipReason.NOT_NEEDED), max(seconds, _RETRY_AFTER_SECONDS))

@@ -1,0 +1,99 @@
+"""Reads the stream of Anthropic's messages."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from anthropic.types import RawMessageStreamEvent
+
+from spawnmesh_model_router.domain.calls import call_block
+from spawnmesh_model_router.providers.answer import Call, Finished, Pieces, Stop, TextPiece, Thought, Usage
+from spawnmesh_model_router.providers.anthropic_request import REDACTED_THINKING
+
+_STOPS = {
+    "end_turn": Stop.END,
+    "stop_sequence": Stop.END,
+    "pause_turn": Stop.END,
+    "tool_use": Stop.TOOL_USE,
+    "max_tokens": Stop.LENGTH,
+    "model_context_window_exceeded": Stop.LENGTH,
+    "refusal": Stop.REFUSAL,
+}
+
+
+@dataclass(slots=True)
+class _GrowingBlock:
+    start: Any
+    text: list[str] = field(default_factory=list)
+    signature: str = ""
+
+    def whole(self) -> Thought | Call | None:
+        text = "".join(self.text)
+        match self.start.type:
+            case "tool_use":
+                return Call(self.start.id, self.start.name, call_block(self.start.id, self.start.name, text))
+            case "thinking":
+                return Thought((self.start.thinking or "") + text, self.signature or self.start.signature or "")
+            case "redacted_thinking":
+                return Thought("", REDACTED_THINKING + self.start.data)
+        return None
+
+
+async def read_messages(events: AsyncIterator[RawMessageStreamEvent]) -> Pieces:
+    """Text as it comes, thoughts and tool calls when they are whole. No `Finished` for a stream that just ends."""
+    blocks: dict[int, _GrowingBlock] = {}
+    reason = response_id = response_model = ""
+    usage = Usage()
+    async for event in events:
+        match event.type:
+            case "message_start":
+                response_id, response_model = event.message.id, event.message.model
+                usage = _usage(event.message.usage, usage)
+            case "content_block_start":
+                blocks[event.index] = _GrowingBlock(event.content_block)
+                if event.content_block.type == "text" and event.content_block.text:
+                    yield TextPiece(event.content_block.text)
+            case "content_block_delta":
+                said = _grow(blocks[event.index], event.delta)
+                if said:
+                    yield TextPiece(said)
+            case "content_block_stop":
+                block = blocks.pop(event.index).whole()
+                if block is not None:
+                    yield block
+            case "message_delta":
+                reason = event.delta.stop_reason or reason
+                usage = _usage(event.usage, usage)
+            case "message_stop":
+                yield Finished(_STOPS.get(reason, Stop.UNSPECIFIED), usage, response_id, response_model)
+
+
+def _grow(block: _GrowingBlock, delta: Any) -> str:
+    """Adds to the block; gives the text that the caller is to see."""
+    match delta.type:
+        case "text_delta":
+            return str(delta.text)
+        case "input_json_delta":
+            block.text.append(delta.partial_json)
+        case "thinking_delta":
+            block.text.append(delta.thinking)
+        case "signature_delta":
+            block.signature = delta.signature
+    return ""
+
+
+def _usage(said: Any, before: Usage) -> Usage:
+    """Counts are totals so far; one that is left out has not changed."""
+    uncached = before.input - before.cache_read - before.cache_write
+    read = _newest(said.cache_read_input_tokens, before.cache_read)
+    write = _newest(said.cache_creation_input_tokens, before.cache_write)
+    return Usage(
+        input=_newest(said.input_tokens, uncached) + read + write,
+        output=_newest(said.output_tokens, before.output),
+        cache_read=read,
+        cache_write=write,
+    )
+
+
+def _newest(said: int | None, before: int) -> int:
+    return before if said is None else said

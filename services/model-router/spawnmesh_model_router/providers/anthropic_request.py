@@ -1,0 +1,99 @@
+"""A question in the form of Anthropic's messages."""
+
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+from spawnmesh.content.v1 import message_pb2
+
+from spawnmesh_model_router.domain.calls import arguments_of, portable_id
+from spawnmesh_model_router.providers.question import Question
+
+Wire = dict[str, Any]
+
+REDACTED_THINKING = "redacted_thinking:"
+"""In front of the signature of a thought that the provider gave sealed as a whole."""
+
+_EMPTY = "[empty message]"
+
+
+def messages_request(question: Question, model: str, max_output: int) -> Wire:
+    """The request's body without `stream`. `max_output` is the most that the model may write, and asked for where the caller says nothing."""
+    body: Wire = {
+        "model": model,
+        "max_tokens": min(question.max_output or max_output, max_output),
+        "messages": _messages(question.messages),
+        # A conversation that goes on repeats its beginning; without this mark the whole of it is paid for at every turn.
+        "cache_control": {"type": "ephemeral"},
+    }
+    if question.system_prompt:
+        body["system"] = question.system_prompt
+    if question.tools:
+        body["tools"] = [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+            for tool in question.tools
+        ]
+    return body
+
+
+def _messages(messages: Iterable[message_pb2.Message]) -> list[Wire]:
+    """Roles alternate: neighbours of one role are joined, and all results of an answer's calls come in one message."""
+    wire: list[Wire] = []
+    for role, neighbours in groupby(messages, key=_role):
+        content = [block for message in neighbours for block in _blocks(message)]
+        if content or role == "user":
+            wire.append({"role": role, "content": content or [{"type": "text", "text": _EMPTY}]})
+    return wire
+
+
+def _role(message: message_pb2.Message) -> str:
+    return "assistant" if message.role == message_pb2.ROLE_ASSISTANT else "user"
+
+
+def _blocks(message: message_pb2.Message) -> Iterator[Wire]:
+    if message.role == message_pb2.ROLE_TOOL_RESULT:
+        yield {
+            "type": "tool_result",
+            "tool_use_id": portable_id(message.tool_call_id),
+            "content": [part for block in message.content for part in _shown(block)],
+            "is_error": message.is_error,
+        }
+        return
+    for block in message.content:
+        if block.HasField("thinking"):
+            yield from _thinking(block.thinking)
+        elif block.HasField("tool_call"):
+            yield _tool_use(block.tool_call)
+        else:
+            yield from _shown(block)
+
+
+def _shown(block: message_pb2.ContentBlock) -> Iterator[Wire]:
+    if block.HasField("image"):
+        source = {
+            "type": "base64",
+            "media_type": block.image.mime_type,
+            "data": b64encode(block.image.data).decode(),
+        }
+        yield {"type": "image", "source": source}
+    elif block.text.text:
+        yield {"type": "text", "text": block.text.text}
+
+
+def _thinking(thinking: message_pb2.Thinking) -> Iterator[Wire]:
+    """Unchanged. A thought that is not signed is another provider's, and would be refused."""
+    if thinking.signature.startswith(REDACTED_THINKING):
+        yield {"type": "redacted_thinking", "data": thinking.signature.removeprefix(REDACTED_THINKING)}
+    elif thinking.signature:
+        yield {"type": "thinking", "thinking": thinking.text, "signature": thinking.signature}
+
+
+def _tool_use(call: message_pb2.ToolCall) -> Wire:
+    arguments = arguments_of(call.block_json)
+    return {
+        "type": "tool_use",
+        "id": portable_id(call.tool_call_id),
+        "name": call.name,
+        "input": arguments if isinstance(arguments, dict) else {"arguments": arguments},
+    }

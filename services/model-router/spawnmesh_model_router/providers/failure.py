@@ -1,0 +1,77 @@
+"""From an SDK's exception to a judged failure. Only what is judged leaves: never the provider's text."""
+
+import json
+from typing import Any
+
+from spawnmesh_core.clock import utc_now
+
+from spawnmesh_model_router.domain.classify import classify
+from spawnmesh_model_router.domain.evidence import MAX_CAUSES
+from spawnmesh_model_router.domain.reasons import FailoverReason, ModelFailure
+from spawnmesh_model_router.domain.retry import parse_retry_after
+from spawnmesh_model_router.providers.answer import ProviderFailed
+
+
+def failed_call(error: Exception, provider: str) -> ProviderFailed:
+    """The failure that the exception of a call to `provider` stands for."""
+    if isinstance(error, ProviderFailed):
+        return error
+    if isinstance(error, TimeoutError):
+        return ProviderFailed(FailoverReason.TIMEOUT, "no answer in time")
+    if isinstance(error, ValueError | TypeError | AttributeError | KeyError | IndexError):
+        return ProviderFailed(FailoverReason.SERVER_ERROR, "the answer cannot be read")
+    status = _status(error)
+    reason = classify(_evidence(error, status, provider))
+    detail = f"the provider answered HTTP {status}" if status else "the call failed"
+    return ProviderFailed(reason, detail, http_status=status or 0, retry_after_seconds=_retry_after(error))
+
+
+def _status(error: Exception) -> int | None:
+    """The status of an answer that was an error from the start; one that breaks off under 200 has none."""
+    status = getattr(error, "status_code", None)
+    return status if isinstance(status, int) and status >= 400 else None
+
+
+def _evidence(error: Exception, status: int | None, provider: str) -> ModelFailure:
+    body = getattr(error, "body", None)
+    if status is not None:
+        # The raw text: an SDK's own message also speaks where the provider said nothing.
+        message = _response_text(error)
+    elif body:
+        message = body if isinstance(body, str) else json.dumps(body, default=str)
+    else:
+        message = str(error)
+    code, kind = getattr(error, "code", None), getattr(error, "type", None)
+    return ModelFailure(
+        status=status,
+        message=message,
+        code=code if isinstance(code, str) else "",
+        error_type=kind if isinstance(kind, str) else ("" if status is not None or body else type(error).__name__),
+        provider=provider,
+        cause_messages=_causes(error) if status is None else (),
+    )
+
+
+def _response_text(error: Exception) -> str:
+    response: Any = getattr(error, "response", None)
+    try:
+        return str(response.text)
+    except Exception:  # noqa: BLE001 - a body that was never read or cannot be decoded says nothing
+        return ""
+
+
+def _causes(error: BaseException) -> tuple[str, ...]:
+    texts: list[str] = []
+    cause = error.__cause__ or error.__context__
+    while cause is not None and len(texts) < 2 * MAX_CAUSES:
+        texts += [str(cause), type(cause).__name__]
+        cause = cause.__cause__ or cause.__context__
+    return tuple(text for text in texts if text)[:MAX_CAUSES]
+
+
+def _retry_after(error: Exception) -> float | None:
+    headers: Any = getattr(getattr(error, "response", None), "headers", None) or {}
+    milliseconds = parse_retry_after(headers.get("retry-after-ms", ""), utc_now())
+    if milliseconds is not None:
+        return milliseconds / 1000
+    return parse_retry_after(headers.get("retry-after", ""), utc_now())

@@ -1,0 +1,105 @@
+"""A question in the form of OpenAI's chat completions."""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterable
+from typing import Any
+
+from spawnmesh.content.v1 import message_pb2
+
+from spawnmesh_model_router.domain.calls import arguments_of, portable_id
+from spawnmesh_model_router.providers.question import Question
+
+Wire = dict[str, Any]
+
+
+def chat_request(question: Question, model: str, max_output: int, *, compatible: bool) -> Wire:
+    """The request's body without `stream`. `max_output` is the most that the model may write; compatible endpoints know its older name."""
+    body: Wire = {"model": model, "messages": _messages(question)}
+    if question.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+            }
+            for tool in question.tools
+        ]
+    if question.max_output:
+        limit = "max_tokens" if compatible else "max_completion_tokens"
+        body[limit] = min(question.max_output, max_output)
+    return body
+
+
+def _messages(question: Question) -> list[Wire]:
+    wire: list[Wire] = []
+    if question.system_prompt:
+        wire.append({"role": "system", "content": question.system_prompt})
+    shown: list[Wire] = []
+    for message in question.messages:
+        if message.role == message_pb2.ROLE_TOOL_RESULT:
+            wire.append(_tool_result(message))
+            shown += _images(message)
+            continue
+        wire += _from_tools(shown)
+        shown = []
+        wire += _assistant(message) if message.role == message_pb2.ROLE_ASSISTANT else [_user(message)]
+    return wire + _from_tools(shown)
+
+
+def _user(message: message_pb2.Message) -> Wire:
+    parts = [part for block in message.content for part in _part(block)]
+    if len(parts) == 1 and parts[0]["type"] == "text":
+        return {"role": "user", "content": parts[0]["text"]}
+    return {"role": "user", "content": parts or ""}
+
+
+def _assistant(message: message_pb2.Message) -> list[Wire]:
+    """Nothing where only thoughts were said: they are no business of another provider's."""
+    text = _text(message)
+    calls = [_call(block.tool_call) for block in message.content if block.HasField("tool_call")]
+    if not text and not calls:
+        return []
+    return [{"role": "assistant", "content": text or None, **({"tool_calls": calls} if calls else {})}]
+
+
+def _call(call: message_pb2.ToolCall) -> Wire:
+    arguments = arguments_of(call.block_json)
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return {
+        "id": portable_id(call.tool_call_id),
+        "type": "function",
+        "function": {"name": call.name, "arguments": written},
+    }
+
+
+def _tool_result(message: message_pb2.Message) -> Wire:
+    return {"role": "tool", "tool_call_id": portable_id(message.tool_call_id), "content": _text(message, "\n")}
+
+
+def _from_tools(images: list[Wire]) -> list[Wire]:
+    """Images that tools answered: a tool's message takes text alone, so they follow behind the last result."""
+    if not images:
+        return []
+    return [{"role": "user", "content": [{"type": "text", "text": "Images from the tool results above:"}, *images]}]
+
+
+def _images(message: message_pb2.Message) -> Iterable[Wire]:
+    return (_image(block.image) for block in message.content if block.HasField("image"))
+
+
+def _part(block: message_pb2.ContentBlock) -> Iterable[Wire]:
+    if block.HasField("image"):
+        yield _image(block.image)
+    elif block.text.text:
+        yield {"type": "text", "text": block.text.text}
+
+
+def _image(image: message_pb2.Image) -> Wire:
+    return {
+        "type": "image_url",
+        "image_url": {"url": f"data:{image.mime_type};base64,{b64encode(image.data).decode()}"},
+    }
+
+
+def _text(message: message_pb2.Message, between: str = "") -> str:
+    return between.join(block.text.text for block in message.content if block.text.text)

@@ -1,0 +1,69 @@
+"""What is asked of a provider, in terms that both wire formats share."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.model_router.v1 import generation_pb2
+from spawnmesh_core.errors import invalid
+
+NO_IMAGE = "[An image was left out here.]"
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool with its parameters' JSON Schema."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request, checked once for all candidates. `max_output` is 0 where the caller does not say."""
+
+    system_prompt: str
+    messages: tuple[message_pb2.Message, ...]
+    tools: tuple[Tool, ...]
+    max_output: int
+
+    @property
+    def has_images(self) -> bool:
+        return any(block.HasField("image") for message in self.messages for block in message.content)
+
+
+def parse_tools(declarations: Sequence[generation_pb2.ToolDeclaration]) -> tuple[Tool, ...]:
+    """The tools. Raises MeshError INVALID_REQUEST for one without a name, a name twice, or parameters that are no JSON object."""
+    tools: dict[str, Tool] = {}
+    for index, declared in enumerate(declarations):
+        if not declared.name or declared.name in tools:
+            raise invalid(f"tools[{index}].name", "must be there and differ from the others")
+        try:
+            parameters = json.loads(declared.parameters_json or '{"type":"object","properties":{}}')
+        except (ValueError, RecursionError):
+            parameters = None
+        if not isinstance(parameters, dict):
+            raise invalid(f"tools[{index}].parameters_json", "must be a JSON object")
+        tools[declared.name] = Tool(declared.name, declared.description, parameters)
+    return tuple(tools.values())
+
+
+def without_images(question: Question) -> Question:
+    """The same question with a note in the place of each image."""
+    return Question(
+        question.system_prompt, tuple(map(_without_images, question.messages)), question.tools, question.max_output
+    )
+
+
+def _without_images(message: message_pb2.Message) -> message_pb2.Message:
+    if not any(block.HasField("image") for block in message.content):
+        return message
+    stripped = message_pb2.Message()
+    stripped.CopyFrom(message)
+    for block in stripped.content:
+        if block.HasField("image"):
+            block.text.text = NO_IMAGE
+    return stripped

@@ -1,0 +1,99 @@
+"""Events as messages of the contract."""
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.model_router.v1 import generation_pb2
+from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
+
+from spawnmesh_model_router.domain.outcome import Outcome
+from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.events import Attempt, AttemptFailed, AttemptStarted, Completed, Event
+from spawnmesh_model_router.providers.answer import Answer, Call, TextPiece, Thought, Usage
+
+
+def render_event(event: Event) -> pb.GenerateResponse:
+    """One message of the stream."""
+    match event:
+        case AttemptStarted():
+            started = pb.AttemptStarted(number=event.number, model=str(event.model))
+            return pb.GenerateResponse(attempt_started=started)
+        case TextPiece():
+            return pb.GenerateResponse(text_delta=pb.TextDelta(text=event.text))
+        case Call():
+            return pb.GenerateResponse(tool_call=_tool_call(event))
+        case AttemptFailed():
+            return pb.GenerateResponse(attempt_failed=_attempt(event.attempt))
+        case Completed():
+            return pb.GenerateResponse(completion=_completion(event))
+
+
+def _completion(completed: Completed) -> generation_pb2.Completion:
+    message = message_pb2.Message(
+        role=message_pb2.ROLE_ASSISTANT,
+        content=_blocks(completed.answer),
+        model=str(completed.model),
+        usage=_usage(completed.finished.usage),
+    )
+    return generation_pb2.Completion(
+        message=message,
+        stop_reason=generation_pb2.StopReason.Value(completed.finished.stop.value),
+        verdicts=[_verdict(model, outcome) for model, outcome in completed.outcomes],
+        attempts=map(_attempt, completed.attempts),
+    )
+
+
+def _blocks(answer: Answer) -> list[message_pb2.ContentBlock]:
+    blocks: list[message_pb2.ContentBlock] = []
+    for block in answer.blocks:
+        match block:
+            case TextPiece():
+                blocks.append(message_pb2.ContentBlock(text=message_pb2.Text(text=block.text)))
+            case Thought():
+                thinking = message_pb2.Thinking(text=block.text, signature=block.signature)
+                blocks.append(message_pb2.ContentBlock(thinking=thinking))
+            case Call():
+                blocks.append(message_pb2.ContentBlock(tool_call=_tool_call(block)))
+    return blocks
+
+
+def _tool_call(call: Call) -> message_pb2.ToolCall:
+    return message_pb2.ToolCall(tool_call_id=call.call_id, name=call.name, block_json=call.block_json)
+
+
+def _usage(usage: Usage) -> message_pb2.TokenUsage:
+    return message_pb2.TokenUsage(
+        input_token_count=usage.input,
+        output_token_count=usage.output,
+        cache_read_token_count=usage.cache_read,
+        cache_write_token_count=usage.cache_write,
+    )
+
+
+def _attempt(attempt: Attempt) -> generation_pb2.Attempt:
+    start, end = Timestamp(), Timestamp()
+    start.FromDatetime(attempt.start_time)
+    end.FromDatetime(attempt.end_time)
+    return generation_pb2.Attempt(
+        number=attempt.number,
+        model=str(attempt.model),
+        start_time=start,
+        end_time=end,
+        reason=_reason(attempt.reason),
+        http_status=attempt.http_status,
+    )
+
+
+def _verdict(model: str, outcome: Outcome) -> generation_pb2.CandidateVerdict:
+    verdict = generation_pb2.CandidateVerdict(
+        model=model,
+        verdict=generation_pb2.Verdict.Value(f"VERDICT_{outcome.kind}"),
+        reason=_reason(outcome.reason),
+        detail=outcome.detail,
+    )
+    if outcome.until is not None:
+        verdict.cooling_until_time.FromDatetime(outcome.until)
+    return verdict
+
+
+def _reason(reason: FailoverReason | None) -> generation_pb2.FailoverReason.ValueType:
+    return generation_pb2.FailoverReason.Value(f"FAILOVER_REASON_{reason.value if reason else 'UNSPECIFIED'}")

@@ -1,0 +1,27 @@
+-- name: list_cooldowns
+-- No lock. Index: cooldowns_pkey; there are few.
+select scope, target, until_time, failure_count, reason, counted_time, last_failure_time
+from cooldowns
+where tenant_id = %(tenant_id)s;
+
+-- name: extend_cooldown
+-- Locks the row. Index: cooldowns_pkey. The later rest wins, with its reason and count: replicas that failed at once cannot shorten it.
+insert into cooldowns as c
+    (tenant_id, scope, target, until_time, failure_count, reason, counted_time, last_failure_time)
+values
+    (%(tenant_id)s, %(scope)s, %(target)s, %(until_time)s, %(failure_count)s, %(reason)s, %(counted_time)s, %(last_failure_time)s)
+on conflict (tenant_id, scope, target) do update
+set until_time = greatest(c.until_time, excluded.until_time),
+    failure_count = case when excluded.until_time > c.until_time then excluded.failure_count else c.failure_count end,
+    reason = case when excluded.until_time > c.until_time then excluded.reason else c.reason end,
+    counted_time = case when excluded.until_time > c.until_time then excluded.counted_time else c.counted_time end,
+    last_failure_time = greatest(c.last_failure_time, excluded.last_failure_time);
+
+-- name: end_cooldown
+-- Locks the row. Index: cooldowns_pkey. A success proves nothing about a failure that came after it had begun.
+delete from cooldowns
+where tenant_id = %(tenant_id)s and scope = %(scope)s and target = %(target)s and last_failure_time < %(begin_time)s;
+
+-- name: announce_cooldowns
+-- Tells every replica, once the transaction has committed.
+select pg_notify('model_router_cooldowns', '');

@@ -1,0 +1,271 @@
+"""ReleaseSet, and what happens when the same bytes, or the same set, are stored and taken away at once."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import psycopg
+import pytest
+from spawnmesh_attachment_blob import store
+from spawnmesh_attachment_blob.domain import Encoding, InlineItem
+from spawnmesh_attachment_blob.domain.sets import StoredFile
+from spawnmesh_attachment_blob.objects import ObjectStore
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.postgres import Postgres
+
+from tests.contract.attachment_blob_fixtures import (
+    BlobService,
+    Tenant,
+    blobs,
+    new_set_id,
+    open_staging,
+    refused,
+    tenant,
+    text,
+)
+
+__all__ = ["blobs", "tenant"]
+
+FILES = [InlineItem("a", "A", Encoding.UTF8), InlineItem("b", "B", Encoding.UTF8)]
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not await holds():
+            await asyncio.sleep(0.01)
+
+
+async def waits_for_a_lock(postgres: Postgres) -> bool:
+    """Whether some connection of the service waits for another one's lock."""
+    dsn = postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
+    async with await psycopg.AsyncConnection.connect(dsn) as connection:
+        cursor = await connection.execute(
+            "select 1 from pg_stat_activity where usename = 'attachment_blob' and wait_event_type = 'Lock'"
+        )
+        return await cursor.fetchone() is not None
+
+
+async def test_ReleaseSet__deletes_objects_before_it_answers(tenant: Tenant) -> None:
+    staged = await tenant.stage(text("a", "x"), text("b", "y"), text("c", "x"))
+
+    assert await tenant.release(staged.set_id) == 2
+
+    assert await tenant.left() == (0, 0, 0)
+    assert await tenant.release(staged.set_id) == 0
+    assert [row["state"] for row in await tenant.rows("sets")] == ["RELEASED"]
+
+
+async def test_ReleaseSet__shared_bytes_survive_until_the_last_reference(tenant: Tenant) -> None:
+    first = await tenant.stage(text("a", "shared"), text("b", "own"))
+    second = await tenant.stage(text("c", "shared"))
+    await tenant.attach(second.set_id)
+
+    assert await tenant.release(first.set_id) == 1
+    assert await tenant.read(second.set_id, "c") == b"shared"
+    assert await tenant.release(second.set_id) == 1
+    assert await tenant.left() == (0, 0, 0)
+
+
+async def test_ReleaseSet__unknown_set_cannot_be_staged_afterwards(tenant: Tenant) -> None:
+    set_id = new_set_id()
+    assert await tenant.release(set_id) == 0
+
+    for _ in range(2):
+        with refused(Reason.ATTACHMENT_SET_STATE, set_id=set_id, state="RELEASED"):
+            await tenant.stage(text("a", "x"), set_id=set_id)
+    with refused(Reason.ATTACHMENT_SET_STATE):
+        await tenant.attach(set_id)
+    assert await tenant.left() == (0, 0, 0)
+
+
+async def test_ReleaseSet__tenant_not_prepared(blobs: BlobService) -> None:
+    assert await blobs.tenant().release(new_set_id()) == 0
+
+
+async def test_StageSet__waits_for_who_deletes_the_same_bytes_and_puts_them_again(
+    tenant: Tenant, postgres: Postgres
+) -> None:
+    old = await tenant.stage(text("a", "same"))
+    sha256 = old.files[0].sha256
+    database = tenant.service.database
+    async with database.transaction(tenant.tenant_id) as connection:
+        await store.release_set(connection, tenant.tenant_id, old.set_id)
+        await store.condemn_blobs(connection, tenant.tenant_id, old.set_id)
+    async with database.transaction(tenant.tenant_id) as connection:
+        assert await store.lock_condemned_blobs(connection, tenant.tenant_id, old.set_id) == [sha256]
+        staging = asyncio.ensure_future(tenant.stage(text("b", "same")))
+        await eventually(lambda: waits_for_a_lock(postgres))
+        assert not staging.done()
+        tenant.lose(sha256)
+        await store.forget_blobs(connection, tenant.tenant_id, [sha256])
+
+    new = await staging
+
+    assert await tenant.read(new.set_id, "b") == b"same"
+    assert await tenant.release(old.set_id) == 0
+    assert await tenant.read(new.set_id, "b") == b"same"
+
+
+async def test_StageSet__takes_back_bytes_that_are_marked_for_deletion(tenant: Tenant) -> None:
+    old = await tenant.stage(text("a", "same"))
+    async with tenant.service.database.transaction(tenant.tenant_id) as connection:
+        await store.release_set(connection, tenant.tenant_id, old.set_id)
+        await store.condemn_blobs(connection, tenant.tenant_id, old.set_id)
+    tenant.lose(old.files[0].sha256)  # As far as a release gets that is killed before it forgets the blob.
+
+    new = await tenant.stage(text("b", "same"))
+
+    assert await tenant.release(old.set_id) == 0
+    assert await tenant.read(new.set_id, "b") == b"same"
+
+
+async def test_who_waits_to_delete_bytes_leaves_them_to_who_took_them_back(tenant: Tenant, postgres: Postgres) -> None:
+    old = await tenant.stage(text("a", "same"))
+    database, tenant_id = tenant.service.database, tenant.tenant_id
+    async with database.transaction(tenant_id) as connection:
+        await store.release_set(connection, tenant_id, old.set_id)
+        await store.condemn_blobs(connection, tenant_id, old.set_id)
+
+    async def blobs_to_delete() -> list[str]:
+        async with database.transaction(tenant_id) as connection:
+            return await store.lock_condemned_blobs(connection, tenant_id, old.set_id)
+
+    async with database.transaction(tenant_id) as connection:
+        files = (StoredFile("b", 4, old.files[0].sha256, ""),)
+        assert await store.intend_set(connection, tenant_id, new_set_id(), new_id(IdKind.SESSION), files)
+        deleting = asyncio.ensure_future(blobs_to_delete())
+        await eventually(lambda: waits_for_a_lock(postgres))
+
+    assert await deleting == []
+
+
+async def test_ReleaseSet__one_of_two_that_end_together_deletes_the_bytes(tenant: Tenant) -> None:
+    sets = [await tenant.stage(text("a", "same"), text("b", f"own {n}")) for n in range(6)]
+
+    counts = await asyncio.gather(*(tenant.release(staged.set_id) for staged in sets))
+
+    assert sum(counts) == 7
+    assert await tenant.left() == (0, 0, 0)
+
+
+async def test_twenty_sets_of_the_same_bytes_come_and_go_at_once(tenant: Tenant) -> None:
+    rng = random.Random(7)
+    contents = ["one", "two", "three"]
+
+    async def come_and_go(keep: bool) -> str:
+        order = rng.sample(contents, 3)
+        staged = await tenant.stage(*(text(f"{content}.txt", content) for content in order))
+        for content in order:
+            assert await tenant.read(staged.set_id, f"{content}.txt") == content.encode()
+        if not keep:
+            await tenant.release(staged.set_id)
+        return staged.set_id
+
+    for last in (True, False):
+        set_ids = await asyncio.gather(*(come_and_go(keep=last and n % 5 == 0) for n in range(20)))
+        for set_id in set_ids[::5] if last else []:
+            for content in contents:
+                assert await tenant.read(set_id, f"{content}.txt") == content.encode()
+        assert len(tenant.object_keys()) == len(await tenant.rows("blobs"))
+        for set_id in set_ids:
+            await tenant.release(set_id)
+        assert await tenant.left() == (0, 0, 0)
+
+
+async def test_one_set_staged_and_released_at_once_ends_released(tenant: Tenant) -> None:
+    for _ in range(10):
+        set_id, session_id = new_set_id(), new_id(IdKind.SESSION)
+        calls = [tenant.stage(text("a", "x"), set_id=set_id, session_id=session_id) for _ in range(3)]
+        results = await asyncio.gather(*calls, tenant.release(set_id), return_exceptions=True)
+
+        assert isinstance(results[-1], int)
+        assert await tenant.left() == (0, 0, 0)
+        with refused(Reason.ATTACHMENT_SET_STATE):
+            await tenant.stage(text("a", "x"), set_id=set_id, session_id=session_id)
+
+
+class PausedPuts(ObjectStore):
+    """Stops between its puts and the commit."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.put = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def put_all(self, tenant_id: str, data_by_hash: Mapping[str, bytes]) -> None:
+        await super().put_all(tenant_id, data_by_hash)
+        self.put.set()
+        await self.go_on.wait()
+
+
+async def test_ReleaseSet__waits_for_the_last_put_of_the_same_set(tenant: Tenant, postgres: Postgres) -> None:
+    set_id = new_set_id()
+    async with open_staging(tenant.service, PausedPuts) as (staging, objects):
+        staged = asyncio.ensure_future(staging.stage(tenant.tenant_id, set_id, new_id(IdKind.SESSION), FILES))
+        await objects.put.wait()
+        assert len(tenant.object_keys()) == 2
+        with refused(Reason.NOT_FOUND):
+            await tenant.get(set_id)
+        releasing = asyncio.ensure_future(tenant.release(set_id))
+        await eventually(lambda: waits_for_a_lock(postgres))
+        objects.go_on.set()
+        await staged
+
+        assert await releasing == 2
+
+    assert await tenant.left() == (0, 0, 0)
+
+
+async def test_a_cancelled_staging_comes_to_its_end_so_that_a_release_finds_it_all(tenant: Tenant) -> None:
+    set_id = new_set_id()
+    async with open_staging(tenant.service, PausedPuts) as (staging, objects):
+        staged = asyncio.ensure_future(staging.stage(tenant.tenant_id, set_id, new_id(IdKind.SESSION), FILES))
+        await objects.put.wait()
+        staged.cancel()
+        objects.go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await staged
+
+    assert [row["state"] for row in await tenant.rows("sets")] == ["STAGED"]
+    assert await tenant.release(set_id) == 2
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nothing of ours runs after it."""
+
+
+class KilledAfterPut(ObjectStore):
+    async def put_all(self, tenant_id: str, data_by_hash: Mapping[str, bytes]) -> None:
+        await super().put_all(tenant_id, data_by_hash)
+        raise Killed
+
+
+async def killed_after_put(tenant: Tenant, set_id: str, session_id: str) -> None:
+    async with open_staging(tenant.service, KilledAfterPut) as (staging, _):
+        with contextlib.suppress(Killed):
+            await staging.stage(tenant.tenant_id, set_id, session_id, FILES)
+    assert await tenant.left() == (2, 2, 2)
+
+
+async def test_ReleaseSet__after_a_staging_that_was_killed_between_put_and_commit(tenant: Tenant) -> None:
+    set_id = new_set_id()
+    await killed_after_put(tenant, set_id, new_id(IdKind.SESSION))
+
+    with refused(Reason.NOT_FOUND):
+        await tenant.get(set_id)
+    assert await tenant.release(set_id) == 2
+    assert await tenant.left() == (0, 0, 0)
+
+
+async def test_StageSet__after_a_staging_that_was_killed_between_put_and_commit(tenant: Tenant) -> None:
+    set_id, session_id = new_set_id(), new_id(IdKind.SESSION)
+    await killed_after_put(tenant, set_id, session_id)
+
+    with refused(Reason.ALREADY_EXISTS):
+        await tenant.stage(text("c", "C"), set_id=set_id, session_id=session_id)
+    await tenant.stage(text("a", "A", ""), text("b", "B", ""), set_id=set_id, session_id=session_id)
+
+    assert await tenant.read(set_id, "b") == b"B"
