@@ -1,0 +1,58 @@
+"""Files to hand over with a spawn."""
+
+import asyncio
+import mimetypes
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_BASE64, InlineAttachment
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file by value. `mime_type` is recorded and shown, never trusted."""
+
+    name: str
+    data: bytes
+    mime_type: str = ""
+
+
+async def inline_items(attachments: Sequence[Path | Attachment], max_total_bytes: int) -> list[InlineAttachment]:
+    """The files as a request carries them, a path under its last component; in the order given.
+
+    Raises OSError for a file that cannot be read, and MeshError MESSAGE_TOO_LARGE before reading what no request could carry.
+    """
+    items = []
+    room_bytes = max_total_bytes
+    for attachment in attachments:
+        if isinstance(attachment, Path):
+            # One byte more than fits shows that the file does not.
+            data = await asyncio.to_thread(_read, attachment, room_bytes + 1)
+            attachment = Attachment(attachment.name, data)
+        room_bytes -= len(attachment.data)
+        if room_bytes < 0:
+            raise MeshError(
+                Reason.MESSAGE_TOO_LARGE,
+                "the attachments are larger together than one request can carry",
+                facts={"max_bytes": max_total_bytes},
+            )
+        items.append(_inline(attachment))
+    return items
+
+
+def _inline(attachment: Attachment) -> InlineAttachment:
+    return InlineAttachment(
+        name=attachment.name,
+        content=b64encode(attachment.data).decode("ascii"),
+        encoding=ENCODING_BASE64,
+        mime_type=attachment.mime_type or mimetypes.guess_type(attachment.name)[0] or "",
+    )
+
+
+def _read(path: Path, max_bytes: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(max_bytes)

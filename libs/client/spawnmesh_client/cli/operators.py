@@ -1,0 +1,96 @@
+"""The commands of whoever runs the mesh: tenants, tokens, and what is wrong with it."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from spawnmesh_client.cli.run import AsJson, reported, settings_of, with_mesh
+from spawnmesh_client.cli.show import console, plain, print_json, print_tenants, value_of
+from spawnmesh_client.doctor import Finding, examine
+from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.whereabouts import locate, minter_of
+
+_MARKS = {True: ("ok", "green"), False: ("!!", "red"), None: ("--", "dim")}
+
+
+def add_commands(app: typer.Typer) -> None:
+    """`tenant create`, `tenant list`, `token` and `doctor`."""
+    tenants = typer.Typer(no_args_is_help=True, help="Who uses the mesh.")
+    tenants.command("create")(create_tenant)
+    tenants.command("list")(list_tenants)
+    app.add_typer(tenants, name="tenant")
+    app.command()(token)
+    app.command()(doctor)
+
+
+def create_tenant(
+    context: typer.Context,
+    tenant_id: Annotated[str, typer.Argument(metavar="TENANT_ID", help="Lower-case letters, digits and `-`.")],
+    name: Annotated[str, typer.Option(help="A name for people.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Create a tenant with the default settings; one that is there already stays as it is."""
+    tenant = with_mesh(
+        context, lambda mesh: mesh.create_tenant(tenant_id, display_name=name), as_json=as_json, admin=True
+    )
+    if as_json:
+        print_json(value_of(tenant))
+    else:
+        print_tenants([tenant])
+
+
+def list_tenants(context: typer.Context, as_json: AsJson = False) -> None:
+    """List every tenant."""
+    tenants = with_mesh(context, lambda mesh: mesh.tenants(), as_json=as_json, admin=True)
+    if as_json:
+        print_json({"tenants": [value_of(tenant) for tenant in tenants]})
+    else:
+        print_tenants(tenants)
+
+
+def token(
+    context: typer.Context,
+    admin: Annotated[bool, typer.Option("--admin", help="An operator's, for no tenant.")] = False,
+    subject: Annotated[str, typer.Option(help="Whom it stands for.")] = "client",
+    hours: Annotated[float, typer.Option(min=0.01, max=8760, help="How long it holds.")] = 12.0,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token with this mesh's signing key, for the tenant of --tenant. Whoever has it can use the mesh until it expires."""
+    with reported(as_json=as_json):
+        settings = settings_of(context)
+        minter = minter_of(locate(settings))
+    seconds = hours * 3600
+    made = minter.admin_token(subject, seconds) if admin else minter.client_token(settings.tenant, subject, seconds)
+    if as_json:
+        print_json({"token": made, "tenant_id": "" if admin else settings.tenant, "ttl_seconds": seconds})
+    else:
+        print(made)
+
+
+def doctor(context: typer.Context, as_json: AsJson = False) -> None:
+    """Look at every service, the token and the clocks. The exit code is 1 when something is wrong."""
+
+    async def body(mesh: Mesh) -> list[Finding]:
+        settings = settings_of(context)
+        return await examine(mesh, locate(settings).key_file, settings.tenant)
+
+    findings = with_mesh(context, body, as_json=as_json)
+    wrong = any(finding.ok is False for finding in findings)
+    if as_json:
+        print_json({"ok": not wrong, "findings": [asdict(finding) for finding in findings]})
+    else:
+        _print(findings)
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _print(findings: list[Finding]) -> None:
+    grid = Table.grid(padding=(0, 2))
+    for finding in findings:
+        mark, style = _MARKS[finding.ok]
+        advice = f" -> {finding.advice}" if finding.advice else ""
+        grid.add_row(Text(mark, style=style), Text(finding.name), Text(plain(finding.detail + advice, keep="")))
+    console().print(grid)

@@ -1,0 +1,59 @@
+"""What a person, or a program, is told when a command is refused."""
+
+import json
+import sys
+
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_client.cli.show import plain
+from spawnmesh_client.whereabouts import LocalRefusal
+
+_UNTOLD_FACTS = ("dependency", "resource", "id")  # The message names them already.
+_RENEW = "make another with `spawnmesh token` and set SPAWNMESH_TOKEN to it"
+_SMALLER = "send fewer or smaller files, or have the tenant's limits raised"
+_ADVICE = {
+    Reason.DEPENDENCY_UNAVAILABLE: "`spawnmesh doctor` shows what is down; `make up` starts a mesh here",
+    Reason.DRAINING: "try again",
+    Reason.DEADLINE_EXCEEDED: "`spawnmesh doctor` shows what is slow or down",
+    Reason.TOKEN_INVALID: _RENEW,
+    Reason.TOKEN_EXPIRED: _RENEW,
+    Reason.CALLER_NOT_ALLOWED: "an operator's commands take a token of `spawnmesh token --admin`, all others a tenant's",
+    Reason.NOT_FOUND: "`spawnmesh sessions` lists what there is",
+    Reason.UNKNOWN_TENANT: "create it with `spawnmesh tenant create`",
+    Reason.UNKNOWN_AGENT: "leave out --agent for the agent `default`",
+    Reason.REQUEST_ID_REUSED: "leave out --request-id, or repeat the first call as it was",
+    Reason.SPAWN_IN_PROGRESS: "try again with the same --request-id",
+    Reason.CHILDREN_LIMIT_EXCEEDED: "wait until a child has ended, or end one with `spawnmesh kill`",
+    Reason.RUN_QUEUE_FULL: "try again when runs have ended",
+    Reason.POOL_EXHAUSTED: "try again",
+    Reason.CONFLICT: "try again",
+    Reason.SESSION_CLOSED: "spawn another one; with --open it takes messages after its first run",
+    Reason.ATTACHMENTS_FILE_COUNT_EXCEEDED: _SMALLER,
+    Reason.ATTACHMENTS_FILE_BYTES_EXCEEDED: _SMALLER,
+    Reason.ATTACHMENTS_TOTAL_BYTES_EXCEEDED: _SMALLER,
+    Reason.ATTACHMENTS_INVALID_BASE64_OR_TOO_LARGE: _SMALLER,
+    Reason.MESSAGE_TOO_LARGE: _SMALLER,
+    Reason.ATTACHMENTS_INVALID_NAME: "rename the file",
+    Reason.ATTACHMENTS_DUPLICATE_NAME: "rename one of the files",
+    Reason.INTERNAL: "tell the operator the trace id",
+}
+
+
+def report(error: MeshError, *, as_json: bool) -> None:
+    """One line on standard error; with `as_json` one document on standard output."""
+    if as_json:
+        body = {"reason": error.reason.value, "message": error.message, "facts": error.facts}
+        print(json.dumps({"error": body}))
+        return
+    facts = ", ".join(f"{key}={value}" for key, value in sorted(error.facts.items()) if key not in _UNTOLD_FACTS)
+    violations = [f"{item.field}: {item.description}" for item in error.violations[1:]]  # The message tells the first.
+    parts = [f"{error.reason}: {error.message}", *violations]
+    line = "; ".join(parts) + (f" ({facts})" if facts else "")
+    advice = "" if isinstance(error, LocalRefusal) else _ADVICE.get(error.reason, "")
+    tell(line + (f". {advice}" if advice else ""))
+
+
+def tell(text: str) -> None:
+    """One line for people on standard error."""
+    print(f"error: {plain(text, keep='')}", file=sys.stderr)

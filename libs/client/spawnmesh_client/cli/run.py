@@ -1,0 +1,60 @@
+"""How a command finds the mesh, speaks to it, and ends when it is refused. Commands from other packages use this too."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, TypeVar
+
+import typer
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_client.cli.refusals import report
+from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.settings import ClientSettings
+from spawnmesh_client.token_peer import Token
+from spawnmesh_client.whereabouts import LocalRefusal, Whereabouts, locate, token_for
+
+T = TypeVar("T")
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+@contextmanager
+def reported(*, as_json: bool) -> Iterator[None]:
+    """A refusal in the block is told in one line, and the command ends with exit code 1."""
+    try:
+        yield
+    except MeshError as error:
+        report(error, as_json=as_json)
+        raise typer.Exit(1) from None
+
+
+def settings_of(context: typer.Context) -> ClientSettings:
+    """The environment's settings under the options given before the command's name. Raises LocalRefusal for malformed ones."""
+    try:
+        return ClientSettings(**(context.find_root().obj or {}))
+    except ValidationError as error:
+        fields = ", ".join(f"SPAWNMESH_{item['loc'][0]}".upper() for item in error.errors() if item["loc"])
+        raise LocalRefusal(
+            Reason.INVALID_REQUEST, f"settings cannot be read: {fields or 'they exclude each other'}"
+        ) from None
+    except SettingsError:
+        raise LocalRefusal(Reason.INVALID_REQUEST, "a list among the SPAWNMESH_ variables is not JSON") from None
+
+
+def with_mesh(context: typer.Context, body: Callable[[Mesh], Awaitable[T]], *, as_json: bool, admin: bool = False) -> T:
+    """What `body` makes of the mesh that the command is pointed at. `admin` asks for an operator's token where one is made here."""
+    with reported(as_json=as_json):
+        settings = settings_of(context)
+        where = locate(settings)
+        return asyncio.run(_connected(settings, where, token_for(settings, where, admin=admin), body))
+
+
+async def _connected(
+    settings: ClientSettings, where: Whereabouts, token: Token, body: Callable[[Mesh], Awaitable[T]]
+) -> T:
+    targets = {name.replace("-", "_"): target for name, target in where.targets.items()}
+    async with connect(**targets, token=token, settings=settings) as mesh:
+        return await body(mesh)

@@ -1,0 +1,120 @@
+"""Prints what the mesh answers: JSON for programs, tables for people."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from spawnmesh.session.v1.session_pb2 import RunState, Session, SessionEvent, SessionEventKind, SessionState
+from spawnmesh.session.v1.tenant_pb2 import Tenant
+
+_PIPED_WIDTH = 160  # Wide enough that no id is cut where no terminal says how wide it is.
+
+
+def value_of(message: Message) -> dict[str, object]:
+    """The message in protobuf's JSON mapping (64-bit integers are strings), every plain field present, under the names of the contract."""
+    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+
+
+def print_json(value: object) -> None:
+    """One line, at once, so that a program can follow a stream."""
+    print(json.dumps(value), flush=True)
+
+
+def plain(text: str, keep: str = "\n\t") -> str:
+    """The text without what could command a terminal: other unprintable characters than those to `keep` are written as escapes."""
+    return "".join(
+        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def console() -> Console:
+    """Standard output as it is now."""
+    return Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH, highlight=False)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """The first column, an id, is never cut; the last takes what room is left."""
+    table = Table(box=None, pad_edge=False)
+    for place, name in enumerate(columns):
+        table.add_column(name, no_wrap=place == 0, min_width=30 if name == "session" else None, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(plain(cell)) for cell in row))
+    console().print(table)
+
+
+def run_state(session: Session) -> str:
+    """The newest run's state, such as `RUNNING`; empty before there is a run."""
+    state = session.latest_run.state
+    return RunState.Name(state).removeprefix("RUN_STATE_") if session.HasField("latest_run") else ""
+
+
+def when(stamp: Timestamp) -> str:
+    """Local time to the second."""
+    return stamp.ToDatetime(tzinfo=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S") if stamp.seconds else ""
+
+
+def print_sessions(sessions: Sequence[Session]) -> None:
+    """One row each."""
+    print_table(
+        ("session", "state", "run", "agent", "created", "label"),
+        (
+            (one.session_id, _state(one), run_state(one), one.agent_id, when(one.create_time), one.label)
+            for one in sessions
+        ),
+    )
+
+
+def print_tenants(tenants: Sequence[Tenant]) -> None:
+    """One row each."""
+    print_table(
+        ("tenant", "created", "settings", "name"),
+        ((one.tenant_id, when(one.create_time), f"v{one.settings_version}", one.display_name) for one in tenants),
+    )
+
+
+def print_session(session: Session) -> None:
+    """What was asked for, what was attached, and what has become of it."""
+    run = session.latest_run
+    rows = [("session", session.session_id), ("state", _state(session)), ("agent", session.agent_id)]
+    if session.label:
+        rows.append(("label", session.label))
+    if session.HasField("latest_run"):
+        rows.append(("run", f"{run.run_id} {run_state(session)}"))
+    if session.HasField("receipt"):
+        receipt = session.receipt
+        rows.append(("files", f"{receipt.count}, {receipt.total_bytes} bytes, in {receipt.rel_dir}"))
+        rows.extend(("", f"{file.name}  {file.size_bytes} bytes  sha256 {file.sha256}") for file in receipt.files)
+    rows.append(("trace", session.trace_id))
+    grid = Table.grid(padding=(0, 2))
+    for name, value in rows:
+        grid.add_row(Text(name, style="dim"), Text(plain(value)))
+    console().print(grid)
+    if run.result_text:
+        console().print(Text(plain("\n" + run.result_text)))
+
+
+def event_line(event: SessionEvent) -> str:
+    """Cursor, time, what happened, and to whom."""
+    kind = SessionEventKind.Name(event.kind).removeprefix("SESSION_EVENT_KIND_")
+    state = RunState.Name(event.run_state).removeprefix("RUN_STATE_") if event.run_state else ""
+    told = (
+        f"{event.cursor:>4}",
+        when(event.event_time),
+        kind,
+        state,
+        event.run_id,
+        event.child_session_id,
+        event.detail,
+    )
+    return plain("  ".join(part for part in told if part), keep="")
+
+
+def _state(session: Session) -> str:
+    return SessionState.Name(session.state).removeprefix("SESSION_STATE_")

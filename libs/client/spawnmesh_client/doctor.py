@@ -1,0 +1,165 @@
+"""Looks at the mesh a command is pointed at, and says what is wrong and what helps."""
+
+import asyncio
+import platform
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from importlib.metadata import version
+from pathlib import Path
+
+import grpc
+import grpc.aio
+from google.protobuf import descriptor_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from spawnmesh_core.clock import utc_now
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.methods import service_called
+from spawnmesh_runtime.tokens import TokenMinter
+
+from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.whereabouts import SERVICES
+
+_CALL_SECONDS = 3.0
+_SKEW_SECONDS = 10
+_PROBE_AGE = timedelta(hours=1)  # Older than clocks differ, so that no token's time seems not to have come.
+_FIRST_OF = {
+    "session": "spawnmesh.session.v1.SessionService",
+    "transcript": "spawnmesh.transcript.v1.TranscriptService",
+    "attachment-blob": "spawnmesh.attachment_blob.v1.AttachmentBlobService",
+    "model-router": "spawnmesh.model_router.v1.ModelRouterService",
+    "hook": "spawnmesh.hook.v1.HookService",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `ok` is None where it could not be looked at; `advice` is empty unless something is wrong."""
+
+    name: str
+    ok: bool | None
+    detail: str
+    advice: str = ""
+
+
+async def examine(mesh: Mesh, key_file: Path | None, tenant_id: str) -> list[Finding]:
+    """Every finding, in the order they should be mended. Without a key that the mesh knows the clocks cannot be compared."""
+    services = await asyncio.gather(*(_service(mesh, name) for name in SERVICES))
+    findings = [_versions(), *services]
+    if services[0].ok:
+        findings.append(await _token(mesh, tenant_id))
+        findings.append(await _clock(mesh, key_file, tenant_id))
+    return findings
+
+
+def _versions() -> Finding:
+    return Finding(
+        "versions",
+        True,
+        f"spawnmesh {version('spawnmesh-client')}, grpcio {version('grpcio')}, Python {platform.python_version()}",
+    )
+
+
+async def _service(mesh: Mesh, name: str) -> Finding:
+    peer = mesh.services.get(name)
+    if peer is None:
+        return Finding(name, None, f"not looked at: SPAWNMESH_{name.replace('-', '_').upper()}_TARGET is not set")
+    try:
+        status = await _health(peer.channel)
+        if status != health_pb2.HealthCheckResponse.SERVING:
+            return Finding(
+                name, False, "answers, but does not serve now", "it is stopping or starting: look again in some seconds"
+            )
+        return await _contract(name, peer.channel)
+    except grpc.aio.AioRpcError as error:
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            return Finding(name, False, "does not answer", "start it with `make up`, or correct its target")
+        return Finding(name, False, "something else answers there", "correct its target")
+
+
+async def _health(channel: grpc.aio.Channel) -> int:
+    check = health_pb2_grpc.HealthStub(channel).Check
+    answer = await check(health_pb2.HealthCheckRequest(), timeout=_CALL_SECONDS)
+    status: int = answer.status
+    return status
+
+
+async def _contract(name: str, channel: grpc.aio.Channel) -> Finding:
+    """Whether what is there is this service, and has every RPC that this client knows of it."""
+    known = service_called(_FIRST_OF[name])
+    served = await _served_methods(channel, known.full_name)
+    if served is None:
+        return Finding(name, False, "something else answers there", "correct its target")
+    missing = sorted(set(known.methods_by_name) - served)
+    if missing:
+        return Finding(
+            name, False, f"serves, but without {', '.join(missing)}", "it is older than this client: update it"
+        )
+    return Finding(name, True, "serves, with every RPC that this client knows")
+
+
+async def _served_methods(channel: grpc.aio.Channel, service: str) -> set[str] | None:
+    """The service's methods by the server's own word; None where it does not serve it."""
+
+    async def questions() -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
+        # Every process of the mesh can describe all contracts; what it serves is asked apart.
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+        yield reflection_pb2.ServerReflectionRequest(file_containing_symbol=service)
+
+    ask = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
+    answers = [answer async for answer in ask(questions(), timeout=_CALL_SECONDS)]
+    if service not in {served.name for answer in answers for served in answer.list_services_response.service}:
+        return None
+    files = [file for answer in answers for file in answer.file_descriptor_response.file_descriptor_proto]
+    return {
+        method.name
+        for file in map(descriptor_pb2.FileDescriptorProto.FromString, files)
+        for described in file.service
+        if f"{file.package}.{described.name}" == service
+        for method in described.method
+    }
+
+
+async def _token(mesh: Mesh, tenant_id: str) -> Finding:
+    try:
+        agents = await mesh.agents()
+    except MeshError as error:
+        return Finding("token", False, f"not accepted: {error}", "set SPAWNMESH_TOKEN to what `spawnmesh token` prints")
+    if not agents:
+        return Finding(
+            "token", False, "accepted, but its tenant does not exist", f"spawnmesh tenant create {tenant_id}"
+        )
+    return Finding("token", True, f"accepted; its tenant has {len(agents)} agent{'s'[: len(agents) != 1]}")
+
+
+async def _clock(mesh: Mesh, key_file: Path | None, tenant_id: str) -> Finding:
+    """Two tokens of an hour ago, one that has just expired and one that soon will: a mesh whose clock agrees takes the second alone."""
+    if key_file is None:
+        return Finding("clock", None, "not compared: that takes a signing key of this mesh")
+    minter = TokenMinter("client", key_file, clock=lambda: utc_now() - _PROBE_AGE)
+    age_seconds = _PROBE_AGE.total_seconds()
+    soon = await _refusal_of(mesh, minter.client_token(tenant_id, "clock", age_seconds + _SKEW_SECONDS))
+    past = await _refusal_of(mesh, minter.client_token(tenant_id, "clock", age_seconds - _SKEW_SECONDS))
+    match soon, past:
+        case None, Reason.TOKEN_EXPIRED:
+            return Finding("clock", True, f"differs by less than {_SKEW_SECONDS} s")
+        case Reason.TOKEN_EXPIRED, _:
+            direction = "ahead of"
+        case None, None:
+            direction = "behind"
+        case _:
+            return Finding("clock", None, "not compared: the mesh does not know this signing key")
+    detail = f"the mesh is more than {_SKEW_SECONDS} s {direction} this machine"
+    return Finding("clock", False, detail, "let NTP set the clocks of both")
+
+
+async def _refusal_of(mesh: Mesh, token: str) -> Reason | None:
+    """Why the token is not accepted; None when it is."""
+    asking = Mesh({"session": replace(mesh.service("session"), token=token)}, mesh.max_message_bytes)
+    try:
+        await asking.agents()
+    except MeshError as error:
+        return error.reason
+    return None

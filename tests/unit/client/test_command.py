@@ -1,0 +1,247 @@
+"""The `spawnmesh` command, against services in this process."""
+
+import asyncio
+import json
+import sys
+
+import jwt
+import pytest
+from spawnmesh.content.v1.message_pb2 import ContentBlock, Message, Role, Text
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.transcript.v1.entry_pb2 import Entry, EntryBody, Header
+from spawnmesh_client.cli.app import build_app
+from spawnmesh_core.errors import FieldViolation, MeshError
+from spawnmesh_core.reasons import Reason
+
+from tests.unit.client.fake_mesh import RUN_ID, SESSION_ID, event, invoke, mesh, session_in, unset, write_mesh_file
+
+__all__ = ["mesh", "unset"]
+
+
+async def test_spawn_hands_over_files_and_prints_the_session(mesh, tmp_path):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(name)
+
+    result = await mesh.run(
+        "spawn", "Read.", "--attach", str(tmp_path / "a.txt"), "--attach", str(tmp_path / "b.txt"), "--label", "two"
+    )
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert SESSION_ID in result.stdout
+    assert f"{RUN_ID} QUEUED" in result.stdout
+    (request,) = mesh.sessions.asked
+    assert [item.name for item in request.attachments] == ["a.txt", "b.txt"]
+    assert (request.agent_id, request.label, request.mode) == ("default", "two", session_pb2.SESSION_MODE_RUN)
+    assert mesh.sessions.tenants == ["demo"]
+
+
+async def test_json_has_the_names_of_the_contract_and_nothing_else_is_printed(mesh):
+    result = await mesh.run("spawn", "Work.", "--open", "--json")
+
+    session = json.loads(result.stdout)
+    assert session["session_id"] == SESSION_ID
+    assert session["latest_run"]["state"] == "RUN_STATE_QUEUED"
+    assert session["label"] == ""
+    assert mesh.sessions.asked[0].mode == session_pb2.SESSION_MODE_SESSION
+
+
+async def test_spawn_and_wait_prints_the_answer(mesh):
+    result = await mesh.run("spawn", "Work.", "--wait")
+
+    assert result.exit_code == 0
+    assert result.stdout.rstrip().endswith("done")
+
+
+async def test_waiting_for_a_run_that_fails_exits_with_1_and_says_why(mesh):
+    mesh.sessions.outcome = session_in(
+        session_pb2.RUN_STATE_FAILED, error_reason="ALL_CANDIDATES_FAILED", error_message="no model answered"
+    )
+
+    result = await mesh.run("wait", SESSION_ID)
+
+    assert result.exit_code == 1
+    assert result.stderr == "error: the run ended as FAILED: ALL_CANDIDATES_FAILED: no model answered\n"
+
+
+async def test_a_wait_that_runs_out_exits_with_1_and_says_how_to_go_on(mesh):
+    mesh.sessions.outcome = session_in(session_pb2.RUN_STATE_RUNNING)
+
+    result = await mesh.run("wait", SESSION_ID, "--timeout", "0")
+
+    assert result.exit_code == 1
+    assert result.stderr == f"error: not done after 0 s; go on with `spawnmesh wait {SESSION_ID}`\n"
+
+
+async def test_a_refusal_is_one_line_with_facts_and_what_to_do(mesh):
+    mesh.sessions.refusal = MeshError(
+        Reason.RUN_QUEUE_FULL, "the tenant's queue is full", facts={"limit": 1000, "queued": 1000}
+    )
+
+    result = await mesh.run("spawn", "Work.")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        "error: RUN_QUEUE_FULL: the tenant's queue is full (limit=1000, queued=1000). try again when runs have ended\n"
+    )
+
+
+async def test_a_refusal_as_json_has_reason_message_and_facts(mesh):
+    mesh.sessions.refusal = MeshError(Reason.RUN_QUEUE_FULL, "full", facts={"limit": 1000})
+
+    result = await mesh.run("spawn", "Work.", "--json")
+
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert json.loads(result.stdout) == {
+        "error": {"reason": "RUN_QUEUE_FULL", "message": "full", "facts": {"limit": "1000"}}
+    }
+
+
+async def test_every_malformed_field_is_told(mesh):
+    mesh.sessions.refusal = MeshError(
+        Reason.INVALID_REQUEST, "a: bad", violations=(FieldViolation("a", "bad"), FieldViolation("b", "worse"))
+    )
+
+    result = await mesh.run("spawn", "Work.")
+
+    assert result.stderr == "error: INVALID_REQUEST: a: bad; b: worse\n"
+
+
+async def test_a_refusal_cannot_command_the_terminal(mesh):
+    mesh.sessions.refusal = MeshError(Reason.SPAWN_REFUSED, "no\x1b[2J\nerror: all is well")
+
+    result = await mesh.run("spawn", "Work.")
+
+    assert result.stderr == "error: SPAWN_REFUSED: no\\x1b[2J\\nerror: all is well\n"
+
+
+async def test_watch_prints_an_event_a_line_and_outlasts_a_restart(mesh):
+    run, closed = session_pb2.SESSION_EVENT_KIND_RUN, session_pb2.SESSION_EVENT_KIND_CLOSED
+    mesh.sessions.events = [event(1, run), event(2, run), event(3, closed)]
+    mesh.sessions.broken_after = {2: MeshError(Reason.DRAINING, "stopping", retry_after_seconds=0.01)}
+
+    told = await mesh.run("watch", SESSION_ID)
+    rest = await mesh.run("watch", SESSION_ID, "--after", "2", "--json")
+
+    assert [line.split()[:2] for line in told.stdout.splitlines()] == [["1", "RUN"], ["2", "RUN"], ["3", "CLOSED"]]
+    assert [json.loads(line)["cursor"] for line in rest.stdout.splitlines()] == ["3"]
+
+
+async def test_sessions_are_listed_up_to_the_limit(mesh):
+    mesh.sessions.known = [session_pb2.Session(session_id=f"ses_{number:026}") for number in range(4)]
+
+    table = await mesh.run("sessions", "--limit", "3")
+    listed = await mesh.run("sessions", "--parent", SESSION_ID, "--json")
+
+    assert [f"ses_{number:026}" in table.stdout for number in range(4)] == [True, True, True, False]
+    assert len(json.loads(listed.stdout)["sessions"]) == 4
+    assert mesh.sessions.asked[-1].parent_session_id == SESSION_ID
+
+
+async def test_send_and_kill_tell_what_became_of_it(mesh):
+    sent = await mesh.run("send", SESSION_ID, "More.", "--request-id", "r")
+    killed = await mesh.run("kill", SESSION_ID)
+
+    assert sent.stdout == f"{RUN_ID} will read it\n"
+    assert killed.stdout == "ended; runs killed: 2\n"
+    assert (mesh.sessions.asked[0].request_id, mesh.sessions.asked[0].text) == ("r", "More.")
+
+
+async def test_a_transcript_is_shown_without_what_could_command_the_terminal(mesh):
+    block = ContentBlock(text=Text(text="first\nsecond [bold]\x1b]0;title\x07"))
+    message = Message(role=Role.ROLE_ASSISTANT, model="openai/x", content=[block])
+    mesh.transcript.entries = [
+        Entry(seq=1, body=EntryBody(header=Header())),
+        Entry(seq=2, body=EntryBody(message=message)),
+    ]
+
+    shown = await mesh.run("transcript", "show", SESSION_ID)
+    listed = await mesh.run("transcript", "show", SESSION_ID, "--json")
+
+    assert [line.rstrip() for line in shown.stdout.splitlines()] == [
+        "   1    header",
+        "   2    assistant (openai/x)",
+        "first",
+        "second [bold]\\x1b]0;title\\x07",
+    ]
+    assert [json.loads(line)["seq"] for line in listed.stdout.splitlines()] == ["1", "2"]
+
+
+async def test_tenants_are_made_and_listed_with_an_operators_token(mesh):
+    created = await mesh.run("tenant", "create", "acme", "--name", "Acme")
+    listed = await mesh.run("tenant", "list", "--json")
+
+    assert created.exit_code == 0
+    assert json.loads(listed.stdout)["tenants"][0]["display_name"] == "Acme"
+
+
+async def test_a_token_made_here_opens_the_mesh_for_its_tenant(mesh, monkeypatch):
+    made = await mesh.run("--tenant", "acme", "token", "--hours", "1")
+    monkeypatch.setenv("SPAWNMESH_TOKEN", made.stdout.strip())
+
+    killed = await mesh.run("kill", SESSION_ID)
+    refused = await mesh.run("tenant", "list")
+
+    assert killed.exit_code == 0
+    assert mesh.sessions.tenants == ["acme"]
+    assert refused.stderr.startswith("error: CALLER_NOT_ALLOWED: ")
+    assert "spawnmesh token --admin" in refused.stderr
+
+
+async def test_an_operators_token_names_no_tenant(mesh):
+    made = await mesh.run("token", "--admin", "--json")
+
+    claims = jwt.decode(json.loads(made.stdout)["token"], options={"verify_signature": False})
+    assert claims["kind"] == "admin"
+    assert "tenant" not in claims
+    assert claims["exp"] - claims["iat"] == 12 * 3600
+
+
+@pytest.mark.parametrize("command", [("sessions",), ("doctor",), ("token",), ("tenant", "list")])
+def test_without_a_mesh_one_line_says_how_to_get_one(tmp_path, command):
+    result = invoke(build_app(), "--data", str(tmp_path), *command)
+
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "error: DEPENDENCY_UNAVAILABLE: no mesh found: run `make up`, or name one with SPAWNMESH_SESSION_TARGET\n"
+    )
+
+
+def test_a_mesh_that_is_gone_is_told_in_one_line(tmp_path, keys):
+    write_mesh_file(tmp_path, keys, {"session": "127.0.0.1:1"})
+
+    result = invoke(build_app(), "--data", str(tmp_path), "sessions")
+
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "error: DEPENDENCY_UNAVAILABLE: session does not answer; call again later. "
+        "`spawnmesh doctor` shows what is down; `make up` starts a mesh here\n"
+    )
+
+
+def test_settings_that_cannot_be_read_are_named_without_their_value(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPAWNMESH_MAX_MESSAGE_BYTES", "a lot")
+
+    result = invoke(build_app(), "--data", str(tmp_path), "sessions")
+
+    assert result.exit_code == 1
+    assert result.stderr == "error: INVALID_REQUEST: settings cannot be read: SPAWNMESH_MAX_MESSAGE_BYTES\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("spawn",), ("spawn", "Work.", "--attach", "missing"), ("kill",), ("nonsense",), ("sessions", "--x")]
+)
+def test_wrong_usage_exits_with_2(arguments):
+    assert invoke(build_app(), *arguments).exit_code == 2
+
+
+async def test_a_defect_is_told_without_a_traceback():
+    """Whatever it is; here the command is broken before it starts."""
+    program = "import spawnmesh_client.cli.app as app; app.entry_points = None; app.main()"
+
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    stdout, stderr = await child.communicate()
+
+    assert (child.returncode, stdout) == (1, b"")
+    assert stderr == b"error: unexpected TypeError: 'NoneType' object is not callable\n"

@@ -1,0 +1,81 @@
+"""`spawnmesh trace`, which the local mesh adds to the command."""
+
+import asyncio
+import json
+
+import pytest
+import typer
+from spawnmesh_client.cli.app import options
+from spawnmesh_devstack.trace_command import add_commands
+
+from tests.unit.client.fake_mesh import SESSION_ID, invoke, mesh, unset
+
+__all__ = ["mesh", "unset"]
+
+TRACE = "ab" * 16
+
+
+@pytest.fixture
+def app():
+    made = typer.Typer()
+    made.callback()(options)
+    add_commands(made)
+    made.command("other")(lambda: None)
+    return made
+
+
+@pytest.fixture
+def recorded(mesh):
+    span = {
+        "trace_id": TRACE,
+        "span_id": "01",
+        "parent_span_id": "",
+        "name": "SpawnSession",
+        "service": "session",
+        "start_unix_nanos": 1_000_000_000,
+        "end_unix_nanos": 1_005_000_000,
+        "kind": "server",
+        "status": "unset",
+        "status_message": "",
+        "attributes": {},
+        "links": [],
+        "events": [],
+    }
+    (mesh.data / "traces.jsonl").write_text(json.dumps(span) + "\n")
+    mesh.sessions.known[0].trace_id = TRACE
+    return mesh
+
+
+async def test_a_trace_is_drawn_as_a_waterfall(recorded, app):
+    result = invoke(app, "--data", str(recorded.data), "trace", TRACE)
+
+    head, line = result.stdout.splitlines()
+    assert head == f"trace {TRACE}: 1 spans of session"
+    assert line.startswith("session SpawnSession")
+    assert "5.0 ms" in line
+
+
+async def test_a_session_is_traced_by_its_id(recorded, app):
+    result = await asyncio.to_thread(invoke, app, "--data", str(recorded.data), "trace", SESSION_ID, "--json")
+
+    assert [span["name"] for span in json.loads(result.stdout)["spans"]] == ["SpawnSession"]
+
+
+async def test_a_trace_that_is_not_there_yet_is_told(recorded, app):
+    result = invoke(app, "--data", str(recorded.data), "trace", "cd" * 16)
+
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"error: NOT_FOUND: no span of trace {'cd' * 16} is recorded yet; they arrive within seconds\n"
+    )
+
+
+def test_a_mesh_elsewhere_keeps_its_traces_elsewhere(app):
+    result = invoke(app, "--session-target", "elsewhere:1", "trace", TRACE)
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: NOT_FOUND: this mesh keeps its traces elsewhere")
+
+
+def test_anything_but_an_id_is_wrong_usage(app):
+    assert invoke(app, "trace", "../etc").exit_code == 2
