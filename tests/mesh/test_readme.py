@@ -45,6 +45,7 @@ async def test_make_task_exists(stack: Stack, tmp_path: Path, task: str) -> None
 
 
 async def test_commands_work_as_they_are_typed(stack: Stack, tmp_path: Path) -> None:
+    await shell("spawnmesh tenant create demo", stack, tmp_path)  # As `make up` does.
     printed = await shell(TYPED, stack, tmp_path)
     assert "SUCCEEDED" in printed
     assert "invoke_agent" in printed
