@@ -1,4 +1,4 @@
-"""A loopback provider that speaks the providers' real wire formats, and the model router in front of it, called through its public RPC."""
+"""The model router in front of a loopback provider, called through its public RPC."""
 
 import asyncio
 import json
@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from aiohttp import web
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -29,180 +28,13 @@ from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
 
-Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
+from tests.contract.model_router_provider import LoopbackProvider, open_loopback_provider
+
+if TYPE_CHECKING:  # The stubs' generator names it in the type stub alone.
+    from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceAsyncStub
 
 CANARY = "sk-canary-5f1d0c9b7e3a"
 PNG = b"\x89PNG\r\n\x1a\nnot really"
-
-
-# --- what the provider does -------------------------------------------------------------------------------------------------------------
-
-
-def chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
-    """One chunk of a chat completion, as OpenAI sends it."""
-    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-    return {
-        "id": "chatcmpl-9",
-        "object": "chat.completion.chunk",
-        "created": 1,
-        "model": "served-model",
-        "choices": [choice],
-    }
-
-
-USAGE_CHUNK = {
-    **chunk({}),
-    "choices": [],
-    "usage": {
-        "prompt_tokens": 20,
-        "completion_tokens": 5,
-        "total_tokens": 25,
-        "prompt_tokens_details": {"cached_tokens": 8},
-    },
-}
-
-
-def chat(*texts: str, finish: str = "stop") -> list[dict[str, Any]]:
-    """The chunks of a whole answer in text."""
-    start = chunk({"role": "assistant", "content": ""})
-    return [start, *(chunk({"content": text}) for text in texts), chunk({}, finish), USAGE_CHUNK]
-
-
-def tool_part(index: int, arguments: str, call_id: str | None = None, name: str | None = None) -> dict[str, Any]:
-    """A chunk with a part of a tool call; its id and name come with the first part only."""
-    function = {"arguments": arguments, **({"name": name} if name else {})}
-    part = {"index": index, "function": function, **({"id": call_id, "type": "function"} if call_id else {})}
-    return chunk({"tool_calls": [part]})
-
-
-def sse(*events: dict[str, Any], done: bool = True) -> Answering:
-    """A chat completion that streams these chunks and ends as OpenAI ends it."""
-    lines = [f"data: {json.dumps(event)}\n\n" for event in events]
-    return raw_sse("".join([*lines, "data: [DONE]\n\n" if done else ""]))
-
-
-def named_sse(*events: dict[str, Any]) -> Answering:
-    """Anthropic's stream: each event with its name."""
-    return raw_sse("".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events))
-
-
-def raw_sse(text: str) -> Answering:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = await _begin(request)
-        await response.write(text.encode())
-        await response.write_eof()
-        return response
-
-    return answer
-
-
-def cut_after(*events: dict[str, Any]) -> Answering:
-    """The connection goes away within the answer."""
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = await _begin(request)
-        for event in events:
-            await response.write(f"data: {json.dumps(event)}\n\n".encode())
-        assert request.transport is not None
-        request.transport.close()
-        return response
-
-    return answer
-
-
-def error(status: int, body: Any, **headers: str) -> Answering:
-    """An error body; text where it is no JSON."""
-
-    async def answer(_request: web.Request) -> web.StreamResponse:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        if isinstance(body, str):
-            return web.Response(status=status, text=body, content_type="text/html", headers=named)
-        return web.json_response(body, status=status, headers=named)
-
-    return answer
-
-
-def openai_error(status: int, message: str, kind: str, code: str | None, **headers: str) -> Answering:
-    return error(status, {"error": {"message": message, "type": kind, "param": None, "code": code}}, **headers)
-
-
-RATE_LIMITED = openai_error(429, "Rate limit reached for requests", "requests", "rate_limit_exceeded")
-BROKEN = openai_error(500, "The server had an error while processing your request.", "server_error", None)
-OVERLOADED = error(529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
-
-
-@dataclass
-class Stall:
-    """Streams these chunks and then nothing more, until the caller hangs up."""
-
-    events: tuple[dict[str, Any], ...] = ()
-    begin: bool = True
-    reached: asyncio.Event = field(default_factory=asyncio.Event)
-    hung_up: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def __call__(self, request: web.Request) -> web.StreamResponse:
-        try:
-            if self.begin:
-                response = await _begin(request)
-                for event in self.events:
-                    await response.write(f"data: {json.dumps(event)}\n\n".encode())
-            self.reached.set()
-            await asyncio.Event().wait()
-        finally:
-            self.hung_up.set()
-        raise AssertionError
-
-
-async def _begin(request: web.Request) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
-    await response.prepare(request)
-    return response
-
-
-@dataclass
-class LoopbackProvider:
-    """Answers each model with what is scripted for it, in order; the last one stays."""
-
-    base_url: str = ""
-    scripts: dict[str, list[Answering]] = field(default_factory=dict)
-    bodies: list[dict[str, Any]] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
-
-    def on(self, model: str, *answers: Answering) -> None:
-        self.scripts[model] = list(answers)
-
-    def asked(self, model: str) -> int:
-        return sum(body["model"] == model for body in self.bodies)
-
-    async def serve(self, request: web.Request) -> web.StreamResponse:
-        body = await request.json()
-        self.bodies.append(body)
-        self.keys.append(
-            request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
-        )
-        script = self.scripts[body["model"]]
-        answer = script.pop(0) if len(script) > 1 else script[0]
-        return await answer(request)
-
-
-@asynccontextmanager
-async def open_loopback_provider() -> AsyncIterator[LoopbackProvider]:
-    provider = LoopbackProvider()
-    app = web.Application(client_max_size=64 * 1024 * 1024)
-    app.router.add_post("/v1/chat/completions", provider.serve)
-    app.router.add_post("/v1/messages", provider.serve)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    provider.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
-        yield provider
-    finally:
-        await runner.cleanup()
-
-
-# --- the router in front of it ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -249,7 +81,7 @@ class Router:
     """A running router; `scripted` and `anthropic` are the names its providers have in this test alone, and so its cooldowns too."""
 
     peer: Peer
-    stub: ModelRouterServiceStub
+    stub: "ModelRouterServiceAsyncStub"
     token: str
     spans: InMemorySpanExporter
 
@@ -359,9 +191,6 @@ async def eventually(check: Callable[[], Awaitable[bool]], *, within_seconds: fl
         while not await check():
             await asyncio.sleep(0.005)
     return loop.time() - begin
-
-
-# --- messages ---------------------------------------------------------------------------------------------------------------------------
 
 
 def text_block(text: str) -> message_pb2.ContentBlock:

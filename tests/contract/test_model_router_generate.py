@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from opentelemetry.trace import StatusCode
@@ -13,19 +12,8 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.contract.model_router_fixtures import (
-    BROKEN,
-    World,
-    assistant,
-    chat,
-    chunk,
-    image_block,
-    named_sse,
-    open_world,
-    sse,
-    tool_part,
-    user,
-)
+from tests.contract.model_router_fixtures import World, assistant, image_block, open_world, user
+from tests.contract.model_router_provider import BROKEN, anthropic_answer, chat, chunk, named_sse, sse, tool_part
 
 READ = generation_pb2.ToolDeclaration(
     name="read", description="Reads.", parameters_json='{"type":"object","properties":{"path":{"type":"string"}}}'
@@ -82,51 +70,6 @@ async def test_Generate__tool_calls_are_put_together_from_parts(world: World) ->
     assert json.loads(calls[1].block_json)["arguments"] == '{"path": "cut of'
     assert json.loads(calls[2].block_json) == {"type": "toolCall", "id": "call_c", "name": "list", "arguments": {}}
     assert world.provider.bodies[0]["tools"][0]["function"]["parameters"] == json.loads(READ.parameters_json)
-
-
-def anthropic_answer(*, stop: str = "tool_use") -> list[dict[str, Any]]:
-    """Thought, text and a tool call, as Anthropic streams them."""
-
-    def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
-        return [
-            {"type": "content_block_start", "index": index, "content_block": start},
-            *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
-            {"type": "content_block_stop", "index": index},
-        ]
-
-    message = {"id": "msg_7", "type": "message", "role": "assistant", "content": [], "model": "claude-served"}
-    usage = {"input_tokens": 10, "cache_creation_input_tokens": 3, "cache_read_input_tokens": 100, "output_tokens": 1}
-    return [
-        {"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None, "usage": usage}},
-        {"type": "ping"},
-        *block(
-            0,
-            {"type": "thinking", "thinking": "", "signature": ""},
-            {"type": "thinking_delta", "thinking": "Let me "},
-            {"type": "thinking_delta", "thinking": "think."},
-            {"type": "signature_delta", "signature": "c2lnbmVk"},
-        ),
-        *block(1, {"type": "redacted_thinking", "data": "c2VhbGVk"}),
-        *block(
-            2,
-            {"type": "text", "text": ""},
-            {"type": "text_delta", "text": "I read "},
-            {"type": "text_delta", "text": "it."},
-        ),
-        *block(
-            3,
-            {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}},
-            {"type": "input_json_delta", "partial_json": ""},
-            {"type": "input_json_delta", "partial_json": '{"path":'},
-            {"type": "input_json_delta", "partial_json": '"a.txt"}'},
-        ),
-        {
-            "type": "message_delta",
-            "delta": {"stop_reason": stop, "stop_sequence": None},
-            "usage": {"output_tokens": 42},
-        },
-        {"type": "message_stop"},
-    ]
 
 
 async def test_Generate__anthropic_thoughts_come_back_to_it_unchanged(world: World) -> None:

@@ -1,6 +1,5 @@
 """The model router, put together."""
 
-import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -26,11 +25,11 @@ from spawnmesh_model_router.store import COOLDOWNS_CHANNEL
 
 @asynccontextmanager
 async def open_service(
-    process: Process, settings: ModelRouterSettings, *, environ: Mapping[str, str] = os.environ
+    process: Process, settings: ModelRouterSettings, *, environ: Mapping[str, str] | None = None
 ) -> AsyncIterator[MeshServer]:
     """The server with everything registered, not started; what it stands on is closed when the block ends.
 
-    `environ` is where `env:` credentials are looked up. A wrong configuration ends the process.
+    `environ` is where `env:` credentials are looked up, if not in the process's own. A wrong configuration ends the process.
     """
     config, source = load_config(settings.config_file), CredentialSource(environ)
     _warn_of_missing_credentials(config, source)

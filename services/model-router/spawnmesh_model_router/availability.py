@@ -1,7 +1,7 @@
 """Who of a chain may be asked now, and with which credential."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -75,13 +75,15 @@ class Availability:
         chosen = pick_credential(tuple(known), self._next_turn(provider), self._resting(provider, known.values()), now)
         return known[chosen] if chosen is not None else None
 
-    def other_credential(self, provider: str, blamed: Iterable[Blame], now: datetime) -> Credential | None:
-        """One that may do better at the same candidate than those it has failed with; None where there is none."""
-        known, blames = self._credentials(provider), tuple(blamed)
+    def other_credential(
+        self, provider: str, reason: FailoverReason, used: Collection[str], now: datetime
+    ) -> Credential | None:
+        """One that may do better at the same candidate than those of the fingerprints `used`; None where there is none."""
+        known = self._credentials(provider)
         chosen = other_credential(
-            blames[-1].failed.reason,
+            reason,
             tuple(known),
-            {blame.credential.fingerprint for blame in blames},
+            used,
             self._next_turn(provider),
             self._resting(provider, known.values()),
             now,

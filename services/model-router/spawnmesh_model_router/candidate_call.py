@@ -26,14 +26,14 @@ from spawnmesh_model_router.telemetry import mark_answered, mark_failed, start_c
 
 @dataclass(slots=True)
 class CandidateCall:
-    """One candidate's turn. `later` are the candidates behind it, `blames` its failures with credentials that it has left behind."""
+    """One candidate's turn. `later` are the candidates behind it, `blames` its latest failure with each credential."""
 
     parts: Parts
     ask: Ask
     progress: Progress
     model: ModelRef
     later: Sequence[Link]
-    blames: list[Blame] = field(default_factory=list)
+    blames: dict[str, Blame] = field(default_factory=dict)
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """Ends with Completed when the candidate answered; without it, the next one's turn has come.
@@ -55,17 +55,18 @@ class CandidateCall:
                 blame = Blame(failed, credential)
                 self._stop_if_final(blame, answer, note)
                 yield AttemptFailed(self.progress.attempts[-1])
-                self.blames.append(blame)
-                other = parts.availability.other_credential(self.model.provider, self.blames, parts.clock())
+                self.blames[credential.fingerprint] = blame
+                other = parts.availability.other_credential(
+                    self.model.provider, failed.reason, self.blames.keys(), parts.clock()
+                )
                 if other is not None:
                     self._rest_credential(blame)
                     credential = other
                     continue
                 step = self._next_step(tries, failed, begin)
                 if isinstance(step, MoveOn):
-                    self._leave(note)
+                    self._leave(failed, note)
                     return
-                self.blames.pop()
                 await asyncio.sleep(step.seconds)
             else:
                 yield self._completed(answer, credential, note)
@@ -167,13 +168,12 @@ class CandidateCall:
         if scope_of(blame.failed.reason) is Scope.CREDENTIAL:
             self.parts.availability.rest(self.model, blame, self.parts.clock())
 
-    def _leave(self, note: str) -> None:
+    def _leave(self, last: ProviderFailed, note: str) -> None:
         now = self.parts.clock()
-        last = self.blames[-1]
-        for blame in self.blames:
-            if blame is last or scope_of(blame.failed.reason) is not Scope.CREDENTIAL:
+        for blame in self.blames.values():
+            if blame.failed is last or scope_of(blame.failed.reason) is not Scope.CREDENTIAL:
                 self.parts.availability.rest(self.model, blame, now)
-        self.progress.tried(self.model, last.failed.reason, last.failed.detail, note)
+        self.progress.tried(self.model, last.reason, last.detail, note)
 
     def _completed(self, answer: Answer, credential: Credential, note: str) -> Completed:
         last = self.progress.attempts[-1]

@@ -1,6 +1,7 @@
 """Provider keys, read when they are needed. A key leaves this module only in a Credential, which does not show it."""
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +18,10 @@ class Credential:
 
 
 class CredentialSource:
-    """Reads the keys that references name: from the environment given, and from files, anew when they change."""
+    """Reads the keys that references name: from the environment (the process's own, if none is given), and from files, anew when they change."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        self._environ = os.environ if environ is None else environ
         self._files: dict[str, tuple[tuple[int, int, int], Credential | None]] = {}
 
     def read(self, reference: str) -> Credential | None:

@@ -13,6 +13,7 @@ from spawnmesh_model_router.domain.retry import (
     Wait,
     after_failure,
     parse_retry_after,
+    tries_allowed,
 )
 
 R = FailoverReason
@@ -112,3 +113,9 @@ def test_retry_after_in_seconds_or_as_a_date() -> None:
 @pytest.mark.parametrize("value", ["", "soon", "-1", "nan", "inf", "Thu, 99 Foo 2026"])
 def test_retry_after_that_says_neither_is_ignored(value: str) -> None:
     assert parse_retry_after(value, NOW) is None
+
+
+def test_nobody_waits_for_a_rate_limit_while_another_can_answer() -> None:
+    assert tries_allowed(R.RATE_LIMIT, others_ready=True, before_failover=3, at_last=8) == 1
+    assert tries_allowed(R.SERVER_ERROR, others_ready=True, before_failover=3, at_last=8) == 3
+    assert tries_allowed(R.RATE_LIMIT, others_ready=False, before_failover=3, at_last=8) == 8

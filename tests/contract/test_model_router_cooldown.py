@@ -1,0 +1,246 @@
+"""Rests of models and credentials: skipped without dialling, shared by all replicas, never shortened."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+from aiohttp import web
+from psycopg.rows import dict_row
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_model_router import store
+from spawnmesh_model_router.domain.cooldown import Cooldown, Scope
+from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.store import Rest, Target
+from spawnmesh_postgres.database import open_database
+
+from tests.contract.model_router_fixtures import World, eventually, open_world
+from tests.contract.model_router_provider import BROKEN, RATE_LIMITED, chat, openai_error, sse
+
+BAD_KEY = openai_error(401, "Incorrect API key provided", "invalid_request_error", "invalid_api_key")
+
+
+@pytest.fixture
+async def world(databases: dict[str, ServiceDsn], keys: Path, tmp_path: Path) -> AsyncIterator[World]:
+    async with open_world(databases["model_router"], keys, tmp_path) as opened:
+        opened.provider.on("two", sse(*chat("from two")))
+        yield opened
+
+
+async def saved(world: World) -> dict[str, dict[str, object]]:
+    """The rows about this test's providers, as the serving role sees them."""
+    async with await psycopg.AsyncConnection.connect(world.dsn.app, row_factory=dict_row) as connection:
+        await connection.execute("set local spawnmesh.tenant = 'mesh'")
+        cursor = await connection.execute("select * from cooldowns")
+        return {row["target"]: row for row in await cursor.fetchall() if row["target"].startswith(world.scripted)}
+
+
+async def test_Generate__a_cooling_candidate_is_not_dialled(world: World) -> None:
+    world.provider.on("one", RATE_LIMITED)
+    router = await world.router()
+    await router.generate(world.ref("one"), world.ref("two"))
+    answered = await router.generate(world.ref("one"), world.ref("two"))
+    assert answered.kinds == ["attempt_started", "text_delta", "completion"]
+    assert answered.verdicts == [("one", "COOLING", "RATE_LIMIT"), ("two", "ANSWERED", "UNSPECIFIED")]
+    until = answered.completion.verdicts[0].cooling_until_time.ToDatetime(tzinfo=UTC)
+    assert timedelta(seconds=25) < until - datetime.now(UTC) <= timedelta(seconds=30)
+    assert world.provider.asked("one") == 1
+
+
+async def test_Generate__when_all_are_cooling_nobody_is_called(world: World) -> None:
+    world.provider.on("one", RATE_LIMITED)
+    router = await world.router()
+    await router.generate(world.ref("one"))
+    answered = await router.generate(world.ref("one"))
+    assert answered.events == []
+    assert answered.refused.reason is Reason.ALL_CANDIDATES_FAILED
+    assert answered.refused.facts["candidate_1"].startswith(f"{world.ref('one')} COOLING RATE_LIMIT until ")
+    assert answered.refused.retry_after_seconds is not None
+    assert answered.refused.retry_after_seconds > 25
+    assert world.provider.asked("one") == 1
+
+
+async def test_Generate__another_replica_knows_within_200_ms(world: World) -> None:
+    world.provider.on("one", RATE_LIMITED)
+    first, second = await world.router(), await world.router()
+    await second.generate(world.ref("two"))  # Its connection is up.
+    await first.generate(world.ref("one"), world.ref("two"))
+
+    # Until the second replica knows, it calls, and hears what rests nobody and ends no rest either.
+    world.provider.on("one", openai_error(400, "image exceeds 5 MB maximum", "invalid_request_error", None))
+
+    async def cooling() -> bool:
+        answered = await second.generate(world.ref("one"), world.ref("two"))
+        return answered.refusal is None and answered.verdicts[0][1] == "COOLING"
+
+    assert await eventually(cooling, within_seconds=5) <= 0.2
+
+
+async def test_Generate__a_restarted_replica_still_knows(world: World) -> None:
+    world.provider.on("one", RATE_LIMITED)
+    await (await world.router()).generate(world.ref("one"), world.ref("two"))
+
+    async def is_saved() -> bool:
+        return world.ref("one") in await saved(world)
+
+    await eventually(is_saved, within_seconds=5)
+    answered = await (await world.router()).generate(world.ref("one"), world.ref("two"))
+    assert answered.verdicts[0] == ("one", "COOLING", "RATE_LIMIT")
+
+
+async def test_Generate__an_answer_ends_the_count_of_failures(world: World) -> None:
+    world.provider.on("one", sse(*chat("works")))
+    past = datetime.now(UTC) - timedelta(minutes=1)
+    target = Target(Scope.MODEL, world.ref("one"))
+    rest = Rest(Cooldown(Scope.MODEL, past, 7, FailoverReason.RATE_LIMIT, past), past)
+    async with (
+        open_database(world.dsn.app, name="test", max_connections=1) as database,
+        database.transaction(store.MESH_TENANT) as connection,
+    ):
+        await store.extend_cooldown(connection, target, rest)
+    assert (await (await world.router()).generate(world.ref("one"))).text == "works"
+
+    async def forgotten() -> bool:
+        return world.ref("one") not in await saved(world)
+
+    await eventually(forgotten, within_seconds=5)
+
+
+async def test_Generate__an_answer_that_began_before_the_failure_ends_no_rest(world: World) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def late(request: web.Request) -> web.StreamResponse:
+        asked.set()
+        await go_on.wait()
+        return await sse(*chat("late"))(request)
+
+    world.provider.on("one", late, RATE_LIMITED)
+    router = await world.router()
+    slow = asyncio.create_task(router.generate(world.ref("one")))
+    await asked.wait()
+    await router.generate(world.ref("one"), world.ref("two"))
+    go_on.set()
+    assert (await slow).text == "late"
+    assert (await router.generate(world.ref("one"), world.ref("two"))).verdicts[0] == ("one", "COOLING", "RATE_LIMIT")
+
+
+async def test_extend_cooldown__never_moves_earlier(world: World) -> None:
+    now = datetime.now(UTC)
+    target = Target(Scope.MODEL, world.ref("one"))
+
+    def rest(seconds: int, failures: int, reason: FailoverReason) -> Rest:
+        return Rest(Cooldown(Scope.MODEL, now + timedelta(seconds=seconds), failures, reason, now), now)
+
+    async with open_database(world.dsn.app, name="test", max_connections=2) as database:
+        for written in (
+            rest(60, 2, FailoverReason.RATE_LIMIT),
+            rest(30, 1, FailoverReason.SERVER_ERROR),
+            rest(90, 3, FailoverReason.RATE_LIMIT),
+        ):
+            async with database.transaction(store.MESH_TENANT) as connection:
+                await store.extend_cooldown(connection, target, written)
+                kept = (await store.list_cooldowns(connection))[target].cooldown
+            assert kept.until >= now + timedelta(seconds=60)
+            assert (kept.failures, kept.reason) in {(2, FailoverReason.RATE_LIMIT), (3, FailoverReason.RATE_LIMIT)}
+        assert kept.until == now + timedelta(seconds=90)
+
+
+async def test_end_cooldown__not_by_a_call_that_began_before_the_failure(world: World) -> None:
+    now = datetime.now(UTC)
+    target = Target(Scope.MODEL, world.ref("one"))
+    rest = Rest(Cooldown(Scope.MODEL, now + timedelta(hours=1), 1, FailoverReason.RATE_LIMIT, now), now)
+    async with (
+        open_database(world.dsn.app, name="test", max_connections=1) as database,
+        database.transaction(store.MESH_TENANT) as connection,
+    ):
+        await store.extend_cooldown(connection, target, rest)
+        await store.end_cooldown(connection, target, now - timedelta(seconds=1))
+        assert target in await store.list_cooldowns(connection)
+        await store.end_cooldown(connection, target, now + timedelta(seconds=1))
+        assert target not in await store.list_cooldowns(connection)
+
+
+async def test_cooldowns__are_closed_to_every_other_tenant(world: World) -> None:
+    now = datetime.now(UTC)
+    rest = Rest(Cooldown(Scope.MODEL, now, 1, FailoverReason.RATE_LIMIT, now), now)
+    async with open_database(world.dsn.app, name="test", max_connections=1) as database:
+        async with database.transaction(store.MESH_TENANT) as connection:
+            await store.extend_cooldown(connection, Target(Scope.MODEL, world.ref("one")), rest)
+        async with database.transaction("acme") as connection:
+            cursor = await connection.execute("select count(*) as seen from cooldowns")
+            assert (await cursor.fetchone() or {})["seen"] == 0
+
+
+async def test_Generate__a_second_credential_is_tried_at_once(world: World) -> None:
+    world.provider.on("one", BAD_KEY, sse(*chat("with the other key")))
+    config = world.config()
+    config["providers"][world.scripted]["credentials"] = ["env:KEY", "env:OTHER_KEY"]
+    router = await world.router(config)
+    answered = await router.generate(world.ref("one"))
+    assert answered.text == "with the other key"
+    assert answered.verdicts == [("one", "ANSWERED", "UNSPECIFIED")]
+    refused, worked = world.provider.keys
+    assert refused != worked
+    for _ in range(3):  # The refused key rests, for all models of the provider.
+        assert (await router.generate(world.ref("two"))).text == "from two"
+    assert world.provider.keys[2:] == [worked] * 3
+
+
+async def test_Generate__credentials_take_turns(world: World) -> None:
+    config = world.config()
+    config["providers"][world.scripted]["credentials"] = ["env:KEY", "env:OTHER_KEY"]
+    router = await world.router(config)
+    for _ in range(4):
+        await router.generate(world.ref("two"))
+    first, second, *others = world.provider.keys
+    assert {first, second} == set(world.environ.values())
+    assert others == [first, second]
+
+
+async def test_Generate__two_rate_limited_credentials_rest_the_model(world: World) -> None:
+    world.provider.on("one", RATE_LIMITED)
+    config = world.config()
+    config["providers"][world.scripted]["credentials"] = ["env:KEY", "env:OTHER_KEY"]
+    router = await world.router(config)
+    answered = await router.generate(world.ref("one"), world.ref("two"))
+    assert answered.verdicts[0] == ("one", "FAILED", "RATE_LIMIT")
+    assert len(set(world.provider.keys[:2])) == 2
+    answered = await router.generate(world.ref("one"), world.ref("two"))
+    assert answered.verdicts[0] == ("one", "COOLING", "RATE_LIMIT")
+
+
+async def test_Generate__a_key_file_that_is_renewed_does_not_inherit_the_rest(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("sk-old\n")
+    config = world.config()
+    config["providers"][world.scripted]["credentials"] = [f"file:{file}"]
+    world.provider.on("one", BAD_KEY, sse(*chat("with the new key")))
+    router = await world.router(config)
+    assert (await router.generate(world.ref("one"))).refused.facts["candidate_1"].endswith("FAILED AUTH")
+    assert (await router.generate(world.ref("one"))).refused.facts["candidate_1"].split()[1:3] == ["COOLING", "AUTH"]
+    file.write_text("sk-new-one\n")
+    assert (await router.generate(world.ref("one"))).text == "with the new key"
+    assert world.provider.keys == ["sk-old", "sk-new-one"]
+
+
+async def test_Generate__a_provider_without_a_readable_key_is_not_called(world: World) -> None:
+    config = world.config()
+    config["providers"][world.anthropic]["credentials"] = ["env:NOT_SET"]
+    answered = await (await world.router(config)).generate(f"{world.anthropic}/claude", world.ref("two"))
+    assert answered.verdicts[0] == ("claude", "INCAPABLE", "AUTH")
+    assert answered.text == "from two"
+
+
+async def test_Generate__works_while_the_database_is_away(world: World) -> None:
+    world.provider.on("one", BROKEN)
+    world.dsn = ServiceDsn(app="host=127.0.0.1 port=9 dbname=none user=none", owner="")
+    router = await world.router()
+    loop = asyncio.get_running_loop()
+    begin = loop.time()
+    answered = await router.generate(world.ref("one"), world.ref("two"))
+    assert answered.text == "from two"
+    assert (await router.generate(world.ref("one"), world.ref("two"))).verdicts[0][1] == "COOLING"
+    assert loop.time() - begin < 1

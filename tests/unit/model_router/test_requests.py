@@ -1,0 +1,180 @@
+"""Conversations in the wire formats of providers."""
+
+from base64 import b64encode
+from typing import Any
+
+from spawnmesh.content.v1 import message_pb2 as content
+from spawnmesh_model_router.providers.anthropic_request import messages_request
+from spawnmesh_model_router.providers.openai_request import chat_request
+from spawnmesh_model_router.providers.question import Question, Tool, without_images
+
+PNG = b"\x89PNG"
+DATA = b64encode(PNG).decode()
+READ = Tool("read", "Reads.", {"type": "object"})
+
+
+def text(words: str) -> content.ContentBlock:
+    return content.ContentBlock(text=content.Text(text=words))
+
+
+def image() -> content.ContentBlock:
+    return content.ContentBlock(image=content.Image(mime_type="image/png", data=PNG))
+
+
+def thinking(words: str, signature: str) -> content.ContentBlock:
+    return content.ContentBlock(thinking=content.Thinking(text=words, signature=signature))
+
+
+def call(call_id: str, arguments: str = '{"path":"a"}') -> content.ContentBlock:
+    block = f'{{"type":"toolCall","id":"{call_id}","name":"read","arguments":{arguments}}}'
+    return content.ContentBlock(tool_call=content.ToolCall(tool_call_id=call_id, name="read", block_json=block))
+
+
+def user(*blocks: content.ContentBlock) -> content.Message:
+    return content.Message(role=content.ROLE_USER, content=blocks)
+
+
+def assistant(*blocks: content.ContentBlock) -> content.Message:
+    return content.Message(role=content.ROLE_ASSISTANT, content=blocks)
+
+
+def result(call_id: str, *blocks: content.ContentBlock, failed: bool = False) -> content.Message:
+    return content.Message(role=content.ROLE_TOOL_RESULT, tool_call_id=call_id, content=blocks, is_error=failed)
+
+
+def ask(*messages: content.Message, system: str = "", tools: tuple[Tool, ...] = (), most: int = 0) -> Question:
+    return Question(system, messages, tools, most)
+
+
+def openai(question: Question) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = chat_request(question, "m", 100, compatible=True)["messages"]
+    return messages
+
+
+def anthropic(question: Question) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = messages_request(question, "m", 100)["messages"]
+    return messages
+
+
+TALK = (
+    user(text("hi")),
+    assistant(thinking("hm", "sig"), text("I look."), call("c1"), call("c2", '"cut {"')),
+    result("c1", text("one"), image()),
+    result("c2", text("boom"), failed=True),
+    user(text("go on")),
+)
+
+
+def test_openai_results_follow_their_calls_and_images_follow_the_results() -> None:
+    assert openai(ask(*TALK, system="Be brief.")) == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "hi"},
+        {
+            "role": "assistant",
+            "content": "I look.",
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "read", "arguments": '{"path": "a"}'}},
+                {"id": "c2", "type": "function", "function": {"name": "read", "arguments": "cut {"}},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "one"},
+        {"role": "tool", "tool_call_id": "c2", "content": "boom"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "Images from the tool results above:"},
+                {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DATA}"}},
+            ],
+        },
+        {"role": "user", "content": "go on"},
+    ]
+
+
+def test_anthropic_results_of_one_answer_share_a_message_with_what_follows() -> None:
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
+    assert anthropic(ask(*TALK)) == [
+        {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "sig"},
+                {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": "c1", "name": "read", "input": {"path": "a"}},
+                {"type": "tool_use", "id": "c2", "name": "read", "input": {"arguments": "cut {"}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "c1",
+                    "content": [{"type": "text", "text": "one"}, picture],
+                    "is_error": False,
+                },
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "c2",
+                    "content": [{"type": "text", "text": "boom"}],
+                    "is_error": True,
+                },
+                {"type": "text", "text": "go on"},
+            ],
+        },
+    ]
+
+
+def test_thoughts_that_are_not_signed_stay_at_home() -> None:
+    messages = (user(text("hi")), assistant(thinking("hm", "")), user(text("and?")))
+    assert [message["role"] for message in anthropic(ask(*messages))] == ["user", "user"]
+    assert [message["role"] for message in openai(ask(*messages))] == ["user", "user"]
+
+
+def test_odd_call_ids_change_alike_in_call_and_result() -> None:
+    talk = ask(user(text("hi")), assistant(call("functions.read:0")), result("functions.read:0", text("one")))
+    _, said, answered = openai(talk)
+    assert said["tool_calls"][0]["id"] == answered["tool_call_id"] != "functions.read:0"
+    _, said, answered = anthropic(talk)
+    assert said["content"][0]["id"] == answered["content"][0]["tool_use_id"] != "functions.read:0"
+
+
+def test_an_empty_message_is_sent_as_something() -> None:
+    assert anthropic(ask(user())) == [{"role": "user", "content": [{"type": "text", "text": "[empty message]"}]}]
+    assert openai(ask(user())) == [{"role": "user", "content": ""}]
+
+
+def test_the_output_limit_is_the_smaller_of_request_and_model() -> None:
+    assert messages_request(ask(user(text("x"))), "m", 100)["max_tokens"] == 100
+    assert messages_request(ask(user(text("x")), most=7), "m", 100)["max_tokens"] == 7
+    assert chat_request(ask(user(text("x")), most=700), "m", 100, compatible=True)["max_tokens"] == 100
+    assert chat_request(ask(user(text("x")), most=7), "m", 100, compatible=False)["max_completion_tokens"] == 7
+    assert (
+        not {"max_tokens", "max_completion_tokens"} & chat_request(ask(user(text("x"))), "m", 9, compatible=True).keys()
+    )
+
+
+def test_tools_are_declared_in_each_format() -> None:
+    question = ask(user(text("x")), tools=(READ,))
+    assert chat_request(question, "m", 100, compatible=True)["tools"] == [
+        {"type": "function", "function": {"name": "read", "description": "Reads.", "parameters": {"type": "object"}}}
+    ]
+    assert messages_request(question, "m", 100)["tools"] == [
+        {"name": "read", "description": "Reads.", "input_schema": {"type": "object"}}
+    ]
+
+
+def test_leaving_images_out_changes_nothing_else() -> None:
+    before = user(text("see"), image(), text("and say"))
+    kept = content.Message()
+    kept.CopyFrom(before)
+    question = ask(before, TALK[1])
+    stripped = without_images(question)
+    assert [block.text.text for block in stripped.messages[0].content] == [
+        "see",
+        "[An image was left out here.]",
+        "and say",
+    ]
+    assert stripped.messages[1] == TALK[1]
+    assert before == kept
+    assert question.has_images
+    assert not stripped.has_images
