@@ -1,8 +1,8 @@
 """Compiles the contracts in `protos/`: stubs into this package, and an image for the linter.
 
-    python libs/protos/generate.py            writes the stubs
-    python libs/protos/generate.py --check    exits 1 when the committed stubs differ from what the contracts give
-    python libs/protos/generate.py --image F  writes a descriptor image of the contracts, comments included
+python libs/protos/generate.py            writes the stubs
+python libs/protos/generate.py --check    exits 1 when the committed stubs differ from what the contracts give
+python libs/protos/generate.py --image F  writes a descriptor image of the contracts, comments included
 """
 
 import argparse
@@ -45,7 +45,12 @@ def compile_contracts(*options: str) -> None:
 
 def generate(target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
-    compile_contracts(f"--python_out={target}", f"--mypy_out=quiet:{target}", f"--grpc_python_out={target}", f"--mypy_grpc_out=quiet:{target}")
+    compile_contracts(
+        f"--python_out={target}",
+        f"--mypy_out=quiet:{target}",
+        f"--grpc_python_out={target}",
+        f"--mypy_grpc_out=quiet:{target}",
+    )
     for folder in [target / "spawnmesh", *(p for p in (target / "spawnmesh").rglob("*") if p.is_dir())]:
         if folder.name != "__pycache__":
             (folder / "__init__.py").touch()
@@ -54,12 +59,18 @@ def generate(target: Path) -> None:
 
 def differing(expected: Path, actual: Path) -> list[str]:
     def stubs(root: Path) -> set[str]:
-        return {str(p.relative_to(root)) for p in (root / "spawnmesh").rglob("*.py*") if p.suffix in (".py", ".pyi", ".typed")}
+        return {
+            str(p.relative_to(root))
+            for p in (root / "spawnmesh").rglob("*.py*")
+            if p.suffix in (".py", ".pyi", ".typed")
+        }
 
     return sorted(
         name
         for name in stubs(expected) | stubs(actual)
-        if not (expected / name).exists() or not (actual / name).exists() or not filecmp.cmp(expected / name, actual / name, shallow=False)
+        if not (expected / name).exists()
+        or not (actual / name).exists()
+        or not filecmp.cmp(expected / name, actual / name, shallow=False)
     )
 
 

@@ -19,6 +19,7 @@ class IdKind(StrEnum):
     SESSION = "ses"
     RUN = "run"
     ATTACHMENT_SET = "att"
+    UPLOAD = "upl"
     ENTRY = "ent"
     DELIVERY = "del"
     INCARNATION = "inc"

@@ -8,7 +8,12 @@ from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2, field
 from google.protobuf.internal import builder
 from protovalidate import ViolationPb
 
-_IMPORTED = (descriptor_pb2, duration_pb2, field_mask_pb2, timestamp_pb2)  # Files the rules refer to; importing them loads them.
+_IMPORTED = (
+    descriptor_pb2,
+    duration_pb2,
+    field_mask_pb2,
+    timestamp_pb2,
+)  # Files the rules refer to; importing them loads them.
 
 DESCRIPTOR = descriptor_pool.Default().AddSerializedFile(ViolationPb.desc().file.proto.to_binary())
 builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())

@@ -23,11 +23,14 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from spawnmesh.attachment_blob.v1 import attachment_pb2 as spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__pb2
+from spawnmesh.attachment_blob.v1 import upload_pb2 as spawnmesh_dot_attachment__blob_dot_v1_dot_upload__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n:spawnmesh/attachment_blob/v1/attachment_blob_service.proto\x12\x1cspawnmesh.attachment_blob.v1\x1a\x1b\x62uf/validate/validate.proto\x1a-spawnmesh/attachment_blob/v1/attachment.proto\x1a spawnmesh/policy/v1/policy.proto\"\x8a\x01\n\x10\x41ttachmentLimits\x12\x0f\n\x07\x65nabled\x18\x01 \x01(\x08\x12\"\n\x0emax_file_count\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1f\n\x0emax_file_bytes\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12 \n\x0fmax_total_bytes\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\x81\x01\n\x14PrepareTenantRequest\x12!\n\x10settings_version\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x46\n\x06limits\x18\x02 \x01(\x0b\x32..spawnmesh.attachment_blob.v1.AttachmentLimitsB\x06\xbaH\x03\xc8\x01\x01\"1\n\x15PrepareTenantResponse\x12\x18\n\x10settings_version\x18\x01 \x01(\x03\"\x9e\x01\n\x0fStageSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\x12\"\n\nsession_id\x18\x02 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12G\n\x05items\x18\x03 \x03(\x0b\x32..spawnmesh.attachment_blob.v1.InlineAttachmentB\x08\xbaH\x05\x92\x01\x02\x08\x01\"L\n\x10StageSetResponse\x12\x38\n\x03set\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\"2\n\x10\x41ttachSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\"M\n\x11\x41ttachSetResponse\x12\x38\n\x03set\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\"3\n\x11ReleaseSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\"2\n\x12ReleaseSetResponse\x12\x1c\n\x14\x64\x65leted_object_count\x18\x01 \x01(\x05\"/\n\rGetSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\"J\n\x0eGetSetResponse\x12\x38\n\x03set\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\"K\n\x0fReadFileRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\x12\x18\n\x04name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\xff\x01\" \n\x10ReadFileResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xa8\x06\n\x15\x41ttachmentBlobService\x12\x8d\x01\n\rPrepareTenant\x12\x32.spawnmesh.attachment_blob.v1.PrepareTenantRequest\x1a\x33.spawnmesh.attachment_blob.v1.PrepareTenantResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12~\n\x08StageSet\x12-.spawnmesh.attachment_blob.v1.StageSetRequest\x1a..spawnmesh.attachment_blob.v1.StageSetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x81\x01\n\tAttachSet\x12..spawnmesh.attachment_blob.v1.AttachSetRequest\x1a/.spawnmesh.attachment_blob.v1.AttachSetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x84\x01\n\nReleaseSet\x12/.spawnmesh.attachment_blob.v1.ReleaseSetRequest\x1a\x30.spawnmesh.attachment_blob.v1.ReleaseSetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12z\n\x06GetSet\x12+.spawnmesh.attachment_blob.v1.GetSetRequest\x1a,.spawnmesh.attachment_blob.v1.GetSetResponse\"\x15\x90\x02\x01\xb2\xe1\x18\x0e\n\x03\x01\x03\x04\x12\x07session\x12x\n\x08ReadFile\x12-.spawnmesh.attachment_blob.v1.ReadFileRequest\x1a..spawnmesh.attachment_blob.v1.ReadFileResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x03\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n:spawnmesh/attachment_blob/v1/attachment_blob_service.proto\x12\x1cspawnmesh.attachment_blob.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a-spawnmesh/attachment_blob/v1/attachment.proto\x1a)spawnmesh/attachment_blob/v1/upload.proto\x1a spawnmesh/policy/v1/policy.proto\"\x8b\x02\n\x10\x41ttachmentLimits\x12\x0f\n\x07\x65nabled\x18\x01 \x01(\x08\x12\"\n\x0emax_file_count\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1f\n\x0emax_file_bytes\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12 \n\x0fmax_total_bytes\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x36\n\tretention\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\x08\xbaH\x05\xaa\x01\x02\x32\x00\x12G\n\x15\x64ownload_url_lifetime\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationB\r\xbaH\n\xaa\x01\x07\"\x03\x08\xf0\x01\x32\x00\"\x81\x01\n\x14PrepareTenantRequest\x12!\n\x10settings_version\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x46\n\x06limits\x18\x02 \x01(\x0b\x32..spawnmesh.attachment_blob.v1.AttachmentLimitsB\x06\xbaH\x03\xc8\x01\x01\"1\n\x15PrepareTenantResponse\x12\x18\n\x10settings_version\x18\x01 \x01(\x03\"\xda\x02\n\x0fStageSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\x12\"\n\nsession_id\x18\x02 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12=\n\x05items\x18\x03 \x03(\x0b\x32..spawnmesh.attachment_blob.v1.InlineAttachment\x12\x41\n\x07uploads\x18\x04 \x03(\x0b\x32\x30.spawnmesh.attachment_blob.v1.UploadedAttachment\x12\x1b\n\x13uploader_session_id\x18\x05 \x01(\t:d\xbaHa\x1a_\n\x0fstage_set.files\x12\x1fnames neither items nor uploads\x1a+this.items.size() + this.uploads.size() > 0\"L\n\x10StageSetResponse\x12\x38\n\x03set\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\"2\n\x10\x41ttachSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\"M\n\x11\x41ttachSetResponse\x12\x38\n\x03set\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\"3\n\x11ReleaseSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\"2\n\x12ReleaseSetResponse\x12\x1c\n\x14\x64\x65leted_object_count\x18\x01 \x01(\x05\"/\n\rGetSetRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\"J\n\x0eGetSetResponse\x12\x38\n\x03set\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\"}\n\x0fReadFileRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\x12\x18\n\x04name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\xff\x01\x12\x17\n\x06offset\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x17\n\x06length\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\" \n\x10ReadFileResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\x14\n\x12PurgeTenantRequest\"\\\n\x13PurgeTenantResponse\x12\x0c\n\x04\x64one\x18\x01 \x01(\x08\x12\x1c\n\x14\x64\x65leted_object_count\x18\x02 \x01(\x03\x12\x19\n\x11\x64\x65leted_row_count\x18\x03 \x01(\x03\"\xd9\x01\n\x11UploadFileRequest\x12\x38\n\x04spec\x18\x01 \x01(\x0b\x32(.spawnmesh.attachment_blob.v1.UploadSpecH\x00\x12:\n\x05\x63hunk\x18\x02 \x01(\x0b\x32).spawnmesh.attachment_blob.v1.UploadChunkH\x00\x12<\n\x06\x66inish\x18\x03 \x01(\x0b\x32*.spawnmesh.attachment_blob.v1.UploadFinishH\x00\x42\x10\n\x07message\x12\x05\xbaH\x02\x08\x01\"J\n\x12UploadFileResponse\x12\x34\n\x06upload\x18\x01 \x01(\x0b\x32$.spawnmesh.attachment_blob.v1.Upload\"5\n\x10GetUploadRequest\x12!\n\tupload_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04upl_\x98\x01\x1e\"I\n\x11GetUploadResponse\x12\x34\n\x06upload\x18\x01 \x01(\x0b\x32$.spawnmesh.attachment_blob.v1.Upload\"X\n\x0fListSetsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x12\n\npage_token\x18\x03 \x01(\t\"f\n\x10ListSetsResponse\x12\x39\n\x04sets\x18\x01 \x03(\x0b\x32+.spawnmesh.attachment_blob.v1.AttachmentSet\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"T\n\x18\x43reateDownloadUrlRequest\x12\x1e\n\x06set_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04\x61tt_\x98\x01\x1e\x12\x18\n\x04name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\xff\x01\"Y\n\x19\x43reateDownloadUrlResponse\x12\x0b\n\x03url\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"e\n\x15\x43ollectGarbageRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"U\n\x16\x43ollectGarbageResponse\x12;\n\x06\x63ounts\x18\x01 \x01(\x0b\x32+.spawnmesh.attachment_blob.v1.GarbageCounts\"\xb5\x02\n\rGarbageCounts\x12\x19\n\x11seen_object_count\x18\x01 \x01(\x03\x12\x1b\n\x13orphan_object_count\x18\x02 \x01(\x03\x12\x1c\n\x14unsettled_blob_count\x18\x03 \x01(\x03\x12\x1c\n\x14unfinished_set_count\x18\x04 \x01(\x03\x12\x1b\n\x13unremoved_set_count\x18\x05 \x01(\x03\x12\x19\n\x11\x65xpired_set_count\x18\x06 \x01(\x03\x12\x1c\n\x14\x65xpired_upload_count\x18\x07 \x01(\x03\x12\x1e\n\x16orphan_multipart_count\x18\x08 \x01(\x03\x12\x1c\n\x14missing_object_count\x18\t \x01(\x03\x12\x1c\n\x14\x64\x61maged_object_count\x18\n \x01(\x03\x32\xbe\x0c\n\x15\x41ttachmentBlobService\x12\x8d\x01\n\rPrepareTenant\x12\x32.spawnmesh.attachment_blob.v1.PrepareTenantRequest\x1a\x33.spawnmesh.attachment_blob.v1.PrepareTenantResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x87\x01\n\x0bPurgeTenant\x12\x30.spawnmesh.attachment_blob.v1.PurgeTenantRequest\x1a\x31.spawnmesh.attachment_blob.v1.PurgeTenantResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12{\n\nUploadFile\x12/.spawnmesh.attachment_blob.v1.UploadFileRequest\x1a\x30.spawnmesh.attachment_blob.v1.UploadFileResponse\"\x08\xb2\xe1\x18\x04\n\x02\x01\x03(\x01\x12y\n\tGetUpload\x12..spawnmesh.attachment_blob.v1.GetUploadRequest\x1a/.spawnmesh.attachment_blob.v1.GetUploadResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x03\x12~\n\x08StageSet\x12-.spawnmesh.attachment_blob.v1.StageSetRequest\x1a..spawnmesh.attachment_blob.v1.StageSetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x81\x01\n\tAttachSet\x12..spawnmesh.attachment_blob.v1.AttachSetRequest\x1a/.spawnmesh.attachment_blob.v1.AttachSetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x84\x01\n\nReleaseSet\x12/.spawnmesh.attachment_blob.v1.ReleaseSetRequest\x1a\x30.spawnmesh.attachment_blob.v1.ReleaseSetResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12z\n\x06GetSet\x12+.spawnmesh.attachment_blob.v1.GetSetRequest\x1a,.spawnmesh.attachment_blob.v1.GetSetResponse\"\x15\x90\x02\x01\xb2\xe1\x18\x0e\n\x03\x01\x03\x04\x12\x07session\x12u\n\x08ListSets\x12-.spawnmesh.attachment_blob.v1.ListSetsRequest\x1a..spawnmesh.attachment_blob.v1.ListSetsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x12x\n\x08ReadFile\x12-.spawnmesh.attachment_blob.v1.ReadFileRequest\x1a..spawnmesh.attachment_blob.v1.ReadFileResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x03\x30\x01\x12\x90\x01\n\x11\x43reateDownloadUrl\x12\x36.spawnmesh.attachment_blob.v1.CreateDownloadUrlRequest\x1a\x37.spawnmesh.attachment_blob.v1.CreateDownloadUrlResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x12\x87\x01\n\x0e\x43ollectGarbage\x12\x33.spawnmesh.attachment_blob.v1.CollectGarbageRequest\x1a\x34.spawnmesh.attachment_blob.v1.CollectGarbageResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,6 +43,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ATTACHMENTLIMITS'].fields_by_name['max_file_bytes']._serialized_options = b'\272H\004\"\002(\000'
   _globals['_ATTACHMENTLIMITS'].fields_by_name['max_total_bytes']._loaded_options = None
   _globals['_ATTACHMENTLIMITS'].fields_by_name['max_total_bytes']._serialized_options = b'\272H\004\"\002(\000'
+  _globals['_ATTACHMENTLIMITS'].fields_by_name['retention']._loaded_options = None
+  _globals['_ATTACHMENTLIMITS'].fields_by_name['retention']._serialized_options = b'\272H\005\252\001\0022\000'
+  _globals['_ATTACHMENTLIMITS'].fields_by_name['download_url_lifetime']._loaded_options = None
+  _globals['_ATTACHMENTLIMITS'].fields_by_name['download_url_lifetime']._serialized_options = b'\272H\n\252\001\007\"\003\010\360\0012\000'
   _globals['_PREPARETENANTREQUEST'].fields_by_name['settings_version']._loaded_options = None
   _globals['_PREPARETENANTREQUEST'].fields_by_name['settings_version']._serialized_options = b'\272H\004\"\002 \000'
   _globals['_PREPARETENANTREQUEST'].fields_by_name['limits']._loaded_options = None
@@ -48,8 +55,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STAGESETREQUEST'].fields_by_name['set_id']._serialized_options = b'\272H\013r\t:\004att_\230\001\036'
   _globals['_STAGESETREQUEST'].fields_by_name['session_id']._loaded_options = None
   _globals['_STAGESETREQUEST'].fields_by_name['session_id']._serialized_options = b'\272H\013r\t:\004ses_\230\001\036'
-  _globals['_STAGESETREQUEST'].fields_by_name['items']._loaded_options = None
-  _globals['_STAGESETREQUEST'].fields_by_name['items']._serialized_options = b'\272H\005\222\001\002\010\001'
+  _globals['_STAGESETREQUEST']._loaded_options = None
+  _globals['_STAGESETREQUEST']._serialized_options = b'\272Ha\032_\n\017stage_set.files\022\037names neither items nor uploads\032+this.items.size() + this.uploads.size() > 0'
   _globals['_ATTACHSETREQUEST'].fields_by_name['set_id']._loaded_options = None
   _globals['_ATTACHSETREQUEST'].fields_by_name['set_id']._serialized_options = b'\272H\013r\t:\004att_\230\001\036'
   _globals['_RELEASESETREQUEST'].fields_by_name['set_id']._loaded_options = None
@@ -60,8 +67,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_READFILEREQUEST'].fields_by_name['set_id']._serialized_options = b'\272H\013r\t:\004att_\230\001\036'
   _globals['_READFILEREQUEST'].fields_by_name['name']._loaded_options = None
   _globals['_READFILEREQUEST'].fields_by_name['name']._serialized_options = b'\272H\007r\005\020\001(\377\001'
+  _globals['_READFILEREQUEST'].fields_by_name['offset']._loaded_options = None
+  _globals['_READFILEREQUEST'].fields_by_name['offset']._serialized_options = b'\272H\004\"\002(\000'
+  _globals['_READFILEREQUEST'].fields_by_name['length']._loaded_options = None
+  _globals['_READFILEREQUEST'].fields_by_name['length']._serialized_options = b'\272H\004\"\002(\000'
+  _globals['_UPLOADFILEREQUEST'].oneofs_by_name['message']._loaded_options = None
+  _globals['_UPLOADFILEREQUEST'].oneofs_by_name['message']._serialized_options = b'\272H\002\010\001'
+  _globals['_GETUPLOADREQUEST'].fields_by_name['upload_id']._loaded_options = None
+  _globals['_GETUPLOADREQUEST'].fields_by_name['upload_id']._serialized_options = b'\272H\013r\t:\004upl_\230\001\036'
+  _globals['_LISTSETSREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_LISTSETSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\364\003(\000'
+  _globals['_CREATEDOWNLOADURLREQUEST'].fields_by_name['set_id']._loaded_options = None
+  _globals['_CREATEDOWNLOADURLREQUEST'].fields_by_name['set_id']._serialized_options = b'\272H\013r\t:\004att_\230\001\036'
+  _globals['_CREATEDOWNLOADURLREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_CREATEDOWNLOADURLREQUEST'].fields_by_name['name']._serialized_options = b'\272H\007r\005\020\001(\377\001'
+  _globals['_COLLECTGARBAGEREQUEST'].fields_by_name['tenant_id']._loaded_options = None
+  _globals['_COLLECTGARBAGEREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272H%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$'
   _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['PrepareTenant']._loaded_options = None
   _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['PrepareTenant']._serialized_options = b'\220\002\002\262\341\030\014\n\001\004\022\007session'
+  _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['PurgeTenant']._loaded_options = None
+  _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['PurgeTenant']._serialized_options = b'\220\002\002\262\341\030\014\n\001\004\022\007session'
+  _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['UploadFile']._loaded_options = None
+  _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['UploadFile']._serialized_options = b'\262\341\030\004\n\002\001\003'
+  _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['GetUpload']._loaded_options = None
+  _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['GetUpload']._serialized_options = b'\220\002\001\262\341\030\004\n\002\001\003'
   _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['StageSet']._loaded_options = None
   _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['StageSet']._serialized_options = b'\220\002\002\262\341\030\014\n\001\004\022\007session'
   _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['AttachSet']._loaded_options = None
@@ -70,34 +99,66 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['ReleaseSet']._serialized_options = b'\220\002\002\262\341\030\014\n\001\004\022\007session'
   _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['GetSet']._loaded_options = None
   _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['GetSet']._serialized_options = b'\220\002\001\262\341\030\016\n\003\001\003\004\022\007session'
+  _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['ListSets']._loaded_options = None
+  _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['ListSets']._serialized_options = b'\220\002\001\262\341\030\003\n\001\001'
   _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['ReadFile']._loaded_options = None
   _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['ReadFile']._serialized_options = b'\220\002\001\262\341\030\004\n\002\001\003'
-  _globals['_ATTACHMENTLIMITS']._serialized_start=203
-  _globals['_ATTACHMENTLIMITS']._serialized_end=341
-  _globals['_PREPARETENANTREQUEST']._serialized_start=344
-  _globals['_PREPARETENANTREQUEST']._serialized_end=473
-  _globals['_PREPARETENANTRESPONSE']._serialized_start=475
-  _globals['_PREPARETENANTRESPONSE']._serialized_end=524
-  _globals['_STAGESETREQUEST']._serialized_start=527
-  _globals['_STAGESETREQUEST']._serialized_end=685
-  _globals['_STAGESETRESPONSE']._serialized_start=687
-  _globals['_STAGESETRESPONSE']._serialized_end=763
-  _globals['_ATTACHSETREQUEST']._serialized_start=765
-  _globals['_ATTACHSETREQUEST']._serialized_end=815
-  _globals['_ATTACHSETRESPONSE']._serialized_start=817
-  _globals['_ATTACHSETRESPONSE']._serialized_end=894
-  _globals['_RELEASESETREQUEST']._serialized_start=896
-  _globals['_RELEASESETREQUEST']._serialized_end=947
-  _globals['_RELEASESETRESPONSE']._serialized_start=949
-  _globals['_RELEASESETRESPONSE']._serialized_end=999
-  _globals['_GETSETREQUEST']._serialized_start=1001
-  _globals['_GETSETREQUEST']._serialized_end=1048
-  _globals['_GETSETRESPONSE']._serialized_start=1050
-  _globals['_GETSETRESPONSE']._serialized_end=1124
-  _globals['_READFILEREQUEST']._serialized_start=1126
-  _globals['_READFILEREQUEST']._serialized_end=1201
-  _globals['_READFILERESPONSE']._serialized_start=1203
-  _globals['_READFILERESPONSE']._serialized_end=1235
-  _globals['_ATTACHMENTBLOBSERVICE']._serialized_start=1238
-  _globals['_ATTACHMENTBLOBSERVICE']._serialized_end=2046
+  _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['CreateDownloadUrl']._loaded_options = None
+  _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['CreateDownloadUrl']._serialized_options = b'\220\002\001\262\341\030\003\n\001\001'
+  _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['CollectGarbage']._loaded_options = None
+  _globals['_ATTACHMENTBLOBSERVICE'].methods_by_name['CollectGarbage']._serialized_options = b'\220\002\002\262\341\030\003\n\001\002'
+  _globals['_ATTACHMENTLIMITS']._serialized_start=311
+  _globals['_ATTACHMENTLIMITS']._serialized_end=578
+  _globals['_PREPARETENANTREQUEST']._serialized_start=581
+  _globals['_PREPARETENANTREQUEST']._serialized_end=710
+  _globals['_PREPARETENANTRESPONSE']._serialized_start=712
+  _globals['_PREPARETENANTRESPONSE']._serialized_end=761
+  _globals['_STAGESETREQUEST']._serialized_start=764
+  _globals['_STAGESETREQUEST']._serialized_end=1110
+  _globals['_STAGESETRESPONSE']._serialized_start=1112
+  _globals['_STAGESETRESPONSE']._serialized_end=1188
+  _globals['_ATTACHSETREQUEST']._serialized_start=1190
+  _globals['_ATTACHSETREQUEST']._serialized_end=1240
+  _globals['_ATTACHSETRESPONSE']._serialized_start=1242
+  _globals['_ATTACHSETRESPONSE']._serialized_end=1319
+  _globals['_RELEASESETREQUEST']._serialized_start=1321
+  _globals['_RELEASESETREQUEST']._serialized_end=1372
+  _globals['_RELEASESETRESPONSE']._serialized_start=1374
+  _globals['_RELEASESETRESPONSE']._serialized_end=1424
+  _globals['_GETSETREQUEST']._serialized_start=1426
+  _globals['_GETSETREQUEST']._serialized_end=1473
+  _globals['_GETSETRESPONSE']._serialized_start=1475
+  _globals['_GETSETRESPONSE']._serialized_end=1549
+  _globals['_READFILEREQUEST']._serialized_start=1551
+  _globals['_READFILEREQUEST']._serialized_end=1676
+  _globals['_READFILERESPONSE']._serialized_start=1678
+  _globals['_READFILERESPONSE']._serialized_end=1710
+  _globals['_PURGETENANTREQUEST']._serialized_start=1712
+  _globals['_PURGETENANTREQUEST']._serialized_end=1732
+  _globals['_PURGETENANTRESPONSE']._serialized_start=1734
+  _globals['_PURGETENANTRESPONSE']._serialized_end=1826
+  _globals['_UPLOADFILEREQUEST']._serialized_start=1829
+  _globals['_UPLOADFILEREQUEST']._serialized_end=2046
+  _globals['_UPLOADFILERESPONSE']._serialized_start=2048
+  _globals['_UPLOADFILERESPONSE']._serialized_end=2122
+  _globals['_GETUPLOADREQUEST']._serialized_start=2124
+  _globals['_GETUPLOADREQUEST']._serialized_end=2177
+  _globals['_GETUPLOADRESPONSE']._serialized_start=2179
+  _globals['_GETUPLOADRESPONSE']._serialized_end=2252
+  _globals['_LISTSETSREQUEST']._serialized_start=2254
+  _globals['_LISTSETSREQUEST']._serialized_end=2342
+  _globals['_LISTSETSRESPONSE']._serialized_start=2344
+  _globals['_LISTSETSRESPONSE']._serialized_end=2446
+  _globals['_CREATEDOWNLOADURLREQUEST']._serialized_start=2448
+  _globals['_CREATEDOWNLOADURLREQUEST']._serialized_end=2532
+  _globals['_CREATEDOWNLOADURLRESPONSE']._serialized_start=2534
+  _globals['_CREATEDOWNLOADURLRESPONSE']._serialized_end=2623
+  _globals['_COLLECTGARBAGEREQUEST']._serialized_start=2625
+  _globals['_COLLECTGARBAGEREQUEST']._serialized_end=2726
+  _globals['_COLLECTGARBAGERESPONSE']._serialized_start=2728
+  _globals['_COLLECTGARBAGERESPONSE']._serialized_end=2813
+  _globals['_GARBAGECOUNTS']._serialized_start=2816
+  _globals['_GARBAGECOUNTS']._serialized_end=3125
+  _globals['_ATTACHMENTBLOBSERVICE']._serialized_start=3128
+  _globals['_ATTACHMENTBLOBSERVICE']._serialized_end=4726
 # @@protoc_insertion_point(module_scope)

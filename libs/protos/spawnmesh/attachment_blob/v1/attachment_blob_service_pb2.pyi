@@ -5,9 +5,12 @@ Bytes: attachment sets and the objects behind them, one bucket for each tenant."
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from spawnmesh.attachment_blob.v1 import attachment_pb2 as _attachment_pb2
+from spawnmesh.attachment_blob.v1 import upload_pb2 as _upload_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -21,7 +24,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class AttachmentLimits(_message.Message):
-    """What a tenant may hand over in one spawn."""
+    """What a tenant may hand over in one spawn, and for how long it is kept. The sizes hold for uploaded files as for inline ones."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -29,6 +32,8 @@ class AttachmentLimits(_message.Message):
     MAX_FILE_COUNT_FIELD_NUMBER: _builtins.int
     MAX_FILE_BYTES_FIELD_NUMBER: _builtins.int
     MAX_TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    RETENTION_FIELD_NUMBER: _builtins.int
+    DOWNLOAD_URL_LIFETIME_FIELD_NUMBER: _builtins.int
     enabled: _builtins.bool
     """False refuses every attachment."""
     max_file_count: _builtins.int
@@ -37,6 +42,16 @@ class AttachmentLimits(_message.Message):
     """Size of one file."""
     max_total_bytes: _builtins.int
     """Size of all files of one set."""
+    @_builtins.property
+    def retention(self) -> _duration_pb2.Duration:
+        """A set that nobody released is released this long after it was attached; unset or 0 keeps it for ever. Whether its session lives is not
+        looked at: choose more than sessions may last.
+        """
+
+    @_builtins.property
+    def download_url_lifetime(self) -> _duration_pb2.Duration:
+        """How long a download URL works; unset or 0 gives none."""
+
     def __init__(
         self,
         *,
@@ -44,10 +59,12 @@ class AttachmentLimits(_message.Message):
         max_file_count: _builtins.int = ...,
         max_file_bytes: _builtins.int = ...,
         max_total_bytes: _builtins.int = ...,
+        retention: _duration_pb2.Duration | None = ...,
+        download_url_lifetime: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["download_url_lifetime", b"download_url_lifetime", "retention", b"retention"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["enabled", b"enabled", "max_file_bytes", b"max_file_bytes", "max_file_count", b"max_file_count", "max_total_bytes", b"max_total_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["download_url_lifetime", b"download_url_lifetime", "enabled", b"enabled", "max_file_bytes", b"max_file_bytes", "max_file_count", b"max_file_count", "max_total_bytes", b"max_total_bytes", "retention", b"retention"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -112,13 +129,21 @@ class StageSetRequest(_message.Message):
     SET_ID_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
     ITEMS_FIELD_NUMBER: _builtins.int
+    UPLOADS_FIELD_NUMBER: _builtins.int
+    UPLOADER_SESSION_ID_FIELD_NUMBER: _builtins.int
     set_id: _builtins.str
     """Chosen by the caller, `att_…`."""
     session_id: _builtins.str
     """The session that will own the set, `ses_…`."""
+    uploader_session_id: _builtins.str
+    """The session whose run asks for the files, or empty for a client. Uploads of other sessions, and of clients, are NOT_FOUND for a run."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.InlineAttachment]:
-        """The files; at least one."""
+        """Files by value."""
+
+    @_builtins.property
+    def uploads(self) -> _containers.RepeatedCompositeFieldContainer[_upload_pb2.UploadedAttachment]:
+        """Files that were uploaded before; UPLOAD_INCOMPLETE for one that is not COMPLETE, NOT_FOUND for one that expired."""
 
     def __init__(
         self,
@@ -126,10 +151,12 @@ class StageSetRequest(_message.Message):
         set_id: _builtins.str = ...,
         session_id: _builtins.str = ...,
         items: _abc.Iterable[_attachment_pb2.InlineAttachment] | None = ...,
+        uploads: _abc.Iterable[_upload_pb2.UploadedAttachment] | None = ...,
+        uploader_session_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "session_id", b"session_id", "set_id", b"set_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "session_id", b"session_id", "set_id", b"set_id", "uploader_session_id", b"uploader_session_id", "uploads", b"uploads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -303,6 +330,275 @@ class ReadFileRequest(_message.Message):
 
     SET_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    set_id: _builtins.str
+    """The set."""
+    name: _builtins.str
+    """A file of the set."""
+    offset: _builtins.int
+    """The first byte; at most the file's size."""
+    length: _builtins.int
+    """How many bytes; 0 is to the end, and more than there are ends there."""
+    def __init__(
+        self,
+        *,
+        set_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        offset: _builtins.int = ...,
+        length: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["length", b"length", "name", b"name", "offset", b"offset", "set_id", b"set_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadFileRequest: _TypeAlias = ReadFileRequest  # noqa: Y015
+
+@_typing.final
+class ReadFileResponse(_message.Message):
+    """A piece of a file."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """At most 256 KiB; an empty file or range answers one empty piece."""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadFileResponse: _TypeAlias = ReadFileResponse  # noqa: Y015
+
+@_typing.final
+class PurgeTenantRequest(_message.Message):
+    """Asks for all of a tenant to be removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeTenantRequest: _TypeAlias = PurgeTenantRequest  # noqa: Y015
+
+@_typing.final
+class PurgeTenantResponse(_message.Message):
+    """How far the removal is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DONE_FIELD_NUMBER: _builtins.int
+    DELETED_OBJECT_COUNT_FIELD_NUMBER: _builtins.int
+    DELETED_ROW_COUNT_FIELD_NUMBER: _builtins.int
+    done: _builtins.bool
+    """Nothing is left: no bucket, no row."""
+    deleted_object_count: _builtins.int
+    """Objects deleted by this call."""
+    deleted_row_count: _builtins.int
+    """Rows deleted by this call."""
+    def __init__(
+        self,
+        *,
+        done: _builtins.bool = ...,
+        deleted_object_count: _builtins.int = ...,
+        deleted_row_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_object_count", b"deleted_object_count", "deleted_row_count", b"deleted_row_count", "done", b"done"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeTenantResponse: _TypeAlias = PurgeTenantResponse  # noqa: Y015
+
+@_typing.final
+class UploadFileRequest(_message.Message):
+    """One message of an upload's stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPEC_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
+    FINISH_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def spec(self) -> _upload_pb2.UploadSpec:
+        """The first message."""
+
+    @_builtins.property
+    def chunk(self) -> _upload_pb2.UploadChunk:
+        """A piece of the file."""
+
+    @_builtins.property
+    def finish(self) -> _upload_pb2.UploadFinish:
+        """The last message."""
+
+    def __init__(
+        self,
+        *,
+        spec: _upload_pb2.UploadSpec | None = ...,
+        chunk: _upload_pb2.UploadChunk | None = ...,
+        finish: _upload_pb2.UploadFinish | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "finish", b"finish", "message", b"message", "spec", b"spec"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "finish", b"finish", "message", b"message", "spec", b"spec"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["spec", "chunk", "finish"]  # noqa: Y015
+    _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
+
+Global___UploadFileRequest: _TypeAlias = UploadFileRequest  # noqa: Y015
+
+@_typing.final
+class UploadFileResponse(_message.Message):
+    """The end of an upload's stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UPLOAD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def upload(self) -> _upload_pb2.Upload:
+        """The upload."""
+
+    def __init__(
+        self,
+        *,
+        upload: _upload_pb2.Upload | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["upload", b"upload"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["upload", b"upload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UploadFileResponse: _TypeAlias = UploadFileResponse  # noqa: Y015
+
+@_typing.final
+class GetUploadRequest(_message.Message):
+    """Asks for an upload."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UPLOAD_ID_FIELD_NUMBER: _builtins.int
+    upload_id: _builtins.str
+    """The upload."""
+    def __init__(
+        self,
+        *,
+        upload_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["upload_id", b"upload_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetUploadRequest: _TypeAlias = GetUploadRequest  # noqa: Y015
+
+@_typing.final
+class GetUploadResponse(_message.Message):
+    """The upload asked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UPLOAD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def upload(self) -> _upload_pb2.Upload:
+        """The upload."""
+
+    def __init__(
+        self,
+        *,
+        upload: _upload_pb2.Upload | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["upload", b"upload"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["upload", b"upload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetUploadResponse: _TypeAlias = GetUploadResponse  # noqa: Y015
+
+@_typing.final
+class ListSetsRequest(_message.Message):
+    """Asks for sets."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Only the sets of this session; empty for all."""
+    page_size: _builtins.int
+    """At most this many; 0 means 50."""
+    page_token: _builtins.str
+    """Where the page before ended; empty for the first."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSetsRequest: _TypeAlias = ListSetsRequest  # noqa: Y015
+
+@_typing.final
+class ListSetsResponse(_message.Message):
+    """A page of sets."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """For the next page; empty on the last."""
+    @_builtins.property
+    def sets(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.AttachmentSet]:
+        """By id, the newest first."""
+
+    def __init__(
+        self,
+        *,
+        sets: _abc.Iterable[_attachment_pb2.AttachmentSet] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "sets", b"sets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSetsResponse: _TypeAlias = ListSetsResponse  # noqa: Y015
+
+@_typing.final
+class CreateDownloadUrlRequest(_message.Message):
+    """Asks for a URL."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SET_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     set_id: _builtins.str
     """The set."""
     name: _builtins.str
@@ -319,26 +615,140 @@ class ReadFileRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ReadFileRequest: _TypeAlias = ReadFileRequest  # noqa: Y015
+Global___CreateDownloadUrlRequest: _TypeAlias = CreateDownloadUrlRequest  # noqa: Y015
 
 @_typing.final
-class ReadFileResponse(_message.Message):
-    """A piece of a file."""
+class CreateDownloadUrlResponse(_message.Message):
+    """A URL, as secret as the file."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    DATA_FIELD_NUMBER: _builtins.int
-    data: _builtins.bytes
-    """At most 256 KiB; an empty file answers one empty piece."""
+    URL_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    url: _builtins.str
+    """For GET."""
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When it stops working."""
+
     def __init__(
         self,
         *,
-        data: _builtins.bytes = ...,
+        url: _builtins.str = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ReadFileResponse: _TypeAlias = ReadFileResponse  # noqa: Y015
+Global___CreateDownloadUrlResponse: _TypeAlias = CreateDownloadUrlResponse  # noqa: Y015
+
+@_typing.final
+class CollectGarbageRequest(_message.Message):
+    """Asks for a tenant's bucket and rows to be compared."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_ID_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    tenant_id: _builtins.str
+    """The tenant; NOT_FOUND where it was not made ready."""
+    dry_run: _builtins.bool
+    """Counts what would be done, and does nothing."""
+    def __init__(
+        self,
+        *,
+        tenant_id: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "tenant_id", b"tenant_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectGarbageRequest: _TypeAlias = CollectGarbageRequest  # noqa: Y015
+
+@_typing.final
+class CollectGarbageResponse(_message.Message):
+    """What was found and, unless it was a dry run, done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def counts(self) -> Global___GarbageCounts:
+        """What there was to do."""
+
+    def __init__(
+        self,
+        *,
+        counts: Global___GarbageCounts | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectGarbageResponse: _TypeAlias = CollectGarbageResponse  # noqa: Y015
+
+@_typing.final
+class GarbageCounts(_message.Message):
+    """Counts of one comparison."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEEN_OBJECT_COUNT_FIELD_NUMBER: _builtins.int
+    ORPHAN_OBJECT_COUNT_FIELD_NUMBER: _builtins.int
+    UNSETTLED_BLOB_COUNT_FIELD_NUMBER: _builtins.int
+    UNFINISHED_SET_COUNT_FIELD_NUMBER: _builtins.int
+    UNREMOVED_SET_COUNT_FIELD_NUMBER: _builtins.int
+    EXPIRED_SET_COUNT_FIELD_NUMBER: _builtins.int
+    EXPIRED_UPLOAD_COUNT_FIELD_NUMBER: _builtins.int
+    ORPHAN_MULTIPART_COUNT_FIELD_NUMBER: _builtins.int
+    MISSING_OBJECT_COUNT_FIELD_NUMBER: _builtins.int
+    DAMAGED_OBJECT_COUNT_FIELD_NUMBER: _builtins.int
+    seen_object_count: _builtins.int
+    """Objects looked at."""
+    orphan_object_count: _builtins.int
+    """Objects that no row knows: deleted."""
+    unsettled_blob_count: _builtins.int
+    """Rows of bytes that nobody refers to: removed with their objects."""
+    unfinished_set_count: _builtins.int
+    """Sets whose staging was cut off: undone."""
+    unremoved_set_count: _builtins.int
+    """Released sets whose files were left over: removed."""
+    expired_set_count: _builtins.int
+    """Sets kept longer than the tenant's policy says: released."""
+    expired_upload_count: _builtins.int
+    """Uploads past their time: removed with what they had stored."""
+    orphan_multipart_count: _builtins.int
+    """Unfinished multipart uploads in the bucket that no row knows: aborted."""
+    missing_object_count: _builtins.int
+    """Rows whose object is not there: reported, never removed."""
+    damaged_object_count: _builtins.int
+    """Rows whose object has another size: reported, never removed."""
+    def __init__(
+        self,
+        *,
+        seen_object_count: _builtins.int = ...,
+        orphan_object_count: _builtins.int = ...,
+        unsettled_blob_count: _builtins.int = ...,
+        unfinished_set_count: _builtins.int = ...,
+        unremoved_set_count: _builtins.int = ...,
+        expired_set_count: _builtins.int = ...,
+        expired_upload_count: _builtins.int = ...,
+        orphan_multipart_count: _builtins.int = ...,
+        missing_object_count: _builtins.int = ...,
+        damaged_object_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["damaged_object_count", b"damaged_object_count", "expired_set_count", b"expired_set_count", "expired_upload_count", b"expired_upload_count", "missing_object_count", b"missing_object_count", "orphan_multipart_count", b"orphan_multipart_count", "orphan_object_count", b"orphan_object_count", "seen_object_count", b"seen_object_count", "unfinished_set_count", b"unfinished_set_count", "unremoved_set_count", b"unremoved_set_count", "unsettled_blob_count", b"unsettled_blob_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GarbageCounts: _TypeAlias = GarbageCounts  # noqa: Y015

@@ -40,6 +40,21 @@ class AttachmentBlobServiceStub:
                 request_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PrepareTenantRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PrepareTenantResponse.FromString,
                 _registered_method=True)
+        self.PurgeTenant = channel.unary_unary(
+                '/spawnmesh.attachment_blob.v1.AttachmentBlobService/PurgeTenant',
+                request_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PurgeTenantRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PurgeTenantResponse.FromString,
+                _registered_method=True)
+        self.UploadFile = channel.stream_unary(
+                '/spawnmesh.attachment_blob.v1.AttachmentBlobService/UploadFile',
+                request_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.UploadFileRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.UploadFileResponse.FromString,
+                _registered_method=True)
+        self.GetUpload = channel.unary_unary(
+                '/spawnmesh.attachment_blob.v1.AttachmentBlobService/GetUpload',
+                request_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.GetUploadRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.GetUploadResponse.FromString,
+                _registered_method=True)
         self.StageSet = channel.unary_unary(
                 '/spawnmesh.attachment_blob.v1.AttachmentBlobService/StageSet',
                 request_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.StageSetRequest.SerializeToString,
@@ -60,10 +75,25 @@ class AttachmentBlobServiceStub:
                 request_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.GetSetRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.GetSetResponse.FromString,
                 _registered_method=True)
+        self.ListSets = channel.unary_unary(
+                '/spawnmesh.attachment_blob.v1.AttachmentBlobService/ListSets',
+                request_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.ListSetsRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.ListSetsResponse.FromString,
+                _registered_method=True)
         self.ReadFile = channel.unary_stream(
                 '/spawnmesh.attachment_blob.v1.AttachmentBlobService/ReadFile',
                 request_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.ReadFileRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.ReadFileResponse.FromString,
+                _registered_method=True)
+        self.CreateDownloadUrl = channel.unary_unary(
+                '/spawnmesh.attachment_blob.v1.AttachmentBlobService/CreateDownloadUrl',
+                request_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.CreateDownloadUrlRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.CreateDownloadUrlResponse.FromString,
+                _registered_method=True)
+        self.CollectGarbage = channel.unary_unary(
+                '/spawnmesh.attachment_blob.v1.AttachmentBlobService/CollectGarbage',
+                request_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.CollectGarbageRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.CollectGarbageResponse.FromString,
                 _registered_method=True)
 
 
@@ -79,8 +109,37 @@ class AttachmentBlobServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PurgeTenant(self, request, context):
+        """Empties and removes the tenant's bucket, then removes all its rows. Bounded work for each call: repeat until `done`; a call that is cut
+        off is gone on with by the next one. From the first call on the tenant is UNKNOWN_TENANT for uploads and new sets, until it is made
+        ready again. Idempotent: a tenant of which nothing is left answers `done`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UploadFile(self, request_iterator, context):
+        """Takes a file in pieces: first the spec, then chunks in order, then finish, which answers when the file is stored under its hash. A stream
+        that ends without finish answers how far the upload is. What is durable outlives a cut: a new stream with the same spec goes on at
+        `durable_bytes`, and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. Bytes that the tenant has already are not moved:
+        the spec is answered with COMPLETE at once (to know a hash is to have the bytes, within a tenant); send the spec alone to learn it.
+        UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish;
+        after UPLOAD_HASH_DIFFERS the upload is forgotten. Not promised: that bytes behind `durable_bytes` survive a cut.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetUpload(self, request, context):
+        """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def StageSet(self, request, context):
-        """Checks all items, then stores all of them, or nothing: a refusal leaves neither a row nor an object. The same set id again with the
+        """Checks all items and uploads, then stores all of them as one set, or nothing: a refusal leaves neither a row nor an object. The limits
+        hold for both together; files that were uploaded come behind the items, and are counted on from them in refusals. The same set id again with the
         same files answers the same; with other files ALREADY_EXISTS. Objects are durable before the answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -109,9 +168,33 @@ class AttachmentBlobServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSets(self, request, context):
+        """The tenant's sets, newest first, without those that were never finished. Sets staged after the first page may be missing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReadFile(self, request, context):
-        """The bytes of one file, in order. The hash is verified as they are read: bytes that do not have it end the stream with DATA_LOSS
-        STORED_HASH_DIFFERS. A released set is ATTACHMENT_SET_STATE.
+        """The bytes of one file, or a range of them, in order. Read as a whole the hash is verified: bytes that do not have it end the stream with
+        DATA_LOSS STORED_HASH_DIFFERS before its last piece. A range that does not cover the whole file CANNOT be verified: what comes is what is
+        stored, and only its length is sure. A released set is ATTACHMENT_SET_STATE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateDownloadUrl(self, request, context):
+        """A URL from which a file can be fetched for a short while by whoever has it, past this service: nothing verifies the hash, and a release
+        ends it only when the bytes are gone. DOWNLOAD_URLS_DISABLED unless the tenant's policy gives URLs a lifetime.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CollectGarbage(self, request, context):
+        """Compares a tenant's bucket with its rows, both ways, and repairs what interrupted work left, once it is older than the grace period. The
+        service does the same by itself from time to time. A row whose object is missing is counted, logged and left.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,6 +207,21 @@ def add_AttachmentBlobServiceServicer_to_server(servicer, server):
                     servicer.PrepareTenant,
                     request_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PrepareTenantRequest.FromString,
                     response_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PrepareTenantResponse.SerializeToString,
+            ),
+            'PurgeTenant': grpc.unary_unary_rpc_method_handler(
+                    servicer.PurgeTenant,
+                    request_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PurgeTenantRequest.FromString,
+                    response_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PurgeTenantResponse.SerializeToString,
+            ),
+            'UploadFile': grpc.stream_unary_rpc_method_handler(
+                    servicer.UploadFile,
+                    request_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.UploadFileRequest.FromString,
+                    response_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.UploadFileResponse.SerializeToString,
+            ),
+            'GetUpload': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetUpload,
+                    request_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.GetUploadRequest.FromString,
+                    response_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.GetUploadResponse.SerializeToString,
             ),
             'StageSet': grpc.unary_unary_rpc_method_handler(
                     servicer.StageSet,
@@ -145,10 +243,25 @@ def add_AttachmentBlobServiceServicer_to_server(servicer, server):
                     request_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.GetSetRequest.FromString,
                     response_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.GetSetResponse.SerializeToString,
             ),
+            'ListSets': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSets,
+                    request_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.ListSetsRequest.FromString,
+                    response_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.ListSetsResponse.SerializeToString,
+            ),
             'ReadFile': grpc.unary_stream_rpc_method_handler(
                     servicer.ReadFile,
                     request_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.ReadFileRequest.FromString,
                     response_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.ReadFileResponse.SerializeToString,
+            ),
+            'CreateDownloadUrl': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateDownloadUrl,
+                    request_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.CreateDownloadUrlRequest.FromString,
+                    response_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.CreateDownloadUrlResponse.SerializeToString,
+            ),
+            'CollectGarbage': grpc.unary_unary_rpc_method_handler(
+                    servicer.CollectGarbage,
+                    request_deserializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.CollectGarbageRequest.FromString,
+                    response_serializer=spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.CollectGarbageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -179,6 +292,87 @@ class AttachmentBlobService:
             '/spawnmesh.attachment_blob.v1.AttachmentBlobService/PrepareTenant',
             spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PrepareTenantRequest.SerializeToString,
             spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PrepareTenantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PurgeTenant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.attachment_blob.v1.AttachmentBlobService/PurgeTenant',
+            spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PurgeTenantRequest.SerializeToString,
+            spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.PurgeTenantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UploadFile(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/spawnmesh.attachment_blob.v1.AttachmentBlobService/UploadFile',
+            spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.UploadFileRequest.SerializeToString,
+            spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.UploadFileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetUpload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.attachment_blob.v1.AttachmentBlobService/GetUpload',
+            spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.GetUploadRequest.SerializeToString,
+            spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.GetUploadResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -298,6 +492,33 @@ class AttachmentBlobService:
             _registered_method=True)
 
     @staticmethod
+    def ListSets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.attachment_blob.v1.AttachmentBlobService/ListSets',
+            spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.ListSetsRequest.SerializeToString,
+            spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.ListSetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ReadFile(request,
             target,
             options=(),
@@ -314,6 +535,60 @@ class AttachmentBlobService:
             '/spawnmesh.attachment_blob.v1.AttachmentBlobService/ReadFile',
             spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.ReadFileRequest.SerializeToString,
             spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.ReadFileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateDownloadUrl(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.attachment_blob.v1.AttachmentBlobService/CreateDownloadUrl',
+            spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.CreateDownloadUrlRequest.SerializeToString,
+            spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.CreateDownloadUrlResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CollectGarbage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.attachment_blob.v1.AttachmentBlobService/CollectGarbage',
+            spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.CollectGarbageRequest.SerializeToString,
+            spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2.CollectGarbageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,8 +37,24 @@ class AttachmentBlobServiceStub:
     """Makes the tenant ready: its bucket exists afterwards and these limits hold. Calls with an older version than the stored one change
     nothing. Idempotent.
     """
+    PurgeTenant: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.PurgeTenantRequest, _attachment_blob_service_pb2.PurgeTenantResponse]
+    """Empties and removes the tenant's bucket, then removes all its rows. Bounded work for each call: repeat until `done`; a call that is cut
+    off is gone on with by the next one. From the first call on the tenant is UNKNOWN_TENANT for uploads and new sets, until it is made
+    ready again. Idempotent: a tenant of which nothing is left answers `done`.
+    """
+    UploadFile: _grpc.StreamUnaryMultiCallable[_attachment_blob_service_pb2.UploadFileRequest, _attachment_blob_service_pb2.UploadFileResponse]
+    """Takes a file in pieces: first the spec, then chunks in order, then finish, which answers when the file is stored under its hash. A stream
+    that ends without finish answers how far the upload is. What is durable outlives a cut: a new stream with the same spec goes on at
+    `durable_bytes`, and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. Bytes that the tenant has already are not moved:
+    the spec is answered with COMPLETE at once (to know a hash is to have the bytes, within a tenant); send the spec alone to learn it.
+    UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish;
+    after UPLOAD_HASH_DIFFERS the upload is forgotten. Not promised: that bytes behind `durable_bytes` survive a cut.
+    """
+    GetUpload: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.GetUploadRequest, _attachment_blob_service_pb2.GetUploadResponse]
+    """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only."""
     StageSet: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.StageSetRequest, _attachment_blob_service_pb2.StageSetResponse]
-    """Checks all items, then stores all of them, or nothing: a refusal leaves neither a row nor an object. The same set id again with the
+    """Checks all items and uploads, then stores all of them as one set, or nothing: a refusal leaves neither a row nor an object. The limits
+    hold for both together; files that were uploaded come behind the items, and are counted on from them in refusals. The same set id again with the
     same files answers the same; with other files ALREADY_EXISTS. Objects are durable before the answer.
     """
     AttachSet: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.AttachSetRequest, _attachment_blob_service_pb2.AttachSetResponse]
@@ -49,9 +65,20 @@ class AttachmentBlobServiceStub:
     """
     GetSet: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.GetSetRequest, _attachment_blob_service_pb2.GetSetResponse]
     """The set and its manifest. A run sees the set of its own session only."""
+    ListSets: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.ListSetsRequest, _attachment_blob_service_pb2.ListSetsResponse]
+    """The tenant's sets, newest first, without those that were never finished. Sets staged after the first page may be missing."""
     ReadFile: _grpc.UnaryStreamMultiCallable[_attachment_blob_service_pb2.ReadFileRequest, _attachment_blob_service_pb2.ReadFileResponse]
-    """The bytes of one file, in order. The hash is verified as they are read: bytes that do not have it end the stream with DATA_LOSS
-    STORED_HASH_DIFFERS. A released set is ATTACHMENT_SET_STATE.
+    """The bytes of one file, or a range of them, in order. Read as a whole the hash is verified: bytes that do not have it end the stream with
+    DATA_LOSS STORED_HASH_DIFFERS before its last piece. A range that does not cover the whole file CANNOT be verified: what comes is what is
+    stored, and only its length is sure. A released set is ATTACHMENT_SET_STATE.
+    """
+    CreateDownloadUrl: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.CreateDownloadUrlRequest, _attachment_blob_service_pb2.CreateDownloadUrlResponse]
+    """A URL from which a file can be fetched for a short while by whoever has it, past this service: nothing verifies the hash, and a release
+    ends it only when the bytes are gone. DOWNLOAD_URLS_DISABLED unless the tenant's policy gives URLs a lifetime.
+    """
+    CollectGarbage: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.CollectGarbageRequest, _attachment_blob_service_pb2.CollectGarbageResponse]
+    """Compares a tenant's bucket with its rows, both ways, and repairs what interrupted work left, once it is older than the grace period. The
+    service does the same by itself from time to time. A row whose object is missing is counted, logged and left.
     """
 
 @_typing.type_check_only
@@ -63,8 +90,24 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     """Makes the tenant ready: its bucket exists afterwards and these limits hold. Calls with an older version than the stored one change
     nothing. Idempotent.
     """
+    PurgeTenant: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.PurgeTenantRequest, _attachment_blob_service_pb2.PurgeTenantResponse]  # type: ignore[assignment]
+    """Empties and removes the tenant's bucket, then removes all its rows. Bounded work for each call: repeat until `done`; a call that is cut
+    off is gone on with by the next one. From the first call on the tenant is UNKNOWN_TENANT for uploads and new sets, until it is made
+    ready again. Idempotent: a tenant of which nothing is left answers `done`.
+    """
+    UploadFile: _aio.StreamUnaryMultiCallable[_attachment_blob_service_pb2.UploadFileRequest, _attachment_blob_service_pb2.UploadFileResponse]  # type: ignore[assignment]
+    """Takes a file in pieces: first the spec, then chunks in order, then finish, which answers when the file is stored under its hash. A stream
+    that ends without finish answers how far the upload is. What is durable outlives a cut: a new stream with the same spec goes on at
+    `durable_bytes`, and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. Bytes that the tenant has already are not moved:
+    the spec is answered with COMPLETE at once (to know a hash is to have the bytes, within a tenant); send the spec alone to learn it.
+    UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish;
+    after UPLOAD_HASH_DIFFERS the upload is forgotten. Not promised: that bytes behind `durable_bytes` survive a cut.
+    """
+    GetUpload: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.GetUploadRequest, _attachment_blob_service_pb2.GetUploadResponse]  # type: ignore[assignment]
+    """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only."""
     StageSet: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.StageSetRequest, _attachment_blob_service_pb2.StageSetResponse]  # type: ignore[assignment]
-    """Checks all items, then stores all of them, or nothing: a refusal leaves neither a row nor an object. The same set id again with the
+    """Checks all items and uploads, then stores all of them as one set, or nothing: a refusal leaves neither a row nor an object. The limits
+    hold for both together; files that were uploaded come behind the items, and are counted on from them in refusals. The same set id again with the
     same files answers the same; with other files ALREADY_EXISTS. Objects are durable before the answer.
     """
     AttachSet: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.AttachSetRequest, _attachment_blob_service_pb2.AttachSetResponse]  # type: ignore[assignment]
@@ -75,9 +118,20 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     """
     GetSet: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.GetSetRequest, _attachment_blob_service_pb2.GetSetResponse]  # type: ignore[assignment]
     """The set and its manifest. A run sees the set of its own session only."""
+    ListSets: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.ListSetsRequest, _attachment_blob_service_pb2.ListSetsResponse]  # type: ignore[assignment]
+    """The tenant's sets, newest first, without those that were never finished. Sets staged after the first page may be missing."""
     ReadFile: _aio.UnaryStreamMultiCallable[_attachment_blob_service_pb2.ReadFileRequest, _attachment_blob_service_pb2.ReadFileResponse]  # type: ignore[assignment]
-    """The bytes of one file, in order. The hash is verified as they are read: bytes that do not have it end the stream with DATA_LOSS
-    STORED_HASH_DIFFERS. A released set is ATTACHMENT_SET_STATE.
+    """The bytes of one file, or a range of them, in order. Read as a whole the hash is verified: bytes that do not have it end the stream with
+    DATA_LOSS STORED_HASH_DIFFERS before its last piece. A range that does not cover the whole file CANNOT be verified: what comes is what is
+    stored, and only its length is sure. A released set is ATTACHMENT_SET_STATE.
+    """
+    CreateDownloadUrl: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.CreateDownloadUrlRequest, _attachment_blob_service_pb2.CreateDownloadUrlResponse]  # type: ignore[assignment]
+    """A URL from which a file can be fetched for a short while by whoever has it, past this service: nothing verifies the hash, and a release
+    ends it only when the bytes are gone. DOWNLOAD_URLS_DISABLED unless the tenant's policy gives URLs a lifetime.
+    """
+    CollectGarbage: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.CollectGarbageRequest, _attachment_blob_service_pb2.CollectGarbageResponse]  # type: ignore[assignment]
+    """Compares a tenant's bucket with its rows, both ways, and repairs what interrupted work left, once it is older than the grace period. The
+    service does the same by itself from time to time. A row whose object is missing is counted, logged and left.
     """
 
 class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -94,12 +148,46 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def PurgeTenant(
+        self,
+        request: _attachment_blob_service_pb2.PurgeTenantRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_attachment_blob_service_pb2.PurgeTenantResponse, _abc.Awaitable[_attachment_blob_service_pb2.PurgeTenantResponse]]:
+        """Empties and removes the tenant's bucket, then removes all its rows. Bounded work for each call: repeat until `done`; a call that is cut
+        off is gone on with by the next one. From the first call on the tenant is UNKNOWN_TENANT for uploads and new sets, until it is made
+        ready again. Idempotent: a tenant of which nothing is left answers `done`.
+        """
+
+    @_abc_1.abstractmethod
+    def UploadFile(
+        self,
+        request_iterator: _MaybeAsyncIterator[_attachment_blob_service_pb2.UploadFileRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_attachment_blob_service_pb2.UploadFileResponse, _abc.Awaitable[_attachment_blob_service_pb2.UploadFileResponse]]:
+        """Takes a file in pieces: first the spec, then chunks in order, then finish, which answers when the file is stored under its hash. A stream
+        that ends without finish answers how far the upload is. What is durable outlives a cut: a new stream with the same spec goes on at
+        `durable_bytes`, and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. Bytes that the tenant has already are not moved:
+        the spec is answered with COMPLETE at once (to know a hash is to have the bytes, within a tenant); send the spec alone to learn it.
+        UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish;
+        after UPLOAD_HASH_DIFFERS the upload is forgotten. Not promised: that bytes behind `durable_bytes` survive a cut.
+        """
+
+    @_abc_1.abstractmethod
+    def GetUpload(
+        self,
+        request: _attachment_blob_service_pb2.GetUploadRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_attachment_blob_service_pb2.GetUploadResponse, _abc.Awaitable[_attachment_blob_service_pb2.GetUploadResponse]]:
+        """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only."""
+
+    @_abc_1.abstractmethod
     def StageSet(
         self,
         request: _attachment_blob_service_pb2.StageSetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_attachment_blob_service_pb2.StageSetResponse, _abc.Awaitable[_attachment_blob_service_pb2.StageSetResponse]]:
-        """Checks all items, then stores all of them, or nothing: a refusal leaves neither a row nor an object. The same set id again with the
+        """Checks all items and uploads, then stores all of them as one set, or nothing: a refusal leaves neither a row nor an object. The limits
+        hold for both together; files that were uploaded come behind the items, and are counted on from them in refusals. The same set id again with the
         same files answers the same; with other files ALREADY_EXISTS. Objects are durable before the answer.
         """
 
@@ -130,13 +218,42 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         """The set and its manifest. A run sees the set of its own session only."""
 
     @_abc_1.abstractmethod
+    def ListSets(
+        self,
+        request: _attachment_blob_service_pb2.ListSetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_attachment_blob_service_pb2.ListSetsResponse, _abc.Awaitable[_attachment_blob_service_pb2.ListSetsResponse]]:
+        """The tenant's sets, newest first, without those that were never finished. Sets staged after the first page may be missing."""
+
+    @_abc_1.abstractmethod
     def ReadFile(
         self,
         request: _attachment_blob_service_pb2.ReadFileRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_attachment_blob_service_pb2.ReadFileResponse], _abc.AsyncIterator[_attachment_blob_service_pb2.ReadFileResponse]]:
-        """The bytes of one file, in order. The hash is verified as they are read: bytes that do not have it end the stream with DATA_LOSS
-        STORED_HASH_DIFFERS. A released set is ATTACHMENT_SET_STATE.
+        """The bytes of one file, or a range of them, in order. Read as a whole the hash is verified: bytes that do not have it end the stream with
+        DATA_LOSS STORED_HASH_DIFFERS before its last piece. A range that does not cover the whole file CANNOT be verified: what comes is what is
+        stored, and only its length is sure. A released set is ATTACHMENT_SET_STATE.
+        """
+
+    @_abc_1.abstractmethod
+    def CreateDownloadUrl(
+        self,
+        request: _attachment_blob_service_pb2.CreateDownloadUrlRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_attachment_blob_service_pb2.CreateDownloadUrlResponse, _abc.Awaitable[_attachment_blob_service_pb2.CreateDownloadUrlResponse]]:
+        """A URL from which a file can be fetched for a short while by whoever has it, past this service: nothing verifies the hash, and a release
+        ends it only when the bytes are gone. DOWNLOAD_URLS_DISABLED unless the tenant's policy gives URLs a lifetime.
+        """
+
+    @_abc_1.abstractmethod
+    def CollectGarbage(
+        self,
+        request: _attachment_blob_service_pb2.CollectGarbageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_attachment_blob_service_pb2.CollectGarbageResponse, _abc.Awaitable[_attachment_blob_service_pb2.CollectGarbageResponse]]:
+        """Compares a tenant's bucket with its rows, both ways, and repairs what interrupted work left, once it is older than the grace period. The
+        service does the same by itself from time to time. A row whose object is missing is counted, logged and left.
         """
 
 def add_AttachmentBlobServiceServicer_to_server(servicer: AttachmentBlobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

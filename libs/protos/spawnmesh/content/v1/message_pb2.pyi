@@ -33,6 +33,10 @@ class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType],
     """A model."""
     ROLE_TOOL_RESULT: _Role.ValueType  # 3
     """A tool, answering one call."""
+    ROLE_BASH_EXECUTION: _Role.ValueType  # 4
+    """A command that was run beside the model, with what it printed; models read it as a user's message."""
+    ROLE_CUSTOM: _Role.ValueType  # 5
+    """An extension of the harness; models read it as a user's message."""
 
 class Role(_Role, metaclass=_RoleEnumTypeWrapper):
     """Who speaks."""
@@ -45,6 +49,10 @@ ROLE_ASSISTANT: Role.ValueType  # 2
 """A model."""
 ROLE_TOOL_RESULT: Role.ValueType  # 3
 """A tool, answering one call."""
+ROLE_BASH_EXECUTION: Role.ValueType  # 4
+"""A command that was run beside the model, with what it printed; models read it as a user's message."""
+ROLE_CUSTOM: Role.ValueType  # 5
+"""An extension of the harness; models read it as a user's message."""
 Global___Role: _TypeAlias = Role  # noqa: Y015
 
 @_typing.final
@@ -60,6 +68,8 @@ class Message(_message.Message):
     IS_ERROR_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    BASH_EXECUTION_FIELD_NUMBER: _builtins.int
+    CUSTOM_TYPE_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
     """Who speaks."""
     tool_call_id: _builtins.str
@@ -70,6 +80,8 @@ class Message(_message.Message):
     """For ROLE_TOOL_RESULT: the tool failed; the content says how."""
     model: _builtins.str
     """For ROLE_ASSISTANT: the model that spoke, as `provider/model`."""
+    custom_type: _builtins.str
+    """For ROLE_CUSTOM, and then always: the extension's own name for this type of message."""
     @_builtins.property
     def content(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContentBlock]:
         """What is said, in order."""
@@ -77,6 +89,10 @@ class Message(_message.Message):
     @_builtins.property
     def usage(self) -> Global___TokenUsage:
         """For ROLE_ASSISTANT: what the call used."""
+
+    @_builtins.property
+    def bash_execution(self) -> Global___BashExecution:
+        """For ROLE_BASH_EXECUTION, and then always: the command. What it printed is the content."""
 
     def __init__(
         self,
@@ -88,14 +104,52 @@ class Message(_message.Message):
         is_error: _builtins.bool = ...,
         model: _builtins.str = ...,
         usage: Global___TokenUsage | None = ...,
+        bash_execution: Global___BashExecution | None = ...,
+        custom_type: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bash_execution", b"bash_execution", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "is_error", b"is_error", "model", b"model", "role", b"role", "tool_call_id", b"tool_call_id", "tool_name", b"tool_name", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bash_execution", b"bash_execution", "content", b"content", "custom_type", b"custom_type", "is_error", b"is_error", "model", b"model", "role", b"role", "tool_call_id", b"tool_call_id", "tool_name", b"tool_name", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Message: _TypeAlias = Message  # noqa: Y015
+
+@_typing.final
+class BashExecution(_message.Message):
+    """A command that was run beside the model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_FIELD_NUMBER: _builtins.int
+    EXIT_CODE_FIELD_NUMBER: _builtins.int
+    IS_CANCELLED_FIELD_NUMBER: _builtins.int
+    IS_TRUNCATED_FIELD_NUMBER: _builtins.int
+    command: _builtins.str
+    """The command as it was given to the shell."""
+    exit_code: _builtins.int
+    """What it exited with; absent when it was cancelled or ended by a signal."""
+    is_cancelled: _builtins.bool
+    """It was stopped before its end."""
+    is_truncated: _builtins.bool
+    """The content is not all that it printed."""
+    def __init__(
+        self,
+        *,
+        command: _builtins.str = ...,
+        exit_code: _builtins.int | None = ...,
+        is_cancelled: _builtins.bool = ...,
+        is_truncated: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "command", b"command", "exit_code", b"exit_code", "is_cancelled", b"is_cancelled", "is_truncated", b"is_truncated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
+    _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
+
+Global___BashExecution: _TypeAlias = BashExecution  # noqa: Y015
 
 @_typing.final
 class ContentBlock(_message.Message):

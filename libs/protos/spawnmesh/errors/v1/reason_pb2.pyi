@@ -108,12 +108,30 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """FAILED_PRECONDITION. The set is in a state in which this cannot be done; the state is in the facts."""
     REASON_STORED_HASH_DIFFERS: _Reason.ValueType  # 71
     """DATA_LOSS. Stored bytes do not have the hash they were stored under."""
+    REASON_UPLOAD_CRC_DIFFERS: _Reason.ValueType  # 72
+    """INVALID_ARGUMENT. A chunk's bytes do not have its checksum; go on from where the upload is durable."""
+    REASON_UPLOAD_OFFSET_DIFFERS: _Reason.ValueType  # 73
+    """FAILED_PRECONDITION. A chunk does not begin where the upload goes on; the right offset is in the facts."""
+    REASON_UPLOAD_SIZE_EXCEEDED: _Reason.ValueType  # 74
+    """INVALID_ARGUMENT. More bytes came than were announced."""
+    REASON_UPLOAD_HASH_DIFFERS: _Reason.ValueType  # 75
+    """INVALID_ARGUMENT. The bytes do not have the hash that was announced; the upload is forgotten."""
+    REASON_UPLOAD_INCOMPLETE: _Reason.ValueType  # 76
+    """FAILED_PRECONDITION. Bytes of the upload are missing still; how far it is is in the facts."""
+    REASON_UPLOAD_TAKEN_OVER: _Reason.ValueType  # 77
+    """ABORTED. Another stream goes on with the upload."""
+    REASON_DOWNLOAD_URLS_DISABLED: _Reason.ValueType  # 78
+    """FAILED_PRECONDITION. The tenant's policy gives no download URLs."""
     REASON_WRITER_CLAIM_LOST: _Reason.ValueType  # 90
     """ABORTED. The writer's claim is not the current one; the head is in the facts."""
     REASON_UNOWNED_APPEND_NOT_ALLOWED: _Reason.ValueType  # 91
-    """PERMISSION_DENIED. A writer without a claim may not write entries of this kind."""
+    """PERMISSION_DENIED. An append without a claim by a caller who may not do that, or of a kind that is not for it."""
     REASON_IDEMPOTENCY_KEY_REUSED: _Reason.ValueType  # 92
     """ALREADY_EXISTS. The idempotency key was used before with other entries."""
+    REASON_SESSION_TAKEOVER: _Reason.ValueType  # 93
+    """ABORTED. While the prompt window was open, the transcript got something that is not the run's own; the facts say where it begins
+    (`offending_seq`, `offending_kind`, `cause`) and give the head.
+    """
     REASON_UNKNOWN_MODEL: _Reason.ValueType  # 110
     """INVALID_ARGUMENT. The model is neither configured nor an alias."""
     REASON_ALL_CANDIDATES_FAILED: _Reason.ValueType  # 111
@@ -220,12 +238,30 @@ REASON_ATTACHMENT_SET_STATE: Reason.ValueType  # 70
 """FAILED_PRECONDITION. The set is in a state in which this cannot be done; the state is in the facts."""
 REASON_STORED_HASH_DIFFERS: Reason.ValueType  # 71
 """DATA_LOSS. Stored bytes do not have the hash they were stored under."""
+REASON_UPLOAD_CRC_DIFFERS: Reason.ValueType  # 72
+"""INVALID_ARGUMENT. A chunk's bytes do not have its checksum; go on from where the upload is durable."""
+REASON_UPLOAD_OFFSET_DIFFERS: Reason.ValueType  # 73
+"""FAILED_PRECONDITION. A chunk does not begin where the upload goes on; the right offset is in the facts."""
+REASON_UPLOAD_SIZE_EXCEEDED: Reason.ValueType  # 74
+"""INVALID_ARGUMENT. More bytes came than were announced."""
+REASON_UPLOAD_HASH_DIFFERS: Reason.ValueType  # 75
+"""INVALID_ARGUMENT. The bytes do not have the hash that was announced; the upload is forgotten."""
+REASON_UPLOAD_INCOMPLETE: Reason.ValueType  # 76
+"""FAILED_PRECONDITION. Bytes of the upload are missing still; how far it is is in the facts."""
+REASON_UPLOAD_TAKEN_OVER: Reason.ValueType  # 77
+"""ABORTED. Another stream goes on with the upload."""
+REASON_DOWNLOAD_URLS_DISABLED: Reason.ValueType  # 78
+"""FAILED_PRECONDITION. The tenant's policy gives no download URLs."""
 REASON_WRITER_CLAIM_LOST: Reason.ValueType  # 90
 """ABORTED. The writer's claim is not the current one; the head is in the facts."""
 REASON_UNOWNED_APPEND_NOT_ALLOWED: Reason.ValueType  # 91
-"""PERMISSION_DENIED. A writer without a claim may not write entries of this kind."""
+"""PERMISSION_DENIED. An append without a claim by a caller who may not do that, or of a kind that is not for it."""
 REASON_IDEMPOTENCY_KEY_REUSED: Reason.ValueType  # 92
 """ALREADY_EXISTS. The idempotency key was used before with other entries."""
+REASON_SESSION_TAKEOVER: Reason.ValueType  # 93
+"""ABORTED. While the prompt window was open, the transcript got something that is not the run's own; the facts say where it begins
+(`offending_seq`, `offending_kind`, `cause`) and give the head.
+"""
 REASON_UNKNOWN_MODEL: Reason.ValueType  # 110
 """INVALID_ARGUMENT. The model is neither configured nor an alias."""
 REASON_ALL_CANDIDATES_FAILED: Reason.ValueType  # 111

@@ -19,6 +19,62 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _EntryKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EntryKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EntryKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ENTRY_KIND_UNSPECIFIED: _EntryKind.ValueType  # 0
+    """Refused."""
+    ENTRY_KIND_HEADER: _EntryKind.ValueType  # 1
+    """The first entry."""
+    ENTRY_KIND_MESSAGE: _EntryKind.ValueType  # 2
+    """A message of the conversation."""
+    ENTRY_KIND_NOTE: _EntryKind.ValueType  # 3
+    """A note of the mesh."""
+    ENTRY_KIND_LABEL: _EntryKind.ValueType  # 4
+    """A mark on an earlier entry."""
+    ENTRY_KIND_MODEL_CHANGE: _EntryKind.ValueType  # 5
+    """Another model, or another level of thinking."""
+    ENTRY_KIND_COMPACTION: _EntryKind.ValueType  # 6
+    """A summary of older entries."""
+    ENTRY_KIND_BRANCH_SUMMARY: _EntryKind.ValueType  # 7
+    """A summary of a branch that was left."""
+    ENTRY_KIND_CUSTOM: _EntryKind.ValueType  # 8
+    """What an extension keeps."""
+    ENTRY_KIND_OPAQUE: _EntryKind.ValueType  # 9
+    """An entry of an unknown type."""
+    ENTRY_KIND_MIRROR: _EntryKind.ValueType  # 10
+    """The copy of a delivered message."""
+
+class EntryKind(_EntryKind, metaclass=_EntryKindEnumTypeWrapper):
+    """The kinds of entry, one for each field of EntryBody."""
+
+ENTRY_KIND_UNSPECIFIED: EntryKind.ValueType  # 0
+"""Refused."""
+ENTRY_KIND_HEADER: EntryKind.ValueType  # 1
+"""The first entry."""
+ENTRY_KIND_MESSAGE: EntryKind.ValueType  # 2
+"""A message of the conversation."""
+ENTRY_KIND_NOTE: EntryKind.ValueType  # 3
+"""A note of the mesh."""
+ENTRY_KIND_LABEL: EntryKind.ValueType  # 4
+"""A mark on an earlier entry."""
+ENTRY_KIND_MODEL_CHANGE: EntryKind.ValueType  # 5
+"""Another model, or another level of thinking."""
+ENTRY_KIND_COMPACTION: EntryKind.ValueType  # 6
+"""A summary of older entries."""
+ENTRY_KIND_BRANCH_SUMMARY: EntryKind.ValueType  # 7
+"""A summary of a branch that was left."""
+ENTRY_KIND_CUSTOM: EntryKind.ValueType  # 8
+"""What an extension keeps."""
+ENTRY_KIND_OPAQUE: EntryKind.ValueType  # 9
+"""An entry of an unknown type."""
+ENTRY_KIND_MIRROR: EntryKind.ValueType  # 10
+"""The copy of a delivered message."""
+Global___EntryKind: _TypeAlias = EntryKind  # noqa: Y015
+
 class _LabelKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -64,7 +120,7 @@ class Entry(_message.Message):
     seq: _builtins.int
     """Position, dense from 1."""
     token_count: _builtins.int
-    """Tokens of what a model would read of it, by the o200k vocabulary."""
+    """Tokens of what a model would read of it, by the o200k vocabulary; 0 for kinds that no model reads."""
     chain_hash: _builtins.str
     """SHA-256 over the previous entry's chain hash and this entry's stored body, lower-case hex."""
     @_builtins.property
@@ -109,6 +165,12 @@ class EntryBody(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     SYSTEM_NOTE_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
+    MODEL_CHANGE_FIELD_NUMBER: _builtins.int
+    COMPACTION_FIELD_NUMBER: _builtins.int
+    BRANCH_SUMMARY_FIELD_NUMBER: _builtins.int
+    CUSTOM_FIELD_NUMBER: _builtins.int
+    OPAQUE_FIELD_NUMBER: _builtins.int
+    MIRROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> Global___Header:
         """The first entry of every transcript; the service writes it."""
@@ -125,6 +187,30 @@ class EntryBody(_message.Message):
     def label(self) -> Global___Label:
         """A mark on an earlier entry."""
 
+    @_builtins.property
+    def model_change(self) -> Global___ModelChange:
+        """From here on another model answers, or thinks more or less; no model reads it."""
+
+    @_builtins.property
+    def compaction(self) -> Global___Compaction:
+        """A summary that stands for older entries, which stay readable; no model reads it."""
+
+    @_builtins.property
+    def branch_summary(self) -> Global___BranchSummary:
+        """A summary of a branch that was left; no model reads it."""
+
+    @_builtins.property
+    def custom(self) -> Global___Custom:
+        """What an extension of the harness keeps here; no model reads it."""
+
+    @_builtins.property
+    def opaque(self) -> Global___Opaque:
+        """An entry of a type that this mesh does not know, as it was imported; no model reads it."""
+
+    @_builtins.property
+    def mirror(self) -> Global___Mirror:
+        """The copy of a message that was delivered elsewhere; no model reads it."""
+
     def __init__(
         self,
         *,
@@ -132,12 +218,18 @@ class EntryBody(_message.Message):
         message: _message_pb2.Message | None = ...,
         system_note: Global___SystemNote | None = ...,
         label: Global___Label | None = ...,
+        model_change: Global___ModelChange | None = ...,
+        compaction: Global___Compaction | None = ...,
+        branch_summary: Global___BranchSummary | None = ...,
+        custom: Global___Custom | None = ...,
+        opaque: Global___Opaque | None = ...,
+        mirror: Global___Mirror | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "kind", b"kind", "label", b"label", "message", b"message", "system_note", b"system_note"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["branch_summary", b"branch_summary", "compaction", b"compaction", "custom", b"custom", "header", b"header", "kind", b"kind", "label", b"label", "message", b"message", "mirror", b"mirror", "model_change", b"model_change", "opaque", b"opaque", "system_note", b"system_note"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "kind", b"kind", "label", b"label", "message", b"message", "system_note", b"system_note"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch_summary", b"branch_summary", "compaction", b"compaction", "custom", b"custom", "header", b"header", "kind", b"kind", "label", b"label", "message", b"message", "mirror", b"mirror", "model_change", b"model_change", "opaque", b"opaque", "system_note", b"system_note"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["header", "message", "system_note", "label"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["header", "message", "system_note", "label", "model_change", "compaction", "branch_summary", "custom", "opaque", "mirror"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -152,22 +244,26 @@ class Writer(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     SERVICE_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run in whose name it was written; empty for an unowned append."""
     epoch: _builtins.int
     """The run's epoch."""
     service: _builtins.str
     """The service, where a service wrote it."""
+    client: _builtins.str
+    """The subject of the token, where a tenant's client wrote it."""
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
         epoch: _builtins.int = ...,
         service: _builtins.str = ...,
+        client: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "run_id", b"run_id", "service", b"service"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "epoch", b"epoch", "run_id", b"run_id", "service", b"service"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -254,3 +350,169 @@ class Label(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Label: _TypeAlias = Label  # noqa: Y015
+
+@_typing.final
+class ModelChange(_message.Message):
+    """Another model, or another level of thinking. At least one of the two is given."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    THINKING_LEVEL_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """The model, as `provider/model`."""
+    thinking_level: _builtins.str
+    """How much it is to think, as the harness names it."""
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        thinking_level: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "thinking_level", b"thinking_level"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelChange: _TypeAlias = ModelChange  # noqa: Y015
+
+@_typing.final
+class Compaction(_message.Message):
+    """A summary that stands for older entries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    FIRST_KEPT_ENTRY_ID_FIELD_NUMBER: _builtins.int
+    TOKEN_COUNT_BEFORE_FIELD_NUMBER: _builtins.int
+    TOKEN_COUNT_AFTER_FIELD_NUMBER: _builtins.int
+    summary: _builtins.str
+    """The summary."""
+    first_kept_entry_id: _builtins.str
+    """The first entry that the summary does not stand for, in this transcript; empty when it stands for all before it."""
+    token_count_before: _builtins.int
+    """Tokens of the context before, as the writer counted them; 0 when unknown."""
+    token_count_after: _builtins.int
+    """Tokens of the context after; 0 when unknown."""
+    def __init__(
+        self,
+        *,
+        summary: _builtins.str = ...,
+        first_kept_entry_id: _builtins.str = ...,
+        token_count_before: _builtins.int = ...,
+        token_count_after: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_kept_entry_id", b"first_kept_entry_id", "summary", b"summary", "token_count_after", b"token_count_after", "token_count_before", b"token_count_before"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Compaction: _TypeAlias = Compaction  # noqa: Y015
+
+@_typing.final
+class BranchSummary(_message.Message):
+    """A summary of a branch that was left."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    FROM_ENTRY_ID_FIELD_NUMBER: _builtins.int
+    summary: _builtins.str
+    """The summary."""
+    from_entry_id: _builtins.str
+    """The newest entry of that branch, in this transcript; empty when it is not here."""
+    def __init__(
+        self,
+        *,
+        summary: _builtins.str = ...,
+        from_entry_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_entry_id", b"from_entry_id", "summary", b"summary"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BranchSummary: _TypeAlias = BranchSummary  # noqa: Y015
+
+@_typing.final
+class Custom(_message.Message):
+    """What an extension of the harness keeps in the transcript."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CUSTOM_TYPE_FIELD_NUMBER: _builtins.int
+    DATA_JSON_FIELD_NUMBER: _builtins.int
+    custom_type: _builtins.str
+    """The extension's own name for this type of entry."""
+    data_json: _builtins.str
+    """Its data, as one JSON value; empty for none."""
+    def __init__(
+        self,
+        *,
+        custom_type: _builtins.str = ...,
+        data_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["custom_type", b"custom_type", "data_json", b"data_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Custom: _TypeAlias = Custom  # noqa: Y015
+
+@_typing.final
+class Opaque(_message.Message):
+    """An entry of an unknown type."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    ENTRY_JSON_FIELD_NUMBER: _builtins.int
+    type: _builtins.str
+    """The type it names."""
+    entry_json: _builtins.str
+    """The whole entry as one JSON object, byte for byte unless something in it is redacted."""
+    def __init__(
+        self,
+        *,
+        type: _builtins.str = ...,
+        entry_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry_json", b"entry_json", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Opaque: _TypeAlias = Opaque  # noqa: Y015
+
+@_typing.final
+class Mirror(_message.Message):
+    """The copy of a message that was delivered elsewhere, for example by a gateway into a chat."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    DESTINATION_FIELD_NUMBER: _builtins.int
+    destination: _builtins.str
+    """Where it was delivered, as the writer names it."""
+    @_builtins.property
+    def message(self) -> _message_pb2.Message:
+        """The message as it was delivered."""
+
+    def __init__(
+        self,
+        *,
+        message: _message_pb2.Message | None = ...,
+        destination: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["destination", b"destination", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Mirror: _TypeAlias = Mirror  # noqa: Y015

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from spawnmesh.content.v1 import message_pb2 as _message_pb2
 from spawnmesh.transcript.v1 import entry_pb2 as _entry_pb2
 import builtins as _builtins
 import sys
@@ -115,9 +116,9 @@ class Head(_message.Message):
     chain_hash: _builtins.str
     """Its chain hash."""
     writer_run_id: _builtins.str
-    """The current writer's run; empty before the first claim."""
+    """The current writer's run; empty before the first claim and after a release."""
     writer_epoch: _builtins.int
-    """The current writer's epoch."""
+    """The highest epoch there was."""
     def __init__(
         self,
         *,
@@ -134,6 +135,36 @@ class Head(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Head: _TypeAlias = Head  # noqa: Y015
+
+@_typing.final
+class Fence(_message.Message):
+    """The position at which a prompt window was opened, or to which it moved. It means something in its own transcript only."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    CHAIN_HASH_FIELD_NUMBER: _builtins.int
+    incarnation: _builtins.str
+    """The transcript's incarnation."""
+    seq: _builtins.int
+    """Seq of the newest entry."""
+    chain_hash: _builtins.str
+    """Its chain hash."""
+    def __init__(
+        self,
+        *,
+        incarnation: _builtins.str = ...,
+        seq: _builtins.int = ...,
+        chain_hash: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain_hash", b"chain_hash", "incarnation", b"incarnation", "seq", b"seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Fence: _TypeAlias = Fence  # noqa: Y015
 
 @_typing.final
 class DeleteTranscriptRequest(_message.Message):
@@ -253,6 +284,58 @@ class AcquireWriterResponse(_message.Message):
 Global___AcquireWriterResponse: _TypeAlias = AcquireWriterResponse  # noqa: Y015
 
 @_typing.final
+class ReleaseWriterRequest(_message.Message):
+    """Asks for a claim to be given up."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    CLAIM_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    @_builtins.property
+    def claim(self) -> Global___WriterClaim:
+        """The claim."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        claim: Global___WriterClaim | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseWriterRequest: _TypeAlias = ReleaseWriterRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseWriterResponse(_message.Message):
+    """The claim is not in force."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def head(self) -> Global___Head:
+        """Where the transcript stands."""
+
+    def __init__(
+        self,
+        *,
+        head: Global___Head | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseWriterResponse: _TypeAlias = ReleaseWriterResponse  # noqa: Y015
+
+@_typing.final
 class AppendEntriesRequest(_message.Message):
     """Asks for entries to be appended."""
 
@@ -351,6 +434,116 @@ class AppendedEntry(_message.Message):
 Global___AppendedEntry: _TypeAlias = AppendedEntry  # noqa: Y015
 
 @_typing.final
+class OpenWindowRequest(_message.Message):
+    """Asks for a prompt window."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    CLAIM_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    @_builtins.property
+    def claim(self) -> Global___WriterClaim:
+        """The claim of the run that will ask a model."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        claim: Global___WriterClaim | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenWindowRequest: _TypeAlias = OpenWindowRequest  # noqa: Y015
+
+@_typing.final
+class OpenWindowResponse(_message.Message):
+    """The window is open."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FENCE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def fence(self) -> Global___Fence:
+        """Hand it to CloseWindow."""
+
+    def __init__(
+        self,
+        *,
+        fence: Global___Fence | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenWindowResponse: _TypeAlias = OpenWindowResponse  # noqa: Y015
+
+@_typing.final
+class CloseWindowRequest(_message.Message):
+    """Asks whether the window held."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    CLAIM_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    @_builtins.property
+    def claim(self) -> Global___WriterClaim:
+        """The claim under which the window was opened."""
+
+    @_builtins.property
+    def fence(self) -> Global___Fence:
+        """What OpenWindow answered, or the CloseWindow before."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        claim: Global___WriterClaim | None = ...,
+        fence: Global___Fence | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "fence", b"fence"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "fence", b"fence", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseWindowRequest: _TypeAlias = CloseWindowRequest  # noqa: Y015
+
+@_typing.final
+class CloseWindowResponse(_message.Message):
+    """The window held."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FENCE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def fence(self) -> Global___Fence:
+        """The fence at the head."""
+
+    def __init__(
+        self,
+        *,
+        fence: Global___Fence | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseWindowResponse: _TypeAlias = CloseWindowResponse  # noqa: Y015
+
+@_typing.final
 class ListEntriesRequest(_message.Message):
     """Asks for a page of entries."""
 
@@ -358,27 +551,69 @@ class ListEntriesRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     AFTER_SEQ_FIELD_NUMBER: _builtins.int
+    BEFORE_SEQ_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     after_seq: _builtins.int
-    """Only entries behind this seq."""
+    """Upwards: the entries next behind this seq."""
+    before_seq: _builtins.int
+    """Downwards: the entries next before this seq; 0 means before the end."""
     page_size: _builtins.int
     """At most this many; 0 means 100."""
+    @_builtins.property
+    def filter(self) -> Global___EntryFilter:
+        """Which entries."""
+
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         after_seq: _builtins.int = ...,
+        before_seq: _builtins.int = ...,
         page_size: _builtins.int = ...,
+        filter: Global___EntryFilter | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "before_seq", b"before_seq", "direction", b"direction", "filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "before_seq", b"before_seq", "direction", b"direction", "filter", b"filter", "page_size", b"page_size", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_direction: _TypeAlias = _typing.Literal["after_seq", "before_seq"]  # noqa: Y015
+    _WhichOneofArgType_direction: _TypeAlias = _typing.Literal["direction", b"direction"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_direction) -> _WhichOneofReturnType_direction | None: ...
+
+Global___ListEntriesRequest: _TypeAlias = ListEntriesRequest  # noqa: Y015
+
+@_typing.final
+class EntryFilter(_message.Message):
+    """Which entries are asked for. A filter for what is rare reads all that lies between."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KINDS_FIELD_NUMBER: _builtins.int
+    ROLES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_entry_pb2.EntryKind.ValueType]:
+        """Only entries of these kinds; all where empty."""
+
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedScalarFieldContainer[_message_pb2.Role.ValueType]:
+        """Only messages of these roles; where it is not empty, no entry that is no message."""
+
+    def __init__(
+        self,
+        *,
+        kinds: _abc.Iterable[_entry_pb2.EntryKind.ValueType] | None = ...,
+        roles: _abc.Iterable[_message_pb2.Role.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "page_size", b"page_size", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kinds", b"kinds", "roles", b"roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListEntriesRequest: _TypeAlias = ListEntriesRequest  # noqa: Y015
+Global___EntryFilter: _TypeAlias = EntryFilter  # noqa: Y015
 
 @_typing.final
 class ListEntriesResponse(_message.Message):
@@ -388,9 +623,12 @@ class ListEntriesResponse(_message.Message):
 
     ENTRIES_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
+    HAS_MORE_FIELD_NUMBER: _builtins.int
+    has_more: _builtins.bool
+    """There are more in the same direction. A page may hold fewer than were asked for: large entries end it early."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """The entries, by seq."""
+        """The entries, lowest seq first in both directions."""
 
     @_builtins.property
     def head(self) -> Global___Head:
@@ -401,14 +639,85 @@ class ListEntriesResponse(_message.Message):
         *,
         entries: _abc.Iterable[_entry_pb2.Entry] | None = ...,
         head: Global___Head | None = ...,
+        has_more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "head", b"head"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "has_more", b"has_more", "head", b"head"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListEntriesResponse: _TypeAlias = ListEntriesResponse  # noqa: Y015
+
+@_typing.final
+class FollowEntriesRequest(_message.Message):
+    """Asks to be sent entries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    AFTER_SEQ_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    after_seq: _builtins.int
+    """Only entries behind this seq; 0 means from the first."""
+    incarnation: _builtins.str
+    """The incarnation that `after_seq` belongs to; empty means the one there is now."""
+    @_builtins.property
+    def filter(self) -> Global___EntryFilter:
+        """Which entries."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        after_seq: _builtins.int = ...,
+        incarnation: _builtins.str = ...,
+        filter: Global___EntryFilter | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "filter", b"filter", "incarnation", b"incarnation", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowEntriesRequest: _TypeAlias = FollowEntriesRequest  # noqa: Y015
+
+@_typing.final
+class FollowEntriesResponse(_message.Message):
+    """Some entries; the first answer comes at once and may have none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
+    READ_SEQ_FIELD_NUMBER: _builtins.int
+    read_seq: _builtins.int
+    """Entries up to this one have been sent, or left out by the filter."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
+        """The entries, lowest seq first."""
+
+    @_builtins.property
+    def head(self) -> Global___Head:
+        """Where the transcript stood when they were read."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[_entry_pb2.Entry] | None = ...,
+        head: Global___Head | None = ...,
+        read_seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "head", b"head", "read_seq", b"read_seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowEntriesResponse: _TypeAlias = FollowEntriesResponse  # noqa: Y015
 
 @_typing.final
 class AssembleContextRequest(_message.Message):

@@ -51,15 +51,35 @@ class TranscriptServiceStub:
                 request_serializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.AcquireWriterRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.AcquireWriterResponse.FromString,
                 _registered_method=True)
+        self.ReleaseWriter = channel.unary_unary(
+                '/spawnmesh.transcript.v1.TranscriptService/ReleaseWriter',
+                request_serializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.ReleaseWriterRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.ReleaseWriterResponse.FromString,
+                _registered_method=True)
         self.AppendEntries = channel.unary_unary(
                 '/spawnmesh.transcript.v1.TranscriptService/AppendEntries',
                 request_serializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.AppendEntriesRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.AppendEntriesResponse.FromString,
                 _registered_method=True)
+        self.OpenWindow = channel.unary_unary(
+                '/spawnmesh.transcript.v1.TranscriptService/OpenWindow',
+                request_serializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.OpenWindowRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.OpenWindowResponse.FromString,
+                _registered_method=True)
+        self.CloseWindow = channel.unary_unary(
+                '/spawnmesh.transcript.v1.TranscriptService/CloseWindow',
+                request_serializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.CloseWindowRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.CloseWindowResponse.FromString,
+                _registered_method=True)
         self.ListEntries = channel.unary_unary(
                 '/spawnmesh.transcript.v1.TranscriptService/ListEntries',
                 request_serializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.ListEntriesRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.ListEntriesResponse.FromString,
+                _registered_method=True)
+        self.FollowEntries = channel.unary_stream(
+                '/spawnmesh.transcript.v1.TranscriptService/FollowEntries',
+                request_serializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.FollowEntriesRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.FollowEntriesResponse.FromString,
                 _registered_method=True)
         self.AssembleContext = channel.unary_unary(
                 '/spawnmesh.transcript.v1.TranscriptService/AssembleContext',
@@ -90,7 +110,16 @@ class TranscriptServiceServicer:
 
     def AcquireWriter(self, request, context):
         """Makes (run, epoch) the one writer. A claim with a higher epoch takes over; the same claim again answers the same; a lower or equal one
-        of another run is ABORTED WRITER_CLAIM_LOST with the head.
+        of another run, or one that was released, is ABORTED WRITER_CLAIM_LOST. Its facts give the head: a claim with an epoch above `writer_epoch`
+        is good unless yet another comes between. A claim has no time of its own and is never renewed: it holds until it is released or taken over.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseWriter(self, request, context):
+        """Gives the claim up: nothing is written under it any more, and it cannot be acquired again. Idempotent; a claim that is not the current one
+        stays as little in force as it was, and answers OK.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -101,14 +130,45 @@ class TranscriptServiceServicer:
         transaction: ABORTED WRITER_CLAIM_LOST with the head when it is not the current one. The same idempotency key with the same entries answers
         what the first call answered, whoever holds the claim now; with other entries ALREADY_EXISTS IDEMPOTENCY_KEY_REUSED. Keys live as long as the transcript.
         Attachment content in calls of the spawn tool is replaced by typed markers before anything is stored.
-        An append without a claim is for services only, and only for messages of role USER and system notes: UNOWNED_APPEND_NOT_ALLOWED otherwise.
+        With a claim every kind but the header and mirrors is written. Without one each writer has its own list: the service session writes messages
+        of role USER and system notes; a client whose token carries the permission `unowned_append` (claim `permissions`) writes mirrors, which
+        nobody else does. Whatever is not on the list is UNOWNED_APPEND_NOT_ALLOWED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def OpenWindow(self, request, context):
+        """Opens the prompt window: call it before the context is assembled, and CloseWindow once the model has answered. Nothing is stored and nothing
+        is locked; a window that is never closed harms nobody. WRITER_CLAIM_LOST when the claim is not the current one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CloseWindow(self, request, context):
+        """Checks that what the transcript got since the fence is the run's own: the incarnation is the same, the fence's entry has the same chain
+        hash, and every entry behind it continues the chain, is well formed, was written under this claim, and is a message of role ASSISTANT,
+        TOOL_RESULT or BASH_EXECUTION. A mirror by a client with the permission may stand anywhere. Then the answer is the fence moved to the head, to be used for the
+        next window. Anything else is ABORTED SESSION_TAKEOVER with, in the facts, `offending_seq`, `offending_kind`, `cause` (one of INCARNATION, SHRUNK,
+        REWRITTEN, NOT_CANONICAL, FOREIGN_WRITER, KIND) and the head. A claim that was lost without a trace in the entries is WRITER_CLAIM_LOST.
+        Reads the fence's entry and those behind it, whatever the length of the transcript. Not promised: that nothing comes between this call and
+        the next append; and entries before the fence are vouched for by the hash of the fence's entry, not read again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListEntries(self, request, context):
-        """Pages through the entries by seq, upwards. Sees everything committed before the call; later entries may be missed.
+        """Pages through the entries by seq, upwards or downwards. Sees everything committed before the call; later entries may be missed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FollowEntries(self, request, context):
+        """The entries behind a position, then the new ones as they commit, each once and in order. Ends NOT_FOUND when the transcript is deleted
+        or is no more of the incarnation asked for. To resume, ask for what is behind the newest `read_seq`, with its head's incarnation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -141,15 +201,35 @@ def add_TranscriptServiceServicer_to_server(servicer, server):
                     request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.AcquireWriterRequest.FromString,
                     response_serializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.AcquireWriterResponse.SerializeToString,
             ),
+            'ReleaseWriter': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseWriter,
+                    request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.ReleaseWriterRequest.FromString,
+                    response_serializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.ReleaseWriterResponse.SerializeToString,
+            ),
             'AppendEntries': grpc.unary_unary_rpc_method_handler(
                     servicer.AppendEntries,
                     request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.AppendEntriesRequest.FromString,
                     response_serializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.AppendEntriesResponse.SerializeToString,
             ),
+            'OpenWindow': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenWindow,
+                    request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.OpenWindowRequest.FromString,
+                    response_serializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.OpenWindowResponse.SerializeToString,
+            ),
+            'CloseWindow': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseWindow,
+                    request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.CloseWindowRequest.FromString,
+                    response_serializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.CloseWindowResponse.SerializeToString,
+            ),
             'ListEntries': grpc.unary_unary_rpc_method_handler(
                     servicer.ListEntries,
                     request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.ListEntriesRequest.FromString,
                     response_serializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.ListEntriesResponse.SerializeToString,
+            ),
+            'FollowEntries': grpc.unary_stream_rpc_method_handler(
+                    servicer.FollowEntries,
+                    request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.FollowEntriesRequest.FromString,
+                    response_serializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.FollowEntriesResponse.SerializeToString,
             ),
             'AssembleContext': grpc.unary_unary_rpc_method_handler(
                     servicer.AssembleContext,
@@ -251,6 +331,33 @@ class TranscriptService:
             _registered_method=True)
 
     @staticmethod
+    def ReleaseWriter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.transcript.v1.TranscriptService/ReleaseWriter',
+            spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.ReleaseWriterRequest.SerializeToString,
+            spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.ReleaseWriterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def AppendEntries(request,
             target,
             options=(),
@@ -278,6 +385,60 @@ class TranscriptService:
             _registered_method=True)
 
     @staticmethod
+    def OpenWindow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.transcript.v1.TranscriptService/OpenWindow',
+            spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.OpenWindowRequest.SerializeToString,
+            spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.OpenWindowResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloseWindow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.transcript.v1.TranscriptService/CloseWindow',
+            spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.CloseWindowRequest.SerializeToString,
+            spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.CloseWindowResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListEntries(request,
             target,
             options=(),
@@ -294,6 +455,33 @@ class TranscriptService:
             '/spawnmesh.transcript.v1.TranscriptService/ListEntries',
             spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.ListEntriesRequest.SerializeToString,
             spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.ListEntriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FollowEntries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/spawnmesh.transcript.v1.TranscriptService/FollowEntries',
+            spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.FollowEntriesRequest.SerializeToString,
+            spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.FollowEntriesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,17 +43,41 @@ class TranscriptServiceStub:
     """Deletes the transcript and all its entries. Idempotent; an unknown one answers OK."""
     AcquireWriter: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.AcquireWriterRequest, _transcript_service_pb2.AcquireWriterResponse]
     """Makes (run, epoch) the one writer. A claim with a higher epoch takes over; the same claim again answers the same; a lower or equal one
-    of another run is ABORTED WRITER_CLAIM_LOST with the head.
+    of another run, or one that was released, is ABORTED WRITER_CLAIM_LOST. Its facts give the head: a claim with an epoch above `writer_epoch`
+    is good unless yet another comes between. A claim has no time of its own and is never renewed: it holds until it is released or taken over.
+    """
+    ReleaseWriter: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.ReleaseWriterRequest, _transcript_service_pb2.ReleaseWriterResponse]
+    """Gives the claim up: nothing is written under it any more, and it cannot be acquired again. Idempotent; a claim that is not the current one
+    stays as little in force as it was, and answers OK.
     """
     AppendEntries: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.AppendEntriesRequest, _transcript_service_pb2.AppendEntriesResponse]
     """Appends all entries or none, durable before the answer, with dense seqs in the order given. The claim is checked inside the same
     transaction: ABORTED WRITER_CLAIM_LOST with the head when it is not the current one. The same idempotency key with the same entries answers
     what the first call answered, whoever holds the claim now; with other entries ALREADY_EXISTS IDEMPOTENCY_KEY_REUSED. Keys live as long as the transcript.
     Attachment content in calls of the spawn tool is replaced by typed markers before anything is stored.
-    An append without a claim is for services only, and only for messages of role USER and system notes: UNOWNED_APPEND_NOT_ALLOWED otherwise.
+    With a claim every kind but the header and mirrors is written. Without one each writer has its own list: the service session writes messages
+    of role USER and system notes; a client whose token carries the permission `unowned_append` (claim `permissions`) writes mirrors, which
+    nobody else does. Whatever is not on the list is UNOWNED_APPEND_NOT_ALLOWED.
+    """
+    OpenWindow: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.OpenWindowRequest, _transcript_service_pb2.OpenWindowResponse]
+    """Opens the prompt window: call it before the context is assembled, and CloseWindow once the model has answered. Nothing is stored and nothing
+    is locked; a window that is never closed harms nobody. WRITER_CLAIM_LOST when the claim is not the current one.
+    """
+    CloseWindow: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.CloseWindowRequest, _transcript_service_pb2.CloseWindowResponse]
+    """Checks that what the transcript got since the fence is the run's own: the incarnation is the same, the fence's entry has the same chain
+    hash, and every entry behind it continues the chain, is well formed, was written under this claim, and is a message of role ASSISTANT,
+    TOOL_RESULT or BASH_EXECUTION. A mirror by a client with the permission may stand anywhere. Then the answer is the fence moved to the head, to be used for the
+    next window. Anything else is ABORTED SESSION_TAKEOVER with, in the facts, `offending_seq`, `offending_kind`, `cause` (one of INCARNATION, SHRUNK,
+    REWRITTEN, NOT_CANONICAL, FOREIGN_WRITER, KIND) and the head. A claim that was lost without a trace in the entries is WRITER_CLAIM_LOST.
+    Reads the fence's entry and those behind it, whatever the length of the transcript. Not promised: that nothing comes between this call and
+    the next append; and entries before the fence are vouched for by the hash of the fence's entry, not read again.
     """
     ListEntries: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.ListEntriesRequest, _transcript_service_pb2.ListEntriesResponse]
-    """Pages through the entries by seq, upwards. Sees everything committed before the call; later entries may be missed."""
+    """Pages through the entries by seq, upwards or downwards. Sees everything committed before the call; later entries may be missed."""
+    FollowEntries: _grpc.UnaryStreamMultiCallable[_transcript_service_pb2.FollowEntriesRequest, _transcript_service_pb2.FollowEntriesResponse]
+    """The entries behind a position, then the new ones as they commit, each once and in order. Ends NOT_FOUND when the transcript is deleted
+    or is no more of the incarnation asked for. To resume, ask for what is behind the newest `read_seq`, with its head's incarnation.
+    """
     AssembleContext: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.AssembleContextRequest, _transcript_service_pb2.AssembleContextResponse]
     """What a model should read, oldest first, within the budget: newest entries first chosen, a call never without its result, superseded
     drafts left out, missing results filled with a synthetic error. The newest user message is always in, also when it alone exceeds the budget.
@@ -75,17 +99,41 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
     """Deletes the transcript and all its entries. Idempotent; an unknown one answers OK."""
     AcquireWriter: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.AcquireWriterRequest, _transcript_service_pb2.AcquireWriterResponse]  # type: ignore[assignment]
     """Makes (run, epoch) the one writer. A claim with a higher epoch takes over; the same claim again answers the same; a lower or equal one
-    of another run is ABORTED WRITER_CLAIM_LOST with the head.
+    of another run, or one that was released, is ABORTED WRITER_CLAIM_LOST. Its facts give the head: a claim with an epoch above `writer_epoch`
+    is good unless yet another comes between. A claim has no time of its own and is never renewed: it holds until it is released or taken over.
+    """
+    ReleaseWriter: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.ReleaseWriterRequest, _transcript_service_pb2.ReleaseWriterResponse]  # type: ignore[assignment]
+    """Gives the claim up: nothing is written under it any more, and it cannot be acquired again. Idempotent; a claim that is not the current one
+    stays as little in force as it was, and answers OK.
     """
     AppendEntries: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.AppendEntriesRequest, _transcript_service_pb2.AppendEntriesResponse]  # type: ignore[assignment]
     """Appends all entries or none, durable before the answer, with dense seqs in the order given. The claim is checked inside the same
     transaction: ABORTED WRITER_CLAIM_LOST with the head when it is not the current one. The same idempotency key with the same entries answers
     what the first call answered, whoever holds the claim now; with other entries ALREADY_EXISTS IDEMPOTENCY_KEY_REUSED. Keys live as long as the transcript.
     Attachment content in calls of the spawn tool is replaced by typed markers before anything is stored.
-    An append without a claim is for services only, and only for messages of role USER and system notes: UNOWNED_APPEND_NOT_ALLOWED otherwise.
+    With a claim every kind but the header and mirrors is written. Without one each writer has its own list: the service session writes messages
+    of role USER and system notes; a client whose token carries the permission `unowned_append` (claim `permissions`) writes mirrors, which
+    nobody else does. Whatever is not on the list is UNOWNED_APPEND_NOT_ALLOWED.
+    """
+    OpenWindow: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.OpenWindowRequest, _transcript_service_pb2.OpenWindowResponse]  # type: ignore[assignment]
+    """Opens the prompt window: call it before the context is assembled, and CloseWindow once the model has answered. Nothing is stored and nothing
+    is locked; a window that is never closed harms nobody. WRITER_CLAIM_LOST when the claim is not the current one.
+    """
+    CloseWindow: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.CloseWindowRequest, _transcript_service_pb2.CloseWindowResponse]  # type: ignore[assignment]
+    """Checks that what the transcript got since the fence is the run's own: the incarnation is the same, the fence's entry has the same chain
+    hash, and every entry behind it continues the chain, is well formed, was written under this claim, and is a message of role ASSISTANT,
+    TOOL_RESULT or BASH_EXECUTION. A mirror by a client with the permission may stand anywhere. Then the answer is the fence moved to the head, to be used for the
+    next window. Anything else is ABORTED SESSION_TAKEOVER with, in the facts, `offending_seq`, `offending_kind`, `cause` (one of INCARNATION, SHRUNK,
+    REWRITTEN, NOT_CANONICAL, FOREIGN_WRITER, KIND) and the head. A claim that was lost without a trace in the entries is WRITER_CLAIM_LOST.
+    Reads the fence's entry and those behind it, whatever the length of the transcript. Not promised: that nothing comes between this call and
+    the next append; and entries before the fence are vouched for by the hash of the fence's entry, not read again.
     """
     ListEntries: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.ListEntriesRequest, _transcript_service_pb2.ListEntriesResponse]  # type: ignore[assignment]
-    """Pages through the entries by seq, upwards. Sees everything committed before the call; later entries may be missed."""
+    """Pages through the entries by seq, upwards or downwards. Sees everything committed before the call; later entries may be missed."""
+    FollowEntries: _aio.UnaryStreamMultiCallable[_transcript_service_pb2.FollowEntriesRequest, _transcript_service_pb2.FollowEntriesResponse]  # type: ignore[assignment]
+    """The entries behind a position, then the new ones as they commit, each once and in order. Ends NOT_FOUND when the transcript is deleted
+    or is no more of the incarnation asked for. To resume, ask for what is behind the newest `read_seq`, with its head's incarnation.
+    """
     AssembleContext: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.AssembleContextRequest, _transcript_service_pb2.AssembleContextResponse]  # type: ignore[assignment]
     """What a model should read, oldest first, within the budget: newest entries first chosen, a call never without its result, superseded
     drafts left out, missing results filled with a synthetic error. The newest user message is always in, also when it alone exceeds the budget.
@@ -122,7 +170,18 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_transcript_service_pb2.AcquireWriterResponse, _abc.Awaitable[_transcript_service_pb2.AcquireWriterResponse]]:
         """Makes (run, epoch) the one writer. A claim with a higher epoch takes over; the same claim again answers the same; a lower or equal one
-        of another run is ABORTED WRITER_CLAIM_LOST with the head.
+        of another run, or one that was released, is ABORTED WRITER_CLAIM_LOST. Its facts give the head: a claim with an epoch above `writer_epoch`
+        is good unless yet another comes between. A claim has no time of its own and is never renewed: it holds until it is released or taken over.
+        """
+
+    @_abc_1.abstractmethod
+    def ReleaseWriter(
+        self,
+        request: _transcript_service_pb2.ReleaseWriterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transcript_service_pb2.ReleaseWriterResponse, _abc.Awaitable[_transcript_service_pb2.ReleaseWriterResponse]]:
+        """Gives the claim up: nothing is written under it any more, and it cannot be acquired again. Idempotent; a claim that is not the current one
+        stays as little in force as it was, and answers OK.
         """
 
     @_abc_1.abstractmethod
@@ -135,7 +194,34 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         transaction: ABORTED WRITER_CLAIM_LOST with the head when it is not the current one. The same idempotency key with the same entries answers
         what the first call answered, whoever holds the claim now; with other entries ALREADY_EXISTS IDEMPOTENCY_KEY_REUSED. Keys live as long as the transcript.
         Attachment content in calls of the spawn tool is replaced by typed markers before anything is stored.
-        An append without a claim is for services only, and only for messages of role USER and system notes: UNOWNED_APPEND_NOT_ALLOWED otherwise.
+        With a claim every kind but the header and mirrors is written. Without one each writer has its own list: the service session writes messages
+        of role USER and system notes; a client whose token carries the permission `unowned_append` (claim `permissions`) writes mirrors, which
+        nobody else does. Whatever is not on the list is UNOWNED_APPEND_NOT_ALLOWED.
+        """
+
+    @_abc_1.abstractmethod
+    def OpenWindow(
+        self,
+        request: _transcript_service_pb2.OpenWindowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transcript_service_pb2.OpenWindowResponse, _abc.Awaitable[_transcript_service_pb2.OpenWindowResponse]]:
+        """Opens the prompt window: call it before the context is assembled, and CloseWindow once the model has answered. Nothing is stored and nothing
+        is locked; a window that is never closed harms nobody. WRITER_CLAIM_LOST when the claim is not the current one.
+        """
+
+    @_abc_1.abstractmethod
+    def CloseWindow(
+        self,
+        request: _transcript_service_pb2.CloseWindowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transcript_service_pb2.CloseWindowResponse, _abc.Awaitable[_transcript_service_pb2.CloseWindowResponse]]:
+        """Checks that what the transcript got since the fence is the run's own: the incarnation is the same, the fence's entry has the same chain
+        hash, and every entry behind it continues the chain, is well formed, was written under this claim, and is a message of role ASSISTANT,
+        TOOL_RESULT or BASH_EXECUTION. A mirror by a client with the permission may stand anywhere. Then the answer is the fence moved to the head, to be used for the
+        next window. Anything else is ABORTED SESSION_TAKEOVER with, in the facts, `offending_seq`, `offending_kind`, `cause` (one of INCARNATION, SHRUNK,
+        REWRITTEN, NOT_CANONICAL, FOREIGN_WRITER, KIND) and the head. A claim that was lost without a trace in the entries is WRITER_CLAIM_LOST.
+        Reads the fence's entry and those behind it, whatever the length of the transcript. Not promised: that nothing comes between this call and
+        the next append; and entries before the fence are vouched for by the hash of the fence's entry, not read again.
         """
 
     @_abc_1.abstractmethod
@@ -144,7 +230,17 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transcript_service_pb2.ListEntriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transcript_service_pb2.ListEntriesResponse, _abc.Awaitable[_transcript_service_pb2.ListEntriesResponse]]:
-        """Pages through the entries by seq, upwards. Sees everything committed before the call; later entries may be missed."""
+        """Pages through the entries by seq, upwards or downwards. Sees everything committed before the call; later entries may be missed."""
+
+    @_abc_1.abstractmethod
+    def FollowEntries(
+        self,
+        request: _transcript_service_pb2.FollowEntriesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_transcript_service_pb2.FollowEntriesResponse], _abc.AsyncIterator[_transcript_service_pb2.FollowEntriesResponse]]:
+        """The entries behind a position, then the new ones as they commit, each once and in order. Ends NOT_FOUND when the transcript is deleted
+        or is no more of the incarnation asked for. To resume, ask for what is behind the newest `read_seq`, with its head's incarnation.
+        """
 
     @_abc_1.abstractmethod
     def AssembleContext(
