@@ -1,7 +1,7 @@
 """Connections to a service's own database, and transactions that see one tenant's rows only."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,9 +18,19 @@ EVERY_TENANT = "*"
 TENANT_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,37}[a-z0-9]")
 
 
-def _scope(tenant_id: str) -> sql.Composed:
+SCOPE = "set_config('spawnmesh.tenant', %(tenant_id)s, true)"
+"""In a statement for `Database.call`: scopes the transaction to the tenant, and is the tenant's id."""
+
+_NOTIFY = "select pg_notify(%(channel)s, payload) from unnest(%(payloads)s::text[]) as payload"
+
+
+def _check_scope(tenant_id: str) -> None:
     if tenant_id != EVERY_TENANT and TENANT_ID.fullmatch(tenant_id) is None:
         raise ValueError("a transaction needs a well-formed tenant id")
+
+
+def _scope(tenant_id: str) -> sql.Composed:
+    _check_scope(tenant_id)
     return sql.SQL("set local spawnmesh.tenant = {}").format(sql.Literal(tenant_id))
 
 
@@ -64,6 +74,25 @@ class Database:
                     await connection.rollback()
                 raise
             await connection.commit()
+
+    async def call(self, tenant_id: str, statement: str, parameters: Mapping[str, Any]) -> list[DictRow]:
+        """Runs one statement as a transaction of its own, in a single round trip, and gives its rows.
+
+        The statement is to be a call of a function that takes its tenant from the very expression SCOPE, with `tenant_id` among the parameters:
+        so the scope is set before anything in the function runs, and is gone with the statement. Raises ValueError for a statement without it,
+        and for what is not a well-formed tenant id.
+        """
+        if SCOPE not in statement:
+            raise ValueError(f"a statement that is called takes its tenant from {SCOPE}")
+        _check_scope(tenant_id)
+        async with self._connection() as connection:
+            cursor = await connection.execute(statement, {**parameters, "tenant_id": tenant_id}, binary=True)
+            return await cursor.fetchall()
+
+    async def notify(self, channel: str, payloads: Sequence[str]) -> None:
+        """Wakes whoever listens to the channel, once for each payload, in a transaction that writes nothing."""
+        async with self._connection() as connection:
+            await connection.execute(_NOTIFY, {"channel": channel, "payloads": list(payloads)})
 
     async def check(self) -> None:
         """Raises when no connection answers."""

@@ -17,7 +17,10 @@ class CallerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A verified caller. `tenant_id` is empty for ADMIN and RUNNER alone; session, run and epoch are set for RUN, `service` for SERVICE."""
+    """A verified caller. `tenant_id` is empty for ADMIN and RUNNER alone; session, run and epoch are set for RUN, `service` for SERVICE.
+
+    `permissions` are what a CLIENT may do beyond what every client may; the services that ask for one say so in their contracts.
+    """
 
     kind: CallerKind
     subject: str
@@ -26,6 +29,7 @@ class Caller:
     run_id: str = ""
     epoch: int = 0
     service: str = ""
+    permissions: frozenset[str] = frozenset()
 
 
 _caller: ContextVar[Caller | None] = ContextVar("spawnmesh_caller", default=None)

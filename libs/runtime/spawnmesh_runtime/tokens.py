@@ -1,6 +1,7 @@
 """Bearer tokens: JWTs signed with EdDSA or RS256 that name who calls, for which tenant, and for how long.
 
-Claims: `iss`, `sub`, `aud`, `iat`, `nbf`, `exp`, `kind`, and as the kind asks for `tenant`, `session`, `run`, `epoch`.
+Claims: `iss`, `sub`, `aud`, `iat`, `nbf`, `exp`, `kind`, and as the kind asks for `tenant`, `session`, `run`, `epoch`. A client's may have
+`permissions`, a list of names.
 """
 
 from collections import OrderedDict
@@ -78,15 +79,18 @@ class TokenMinter:
         """A token that opens nothing but the handing out of runs."""
         return self._sign(CallerKind.RUNNER, self.issuer, SERVICE_TOKEN_SECONDS)
 
-    def client_token(self, tenant_id: str, subject: str, ttl_seconds: float) -> str:
-        """A token for a tenant's own client."""
-        return self._sign(CallerKind.CLIENT, subject, ttl_seconds, tenant=tenant_id)
+    def client_token(
+        self, tenant_id: str, subject: str, ttl_seconds: float, *, permissions: Collection[str] = ()
+    ) -> str:
+        """A token for a tenant's own client, with what it may do beyond what every client may."""
+        extra = {"permissions": sorted(permissions)} if permissions else {}
+        return self._sign(CallerKind.CLIENT, subject, ttl_seconds, tenant=tenant_id, **extra)
 
     def admin_token(self, subject: str, ttl_seconds: float) -> str:
         """A token for an operator."""
         return self._sign(CallerKind.ADMIN, subject, ttl_seconds)
 
-    def _sign(self, kind: CallerKind, subject: str, ttl_seconds: float, **claims: str | int) -> str:
+    def _sign(self, kind: CallerKind, subject: str, ttl_seconds: float, **claims: str | int | list[str]) -> str:
         now = int(self._clock().timestamp())
         body = {
             "iss": self.issuer,
@@ -224,6 +228,13 @@ def _text(claims: dict[str, Any], name: str) -> str:
     return value
 
 
+def _permissions(claims: dict[str, Any]) -> frozenset[str]:
+    value = claims.get("permissions", [])
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise _invalid("the claim permissions is no list of names")
+    return frozenset(value)
+
+
 def _caller_of(claims: dict[str, Any]) -> Caller:
     if claims["kind"] not in list(CallerKind):
         raise _invalid("the claim kind names no kind of caller")
@@ -231,7 +242,7 @@ def _caller_of(claims: dict[str, Any]) -> Caller:
     subject = _text(claims, "sub")
     match kind:
         case CallerKind.CLIENT:
-            return Caller(kind, subject, _text(claims, "tenant"))
+            return Caller(kind, subject, _text(claims, "tenant"), permissions=_permissions(claims))
         case CallerKind.SERVICE:
             return Caller(kind, subject, _text(claims, "tenant"), service=subject)
         case CallerKind.RUN:

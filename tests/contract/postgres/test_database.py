@@ -9,8 +9,9 @@ from psycopg_pool import PoolTimeout
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn, create_service_database
-from spawnmesh_postgres.database import EVERY_TENANT, Database, open_database, rescope
+from spawnmesh_postgres.database import EVERY_TENANT, SCOPE, Database, open_database, rescope
 from spawnmesh_postgres.errors import translate
+from spawnmesh_postgres.listener import open_listener
 
 TABLE = """
 create table if not exists notes (tenant_id text not null, note_id text not null, primary key (tenant_id, note_id));
@@ -167,3 +168,82 @@ async def test_nul_in_a_text_is_the_callers_mistake(database: Database) -> None:
     refusal = translate(caught.value)
     assert refusal is not None
     assert refusal.reason is Reason.INVALID_REQUEST
+
+
+CALLED = """
+create or replace function note(p_tenant_id text, p_note_id text) returns text language plpgsql as $$
+begin
+    insert into notes values (p_tenant_id, p_note_id);
+    if p_note_id = 'broken' then
+        raise exception 'broken';
+    end if;
+    return current_setting('spawnmesh.tenant', true);
+end
+$$;
+"""
+NOTE = f"select note({SCOPE}, %(note_id)s) as scope, pg_current_xact_id()::text as transaction"
+
+
+@pytest.fixture
+async def with_function(database: Database, dsn: ServiceDsn) -> Database:
+    async with await psycopg.AsyncConnection.connect(dsn.owner) as owner:
+        await owner.execute(CALLED)
+    return database
+
+
+async def test_called_statement_is_a_transaction_of_its_own_in_its_tenants_scope(with_function: Database) -> None:
+    rows = [row for number in range(8) for row in await with_function.call("acme", NOTE, {"note_id": str(number)})]
+    assert {row["scope"] for row in rows} == {"acme"}
+    assert len({row["transaction"] for row in rows}) == 8
+    assert len(await notes(with_function, "acme")) == 8
+    assert await notes(with_function, "zeta") == []
+    for _ in range(4):  # Whichever of the two connections comes.
+        async with with_function._connection() as connection:
+            cursor = await connection.execute("select current_setting('spawnmesh.tenant', true) as scope")
+            assert (await cursor.fetchone() or {})["scope"] in (None, "")
+
+
+async def test_called_statement_that_fails_leaves_nothing_and_its_connection_works_on(with_function: Database) -> None:
+    for _ in range(5):
+        with pytest.raises(psycopg.errors.RaiseException):
+            await with_function.call("acme", NOTE, {"note_id": "broken"})
+    assert await notes(with_function, "acme") == []
+    await with_function.call("acme", NOTE, {"note_id": "fine"})
+
+
+async def test_called_statement_without_its_scope_is_refused(with_function: Database) -> None:
+    with pytest.raises(ValueError, match="takes its tenant from"):
+        await with_function.call("acme", "select note('acme', %(note_id)s)", {"note_id": "n"})
+
+
+@pytest.mark.parametrize("scope", ["", "Acme", "acme'; drop table notes; --"])
+async def test_called_statement_of_a_malformed_tenant_is_refused(with_function: Database, scope: str) -> None:
+    with pytest.raises(ValueError, match="well-formed"):
+        await with_function.call(scope, NOTE, {"note_id": "n"})
+
+
+async def test_called_statement_takes_the_scopes_tenant_and_no_other(with_function: Database) -> None:
+    (row,) = await with_function.call("acme", NOTE, {"note_id": "n", "tenant_id": "zeta"})
+    assert row["scope"] == "acme"
+
+
+async def test_cancelled_call_gives_its_connection_back(with_function: Database) -> None:
+    slow = f"select pg_sleep(30), {SCOPE}"
+    hung = [asyncio.create_task(with_function.call("acme", slow, {})) for _ in range(2)]
+    async with asyncio.timeout(10):
+        while with_function._in_use < 2:
+            await asyncio.sleep(0.01)
+    for task in hung:
+        task.cancel()
+    await asyncio.gather(*hung, return_exceptions=True)
+    assert await notes(with_function, "acme") == []
+
+
+async def test_notification_reaches_the_listeners_of_its_channel(database: Database, dsn: ServiceDsn) -> None:
+    async with open_listener(dsn.app, name="test", channels=("news",)) as listener:
+        with listener.subscription("news", "one") as one, listener.subscription("news", "three") as three:
+            assert await one.wait(10), "once it listens"
+            assert await three.wait(10)
+            await database.notify("news", ["one", "two"])
+            assert await one.wait(10)
+            assert not await three.wait(0.1)

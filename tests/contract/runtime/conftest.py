@@ -69,8 +69,11 @@ def spans() -> InMemorySpanExporter:
 
 @pytest.fixture
 def events() -> Any:
+    before = structlog.get_config()["wrapper_class"]
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("info"))  # Whatever earlier tests left.
     with structlog.testing.capture_logs() as captured:
         yield captured
+    structlog.configure(wrapper_class=before)
 
 
 @pytest.fixture

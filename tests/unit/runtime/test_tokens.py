@@ -76,6 +76,9 @@ def test_each_kind_of_token_gives_its_caller(setup: Setup) -> None:
     )
     assert verify(setup.minter("runner").runner_token()) == Caller(CallerKind.RUNNER, "runner")
     assert verify(setup.minter("client").client_token("acme", "ann", 60)) == Caller(CallerKind.CLIENT, "ann", "acme")
+    assert verify(setup.minter("client").client_token("acme", "gate", 60, permissions=["b", "a"])) == Caller(
+        CallerKind.CLIENT, "gate", "acme", permissions=frozenset({"a", "b"})
+    )
     assert verify(setup.minter("client").admin_token("root", 60)) == Caller(CallerKind.ADMIN, "root")
 
 
@@ -207,3 +210,13 @@ def test_keys_stay_while_the_file_is_broken(setup: Setup) -> None:
     os.utime(path, ns=(1, 1))
     setup.looks += 1
     assert setup.verifier.verify(token).service == "hook"
+
+
+@pytest.mark.parametrize("permissions", ["unowned_append", {"a": 1}, ["a", 1], 7, True])
+def test_permissions_that_are_no_list_of_names_are_refused(setup: Setup, permissions: Any) -> None:
+    token = setup.signed("client", kind="client", sub="gate", permissions=permissions)
+    assert setup.refused(token).reason is Reason.TOKEN_INVALID
+
+
+def test_permissions_are_for_clients_alone(setup: Setup) -> None:
+    assert setup.verifier.verify(setup.signed("hook", permissions=["unowned_append"])).permissions == frozenset()
