@@ -37,7 +37,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.contract.serving import caller_at, client_tokens, served, shared_settings
 
-TABLES = ("attachment_tenants", "sets", "set_files", "blobs")
+TABLES = ("attachment_tenants", "sets", "set_files", "blobs", "uploads", "upload_parts")
 KIB = 1024
 
 
@@ -104,6 +104,9 @@ class Tenant:
     def client_token(self) -> str:
         return client_tokens(self.service.keys).client_token(self.tenant_id, "tester", 300)
 
+    def admin_token(self) -> str:
+        return client_tokens(self.service.keys).admin_token("operator", 300)
+
     def run_token(self, session_id: str) -> str:
         minter = TokenMinter("session", self.service.keys / "session.pem")
         return minter.run_token(self.tenant_id, session_id, new_id(IdKind.RUN), 1, 300)
@@ -148,22 +151,39 @@ class Tenant:
         )
         return answer.set
 
-    async def pieces(self, set_id: str, name: str, *, token: str = "", into: list[bytes] | None = None) -> list[bytes]:
-        """The pieces, put into the list as they come."""
+    async def pieces(
+        self, set_id: str, name: str, *, token: str = "", into: list[bytes] | None = None, **span: int
+    ) -> list[bytes]:
+        """The pieces of the file or of a range of it, put into the list as they come."""
         pieces = [] if into is None else into
-        request = pb.ReadFileRequest(set_id=set_id, name=name)
+        request = pb.ReadFileRequest(set_id=set_id, name=name, **span)
         with acting_with_token(token or self.client_token()):
-            async for piece in self.service.peer.stream(self.stub.ReadFile, request, timeout_seconds=20):
+            async for piece in self.service.peer.stream(self.stub.ReadFile, request, timeout_seconds=120):
                 pieces.append(piece.data)
         return pieces
 
-    async def read(self, set_id: str, name: str, *, token: str = "") -> bytes:
-        return b"".join(await self.pieces(set_id, name, token=token))
+    async def read(self, set_id: str, name: str, *, token: str = "", **span: int) -> bytes:
+        return b"".join(await self.pieces(set_id, name, token=token, **span))
+
+    async def collect(self, *, dry_run: bool = False) -> dict[str, int]:
+        """The counts of a collection that are not zero; all objects seen are left out."""
+        request = pb.CollectGarbageRequest(tenant_id=self.tenant_id, dry_run=dry_run)
+        answer: pb.CollectGarbageResponse = await self.call("CollectGarbage", request, token=self.admin_token())
+        return {field.name: value for field, value in answer.counts.ListFields() if field.name != "seen_object_count"}
 
     def object_keys(self) -> list[str]:
         """What is in the tenant's bucket, as the administrator sees it."""
         found = self.service.admin.list_objects(self.bucket, recursive=True)
         return sorted(str(entry.object_name) for entry in found)
+
+    def unfinished_multiparts(self) -> list[str]:
+        """Keys of multipart uploads that were begun and not ended, as the administrator sees them."""
+        found = self.service.admin._list_multipart_uploads(self.bucket)
+        return [upload.object_name for upload in found.uploads]
+
+    def put(self, key: str, data: bytes) -> None:
+        """Puts an object behind the service's back."""
+        self.service.admin.put_object(self.bucket, key, io.BytesIO(data), len(data))
 
     def overwrite(self, sha256: str, data: bytes) -> None:
         """Changes stored bytes behind the service's back."""

@@ -12,6 +12,7 @@ from spawnmesh_attachment_blob import store
 from spawnmesh_attachment_blob.domain import Encoding, InlineItem
 from spawnmesh_attachment_blob.domain.sets import StoredFile
 from spawnmesh_attachment_blob.objects import ObjectStore
+from spawnmesh_attachment_blob.staging import SetRequest
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
@@ -95,7 +96,8 @@ async def test_StageSet__waits_for_who_deletes_the_same_bytes_and_puts_them_agai
         await store.release_set(connection, tenant.tenant_id, old.set_id)
         await store.condemn_blobs(connection, tenant.tenant_id, old.set_id)
     async with database.transaction(tenant.tenant_id) as connection:
-        assert await store.lock_condemned_blobs(connection, tenant.tenant_id, old.set_id) == [sha256]
+        condemned = await store.lock_condemned_blobs(connection, tenant.tenant_id, old.set_id)
+        assert [blob.sha256 for blob in condemned] == [sha256]
         staging = asyncio.ensure_future(tenant.stage(text("b", "same")))
         await eventually(lambda: waits_for_a_lock(postgres))
         assert not staging.done()
@@ -129,13 +131,15 @@ async def test_who_waits_to_delete_bytes_leaves_them_to_who_took_them_back(tenan
         await store.release_set(connection, tenant_id, old.set_id)
         await store.condemn_blobs(connection, tenant_id, old.set_id)
 
-    async def blobs_to_delete() -> list[str]:
+    async def blobs_to_delete() -> list[store.CondemnedBlob]:
         async with database.transaction(tenant_id) as connection:
             return await store.lock_condemned_blobs(connection, tenant_id, old.set_id)
 
     async with database.transaction(tenant_id) as connection:
         files = (StoredFile("b", 4, old.files[0].sha256, ""),)
-        assert await store.intend_set(connection, tenant_id, new_set_id(), new_id(IdKind.SESSION), files)
+        assert await store.unstored(
+            await store.intend_set(connection, tenant_id, new_set_id(), new_id(IdKind.SESSION), files)
+        )
         deleting = asyncio.ensure_future(blobs_to_delete())
         await eventually(lambda: waits_for_a_lock(postgres))
 
@@ -204,7 +208,9 @@ class PausedPuts(ObjectStore):
 async def test_ReleaseSet__waits_for_the_last_put_of_the_same_set(tenant: Tenant, postgres: Postgres) -> None:
     set_id = new_set_id()
     async with open_staging(tenant.service, PausedPuts) as (staging, objects):
-        staged = asyncio.ensure_future(staging.stage(tenant.tenant_id, set_id, new_id(IdKind.SESSION), FILES))
+        staged = asyncio.ensure_future(
+            staging.stage(tenant.tenant_id, SetRequest(set_id, new_id(IdKind.SESSION), FILES))
+        )
         await objects.put.wait()
         assert len(tenant.object_keys()) == 2
         with refused(Reason.NOT_FOUND):
@@ -222,7 +228,9 @@ async def test_ReleaseSet__waits_for_the_last_put_of_the_same_set(tenant: Tenant
 async def test_a_cancelled_staging_comes_to_its_end_so_that_a_release_finds_it_all(tenant: Tenant) -> None:
     set_id = new_set_id()
     async with open_staging(tenant.service, PausedPuts) as (staging, objects):
-        staged = asyncio.ensure_future(staging.stage(tenant.tenant_id, set_id, new_id(IdKind.SESSION), FILES))
+        staged = asyncio.ensure_future(
+            staging.stage(tenant.tenant_id, SetRequest(set_id, new_id(IdKind.SESSION), FILES))
+        )
         await objects.put.wait()
         staged.cancel()
         objects.go_on.set()
@@ -246,7 +254,7 @@ class KilledAfterPut(ObjectStore):
 async def killed_after_put(tenant: Tenant, set_id: str, session_id: str) -> None:
     async with open_staging(tenant.service, KilledAfterPut) as (staging, _):
         with contextlib.suppress(Killed):
-            await staging.stage(tenant.tenant_id, set_id, session_id, FILES)
+            await staging.stage(tenant.tenant_id, SetRequest(set_id, session_id, FILES))
     assert await tenant.left() == (2, 2, 2)
 
 

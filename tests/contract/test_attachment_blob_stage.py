@@ -10,6 +10,7 @@ import pytest
 from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh_attachment_blob.domain import Encoding, InlineItem
 from spawnmesh_attachment_blob.objects import NotAllPut, ObjectStore
+from spawnmesh_attachment_blob.staging import SetRequest
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
@@ -189,7 +190,9 @@ def items(*contents: str) -> list[InlineItem]:
 async def test_a_failed_put_leaves_neither_row_nor_object(tenant: Tenant) -> None:
     async with open_staging(tenant.service, BreaksOnePut) as (staging, _):
         with pytest.raises(MeshError) as refusal:
-            await staging.stage(tenant.tenant_id, new_set_id(), new_id(IdKind.SESSION), items("a", "b", "c"))
+            await staging.stage(
+                tenant.tenant_id, SetRequest(new_set_id(), new_id(IdKind.SESSION), items("a", "b", "c"))
+            )
 
     assert refusal.value.reason is Reason.DEPENDENCY_UNAVAILABLE
     assert await tenant.left() == (0, 0, 0)
@@ -201,7 +204,9 @@ async def test_a_failed_put_leaves_what_another_set_refers_to(tenant: Tenant) ->
 
     async with open_staging(tenant.service, BreaksOnePut) as (staging, _):
         with pytest.raises(MeshError):
-            await staging.stage(tenant.tenant_id, new_set_id(), new_id(IdKind.SESSION), items("a", "b", "c"))
+            await staging.stage(
+                tenant.tenant_id, SetRequest(new_set_id(), new_id(IdKind.SESSION), items("a", "b", "c"))
+            )
 
     assert await tenant.read(kept.set_id, "kept") == b"b"
     assert await tenant.left() == (1, 1, 1)

@@ -2,29 +2,52 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import add_AttachmentBlobServiceServicer_to_server
-from spawnmesh_postgres.database import open_database
+from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.errors import translate
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 
 from spawnmesh_attachment_blob.attaching import Attaching
+from spawnmesh_attachment_blob.collecting import Collecting
+from spawnmesh_attachment_blob.multiparts import Multiparts
 from spawnmesh_attachment_blob.objects import ObjectStore
+from spawnmesh_attachment_blob.purging import Purging
 from spawnmesh_attachment_blob.reading import Reading
 from spawnmesh_attachment_blob.removal import Removal
-from spawnmesh_attachment_blob.s3_calls import http_pool, open_s3_calls
+from spawnmesh_attachment_blob.s3_calls import S3Calls, http_pool, open_s3_calls
 from spawnmesh_attachment_blob.s3_turns import S3Turns
-from spawnmesh_attachment_blob.servicer import AttachmentBlobServicer
+from spawnmesh_attachment_blob.servicer import AttachmentBlobServicer, Parts
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 from spawnmesh_attachment_blob.staging import Staging
 from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
 from spawnmesh_attachment_blob.tenants import Tenants
+from spawnmesh_attachment_blob.upload_parts import UploadParts
+from spawnmesh_attachment_blob.upload_removal import UploadRemoval
+from spawnmesh_attachment_blob.uploading import Uploading
+from spawnmesh_attachment_blob.worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The database and S3, and who takes things away there: what serving and collecting stand on."""
+
+    database: Database
+    calls: S3Calls
+    buckets: TenantBuckets
+    objects: ObjectStore
+    multiparts: Multiparts
+    turns: S3Turns
+    removal: Removal
+    upload_removal: UploadRemoval
+    collecting: Collecting
 
 
 @asynccontextmanager
-async def open_service(process: Process, settings: AttachmentBlobSettings) -> AsyncIterator[MeshServer]:
-    """The server with everything registered, not started; what it stands on is closed when the block ends."""
+async def open_stores(settings: AttachmentBlobSettings) -> AsyncIterator[Stores]:
+    """Connections and threads, closed when the block ends."""
     async with AsyncExitStack() as stack:
         max_connections = settings.database_max_connections
         database = await stack.enter_async_context(
@@ -32,16 +55,39 @@ async def open_service(process: Process, settings: AttachmentBlobSettings) -> As
         )
         http = stack.enter_context(http_pool(settings))
         calls = await stack.enter_async_context(open_s3_calls(settings))
-        objects = ObjectStore(TenantBuckets(settings, http), calls)
+        buckets = TenantBuckets(settings, http)
+        objects, multiparts = ObjectStore(buckets, calls), Multiparts(buckets, calls)
         turns = S3Turns(max_connections)
         removal = Removal(database, objects, turns)
-        servicer = AttachmentBlobServicer(
-            Tenants(database, objects),
-            Staging(database, objects, turns, removal),
-            Attaching(database),
-            removal,
-            Reading(database, objects),
+        upload_removal = UploadRemoval(database, objects, multiparts, removal)
+        collecting = Collecting(database, objects, multiparts, removal, upload_removal, settings.collect_grace_seconds)
+        yield Stores(database, calls, buckets, objects, multiparts, turns, removal, upload_removal, collecting)
+
+
+@asynccontextmanager
+async def open_service(process: Process, settings: AttachmentBlobSettings) -> AsyncIterator[MeshServer]:
+    """The server with everything registered, not started; what it stands on is closed when the block ends."""
+    async with open_stores(settings) as on:
+        upload_parts = UploadParts(
+            on.database, on.objects, on.multiparts, on.upload_removal, settings.upload_ttl_seconds
+        )
+        parts = Parts(
+            tenants=Tenants(on.database, on.buckets, on.calls),
+            staging=Staging(on.database, on.objects, on.turns, on.removal),
+            attaching=Attaching(on.database),
+            removal=on.removal,
+            reading=Reading(on.database, on.objects),
+            uploading=Uploading(on.database, upload_parts, settings),
+            collecting=on.collecting,
+            purging=Purging(on.database, on.objects, on.multiparts, on.buckets, on.calls),
         )
         server = build_server(process, translate_errors=(translate,))
-        add_AttachmentBlobServiceServicer_to_server(servicer, server)
+        add_AttachmentBlobServiceServicer_to_server(AttachmentBlobServicer(parts), server)
         yield server
+
+
+@asynccontextmanager
+async def open_worker(settings: AttachmentBlobSettings) -> AsyncIterator[Worker]:
+    """What collects garbage by itself; closed when the block ends."""
+    async with open_stores(settings) as on:
+        yield Worker(on.database, on.collecting, settings.collect_interval_seconds)

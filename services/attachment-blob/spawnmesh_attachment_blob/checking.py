@@ -14,21 +14,24 @@ from spawnmesh_attachment_blob.domain import (
     validate,
 )
 from spawnmesh_attachment_blob.domain.marker import is_redaction_marker
+from spawnmesh_attachment_blob.domain.sets import StoredFile
 from spawnmesh_attachment_blob.errors import content_is_marker, items_refused
 
 _INLINE_CHARS = 64 * 1024  # Done in about the time that a thread takes to be started and joined.
 
 
-async def check_items(items: Sequence[InlineItem], limits: AttachmentLimits) -> list[ValidFile]:
-    """The files that the items spell. Raises MeshError for the first thing wrong."""
+async def check_items(
+    items: Sequence[InlineItem], limits: AttachmentLimits, uploaded: Sequence[StoredFile]
+) -> list[ValidFile]:
+    """The files that the items spell, fit to be in one set with those that were uploaded. Raises MeshError for the first thing wrong."""
     if sum(len(item.content) for item in items) <= _INLINE_CHARS:
-        return _check(items, limits)
-    return await asyncio.to_thread(_check, items, limits)
+        return _check(items, limits, uploaded)
+    return await asyncio.to_thread(_check, items, limits, uploaded)
 
 
-def _check(items: Sequence[InlineItem], limits: AttachmentLimits) -> list[ValidFile]:
+def _check(items: Sequence[InlineItem], limits: AttachmentLimits, uploaded: Sequence[StoredFile]) -> list[ValidFile]:
     try:
-        files = validate(items, limits)
+        files = validate(items, limits, uploaded)
     except AttachmentRefused as refused:
         raise _refusal(items, refused) from None
     for index, file in enumerate(files):

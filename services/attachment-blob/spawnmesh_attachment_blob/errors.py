@@ -22,7 +22,7 @@ def items_refused(refused: AttachmentRefused) -> MeshError:
     return MeshError(Reason[refused.reason.value], _MESSAGE[refused.reason], facts=refused.facts)
 
 
-def content_is_marker(index: int) -> MeshError:
+def content_is_marker(index: int = 0) -> MeshError:
     """The refusal of an item whose content is what a transcript shows in place of an attachment."""
     return MeshError(
         Reason.ATTACHMENT_CONTENT_IS_MARKER,
@@ -34,6 +34,18 @@ def content_is_marker(index: int) -> MeshError:
 def unknown_tenant() -> MeshError:
     """The refusal for a tenant that was not made ready."""
     return MeshError(Reason.UNKNOWN_TENANT, "this tenant has not been made ready for attachments; create the tenant")
+
+
+def being_purged() -> MeshError:
+    """The refusal for a tenant that is being removed."""
+    return MeshError(
+        Reason.CONFLICT, "this tenant is being removed; call again when that is done", retry_after_seconds=1.0
+    )
+
+
+def urls_disabled() -> MeshError:
+    """The refusal for a tenant whose policy gives no download URLs."""
+    return MeshError(Reason.DOWNLOAD_URLS_DISABLED, "download URLs are switched off for this tenant; use ReadFile")
 
 
 def set_vanished(set_id: str) -> MeshError:

@@ -1,13 +1,14 @@
-"""The objects in a tenant's bucket, by the hash of their bytes."""
+"""The objects in a tenant's bucket."""
 
 import asyncio
 import hashlib
 import io
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
-from minio import Minio
 from minio.error import S3Error
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -18,7 +19,6 @@ from spawnmesh_attachment_blob.s3_calls import S3Calls, S3Failed
 from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
 
 PIECE_BYTES = 256 * 1024
-_CREDENTIALS_REFUSED = ("AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch")
 
 
 class NotAllPut(S3Failed):
@@ -30,7 +30,7 @@ class NotAllPut(S3Failed):
 
 
 class ObjectMissing(Exception):
-    """There is no object of that hash."""
+    """There is no such object."""
 
 
 def stored_hash_differs(sha256: str) -> MeshError:
@@ -72,15 +72,11 @@ class ObjectStore:
         self._buckets = buckets
         self._calls = calls
 
-    async def make_bucket(self, tenant_id: str) -> None:
-        """The tenant's bucket exists afterwards. Raises S3Failed."""
-        await self._calls.run(self._buckets.make_bucket, tenant_id)
-
     async def put_all(self, tenant_id: str, data_by_hash: Mapping[str, bytes]) -> None:
-        """Puts all of them side by side and waits for all. Raises NotAllPut."""
+        """Puts all of them side by side, each under its hash, and waits for all. Raises NotAllPut."""
         async with traced("s3.put_objects", spawnmesh__object_count=len(data_by_hash)):
             results = await asyncio.gather(
-                *(self._calls.run(self._put, tenant_id, sha256, data) for sha256, data in data_by_hash.items()),
+                *(self._calls.run(self._put_by_hash, tenant_id, sha256, data) for sha256, data in data_by_hash.items()),
                 return_exceptions=True,
             )
         failed = [result for result in results if isinstance(result, BaseException)]
@@ -93,48 +89,82 @@ class ObjectStore:
                 frozenset(sha256 for sha256, found in by_hash if isinstance(found, S3Failed) and found.never_sent)
             )
 
-    async def delete_all(self, tenant_id: str, hashes: Collection[str]) -> None:
+    async def put(self, tenant_id: str, key: str, data: bytes) -> None:
+        """The object, durable. Raises S3Failed."""
+        await self._calls.run(self._put, tenant_id, key, data)
+
+    async def delete_all(self, tenant_id: str, keys: Collection[str]) -> None:
         """Deletes all of them side by side and waits for all; one that is not there counts as deleted. Raises S3Failed."""
-        async with traced("s3.delete_objects", spawnmesh__object_count=len(hashes)):
+        async with traced("s3.delete_objects", spawnmesh__object_count=len(keys)):
             results = await asyncio.gather(
-                *(self._calls.run(self._delete, tenant_id, sha256) for sha256 in hashes), return_exceptions=True
+                *(self._calls.run(self._delete, tenant_id, key) for key in keys), return_exceptions=True
             )
         for result in results:
             if isinstance(result, BaseException):
                 raise result
 
     @asynccontextmanager
-    async def open(self, tenant_id: str, sha256: str) -> AsyncIterator[OpenObject]:
-        """The object, open for reading until the block ends. Raises ObjectMissing, S3Failed."""
-        response = await self._calls.run(self._get, tenant_id, sha256)
+    async def open(self, tenant_id: str, key: str, offset: int = 0, length: int = 0) -> AsyncIterator[OpenObject]:
+        """The object, or a range of it (0 is to the end), open for reading until the block ends. Raises ObjectMissing, S3Failed."""
+        response = await self._calls.run(self._get, tenant_id, key, offset, length)
         try:
             yield OpenObject(self._calls, response)
         finally:
             await self._calls.run(_close, response)
 
-    def _put(self, tenant_id: str, sha256: str, data: bytes) -> None:
-        self._in_bucket(
-            tenant_id, lambda client, bucket: client.put_object(bucket, object_key(sha256), io.BytesIO(data), len(data))
+    async def size_of(self, tenant_id: str, key: str) -> int | None:
+        """The object's size; None where it is not there. Raises S3Failed."""
+        return await self._calls.run(self._size, tenant_id, key)
+
+    async def download_url(self, tenant_id: str, key: str, name: str, lifetime_seconds: int) -> str:
+        """A URL that gives the object as a download of that name, whatever its bytes look like. Raises S3Failed."""
+        return await self._calls.run(self._url, tenant_id, key, name, lifetime_seconds)
+
+    def _put_by_hash(self, tenant_id: str, sha256: str, data: bytes) -> None:
+        self._put(tenant_id, object_key(sha256), data)
+
+    def _put(self, tenant_id: str, key: str, data: bytes) -> None:
+        sse = self._buckets.encryption_of(tenant_id)
+        self._buckets.within(
+            tenant_id, lambda client, bucket: client.put_object(bucket, key, io.BytesIO(data), len(data), sse=sse)
         )
 
-    def _delete(self, tenant_id: str, sha256: str) -> None:
-        self._in_bucket(tenant_id, lambda client, bucket: client.remove_object(bucket, object_key(sha256)))
+    def _delete(self, tenant_id: str, key: str) -> None:
+        self._buckets.within(tenant_id, lambda client, bucket: client.remove_object(bucket, key))
 
-    def _get(self, tenant_id: str, sha256: str) -> Any:
+    def _get(self, tenant_id: str, key: str, offset: int, length: int) -> Any:
         try:
-            return self._in_bucket(tenant_id, lambda client, bucket: client.get_object(bucket, object_key(sha256)))
+            return self._buckets.within(
+                tenant_id, lambda client, bucket: client.get_object(bucket, key, offset=offset, length=length)
+            )
         except S3Error as error:
             if error.code == "NoSuchKey":
                 raise ObjectMissing from None
             raise
 
-    def _in_bucket(self, tenant_id: str, call: Callable[[Minio, str], Any]) -> Any:
+    def _size(self, tenant_id: str, key: str) -> int | None:
         try:
-            return call(self._buckets.client_for(tenant_id), self._buckets.bucket_of(tenant_id))
+            found = self._buckets.within(tenant_id, lambda client, bucket: client.stat_object(bucket, key))
         except S3Error as error:
-            if error.code in _CREDENTIALS_REFUSED:
-                self._buckets.forget(tenant_id)
+            if error.code == "NoSuchKey":
+                return None
             raise
+        size: int = found.size
+        return size
+
+    def _url(self, tenant_id: str, key: str, name: str, lifetime_seconds: int) -> str:
+        # Not the sender's MIME type: a browser would run what it names.
+        headers: dict[str, str | list[str] | tuple[str]] = {
+            "response-content-type": "application/octet-stream",
+            "response-content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
+        }
+        url: str = self._buckets.within(
+            tenant_id,
+            lambda client, bucket: client.presigned_get_object(
+                bucket, key, expires=timedelta(seconds=lifetime_seconds), response_headers=headers
+            ),
+        )
+        return url
 
 
 def _close(response: Any) -> None:

@@ -4,9 +4,12 @@ An object is deleted under the lock of its blob's row, after the row was marked 
 the same bytes waits for that lock and then puts them anew, and nobody takes a marked blob for stored, even if the lock is lost in between.
 """
 
+from collections.abc import Collection, Sequence
+
 from spawnmesh_postgres.database import Connection, Database
 
-from spawnmesh_attachment_blob import store
+from spawnmesh_attachment_blob import garbage_store, store
+from spawnmesh_attachment_blob.domain.comparison import hash_of_key
 from spawnmesh_attachment_blob.domain.sets import SetState
 from spawnmesh_attachment_blob.objects import ObjectStore
 from spawnmesh_attachment_blob.s3_turns import S3Turns
@@ -40,6 +43,44 @@ class Removal:
             await store.forget_files(connection, tenant_id, set_id)
             return count
 
+    async def undo_abandoned(self, tenant_id: str, set_id: str) -> None:
+        """Like `undo`, for a set whose stager is gone; waits for one that is not. Raises S3Failed."""
+        async with self._turns.taken():
+            await uninterrupted(self.undo(tenant_id, set_id, frozenset()))
+
+    async def remove_condemned(self, tenant_id: str, hashes: Sequence[str]) -> int:
+        """Those of the blobs that are DELETING are gone, with their objects; how many. Raises S3Failed; then they stay DELETING."""
+        async with self._turns.taken():
+            return await uninterrupted(self._remove_condemned(tenant_id, hashes))
+
+    async def _remove_condemned(self, tenant_id: str, hashes: Sequence[str]) -> int:
+        async with self._database.transaction(tenant_id) as connection:
+            condemned = await garbage_store.lock_deleting_blobs(connection, tenant_id, hashes)
+            await self._objects.delete_all(tenant_id, [blob.object_key for blob in condemned])
+            await store.forget_blobs(connection, tenant_id, [blob.sha256 for blob in condemned])
+            return len(condemned)
+
+    async def remove_orphans(self, tenant_id: str, keys: Collection[str]) -> int:
+        """Objects that no row knows are gone; how many were. One whose bytes somebody is storing right now is left alone. Raises S3Failed."""
+        async with self._turns.taken():
+            return await uninterrupted(self.take_back(tenant_id, keys))
+
+    async def take_back(self, tenant_id: str, keys: Collection[str]) -> int:
+        """Like `remove_orphans`, for a caller that has a turn and is not interrupted."""
+        async with self._database.transaction(tenant_id) as connection:
+            claimed: set[str] = set()
+            orphans = []
+            for key in sorted(keys, key=hash_of_key):  # The order in which everybody locks blobs.
+                sha256 = hash_of_key(key)
+                if sha256 in claimed or await garbage_store.lock_blob_elsewhere(connection, tenant_id, sha256, key):
+                    orphans.append(key)
+                elif await garbage_store.claim_orphan(connection, tenant_id, sha256, key):
+                    claimed.add(sha256)
+                    orphans.append(key)
+            await self._objects.delete_all(tenant_id, orphans)
+            await store.forget_blobs(connection, tenant_id, claimed)
+            return len(orphans)
+
     async def undo(self, tenant_id: str, set_id: str, never_sent_hashes: frozenset[str]) -> None:
         """Nothing is left of the set if it is STAGING; any other is left alone. Objects of `never_sent_hashes` are known not to exist.
 
@@ -58,8 +99,9 @@ class Removal:
         self, connection: Connection, tenant_id: str, set_id: str, never_sent_hashes: frozenset[str]
     ) -> int:
         condemned = await store.lock_condemned_blobs(connection, tenant_id, set_id)
-        await self._objects.delete_all(tenant_id, [sha256 for sha256 in condemned if sha256 not in never_sent_hashes])
-        await store.forget_blobs(connection, tenant_id, condemned)
+        sent = [blob.object_key for blob in condemned if blob.sha256 not in never_sent_hashes]
+        await self._objects.delete_all(tenant_id, sent)
+        await store.forget_blobs(connection, tenant_id, [blob.sha256 for blob in condemned])
         return len(condemned)
 
 

@@ -1,15 +1,20 @@
 """From values to responses."""
 
-from google.protobuf.timestamp_pb2 import Timestamp
-from spawnmesh.attachment_blob.v1 import attachment_pb2 as pb
+from dataclasses import asdict
+from datetime import datetime
 
+from google.protobuf.timestamp_pb2 import Timestamp
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as service_pb2
+from spawnmesh.attachment_blob.v1 import attachment_pb2 as pb
+from spawnmesh.attachment_blob.v1 import upload_pb2
+
+from spawnmesh_attachment_blob.domain.garbage import GarbageCounts
 from spawnmesh_attachment_blob.domain.sets import AttachmentSet
+from spawnmesh_attachment_blob.domain.uploads import Upload
 
 
 def render_set(attachment_set: AttachmentSet) -> pb.AttachmentSet:
     """The set with its manifest. Not for a set that is STAGING, which the contract does not know."""
-    create_time = Timestamp()
-    create_time.FromDatetime(attachment_set.create_time)
     return pb.AttachmentSet(
         set_id=attachment_set.set_id,
         session_id=attachment_set.session_id,
@@ -19,5 +24,32 @@ def render_set(attachment_set: AttachmentSet) -> pb.AttachmentSet:
             for file in attachment_set.files
         ],
         total_bytes=sum(file.size_bytes for file in attachment_set.files),
-        create_time=create_time,
+        create_time=timestamp(attachment_set.create_time),
     )
+
+
+def render_upload(upload: Upload) -> upload_pb2.Upload:
+    """The upload. Not for one that is ABORTING, which the contract does not know."""
+    return upload_pb2.Upload(
+        upload_id=upload.spec.upload_id,
+        name=upload.spec.name,
+        size_bytes=upload.spec.size_bytes,
+        sha256=upload.spec.sha256,
+        mime_type=upload.spec.mime_type,
+        state=upload_pb2.UploadState.Value(f"UPLOAD_STATE_{upload.state}"),
+        durable_bytes=upload.durable_bytes,
+        create_time=timestamp(upload.create_time),
+        expire_time=timestamp(upload.expire_time),
+    )
+
+
+def render_counts(counts: GarbageCounts) -> service_pb2.GarbageCounts:
+    """What a collection found."""
+    return service_pb2.GarbageCounts(**asdict(counts))
+
+
+def timestamp(moment: datetime) -> Timestamp:
+    """A moment as messages carry it."""
+    stamp = Timestamp()
+    stamp.FromDatetime(moment)
+    return stamp

@@ -1,6 +1,8 @@
 """What the attachment-blob service reads from its environment, as `ATTACHMENT_BLOB_…`."""
 
-from pydantic import Field, SecretStr
+from typing import Literal, Self
+
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 from spawnmesh_runtime.settings import ProcessSettings
 
@@ -31,3 +33,28 @@ class AttachmentBlobSettings(ProcessSettings):
     """Longest silence of S3 within a call."""
     s3_max_cached_tenants: int = Field(default=1024, ge=1)
     """Tenants whose credentials are kept at hand."""
+    s3_encryption: Literal["none", "s3", "kms"] = "none"
+    """How S3 is asked to encrypt what is put: not at all, with its own keys, or with a key of a key service."""
+    s3_kms_key_id: str = ""
+    """The key for `kms`; `{tenant_id}` in it stands for the tenant's id."""
+    upload_ttl_seconds: int = Field(default=24 * 3600, ge=60, le=30 * 24 * 3600)
+    """How long an upload is kept after its last durable part, or after its completion."""
+    upload_idle_seconds: float = Field(default=30.0, gt=0, le=3600)
+    """Longest silence of an upload's sender before its stream is ended."""
+    upload_max_streams: int = Field(default=6, ge=1, le=256)
+    """Uploads received at the same time; each takes two parts of memory, 10 MiB. Others wait."""
+    collect_interval_seconds: float = Field(default=600.0, gt=0)
+    """How often the worker compares each tenant's bucket with its rows."""
+    collect_grace_seconds: int = Field(default=3600, ge=0)
+    """Younger leftovers are left alone. Must be longer than any call takes."""
+
+    @model_validator(mode="after")
+    def _key_is_named(self) -> Self:
+        if self.s3_encryption == "kms":
+            try:
+                named = self.s3_kms_key_id.format(tenant_id="t1")
+            except (KeyError, IndexError, ValueError):
+                named = ""
+            if not named:
+                raise ValueError("s3_encryption kms needs s3_kms_key_id, with no placeholder but {tenant_id}")
+        return self

@@ -3,23 +3,36 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from psycopg import AsyncCursor
 from psycopg.rows import DictRow
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_attachment_blob.domain import AttachmentLimits
+from spawnmesh_attachment_blob.domain.limits import TenantPolicy
 from spawnmesh_attachment_blob.domain.sets import AttachmentSet, SetState, StoredFile
+from spawnmesh_attachment_blob.domain.uploads import NamedUpload, UploadState
 
 _SQL = load_statements("spawnmesh_attachment_blob")
 
 
 @dataclass(frozen=True, slots=True)
 class TenantRow:
-    """A prepared tenant. `set_state` is that of the set which was asked for along with it, None where there is no such set."""
+    """A prepared tenant, with the set and the uploads that were asked for along with it; `set_state` is None where there is no such set."""
 
     settings_version: int
-    limits: AttachmentLimits
+    policy: TenantPolicy
+    purging: bool
     set_state: SetState | None
+    uploads: dict[str, NamedUpload]
+
+
+@dataclass(frozen=True, slots=True)
+class CondemnedBlob:
+    """A blob whose object is to be deleted."""
+
+    sha256: str
+    object_key: str
 
 
 def _tenant(row: DictRow) -> TenantRow:
@@ -30,7 +43,16 @@ def _tenant(row: DictRow) -> TenantRow:
         max_total_bytes=row["max_total_bytes"],
     )
     state = row["set_state"]
-    return TenantRow(row["settings_version"], limits, None if state is None else SetState(state))
+    return TenantRow(
+        row["settings_version"],
+        TenantPolicy(limits, row["retention_seconds"], row["download_url_seconds"]),
+        row["purging"],
+        None if state is None else SetState(state),
+        {
+            upload_id: NamedUpload(session_id, UploadState(upload_state), StoredFile(*file))
+            for upload_id, session_id, *file, upload_state in row["uploads"] or ()
+        },
+    )
 
 
 def _set(row: DictRow) -> AttachmentSet:
@@ -38,8 +60,9 @@ def _set(row: DictRow) -> AttachmentSet:
     return AttachmentSet(row["set_id"], row["session_id"], SetState(row["state"]), files, row["create_time"])
 
 
-async def put_tenant(connection: Connection, tenant_id: str, settings_version: int, limits: AttachmentLimits) -> None:
-    """These limits hold, unless those stored are of the same version or a newer one."""
+async def put_tenant(connection: Connection, tenant_id: str, settings_version: int, policy: TenantPolicy) -> None:
+    """This policy holds, unless the one stored is of the same version or a newer one."""
+    limits = policy.limits
     await connection.execute(
         _SQL["put_tenant"],
         {
@@ -49,26 +72,37 @@ async def put_tenant(connection: Connection, tenant_id: str, settings_version: i
             "max_file_count": limits.max_files,
             "max_file_bytes": limits.max_file_bytes,
             "max_total_bytes": limits.max_total_bytes,
+            "retention_seconds": policy.retention_seconds,
+            "download_url_seconds": policy.download_url_seconds,
         },
     )
 
 
-async def get_tenant(connection: Connection, tenant_id: str, set_id: str = "") -> TenantRow | None:
-    """The tenant, and the state of one of its sets; None for one that was not prepared."""
-    cursor = await connection.execute(_SQL["get_tenant"], {"tenant_id": tenant_id, "set_id": set_id})
+async def get_tenant(
+    connection: Connection, tenant_id: str, set_id: str = "", upload_ids: Collection[str] = ()
+) -> TenantRow | None:
+    """The tenant, the state of one of its sets, and these uploads; None for one that was not prepared."""
+    arguments = {"tenant_id": tenant_id, "set_id": set_id, "upload_ids": list(upload_ids)}
+    cursor = await connection.execute(_SQL["get_tenant"], arguments)
     row = await cursor.fetchone()
     return None if row is None else _tenant(row)
 
 
+async def list_tenants(connection: Connection, after: str, limit: int) -> list[str]:
+    """Ids of prepared tenants behind `after`, in the scope of every tenant."""
+    cursor = await connection.execute(_SQL["list_tenants"], {"tenant_id": None, "after": after, "limit": limit})
+    return [row["tenant_id"] for row in await cursor.fetchall()]
+
+
 async def intend_set(
     connection: Connection, tenant_id: str, set_id: str, session_id: str, files: tuple[StoredFile, ...]
-) -> set[str] | None:
-    """Writes down a set and the objects it is going to put; the hashes that are not stored yet, or None where the set exists.
+) -> AsyncCursor[DictRow]:
+    """Writes down a set and the objects it is going to put; `unstored` says what the cursor found.
 
     Waits for whoever is deleting one of the objects. The commit is not waited for to reach the disk: the rows have to outlive this process, not
     the database. What a crash of the database right now would lose is found by comparing the bucket with the rows.
     """
-    cursor = await connection.execute(
+    return await connection.execute(
         _SQL["intend_set"],
         {
             "tenant_id": tenant_id,
@@ -80,7 +114,11 @@ async def intend_set(
             "mime_types": [file.mime_type for file in files],
         },
     )
-    rows = await cursor.fetchall()
+
+
+async def unstored(intended: AsyncCursor[DictRow]) -> set[str] | None:
+    """The hashes of an intended set that are not stored yet; None where the set existed before."""
+    rows = await intended.fetchall()
     return {row["sha256"] for row in rows if row["state"] != "STORED"} if rows else None
 
 
@@ -89,6 +127,22 @@ async def get_set(connection: Connection, tenant_id: str, set_id: str) -> Attach
     cursor = await connection.execute(_SQL["get_set"], {"tenant_id": tenant_id, "set_id": set_id})
     row = await cursor.fetchone()
     return None if row is None else _set(row)
+
+
+async def list_sets(
+    connection: Connection, tenant_id: str, session_id: str, before: str, limit: int
+) -> list[AttachmentSet]:
+    """Sets that were finished, newest first, with ids below `before`; empty texts leave a condition out."""
+    arguments = {"tenant_id": tenant_id, "session_id": session_id, "before": before, "limit": limit}
+    cursor = await connection.execute(_SQL["list_sets"], arguments)
+    return [_set(row) for row in await cursor.fetchall()]
+
+
+async def get_object_key(connection: Connection, tenant_id: str, sha256: str) -> str | None:
+    """Where the bytes with this hash are; None where nobody stores them."""
+    cursor = await connection.execute(_SQL["get_object_key"], {"tenant_id": tenant_id, "sha256": sha256})
+    row = await cursor.fetchone()
+    return None if row is None else str(row["object_key"])
 
 
 async def lock_set(connection: Connection, tenant_id: str, set_id: str) -> AttachmentSet | None:
@@ -129,10 +183,10 @@ async def condemn_blobs(connection: Connection, tenant_id: str, set_id: str) -> 
     await connection.execute(_SQL["condemn_blobs"], {"tenant_id": tenant_id, "set_id": set_id})
 
 
-async def lock_condemned_blobs(connection: Connection, tenant_id: str, set_id: str) -> list[str]:
-    """Hashes in the set that are marked for deletion still. Whoever wants to store one of them waits until the transaction ends."""
+async def lock_condemned_blobs(connection: Connection, tenant_id: str, set_id: str) -> list[CondemnedBlob]:
+    """Blobs of the set that are marked for deletion still. Whoever wants to store one of them waits until the transaction ends."""
     cursor = await connection.execute(_SQL["lock_condemned_blobs"], {"tenant_id": tenant_id, "set_id": set_id})
-    return [row["sha256"] for row in await cursor.fetchall()]
+    return [CondemnedBlob(row["sha256"], row["object_key"]) for row in await cursor.fetchall()]
 
 
 async def forget_blobs(connection: Connection, tenant_id: str, hashes: Collection[str]) -> None:

@@ -3,20 +3,31 @@
 import json
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import urllib3
 from minio import Minio
 from minio.credentials.credentials import Credentials
 from minio.credentials.providers import AssumeRoleProvider, Provider
 from minio.error import S3Error
+from minio.sse import Sse, SseKMS, SseS3
 from spawnmesh_core.clock import Clock, utc_now
 
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 
-_ACTIONS = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket"]
+_ACTIONS = [
+    "s3:GetObject",
+    "s3:PutObject",
+    "s3:DeleteObject",
+    "s3:ListBucket",
+    "s3:AbortMultipartUpload",
+    "s3:ListBucketMultipartUploads",
+]
 _CREDENTIALS_SECONDS = 3600
 _RENEW_BEFORE = timedelta(minutes=5)  # Far longer than the longest call they are used for.
+_CREDENTIALS_REFUSED = ("AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch")
 _ALREADY_THERE = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
 
 
@@ -85,6 +96,33 @@ class TenantBuckets:
             if error.code not in _ALREADY_THERE or not admin.bucket_exists(bucket):
                 raise
 
+    def remove_bucket(self, tenant_id: str) -> None:
+        """The tenant's bucket, which is empty, does not exist afterwards; raises S3Error where something came into it."""
+        try:
+            self._client(None).remove_bucket(self.bucket_of(tenant_id))
+        except S3Error as error:
+            if error.code != "NoSuchBucket":
+                raise
+
+    def encryption_of(self, tenant_id: str) -> Sse | None:
+        """How S3 shall encrypt what the tenant puts; None leaves it to the bucket."""
+        match self._settings.s3_encryption:
+            case "s3":
+                return SseS3()
+            case "kms":
+                return SseKMS(self._settings.s3_kms_key_id.format(tenant_id=tenant_id), {})
+            case _:
+                return None
+
+    def within(self, tenant_id: str, call: Callable[[Minio, str], Any]) -> Any:
+        """What the call makes of the tenant's client and bucket. After a refusal the next call takes new credentials."""
+        try:
+            return call(self.client_for(tenant_id), self.bucket_of(tenant_id))
+        except S3Error as error:
+            if error.code in _CREDENTIALS_REFUSED:
+                self._forget(tenant_id)
+            raise
+
     def client_for(self, tenant_id: str) -> Minio:
         """A client with credentials for the tenant's bucket alone; kept for the next call, as those of the most recent tenants are."""
         with self._lock:
@@ -97,8 +135,7 @@ class TenantBuckets:
                 self._clients.popitem(last=False)
             return client
 
-    def forget(self, tenant_id: str) -> None:
-        """The tenant's next call takes new credentials."""
+    def _forget(self, tenant_id: str) -> None:
         with self._lock:
             self._clients.pop(tenant_id, None)
 

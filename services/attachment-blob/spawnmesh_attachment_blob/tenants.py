@@ -3,24 +3,33 @@
 from spawnmesh_postgres.database import Database
 
 from spawnmesh_attachment_blob import store
-from spawnmesh_attachment_blob.domain import AttachmentLimits
-from spawnmesh_attachment_blob.errors import unknown_tenant
-from spawnmesh_attachment_blob.objects import ObjectStore
+from spawnmesh_attachment_blob.domain.limits import TenantPolicy
+from spawnmesh_attachment_blob.errors import being_purged
+from spawnmesh_attachment_blob.s3_calls import S3Calls
+from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
 
 
 class Tenants:
-    """The tenants' buckets and this service's copy of their limits."""
+    """The tenants' buckets and this service's copy of their policies."""
 
-    def __init__(self, database: Database, objects: ObjectStore) -> None:
+    def __init__(self, database: Database, buckets: TenantBuckets, calls: S3Calls) -> None:
         self._database = database
-        self._objects = objects
+        self._buckets = buckets
+        self._calls = calls
 
-    async def prepare(self, tenant_id: str, settings_version: int, limits: AttachmentLimits) -> int:
-        """The bucket exists and limits of this version or a newer one hold; the version that does. Raises S3Failed."""
-        await self._objects.make_bucket(tenant_id)
+    async def prepare(self, tenant_id: str, settings_version: int, policy: TenantPolicy) -> int:
+        """The bucket exists and a policy of this version or a newer one holds; the version that does.
+
+        Raises S3Failed, and CONFLICT while the tenant is being removed.
+        """
         async with self._database.transaction(tenant_id) as connection:
-            await store.put_tenant(connection, tenant_id, settings_version, limits)
+            found = await store.get_tenant(connection, tenant_id)
+        if found is not None and found.purging:
+            raise being_purged()
+        await self._calls.run(self._buckets.make_bucket, tenant_id)
+        async with self._database.transaction(tenant_id) as connection:
+            await store.put_tenant(connection, tenant_id, settings_version, policy)
             tenant = await store.get_tenant(connection, tenant_id)
-        if tenant is None:
-            raise unknown_tenant()
+        if tenant is None or tenant.purging:
+            raise being_purged()
         return tenant.settings_version

@@ -8,21 +8,26 @@ from spawnmesh_attachment_blob.domain.items import Encoding, InlineItem, ValidFi
 from spawnmesh_attachment_blob.domain.limits import AttachmentLimits
 from spawnmesh_attachment_blob.domain.names import duplicate_key, name_problem
 from spawnmesh_attachment_blob.domain.refusal import AttachmentReason, AttachmentRefused
+from spawnmesh_attachment_blob.domain.sets import StoredFile
 from spawnmesh_attachment_blob.domain.utf8_size import utf8_size
 
 
-def validate(items: Sequence[InlineItem], limits: AttachmentLimits) -> list[ValidFile]:
-    """The files that `items` spell, in their order; no items give no files, whatever the limits.
+def validate(
+    items: Sequence[InlineItem], limits: AttachmentLimits, uploaded: Sequence[StoredFile] = ()
+) -> list[ValidFile]:
+    """The files that `items` spell, in their order; no files at all are fine, whatever the limits.
 
-    Raises AttachmentRefused for the first problem in this order: attachments enabled, number of files, then for one
-    item after the other its name, its name taken before, its encoding and size, the total so far.
+    `uploaded` are the files that join them in the set, judged behind the items and by the same limits. Raises AttachmentRefused for the first
+    problem in this order: attachments enabled, number of files, then for one file after the other its name, its name taken before, its encoding
+    and size, the total so far.
     """
-    if not items:
+    count = len(items) + len(uploaded)
+    if not count:
         return []
     if not limits.enabled:
         raise AttachmentRefused(AttachmentReason.DISABLED, {})
-    if len(items) > limits.max_files:
-        facts = {"count": len(items), "limit": limits.max_files}
+    if count > limits.max_files:
+        facts = {"count": count, "limit": limits.max_files}
         raise AttachmentRefused(AttachmentReason.FILE_COUNT_EXCEEDED, facts)
     files: list[ValidFile] = []
     index_by_key: dict[str, int] = {}
@@ -31,11 +36,22 @@ def validate(items: Sequence[InlineItem], limits: AttachmentLimits) -> list[Vali
         _check_name(index, item.name, index_by_key)
         data = _decode(index, item, limits.max_file_bytes)
         total_bytes += len(data)
-        if total_bytes > limits.max_total_bytes:
-            facts = {"index": index, "limit_bytes": limits.max_total_bytes}
-            raise AttachmentRefused(AttachmentReason.TOTAL_BYTES_EXCEEDED, facts)
+        _check_total(index, total_bytes, limits)
         files.append(ValidFile(item.name, data, hashlib.sha256(data).hexdigest(), item.mime_type))
+    for index, file in enumerate(uploaded, start=len(items)):
+        _check_name(index, file.name, index_by_key)
+        if file.size_bytes > limits.max_file_bytes:
+            facts = {"index": index, "limit_bytes": limits.max_file_bytes}
+            raise AttachmentRefused(AttachmentReason.FILE_BYTES_EXCEEDED, facts)
+        total_bytes += file.size_bytes
+        _check_total(index, total_bytes, limits)
     return files
+
+
+def _check_total(index: int, total_bytes: int, limits: AttachmentLimits) -> None:
+    if total_bytes > limits.max_total_bytes:
+        facts = {"index": index, "limit_bytes": limits.max_total_bytes}
+        raise AttachmentRefused(AttachmentReason.TOTAL_BYTES_EXCEEDED, facts)
 
 
 def _check_name(index: int, name: str, index_by_key: dict[str, int]) -> None:

@@ -6,6 +6,7 @@ with new_set as (
     select %(tenant_id)s, %(set_id)s, %(session_id)s, 'STAGING'
     from set_config('synchronous_commit', 'off', true) as commit_mode (setting)
     where commit_mode.setting = 'off'
+        and exists (select from attachment_tenants t where t.tenant_id = %(tenant_id)s and not t.purging)
     on conflict (tenant_id, set_id) do nothing
     returning tenant_id, set_id
 ),
@@ -16,13 +17,14 @@ new_files as (
         unnest(%(names)s::text[], %(sizes)s::bigint[], %(hashes)s::text[], %(mime_types)s::text[])
         with ordinality as f (name, size_bytes, sha256, mime_type, position)
 )
-insert into blobs as b (tenant_id, sha256, size_bytes, state)
-select n.tenant_id, f.sha256, f.size_bytes, 'PENDING'
+insert into blobs as b (tenant_id, sha256, size_bytes, state, object_key)
+select n.tenant_id, f.sha256, f.size_bytes, 'PENDING', 'sha256/' || left(f.sha256, 2) || '/' || f.sha256
 from new_set n,
     (select distinct d.size_bytes, d.sha256 from unnest(%(sizes)s::bigint[], %(hashes)s::text[]) as d (size_bytes, sha256)) f
 order by f.sha256
 on conflict (tenant_id, sha256) do update
-set state = case b.state when 'STORED' then 'STORED' else 'PENDING' end, state_time = now()
+set state = case b.state when 'STORED' then 'STORED' else 'PENDING' end, state_time = now(),
+    object_key = case b.state when 'STORED' then b.object_key else excluded.object_key end
 returning b.sha256, b.state;
 
 -- name: get_set
@@ -36,6 +38,28 @@ select
     ) as files
 from sets s
 where s.tenant_id = %(tenant_id)s and s.set_id = %(set_id)s;
+
+-- name: list_sets
+-- No lock. Tombstones have no session. Index: sets_pkey or sets_session_idx, set_files_pkey.
+select
+    s.set_id, s.session_id, s.state, s.create_time,
+    (
+        select coalesce(jsonb_agg(jsonb_build_array(f.name, f.size_bytes, f.sha256, f.mime_type) order by f.position), '[]')
+        from set_files f
+        where f.tenant_id = s.tenant_id and f.set_id = s.set_id
+    ) as files
+from sets s
+where s.tenant_id = %(tenant_id)s and s.state <> 'STAGING' and s.session_id <> ''
+    and (%(session_id)s = '' or s.session_id = %(session_id)s)
+    and (%(before)s = '' or s.set_id < %(before)s)
+order by s.set_id desc
+limit %(limit)s;
+
+-- name: get_object_key
+-- No lock. Index: blobs_pkey.
+select b.object_key
+from blobs b
+where b.tenant_id = %(tenant_id)s and b.sha256 = %(sha256)s;
 
 -- name: lock_set
 -- Locks the set: waits for whoever stages or removes it. Index: sets_pkey, set_files_pkey.

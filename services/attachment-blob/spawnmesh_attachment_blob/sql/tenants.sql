@@ -1,18 +1,35 @@
 -- name: put_tenant
 -- Locks the row when it exists; an older or equal version changes nothing. Index: attachment_tenants_pkey.
 insert into attachment_tenants as t
-    (tenant_id, settings_version, enabled, max_file_count, max_file_bytes, max_total_bytes)
+    (tenant_id, settings_version, enabled, max_file_count, max_file_bytes, max_total_bytes, retention_seconds, download_url_seconds)
 values
-    (%(tenant_id)s, %(settings_version)s, %(enabled)s, %(max_file_count)s, %(max_file_bytes)s, %(max_total_bytes)s)
+    (%(tenant_id)s, %(settings_version)s, %(enabled)s, %(max_file_count)s, %(max_file_bytes)s, %(max_total_bytes)s,
+     %(retention_seconds)s, %(download_url_seconds)s)
 on conflict (tenant_id) do update
 set settings_version = excluded.settings_version, enabled = excluded.enabled, max_file_count = excluded.max_file_count,
-    max_file_bytes = excluded.max_file_bytes, max_total_bytes = excluded.max_total_bytes
+    max_file_bytes = excluded.max_file_bytes, max_total_bytes = excluded.max_total_bytes,
+    retention_seconds = excluded.retention_seconds, download_url_seconds = excluded.download_url_seconds
 where t.settings_version < excluded.settings_version;
 
 -- name: get_tenant
--- No lock. Index: attachment_tenants_pkey, sets_pkey. The state is that of the set that is about to be staged, null for a new one.
+-- No lock. Index: attachment_tenants_pkey, sets_pkey, uploads_pkey. The state is that of the set that is about to be staged, null for a new
+-- one; the uploads are those it names.
 select
-    t.settings_version, t.enabled, t.max_file_count, t.max_file_bytes, t.max_total_bytes,
-    (select s.state from sets s where s.tenant_id = t.tenant_id and s.set_id = %(set_id)s) as set_state
+    t.settings_version, t.enabled, t.max_file_count, t.max_file_bytes, t.max_total_bytes, t.retention_seconds, t.download_url_seconds,
+    t.purging,
+    (select s.state from sets s where s.tenant_id = t.tenant_id and s.set_id = %(set_id)s) as set_state,
+    (
+        select jsonb_agg(jsonb_build_array(u.upload_id, u.session_id, u.name, u.size_bytes, u.sha256, u.mime_type, u.state))
+        from uploads u
+        where u.tenant_id = t.tenant_id and u.upload_id = any(%(upload_ids)s::text[])
+    ) as uploads
 from attachment_tenants t
 where t.tenant_id = %(tenant_id)s;
+
+-- name: list_tenants
+-- No lock. For the collector, in the scope of every tenant where %(tenant_id)s is null. Index: attachment_tenants_pkey.
+select t.tenant_id
+from attachment_tenants t
+where (%(tenant_id)s::text is null or t.tenant_id = %(tenant_id)s) and t.tenant_id > %(after)s
+order by t.tenant_id
+limit %(limit)s;

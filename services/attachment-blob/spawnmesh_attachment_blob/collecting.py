@@ -1,0 +1,196 @@
+"""Compares a tenant's bucket with its rows, both ways, and repairs what interrupted work left.
+
+First the rows that say themselves that something is unfinished, then the bucket. Everything goes in pages, and leftovers younger than the grace
+period are left alone: whoever makes them may be at work. A row whose object is missing or has another size is never removed: it is all that
+tells which file was lost.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from datetime import timedelta
+
+import structlog
+from spawnmesh_core.clock import Clock, utc_now
+from spawnmesh_core.errors import not_found
+from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_runtime.telemetry import traced
+
+from spawnmesh_attachment_blob import garbage_store, store, upload_store
+from spawnmesh_attachment_blob.domain.comparison import BlobEntry, ObjectEntry, compare
+from spawnmesh_attachment_blob.domain.garbage import GarbageCounts
+from spawnmesh_attachment_blob.garbage_store import Page
+from spawnmesh_attachment_blob.multiparts import BucketMissing, MultipartEntry, Multiparts
+from spawnmesh_attachment_blob.objects import ObjectStore
+from spawnmesh_attachment_blob.removal import Removal
+from spawnmesh_attachment_blob.upload_removal import UploadRemoval
+
+PREFIX = "sha256/"
+
+Rows = Callable[[Connection, str, Page, int], Awaitable[list[str]]]
+
+log = structlog.get_logger()
+
+
+class Collecting:
+    """Collects the garbage of one tenant at a time. Two at once do no harm."""
+
+    def __init__(
+        self,
+        database: Database,
+        objects: ObjectStore,
+        multiparts: Multiparts,
+        removal: Removal,
+        upload_removal: UploadRemoval,
+        grace_seconds: int,
+        *,
+        page_rows: int = 200,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._database = database
+        self._objects = objects
+        self._multiparts = multiparts
+        self._removal = removal
+        self._upload_removal = upload_removal
+        self._grace_seconds = grace_seconds
+        self._page_rows = page_rows
+        self._clock = clock
+
+    async def collect(self, tenant_id: str, *, dry_run: bool) -> GarbageCounts:
+        """What there was to do; done, unless it is a dry run. Raises NOT_FOUND for a tenant that was not prepared, and S3Failed."""
+        async with self._database.transaction(tenant_id) as connection:
+            tenant = await store.get_tenant(connection, tenant_id)
+        if tenant is None or tenant.purging:
+            raise not_found("tenant", tenant_id)
+        counts = GarbageCounts()
+        async with traced("collect_garbage", spawnmesh__tenant__id=tenant_id, spawnmesh__dry_run=dry_run):
+            await self._settle_rows(tenant_id, counts, dry_run=dry_run)
+            try:
+                await self._compare_objects(tenant_id, counts, dry_run=dry_run)
+                await self._abort_multiparts(tenant_id, counts, dry_run=dry_run)
+            except BucketMissing:
+                log.error("bucket_missing", tenant_id=tenant_id)
+        log.info("garbage_collected", tenant_id=tenant_id, dry_run=dry_run, **_told(counts))
+        return counts
+
+    async def _settle_rows(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
+        async with aclosing(self._pages(tenant_id, garbage_store.unfinished_sets)) as pages:
+            async for set_ids in pages:
+                counts.unfinished_set_count += len(set_ids)
+                for set_id in () if dry_run else set_ids:
+                    await self._removal.undo_abandoned(tenant_id, set_id)
+        async with aclosing(self._pages(tenant_id, garbage_store.unremoved_sets)) as pages:
+            async for set_ids in pages:
+                counts.unremoved_set_count += len(set_ids)
+                await self._release(tenant_id, () if dry_run else set_ids)
+        async with aclosing(self._pages(tenant_id, garbage_store.outlived_sets)) as pages:
+            async for set_ids in pages:
+                counts.expired_set_count += len(set_ids)
+                await self._release(tenant_id, () if dry_run else set_ids)
+        async with aclosing(self._pages(tenant_id, _expired_uploads)) as pages:
+            async for upload_ids in pages:
+                counts.expired_upload_count += len(upload_ids)
+                for upload_id in () if dry_run else upload_ids:
+                    await self._upload_removal.remove(tenant_id, upload_id)
+        async with aclosing(self._pages(tenant_id, garbage_store.unsettled_blobs)) as pages:
+            async for hashes in pages:
+                counts.unsettled_blob_count += len(hashes)
+                if not dry_run:
+                    async with self._database.transaction(tenant_id) as connection:
+                        await garbage_store.condemn_unreferenced(connection, tenant_id, hashes)
+                    await self._removal.remove_condemned(tenant_id, hashes)
+
+    async def _release(self, tenant_id: str, set_ids: tuple[()] | list[str]) -> None:
+        for set_id in set_ids:
+            await self._removal.release(tenant_id, set_id)
+
+    async def _pages(self, tenant_id: str, rows: Rows) -> AsyncGenerator[list[str], None]:
+        after = ""
+        while True:
+            async with self._database.transaction(tenant_id) as connection:
+                page = await rows(connection, tenant_id, Page(after, self._page_rows), self._grace_seconds)
+            if page:
+                yield page
+            if len(page) < self._page_rows:
+                return
+            after = page[-1]
+
+    async def _compare_objects(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
+        """Rows are read after the objects: what was stored in between is known, and what was removed is no longer missed."""
+        after = ""
+        while True:
+            entries = await self._multiparts.list_objects(tenant_id, PREFIX, after, self._page_rows)
+            is_last = len(entries) < self._page_rows
+            until = None if is_last else entries[-1].key
+            await self._compare_page(tenant_id, entries, after, until, counts, dry_run=dry_run)
+            if until is None:
+                return
+            after = until
+
+    async def _compare_page(
+        self,
+        tenant_id: str,
+        entries: list[ObjectEntry],
+        after: str,
+        until: str | None,
+        counts: GarbageCounts,
+        *,
+        dry_run: bool,
+    ) -> None:
+        blobs: list[BlobEntry] = []
+        async with self._database.transaction(tenant_id) as connection:
+            expected = await garbage_store.upload_keys_between(connection, tenant_id, after, until)
+            rows_after = after
+            while True:
+                page = Page(rows_after, self._page_rows)
+                found = await garbage_store.blobs_between(connection, tenant_id, page, until)
+                blobs += found
+                if len(found) < self._page_rows:
+                    break
+                rows_after = found[-1].key
+        orphaned_before = self._clock() - timedelta(seconds=self._grace_seconds)
+        differences = compare(entries, blobs, expected, orphaned_before)
+        counts.seen_object_count += len(entries)
+        counts.orphan_object_count += len(differences.orphan_keys)
+        if differences.orphan_keys and not dry_run:
+            await self._removal.remove_orphans(tenant_id, differences.orphan_keys)
+        for blob in differences.missing:
+            if await self._objects.size_of(tenant_id, blob.key) is None and await self._is_stored(tenant_id, blob):
+                counts.missing_object_count += 1
+                await self._report("object_missing", tenant_id, blob)
+        for blob in differences.damaged:
+            counts.damaged_object_count += 1
+            await self._report("object_size_differs", tenant_id, blob)
+
+    async def _is_stored(self, tenant_id: str, blob: BlobEntry) -> bool:
+        async with self._database.transaction(tenant_id) as connection:
+            return await store.get_object_key(connection, tenant_id, blob.sha256) == blob.key
+
+    async def _report(self, event: str, tenant_id: str, blob: BlobEntry) -> None:
+        async with self._database.transaction(tenant_id) as connection:
+            set_ids = await garbage_store.sets_of(connection, tenant_id, blob.sha256)
+        log.error(event, tenant_id=tenant_id, sha256=blob.sha256, set_ids=set_ids)
+
+    async def _abort_multiparts(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
+        begun_before = self._clock() - timedelta(seconds=self._grace_seconds)
+        after: MultipartEntry | None = None
+        while True:
+            entries = await self._multiparts.list_unfinished(tenant_id, after, self._page_rows)
+            async with self._database.transaction(tenant_id) as connection:
+                known = await garbage_store.open_multiparts(connection, tenant_id)
+            for entry in entries:
+                if entry.multipart_id in known or entry.begin_time >= begun_before:
+                    continue
+                counts.orphan_multipart_count += 1
+                if not dry_run:
+                    await self._multiparts.abort(tenant_id, entry.key, entry.multipart_id)
+            if len(entries) < self._page_rows:
+                return
+            after = entries[-1]
+
+
+async def _expired_uploads(connection: Connection, tenant_id: str, page: Page, _grace_seconds: int) -> list[str]:
+    return await upload_store.expired(connection, tenant_id, page.after, page.limit)
+
+
+def _told(counts: GarbageCounts) -> dict[str, int]:
+    return {name: value for name in counts.__slots__ if (value := getattr(counts, name))}

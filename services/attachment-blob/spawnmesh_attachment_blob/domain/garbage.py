@@ -1,0 +1,19 @@
+"""What a comparison of bucket and rows found."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class GarbageCounts:
+    """Counted up while a collection works; the contract says what each is."""
+
+    seen_object_count: int = 0
+    orphan_object_count: int = 0
+    unsettled_blob_count: int = 0
+    unfinished_set_count: int = 0
+    unremoved_set_count: int = 0
+    expired_set_count: int = 0
+    expired_upload_count: int = 0
+    orphan_multipart_count: int = 0
+    missing_object_count: int = 0
+    damaged_object_count: int = 0

@@ -1,0 +1,199 @@
+"""Files that come in pieces: what was announced, how far it is, and which piece may come next."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+import google_crc32c
+from spawnmesh_core.errors import MeshError, not_found
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_attachment_blob.domain.limits import AttachmentLimits
+from spawnmesh_attachment_blob.domain.names import name_problem
+from spawnmesh_attachment_blob.domain.refusal import AttachmentReason, AttachmentRefused
+from spawnmesh_attachment_blob.domain.sets import StoredFile, object_key
+
+PART_BYTES = 5 * 1024 * 1024
+"""What S3 takes for the parts of an object, except the last: at least this much. The same for every stream, so that a part is the same whoever
+sends it."""
+MAX_UPLOAD_BYTES = 10_000 * PART_BYTES
+"""S3 takes ten thousand parts."""
+
+
+class UploadState(StrEnum):
+    """OPEN -> COMPLETE, OPEN -> ABORTING; then forgotten."""
+
+    OPEN = "OPEN"
+    COMPLETE = "COMPLETE"
+    ABORTING = "ABORTING"
+    """Being removed. Nobody but who removes it knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadSpec:
+    """A file as it was announced."""
+
+    upload_id: str
+    name: str
+    size_bytes: int
+    sha256: str
+    mime_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """An upload as it is. `session_id` is that of the run that sends it, empty for a client."""
+
+    spec: UploadSpec
+    session_id: str
+    state: UploadState
+    generation: int
+    object_key: str
+    multipart_id: str
+    part_bytes: int
+    create_time: datetime
+    expire_time: datetime
+
+    @property
+    def durable_bytes(self) -> int:
+        """Where a new stream goes on."""
+        return self.spec.size_bytes if self.state is UploadState.COMPLETE else self.part_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece as it came."""
+
+    offset: int
+    data: bytes
+    crc32c: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Says that the file is whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadRef:
+    """An upload that a set names, and the name it shall have there; empty for the upload's own."""
+
+    upload_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamedUpload:
+    """What is known of an upload that a set names."""
+
+    session_id: str
+    state: UploadState
+    file: StoredFile
+
+
+def upload_key(sha256: str, suffix: str) -> str:
+    """Where an upload's bytes are put: nobody else writes there, so that nothing unverified gets into the way of verified bytes."""
+    return f"{object_key(sha256)}.{suffix}"
+
+
+def require_allowed(spec: UploadSpec, limits: AttachmentLimits) -> None:
+    """Raises AttachmentRefused for a file that no set of this tenant could hold."""
+    if not limits.enabled:
+        raise AttachmentRefused(AttachmentReason.DISABLED, {})
+    problem = name_problem(spec.name)
+    if problem is not None:
+        raise AttachmentRefused(AttachmentReason.INVALID_NAME, {"rule": problem.value})
+    if spec.size_bytes > min(limits.max_file_bytes, MAX_UPLOAD_BYTES):
+        facts = {"limit_bytes": min(limits.max_file_bytes, MAX_UPLOAD_BYTES)}
+        raise AttachmentRefused(AttachmentReason.FILE_BYTES_EXCEEDED, facts)
+    if spec.size_bytes > limits.max_total_bytes:
+        raise AttachmentRefused(AttachmentReason.TOTAL_BYTES_EXCEEDED, {"limit_bytes": limits.max_total_bytes})
+
+
+def require_upload(found: Upload | None, upload_id: str, reader_session_id: str | None) -> Upload:
+    """The upload, where it exists for this reader; raises NOT_FOUND. A reader with a session sees that session's uploads only."""
+    if found is None or found.state is UploadState.ABORTING:
+        raise not_found("upload", upload_id)
+    if reader_session_id is not None and reader_session_id != found.session_id:
+        raise not_found("upload", upload_id)
+    return found
+
+
+def require_same_spec(found: Upload, spec: UploadSpec) -> None:
+    """Raises ALREADY_EXISTS where another file was announced under this id."""
+    if found.spec != spec:
+        raise MeshError(
+            Reason.ALREADY_EXISTS,
+            f"upload {spec.upload_id} was begun for another file; choose another id",
+            facts={"upload_id": spec.upload_id},
+        )
+
+
+def require_next(spec: UploadSpec, at_bytes: int, chunk: Chunk) -> None:
+    """Raises unless the chunk is whole, begins at `at_bytes` and ends within the announced size."""
+    facts: dict[str, str | int] = {"upload_id": spec.upload_id, "offset": chunk.offset}
+    if chunk.offset != at_bytes:
+        raise MeshError(
+            Reason.UPLOAD_OFFSET_DIFFERS,
+            f"the chunk begins at {chunk.offset}; the upload goes on at {at_bytes}",
+            facts={**facts, "expected_offset": at_bytes},
+        )
+    if chunk.offset + len(chunk.data) > spec.size_bytes:
+        raise MeshError(
+            Reason.UPLOAD_SIZE_EXCEEDED,
+            f"the chunk ends behind the announced {spec.size_bytes} bytes",
+            facts={**facts, "size_bytes": spec.size_bytes},
+        )
+    if google_crc32c.value(chunk.data) != chunk.crc32c:
+        raise MeshError(
+            Reason.UPLOAD_CRC_DIFFERS,
+            "the chunk's bytes do not have its checksum; send them again from where the upload is durable",
+            facts=facts,
+        )
+
+
+def incomplete(upload_id: str, durable_bytes: int, size_bytes: int) -> MeshError:
+    """The refusal for an upload that is not whole."""
+    return MeshError(
+        Reason.UPLOAD_INCOMPLETE,
+        f"upload {upload_id} is not complete: go on with it at {durable_bytes} of {size_bytes} bytes, then finish it",
+        facts={"upload_id": upload_id, "durable_bytes": durable_bytes, "size_bytes": size_bytes},
+    )
+
+
+def hash_differs(upload_id: str) -> MeshError:
+    """The refusal for bytes that are not the announced ones."""
+    return MeshError(
+        Reason.UPLOAD_HASH_DIFFERS,
+        f"the bytes of upload {upload_id} do not have the announced hash; the upload is forgotten, begin again",
+        facts={"upload_id": upload_id},
+    )
+
+
+def taken_over(upload_id: str) -> MeshError:
+    """The refusal for a stream behind whose back another one went on, or whose upload is gone."""
+    return MeshError(
+        Reason.UPLOAD_TAKEN_OVER,
+        f"another stream goes on with upload {upload_id}, or it was removed",
+        facts={"upload_id": upload_id},
+    )
+
+
+def files_of_uploads(
+    refs: Sequence[UploadRef], found: Mapping[str, NamedUpload], uploader_session_id: str
+) -> tuple[StoredFile, ...]:
+    """The files of the uploads, as the set shall name them. Raises NOT_FOUND and UPLOAD_INCOMPLETE."""
+    files = []
+    for ref in refs:
+        upload = found.get(ref.upload_id)
+        if upload is None or upload.state is UploadState.ABORTING or uploader_session_id not in ("", upload.session_id):
+            raise not_found("upload", ref.upload_id)
+        if upload.state is not UploadState.COMPLETE:
+            raise MeshError(
+                Reason.UPLOAD_INCOMPLETE,
+                f"upload {ref.upload_id} is not complete; finish it first",
+                facts={"upload_id": ref.upload_id},
+            )
+        files.append(replace(upload.file, name=ref.name or upload.file.name))
+    return tuple(files)

@@ -1,0 +1,127 @@
+"""What the collector asks and tells the database. Each function is one step of a transaction that the caller has open."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_attachment_blob.domain.comparison import BlobEntry
+from spawnmesh_attachment_blob.store import CondemnedBlob
+
+_SQL = load_statements("spawnmesh_attachment_blob")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Where a page begins, behind `after`, and how much it holds at most."""
+
+    after: str
+    limit: int
+
+
+async def claim_collection(connection: Connection, tenant_id: str, interval_seconds: float) -> bool:
+    """Whether the tenant's turn has come and the caller is the one to work for it."""
+    arguments = {"tenant_id": tenant_id, "interval_seconds": interval_seconds}
+    return await (await connection.execute(_SQL["claim_collection"], arguments)).fetchone() is not None
+
+
+async def unfinished_sets(connection: Connection, tenant_id: str, page: Page, grace_seconds: int) -> list[str]:
+    """Ids of sets that are STAGING for longer than the grace period."""
+    return await _ids(connection, "unfinished_sets", "set_id", tenant_id, page, grace_seconds)
+
+
+async def unremoved_sets(connection: Connection, tenant_id: str, page: Page, grace_seconds: int) -> list[str]:
+    """Ids of sets that are RELEASED for longer than the grace period and have files left."""
+    return await _ids(connection, "unremoved_sets", "set_id", tenant_id, page, grace_seconds)
+
+
+async def outlived_sets(connection: Connection, tenant_id: str, page: Page, grace_seconds: int) -> list[str]:
+    """Ids of sets that are ATTACHED for longer than the tenant's retention, which is what counts here."""
+    return await _ids(connection, "outlived_sets", "set_id", tenant_id, page, grace_seconds)
+
+
+async def unsettled_blobs(connection: Connection, tenant_id: str, page: Page, grace_seconds: int) -> list[str]:
+    """Hashes of blobs that nobody refers to and that are PENDING or DELETING for longer than the grace period."""
+    return await _ids(connection, "unsettled_blobs", "sha256", tenant_id, page, grace_seconds)
+
+
+async def _ids(
+    connection: Connection, statement: str, column: str, tenant_id: str, page: Page, grace_seconds: int
+) -> list[str]:
+    arguments = {"tenant_id": tenant_id, "after": page.after, "limit": page.limit, "grace_seconds": grace_seconds}
+    return [row[column] for row in await (await connection.execute(_SQL[statement], arguments)).fetchall()]
+
+
+async def condemn_unreferenced(connection: Connection, tenant_id: str, hashes: Sequence[str]) -> None:
+    """Marks for deletion what nobody refers to."""
+    arguments = {"tenant_id": tenant_id, "hashes": list(hashes)}
+    await connection.execute(_SQL["lock_blobs"], arguments)
+    await connection.execute(_SQL["condemn_unreferenced"], arguments)
+
+
+async def lock_deleting_blobs(connection: Connection, tenant_id: str, hashes: Sequence[str]) -> list[CondemnedBlob]:
+    """Those that are marked for deletion still. Whoever wants to store one of them waits until the transaction ends."""
+    arguments = {"tenant_id": tenant_id, "hashes": list(hashes)}
+    cursor = await connection.execute(_SQL["lock_deleting_blobs"], arguments)
+    return [CondemnedBlob(row["sha256"], row["object_key"]) for row in await cursor.fetchall()]
+
+
+async def blobs_between(connection: Connection, tenant_id: str, page: Page, until: str | None) -> list[BlobEntry]:
+    """Blobs whose keys are behind the page's beginning and not behind `until`, by key."""
+    arguments = {"tenant_id": tenant_id, "after": page.after, "until": until, "limit": page.limit}
+    cursor = await connection.execute(_SQL["blobs_between"], arguments)
+    return [
+        BlobEntry(row["object_key"], row["sha256"], row["size_bytes"], row["state"] == "STORED")
+        for row in await cursor.fetchall()
+    ]
+
+
+async def upload_keys_between(connection: Connection, tenant_id: str, after: str, until: str | None) -> set[str]:
+    """Keys at which uploads that are not COMPLETE may have an object."""
+    arguments = {"tenant_id": tenant_id, "after": after, "until": until}
+    cursor = await connection.execute(_SQL["upload_keys_between"], arguments)
+    return {row["object_key"] for row in await cursor.fetchall()}
+
+
+async def claim_orphan(connection: Connection, tenant_id: str, sha256: str, object_key: str) -> bool:
+    """Whether bytes that have no row are ours to delete; whoever wants to store them waits until the transaction ends."""
+    arguments = {"tenant_id": tenant_id, "sha256": sha256, "object_key": object_key}
+    return await (await connection.execute(_SQL["claim_orphan"], arguments)).fetchone() is not None
+
+
+async def lock_blob_elsewhere(connection: Connection, tenant_id: str, sha256: str, object_key: str) -> bool:
+    """Whether these bytes are stored under another key, so that the object under this one is superfluous until the transaction ends."""
+    arguments = {"tenant_id": tenant_id, "sha256": sha256, "object_key": object_key}
+    return await (await connection.execute(_SQL["lock_blob_elsewhere"], arguments)).fetchone() is not None
+
+
+async def sets_of(connection: Connection, tenant_id: str, sha256: str) -> list[str]:
+    """Ids of some sets that refer to these bytes."""
+    cursor = await connection.execute(_SQL["stored_sets_of"], {"tenant_id": tenant_id, "sha256": sha256})
+    return [row["set_id"] for row in await cursor.fetchall()]
+
+
+async def open_multiparts(connection: Connection, tenant_id: str) -> set[str]:
+    """Ids of multipart uploads that somebody may go on with, or is to abort."""
+    cursor = await connection.execute(_SQL["open_multiparts"], {"tenant_id": tenant_id})
+    return {row["multipart_id"] for row in await cursor.fetchall()}
+
+
+async def mark_purging(connection: Connection, tenant_id: str) -> bool:
+    """Nothing new is stored for the tenant from now on; whether it is there."""
+    return await (await connection.execute(_SQL["mark_purging"], {"tenant_id": tenant_id})).fetchone() is not None
+
+
+async def purge_rows(connection: Connection, tenant_id: str, limit: int) -> int:
+    """Deletes up to `limit` rows of each of the tenant's tables but that of tenants; how many."""
+    count = 0
+    for statement in ("purge_set_files", "purge_sets", "purge_uploads", "purge_blobs"):
+        cursor = await connection.execute(_SQL[statement], {"tenant_id": tenant_id, "limit": limit})
+        count += cursor.rowcount
+    return count
+
+
+async def purge_tenant(connection: Connection, tenant_id: str) -> int:
+    """Deletes the tenant's own row; how many."""
+    return (await connection.execute(_SQL["purge_tenant"], {"tenant_id": tenant_id})).rowcount

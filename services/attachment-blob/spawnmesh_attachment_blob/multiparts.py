@@ -1,0 +1,151 @@
+"""Objects that are put in parts, and what is in a bucket.
+
+The client library does multipart uploads within one call only. Parts that outlive a call need the single requests, which it has as methods
+that begin with an underscore; they are called here and nowhere else, and the library's version is pinned.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import TypeVar, cast
+
+from minio import Minio
+from minio.datatypes import Part
+from minio.error import S3Error
+from spawnmesh_core.clock import utc_now
+
+from spawnmesh_attachment_blob.domain.comparison import ObjectEntry
+from spawnmesh_attachment_blob.s3_calls import S3Calls
+from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
+
+T = TypeVar("T")
+
+_GONE = ("NoSuchUpload", "NoSuchKey")
+_BROKEN = (*_GONE, "InvalidPart", "InvalidPartOrder", "EntityTooSmall")
+
+
+class BucketMissing(Exception):
+    """The tenant has no bucket."""
+
+
+class PartsLost(Exception):
+    """S3 does not have the parts that were put, or not any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPart:
+    """A part that is durable."""
+
+    number: int
+    size_bytes: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class MultipartEntry:
+    """A multipart upload that was begun and neither completed nor aborted."""
+
+    key: str
+    multipart_id: str
+    begin_time: datetime
+
+
+class Multiparts:
+    """Multipart uploads with the credentials of the tenant alone. Every function raises S3Failed."""
+
+    def __init__(self, buckets: TenantBuckets, calls: S3Calls) -> None:
+        self._buckets = buckets
+        self._calls = calls
+
+    async def begin(self, tenant_id: str, key: str) -> str:
+        """The id of a new multipart upload."""
+        return await self._calls.run(self._begin, tenant_id, key)
+
+    async def put_part(self, tenant_id: str, key: str, multipart_id: str, number: int, data: memoryview) -> StoredPart:
+        """The part, durable; one of that number put before is replaced."""
+        return await self._calls.run(self._put_part, tenant_id, key, multipart_id, number, data)
+
+    async def complete(self, tenant_id: str, key: str, multipart_id: str, parts: Sequence[StoredPart]) -> None:
+        """The object is there. Raises PartsLost."""
+        await self._calls.run(self._complete, tenant_id, key, multipart_id, parts)
+
+    async def abort(self, tenant_id: str, key: str, multipart_id: str) -> None:
+        """Its parts are gone; one that is gone already counts."""
+        await self._calls.run(self._abort, tenant_id, key, multipart_id)
+
+    async def list_unfinished(self, tenant_id: str, after: MultipartEntry | None, limit: int) -> list[MultipartEntry]:
+        """Up to `limit` (at most 1000) of the bucket's unfinished multipart uploads, behind `after`. Raises BucketMissing."""
+        return await self._calls.run(self._list_unfinished, tenant_id, after, limit)
+
+    async def list_objects(self, tenant_id: str, prefix: str, after: str, limit: int) -> list[ObjectEntry]:
+        """Up to `limit` of the bucket's objects with that prefix, behind the key `after`, in the order of their keys. Raises BucketMissing."""
+        return await self._calls.run(self._list_objects, tenant_id, prefix, after, limit)
+
+    def _begin(self, tenant_id: str, key: str) -> str:
+        sse = self._buckets.encryption_of(tenant_id)
+        headers: dict[str, str | list[str] | tuple[str]] = {**sse.headers()} if sse else {}
+        multipart_id: str = self._buckets.within(
+            tenant_id, lambda client, bucket: client._create_multipart_upload(bucket, key, headers)
+        )
+        return multipart_id
+
+    def _put_part(self, tenant_id: str, key: str, multipart_id: str, number: int, data: memoryview) -> StoredPart:
+        body = cast(
+            bytes, data
+        )  # Whatever has a length and a buffer is hashed and sent; a copy would cost a part of memory.
+        etag: str = self._buckets.within(
+            tenant_id, lambda client, bucket: client._upload_part(bucket, key, body, None, multipart_id, number)
+        )
+        return StoredPart(number, len(data), etag)
+
+    def _complete(self, tenant_id: str, key: str, multipart_id: str, parts: Sequence[StoredPart]) -> None:
+        named = [Part(part.number, part.etag) for part in parts]
+        try:
+            self._buckets.within(
+                tenant_id, lambda client, bucket: client._complete_multipart_upload(bucket, key, multipart_id, named)
+            )
+        except S3Error as error:
+            if error.code in _BROKEN:
+                raise PartsLost from None
+            raise
+
+    def _abort(self, tenant_id: str, key: str, multipart_id: str) -> None:
+        try:
+            self._buckets.within(
+                tenant_id, lambda client, bucket: client._abort_multipart_upload(bucket, key, multipart_id)
+            )
+        except S3Error as error:
+            if error.code not in _GONE:
+                raise
+
+    def _list_unfinished(self, tenant_id: str, after: MultipartEntry | None, limit: int) -> list[MultipartEntry]:
+        def page(client: Minio, bucket: str) -> list[MultipartEntry]:
+            found = client._list_multipart_uploads(
+                bucket,
+                max_uploads=limit,
+                key_marker=after.key if after else None,
+                upload_id_marker=after.multipart_id if after else None,
+            )
+            return [
+                MultipartEntry(entry.object_name, entry.upload_id or "", entry.initiated_time or utc_now())
+                for entry in found.uploads
+            ]
+
+        return self._listed(tenant_id, page)
+
+    def _list_objects(self, tenant_id: str, prefix: str, after: str, limit: int) -> list[ObjectEntry]:
+        def page(client: Minio, bucket: str) -> list[ObjectEntry]:
+            found = client.list_objects(bucket, prefix=prefix, recursive=True, start_after=after or None)
+            return [ObjectEntry(entry.object_name, entry.size, entry.last_modified) for entry in islice(found, limit)]
+
+        return self._listed(tenant_id, page)
+
+    def _listed(self, tenant_id: str, page: Callable[[Minio, str], list[T]]) -> list[T]:
+        try:
+            entries: list[T] = self._buckets.within(tenant_id, page)
+        except S3Error as error:
+            if error.code == "NoSuchBucket":
+                raise BucketMissing from None
+            raise
+        return entries

@@ -1,0 +1,75 @@
+"""Removes all that a tenant has here."""
+
+from dataclasses import dataclass
+
+from spawnmesh_postgres.database import Database
+
+from spawnmesh_attachment_blob import garbage_store
+from spawnmesh_attachment_blob.multiparts import BucketMissing, Multiparts
+from spawnmesh_attachment_blob.objects import ObjectStore
+from spawnmesh_attachment_blob.s3_calls import S3Calls
+from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
+
+_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """What one call removed, and whether it was the last of it."""
+
+    done: bool
+    objects: int
+    rows: int
+
+
+class Purging:
+    """Empties and removes buckets and rows. The order makes it resumable: the bucket goes first, the tenant's own row last."""
+
+    def __init__(
+        self,
+        database: Database,
+        objects: ObjectStore,
+        multiparts: Multiparts,
+        buckets: TenantBuckets,
+        calls: S3Calls,
+        *,
+        max_pages: int = 20,
+    ) -> None:
+        self._database = database
+        self._objects = objects
+        self._multiparts = multiparts
+        self._buckets = buckets
+        self._calls = calls
+        self._max_pages = max_pages
+
+    async def purge(self, tenant_id: str) -> Purged:
+        """Removes up to `max_pages` pages of objects or rows. Nothing new is stored for the tenant from its start on. Raises S3Failed."""
+        async with self._database.transaction(tenant_id) as connection:
+            await garbage_store.mark_purging(connection, tenant_id)
+        objects = rows = 0
+        for _ in range(self._max_pages):
+            deleted = await self._empty_bucket(tenant_id)
+            objects += deleted or 0
+            if deleted is not None:
+                continue
+            async with self._database.transaction(tenant_id) as connection:
+                gone = await garbage_store.purge_rows(connection, tenant_id, _PAGE)
+                if gone == 0:
+                    return Purged(True, objects, rows + await garbage_store.purge_tenant(connection, tenant_id))
+            rows += gone
+        return Purged(False, objects, rows)
+
+    async def _empty_bucket(self, tenant_id: str) -> int | None:
+        """How many objects of one page were deleted; None when the bucket does not exist any more."""
+        try:
+            entries = await self._multiparts.list_objects(tenant_id, "", "", _PAGE)
+            unfinished = await self._multiparts.list_unfinished(tenant_id, None, _PAGE)
+        except BucketMissing:
+            return None
+        for upload in unfinished:
+            await self._multiparts.abort(tenant_id, upload.key, upload.multipart_id)
+        await self._objects.delete_all(tenant_id, [entry.key for entry in entries])
+        if not entries and not unfinished:
+            await self._calls.run(self._buckets.remove_bucket, tenant_id)
+            return None
+        return len(entries)

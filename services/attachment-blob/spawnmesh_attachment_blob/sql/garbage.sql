@@ -1,0 +1,155 @@
+-- name: claim_collection
+-- Locks the tenant. Gives nothing where another worker came first. Index: attachment_tenants_pkey.
+update attachment_tenants
+set collect_time = now()
+where tenant_id = %(tenant_id)s and not purging
+    and (collect_time is null or collect_time < now() - make_interval(secs => %(interval_seconds)s))
+returning tenant_id;
+
+-- name: unfinished_sets
+-- No lock. Index: sets_staging_idx.
+select s.set_id
+from sets s
+where s.tenant_id = %(tenant_id)s and s.state = 'STAGING' and s.state_time < now() - make_interval(secs => %(grace_seconds)s)
+    and s.set_id > %(after)s
+order by s.set_id
+limit %(limit)s;
+
+-- name: unremoved_sets
+-- No lock. Index: set_files_pkey, sets_pkey.
+select s.set_id
+from sets s
+where s.tenant_id = %(tenant_id)s and s.state = 'RELEASED' and s.state_time < now() - make_interval(secs => %(grace_seconds)s)
+    and s.set_id > %(after)s
+    and exists (select from set_files f where f.tenant_id = s.tenant_id and f.set_id = s.set_id)
+order by s.set_id
+limit %(limit)s;
+
+-- name: outlived_sets
+-- No lock. Index: attachment_tenants_pkey, sets_attached_idx.
+select s.set_id
+from sets s
+join attachment_tenants t on t.tenant_id = s.tenant_id
+where s.tenant_id = %(tenant_id)s and s.state = 'ATTACHED' and t.retention_seconds > 0
+    and s.state_time < now() - make_interval(secs => t.retention_seconds)
+    and s.set_id > %(after)s
+order by s.set_id
+limit %(limit)s;
+
+-- name: unsettled_blobs
+-- No lock. Those of sets that are not removed yet are left to the removal of the set.
+-- Index: blobs_unsettled_idx, set_files_sha256_idx, uploads_sha256_idx.
+select b.sha256
+from blobs b
+where b.tenant_id = %(tenant_id)s and b.state <> 'STORED' and b.state_time < now() - make_interval(secs => %(grace_seconds)s)
+    and b.sha256 > %(after)s
+    and not exists (select from set_files f where f.tenant_id = b.tenant_id and f.sha256 = b.sha256)
+    and not exists (select from uploads u where u.tenant_id = b.tenant_id and u.sha256 = b.sha256 and u.state = 'COMPLETE')
+order by b.sha256
+limit %(limit)s;
+
+-- name: lock_blobs
+-- Locks the blobs in the order of their hashes. Index: blobs_pkey.
+select b.sha256
+from blobs b
+where b.tenant_id = %(tenant_id)s and b.sha256 = any(%(hashes)s::text[])
+order by b.sha256
+for update;
+
+-- name: condemn_unreferenced
+-- The blobs are locked by lock_blobs, in a statement before this one, so that this one sees what was committed while that one waited.
+-- Index: blobs_pkey, set_files_sha256_idx, sets_pkey, uploads_sha256_idx.
+update blobs b
+set state = 'DELETING', state_time = now()
+where b.tenant_id = %(tenant_id)s and b.sha256 = any(%(hashes)s::text[])
+    and not exists (
+        select from set_files f
+        join sets s on s.tenant_id = f.tenant_id and s.set_id = f.set_id
+        where f.tenant_id = b.tenant_id and f.sha256 = b.sha256 and s.state <> 'RELEASED'
+    )
+    and not exists (select from uploads u where u.tenant_id = b.tenant_id and u.sha256 = b.sha256 and u.state = 'COMPLETE');
+
+-- name: lock_deleting_blobs
+-- Locks the blobs in the order of their hashes; one that was taken back while this waited is left out. Index: blobs_pkey.
+select b.sha256, b.object_key
+from blobs b
+where b.tenant_id = %(tenant_id)s and b.sha256 = any(%(hashes)s::text[]) and b.state = 'DELETING'
+order by b.sha256
+for update;
+
+-- name: blobs_between
+-- No lock. Index: blobs_object_key_idx.
+select b.sha256, b.object_key, b.size_bytes, b.state
+from blobs b
+where b.tenant_id = %(tenant_id)s and b.object_key > %(after)s and (%(until)s::text is null or b.object_key <= %(until)s)
+order by b.object_key
+limit %(limit)s;
+
+-- name: upload_keys_between
+-- No lock: the objects of uploads that may be finished yet. Index: uploads_pkey.
+select u.object_key
+from uploads u
+where u.tenant_id = %(tenant_id)s and u.state <> 'COMPLETE' and u.object_key > %(after)s and (%(until)s::text is null or u.object_key <= %(until)s);
+
+-- name: claim_orphan
+-- Waits for whoever stores the same bytes; they wait for us from then on. Gives nothing where the bytes have a row. Index: blobs_pkey.
+insert into blobs (tenant_id, sha256, size_bytes, state, object_key)
+values (%(tenant_id)s, %(sha256)s, 0, 'DELETING', %(object_key)s)
+on conflict (tenant_id, sha256) do nothing
+returning sha256;
+
+-- name: lock_blob_elsewhere
+-- Locks the blob, where its bytes are stored under another key. Index: blobs_pkey.
+select b.sha256
+from blobs b
+where b.tenant_id = %(tenant_id)s and b.sha256 = %(sha256)s and b.state = 'STORED' and b.object_key <> %(object_key)s
+for update;
+
+-- name: stored_sets_of
+-- No lock. Index: set_files_sha256_idx, sets_pkey.
+select distinct f.set_id
+from set_files f
+join sets s on s.tenant_id = f.tenant_id and s.set_id = f.set_id
+where f.tenant_id = %(tenant_id)s and f.sha256 = %(sha256)s and s.state <> 'RELEASED'
+order by f.set_id
+limit 10;
+
+-- name: open_multiparts
+-- No lock. Index: uploads_pkey.
+select u.multipart_id
+from uploads u
+where u.tenant_id = %(tenant_id)s and u.state <> 'COMPLETE' and u.multipart_id <> '';
+
+-- name: mark_purging
+-- Locks the tenant. Index: attachment_tenants_pkey.
+update attachment_tenants
+set purging = true
+where tenant_id = %(tenant_id)s
+returning tenant_id;
+
+-- name: purge_set_files
+-- Waits for whoever stages or releases one of them. Index: set_files_pkey.
+delete from set_files
+where (tenant_id, set_id, position) in (
+    select f.tenant_id, f.set_id, f.position from set_files f where f.tenant_id = %(tenant_id)s limit %(limit)s
+);
+
+-- name: purge_sets
+-- Waits for whoever stages or releases one of them. Index: sets_pkey.
+delete from sets
+where (tenant_id, set_id) in (select s.tenant_id, s.set_id from sets s where s.tenant_id = %(tenant_id)s limit %(limit)s);
+
+-- name: purge_uploads
+-- Waits for whoever writes to one of them; parts go with them. Index: uploads_pkey.
+delete from uploads
+where (tenant_id, upload_id) in (select u.tenant_id, u.upload_id from uploads u where u.tenant_id = %(tenant_id)s limit %(limit)s);
+
+-- name: purge_blobs
+-- Waits for whoever stores or deletes one of them. Index: blobs_pkey.
+delete from blobs
+where (tenant_id, sha256) in (select b.tenant_id, b.sha256 from blobs b where b.tenant_id = %(tenant_id)s limit %(limit)s);
+
+-- name: purge_tenant
+-- Index: attachment_tenants_pkey.
+delete from attachment_tenants
+where tenant_id = %(tenant_id)s and purging;

@@ -1,0 +1,110 @@
+-- name: insert_upload
+-- Does nothing where the upload exists. Index: uploads_pkey.
+insert into uploads
+    (tenant_id, upload_id, session_id, name, size_bytes, sha256, mime_type, state, object_key, expire_time)
+values
+    (%(tenant_id)s, %(upload_id)s, %(session_id)s, %(name)s, %(size_bytes)s, %(sha256)s, %(mime_type)s, 'OPEN', %(object_key)s,
+     now() + make_interval(secs => %(ttl_seconds)s))
+on conflict (tenant_id, upload_id) do nothing;
+
+-- name: get_upload
+-- No lock. Index: uploads_pkey, upload_parts_pkey.
+select
+    u.upload_id, u.session_id, u.name, u.size_bytes, u.sha256, u.mime_type, u.state, u.generation, u.object_key, u.multipart_id,
+    u.create_time, u.expire_time,
+    (select coalesce(sum(p.size_bytes), 0)::bigint from upload_parts p where p.tenant_id = u.tenant_id and p.upload_id = u.upload_id) as part_bytes
+from uploads u
+where u.tenant_id = %(tenant_id)s and u.upload_id = %(upload_id)s;
+
+-- name: lock_upload
+-- Locks the upload: waits for whoever records a part of it or removes it. Index: uploads_pkey.
+select u.upload_id
+from uploads u
+where u.tenant_id = %(tenant_id)s and u.upload_id = %(upload_id)s
+for update;
+
+-- name: lock_stored_blob
+-- Locks the blob: who wants to delete it waits, and then sees the reference that is about to be added. Index: blobs_pkey.
+select b.sha256
+from blobs b
+where b.tenant_id = %(tenant_id)s and b.sha256 = %(sha256)s and b.size_bytes = %(size_bytes)s and b.state = 'STORED'
+for update;
+
+-- name: take_upload
+-- The upload is locked by lock_upload. Index: uploads_pkey.
+update uploads
+set generation = generation + 1, expire_time = now() + make_interval(secs => %(ttl_seconds)s)
+where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and state = 'OPEN'
+returning generation;
+
+-- name: parts_of_upload
+-- No lock: parts change under the lock of their upload alone. Index: upload_parts_pkey.
+select p.part_number, p.size_bytes, p.etag
+from upload_parts p
+where p.tenant_id = %(tenant_id)s and p.upload_id = %(upload_id)s
+order by p.part_number;
+
+-- name: set_multipart
+-- Locks the upload. Gives nothing to who was taken over. Index: uploads_pkey.
+update uploads
+set multipart_id = %(multipart_id)s
+where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and generation = %(generation)s and state = 'OPEN'
+returning upload_id;
+
+-- name: add_part
+-- Locks the upload. Gives nothing to who was taken over. Index: uploads_pkey, upload_parts_pkey.
+with held as (
+    update uploads
+    set expire_time = now() + make_interval(secs => %(ttl_seconds)s)
+    where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and generation = %(generation)s and state = 'OPEN'
+    returning tenant_id, upload_id
+)
+insert into upload_parts (tenant_id, upload_id, part_number, size_bytes, etag)
+select h.tenant_id, h.upload_id, %(part_number)s, %(size_bytes)s, %(etag)s from held h
+returning part_number;
+
+-- name: store_uploaded_blob
+-- Locks the blob: waits for whoever is deleting it. One that is stored already stays where it is. Index: blobs_pkey.
+insert into blobs as b (tenant_id, sha256, size_bytes, state, object_key)
+values (%(tenant_id)s, %(sha256)s, %(size_bytes)s, 'STORED', %(object_key)s)
+on conflict (tenant_id, sha256) do update
+set state = 'STORED', state_time = now(), object_key = case b.state when 'STORED' then b.object_key else excluded.object_key end
+returning b.object_key;
+
+-- name: complete_upload
+-- Locks the upload. Gives nothing to who was taken over. Index: uploads_pkey.
+update uploads
+set state = 'COMPLETE', multipart_id = '', expire_time = now() + make_interval(secs => %(ttl_seconds)s)
+where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and generation = %(generation)s and state = 'OPEN'
+returning upload_id;
+
+-- name: forget_parts
+-- The upload is locked by complete_upload. Index: upload_parts_pkey.
+delete from upload_parts
+where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s;
+
+-- name: expired_uploads
+-- No lock. Index: uploads_expire_idx.
+select u.upload_id
+from uploads u
+where u.tenant_id = %(tenant_id)s and (u.expire_time < now() or u.state = 'ABORTING') and u.upload_id > %(after)s
+order by u.upload_id
+limit %(limit)s;
+
+-- name: abort_upload
+-- Locks the upload; whoever writes to it is refused from then on. A COMPLETE one is left alone. Index: uploads_pkey.
+update uploads
+set state = 'ABORTING', generation = generation + 1
+where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and state <> 'COMPLETE' and (%(anyway)s or expire_time < now() or state = 'ABORTING')
+returning object_key, multipart_id;
+
+-- name: forget_upload
+-- Its parts go with it. Index: uploads_pkey, upload_parts_pkey.
+delete from uploads
+where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and state = 'ABORTING';
+
+-- name: forget_expired_upload
+-- Index: uploads_pkey.
+delete from uploads
+where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and state = 'COMPLETE' and expire_time < now()
+returning sha256;

@@ -1,0 +1,195 @@
+"""Puts the bytes of an upload, part by part, and makes the object of them."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from spawnmesh_postgres.database import Database
+
+from spawnmesh_attachment_blob import upload_store
+from spawnmesh_attachment_blob.domain.marker import is_redaction_marker
+from spawnmesh_attachment_blob.domain.part_buffer import PartBuffer
+from spawnmesh_attachment_blob.domain.uploads import PART_BYTES, Upload, hash_differs, taken_over
+from spawnmesh_attachment_blob.errors import content_is_marker
+from spawnmesh_attachment_blob.multiparts import Multiparts, PartsLost, StoredPart
+from spawnmesh_attachment_blob.objects import ObjectMissing, ObjectStore
+from spawnmesh_attachment_blob.uninterrupted import uninterrupted
+from spawnmesh_attachment_blob.upload_removal import UploadRemoval
+
+_MARKER_BYTES = 64 * 1024  # No transcript shows a longer one.
+
+
+class UploadParts:
+    """Opens uploads for writing."""
+
+    def __init__(
+        self,
+        database: Database,
+        objects: ObjectStore,
+        multiparts: Multiparts,
+        removal: UploadRemoval,
+        ttl_seconds: int,
+    ) -> None:
+        self.database = database
+        self.objects = objects
+        self.multiparts = multiparts
+        self.removal = removal
+        self.ttl_seconds = ttl_seconds
+
+    @asynccontextmanager
+    async def writer(self, tenant_id: str, upload_id: str) -> AsyncIterator["UploadWriter"]:
+        """The upload from where it is durable; whoever wrote to it before is refused from now on.
+
+        Raises UPLOAD_TAKEN_OVER for one that takes no bytes any more.
+        """
+        async with self.database.transaction(tenant_id) as connection:
+            await upload_store.lock(connection, tenant_id, upload_id)
+            generation = await upload_store.take(connection, tenant_id, upload_id, self.ttl_seconds)
+            upload = await upload_store.get(connection, tenant_id, upload_id)
+            parts = await upload_store.parts(connection, tenant_id, upload_id)
+        if generation is None or upload is None:
+            raise taken_over(upload_id)
+        async with asyncio.TaskGroup() as tasks:
+            yield UploadWriter(self, tenant_id, upload, parts, tasks)
+
+
+class UploadWriter:
+    """One stream's hold on an upload. Keeps two parts and a chunk in memory."""
+
+    def __init__(
+        self,
+        within: UploadParts,
+        tenant_id: str,
+        upload: Upload,
+        parts: list[StoredPart],
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self.upload = upload
+        self._within = within
+        self._tenant_id = tenant_id
+        self._parts = parts
+        self._tasks = tasks
+        self._sending: asyncio.Task[None] | None = None
+        self._multipart_id = upload.multipart_id
+        room_bytes = min(PART_BYTES, upload.spec.size_bytes)
+        self._filling, self._leaving = PartBuffer(room_bytes), PartBuffer(0)
+        self._digest = hashlib.sha256()
+        self.at_bytes = sum(part.size_bytes for part in parts)
+
+    @property
+    def _is_only_writer(self) -> bool:
+        """Whether no other stream ever put a part that could be in this object."""
+        return self.upload.generation == 1
+
+    async def write(self, data: bytes) -> None:
+        """Takes the next bytes. Waits while the part before the one that they fill is not durable."""
+        self.at_bytes += len(data)
+        rest = memoryview(data)
+        while rest:
+            rest = self._filling.take(rest)
+            if self._filling.is_full and self._is_in_parts:
+                await self._send()
+
+    async def finish(self) -> None:
+        """The upload is COMPLETE. Raises UPLOAD_HASH_DIFFERS, after which it is forgotten, and UPLOAD_TAKEN_OVER."""
+        if self._is_in_parts:
+            if self._filling.view:
+                await self._send()
+            await self._sent()
+            await self._assemble()
+        else:
+            await self._put_whole(bytes(self._filling.view))
+        await self._complete()
+
+    @property
+    def _is_in_parts(self) -> bool:
+        return self.upload.spec.size_bytes > PART_BYTES
+
+    async def _send(self) -> None:
+        await self._sent()
+        if self._sending is None:
+            self._leaving = PartBuffer(PART_BYTES)
+        self._filling, self._leaving = self._leaving, self._filling
+        self._filling.clear()
+        part = uninterrupted(self._store_part(len(self._parts) + 1, self._leaving.view))
+        self._sending = self._tasks.create_task(part)
+
+    async def _sent(self) -> None:
+        if self._sending is not None:
+            await self._sending
+
+    async def _store_part(self, number: int, data: memoryview) -> None:
+        upload, within = self.upload, self._within
+        await asyncio.to_thread(self._digest.update, data)
+        if not self._multipart_id:
+            self._multipart_id = await self._begin()
+        part = await within.multiparts.put_part(self._tenant_id, upload.object_key, self._multipart_id, number, data)
+        async with within.database.transaction(self._tenant_id) as connection:
+            upload_id, generation = upload.spec.upload_id, upload.generation
+            if not await upload_store.add_part(
+                connection, self._tenant_id, upload_id, generation, part, within.ttl_seconds
+            ):
+                raise taken_over(upload_id)
+        self._parts.append(part)
+
+    async def _begin(self) -> str:
+        """One that is begun and not written down, because the process ends here, is found by the collector."""
+        upload, within = self.upload, self._within
+        multipart_id = await within.multiparts.begin(self._tenant_id, upload.object_key)
+        async with within.database.transaction(self._tenant_id) as connection:
+            is_ours = await upload_store.set_multipart(
+                connection, self._tenant_id, upload.spec.upload_id, upload.generation, multipart_id
+            )
+        if not is_ours:
+            await within.multiparts.abort(self._tenant_id, upload.object_key, multipart_id)
+            raise taken_over(upload.spec.upload_id)
+        return multipart_id
+
+    async def _put_whole(self, data: bytes) -> None:
+        spec = self.upload.spec
+        self._digest.update(data)
+        if self._digest.hexdigest() != spec.sha256:
+            await self._give_up()
+        if len(data) <= _MARKER_BYTES and is_redaction_marker(data):
+            await self._within.removal.remove(self._tenant_id, spec.upload_id, anyway=True)
+            raise content_is_marker(0)
+        await self._within.objects.put(self._tenant_id, self.upload.object_key, data)
+
+    async def _assemble(self) -> None:
+        """The object is there and has the announced hash."""
+        upload, within = self.upload, self._within
+        is_known = self._is_only_writer
+        if is_known and self._digest.hexdigest() != upload.spec.sha256:
+            await self._give_up()
+        try:
+            await within.multiparts.complete(self._tenant_id, upload.object_key, self._multipart_id, self._parts)
+        except PartsLost:  # An earlier stream may have got this far before it was cut off: then the object says so.
+            is_known = False
+        if not is_known and not await self._reads_right():
+            await self._give_up()
+
+    async def _reads_right(self) -> bool:
+        read_bytes = 0
+        try:
+            async with self._within.objects.open(self._tenant_id, self.upload.object_key) as body:
+                while piece := await body.next_piece():
+                    read_bytes += len(piece)
+        except ObjectMissing:
+            return False
+        return read_bytes == self.upload.spec.size_bytes and body.sha256 == self.upload.spec.sha256
+
+    async def _complete(self) -> None:
+        upload, within = self.upload, self._within
+        upload_id, generation = upload.spec.upload_id, upload.generation
+        async with within.database.transaction(self._tenant_id) as connection:
+            await upload_store.lock(connection, self._tenant_id, upload_id)
+            key = await upload_store.store_blob(connection, self._tenant_id, upload)
+            if not await upload_store.complete(connection, self._tenant_id, upload_id, generation, within.ttl_seconds):
+                raise taken_over(upload_id)
+        if key != upload.object_key:  # Somebody stored the same bytes meanwhile.
+            await within.objects.delete_all(self._tenant_id, [upload.object_key])
+
+    async def _give_up(self) -> None:
+        await self._within.removal.remove(self._tenant_id, self.upload.spec.upload_id, anyway=True)
+        raise hash_differs(self.upload.spec.upload_id)

@@ -1,0 +1,168 @@
+"""Uploads and their parts in the database. Each function is one step of a transaction that the caller has open."""
+
+from dataclasses import dataclass
+
+from psycopg.rows import DictRow
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_attachment_blob.domain.uploads import Upload, UploadSpec, UploadState
+from spawnmesh_attachment_blob.multiparts import StoredPart
+
+_SQL = load_statements("spawnmesh_attachment_blob")
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What of an upload may be in S3."""
+
+    object_key: str
+    multipart_id: str
+
+
+def _upload(row: DictRow) -> Upload:
+    return Upload(
+        spec=UploadSpec(row["upload_id"], row["name"], row["size_bytes"], row["sha256"], row["mime_type"]),
+        session_id=row["session_id"],
+        state=UploadState(row["state"]),
+        generation=row["generation"],
+        object_key=row["object_key"],
+        multipart_id=row["multipart_id"],
+        part_bytes=row["part_bytes"],
+        create_time=row["create_time"],
+        expire_time=row["expire_time"],
+    )
+
+
+async def insert(
+    connection: Connection, tenant_id: str, spec: UploadSpec, session_id: str, object_key: str, ttl_seconds: int
+) -> None:
+    """An OPEN upload, unless one of that id exists."""
+    await connection.execute(
+        _SQL["insert_upload"],
+        {
+            "tenant_id": tenant_id,
+            "upload_id": spec.upload_id,
+            "session_id": session_id,
+            "name": spec.name,
+            "size_bytes": spec.size_bytes,
+            "sha256": spec.sha256,
+            "mime_type": spec.mime_type,
+            "object_key": object_key,
+            "ttl_seconds": ttl_seconds,
+        },
+    )
+
+
+async def get(connection: Connection, tenant_id: str, upload_id: str) -> Upload | None:
+    """The upload as it is."""
+    cursor = await connection.execute(_SQL["get_upload"], {"tenant_id": tenant_id, "upload_id": upload_id})
+    row = await cursor.fetchone()
+    return None if row is None else _upload(row)
+
+
+async def lock(connection: Connection, tenant_id: str, upload_id: str) -> None:
+    """Nobody else records, completes or removes anything of the upload until the transaction ends."""
+    await connection.execute(_SQL["lock_upload"], {"tenant_id": tenant_id, "upload_id": upload_id})
+
+
+async def lock_stored_blob(connection: Connection, tenant_id: str, spec: UploadSpec) -> bool:
+    """Whether the tenant has the bytes already; nobody takes them away until the transaction ends."""
+    arguments = {"tenant_id": tenant_id, "sha256": spec.sha256, "size_bytes": spec.size_bytes}
+    cursor = await connection.execute(_SQL["lock_stored_blob"], arguments)
+    return await cursor.fetchone() is not None
+
+
+async def take(connection: Connection, tenant_id: str, upload_id: str, ttl_seconds: int) -> int | None:
+    """The generation of who writes from now on, alone; None where the upload takes no bytes any more."""
+    arguments = {"tenant_id": tenant_id, "upload_id": upload_id, "ttl_seconds": ttl_seconds}
+    cursor = await connection.execute(_SQL["take_upload"], arguments)
+    row = await cursor.fetchone()
+    return None if row is None else int(row["generation"])
+
+
+async def parts(connection: Connection, tenant_id: str, upload_id: str) -> list[StoredPart]:
+    """The durable parts, in order."""
+    cursor = await connection.execute(_SQL["parts_of_upload"], {"tenant_id": tenant_id, "upload_id": upload_id})
+    return [StoredPart(row["part_number"], row["size_bytes"], row["etag"]) for row in await cursor.fetchall()]
+
+
+async def set_multipart(
+    connection: Connection, tenant_id: str, upload_id: str, generation: int, multipart_id: str
+) -> bool:
+    """Remembers where parts are put; False for who was taken over."""
+    arguments = {
+        "tenant_id": tenant_id,
+        "upload_id": upload_id,
+        "generation": generation,
+        "multipart_id": multipart_id,
+    }
+    return await (await connection.execute(_SQL["set_multipart"], arguments)).fetchone() is not None
+
+
+async def add_part(
+    connection: Connection, tenant_id: str, upload_id: str, generation: int, part: StoredPart, ttl_seconds: int
+) -> bool:
+    """The part counts as durable; False for who was taken over."""
+    arguments = {
+        "tenant_id": tenant_id,
+        "upload_id": upload_id,
+        "generation": generation,
+        "part_number": part.number,
+        "size_bytes": part.size_bytes,
+        "etag": part.etag,
+        "ttl_seconds": ttl_seconds,
+    }
+    return await (await connection.execute(_SQL["add_part"], arguments)).fetchone() is not None
+
+
+async def store_blob(connection: Connection, tenant_id: str, upload: Upload) -> str:
+    """The bytes are STORED; where they are, which is elsewhere if somebody stored them before."""
+    arguments = {
+        "tenant_id": tenant_id,
+        "sha256": upload.spec.sha256,
+        "size_bytes": upload.spec.size_bytes,
+        "object_key": upload.object_key,
+    }
+    row = await (await connection.execute(_SQL["store_uploaded_blob"], arguments)).fetchone()
+    return str(row["object_key"]) if row else upload.object_key
+
+
+async def complete(connection: Connection, tenant_id: str, upload_id: str, generation: int, ttl_seconds: int) -> bool:
+    """OPEN -> COMPLETE; False for who was taken over."""
+    arguments = {
+        "tenant_id": tenant_id,
+        "upload_id": upload_id,
+        "generation": generation,
+        "ttl_seconds": ttl_seconds,
+    }
+    if await (await connection.execute(_SQL["complete_upload"], arguments)).fetchone() is None:
+        return False
+    await connection.execute(_SQL["forget_parts"], {"tenant_id": tenant_id, "upload_id": upload_id})
+    return True
+
+
+async def expired(connection: Connection, tenant_id: str, after: str, limit: int) -> list[str]:
+    """Ids, behind `after`, of uploads whose time is over or whose removal was cut off."""
+    arguments = {"tenant_id": tenant_id, "after": after, "limit": limit}
+    cursor = await connection.execute(_SQL["expired_uploads"], arguments)
+    return [row["upload_id"] for row in await cursor.fetchall()]
+
+
+async def abort(connection: Connection, tenant_id: str, upload_id: str, *, anyway: bool) -> Leftover | None:
+    """OPEN -> ABORTING, if its time is over or `anyway`; what there is to remove. None for one that is COMPLETE, alive or gone."""
+    arguments = {"tenant_id": tenant_id, "upload_id": upload_id, "anyway": anyway}
+    row = await (await connection.execute(_SQL["abort_upload"], arguments)).fetchone()
+    return None if row is None else Leftover(row["object_key"], row["multipart_id"])
+
+
+async def forget(connection: Connection, tenant_id: str, upload_id: str) -> None:
+    """Deletes the row of an ABORTING upload."""
+    await connection.execute(_SQL["forget_upload"], {"tenant_id": tenant_id, "upload_id": upload_id})
+
+
+async def forget_expired(connection: Connection, tenant_id: str, upload_id: str) -> str | None:
+    """Deletes the row of a COMPLETE upload whose time is over; the hash that it referred to, None where there was nothing to delete."""
+    arguments = {"tenant_id": tenant_id, "upload_id": upload_id}
+    row = await (await connection.execute(_SQL["forget_expired_upload"], arguments)).fetchone()
+    return None if row is None else str(row["sha256"])

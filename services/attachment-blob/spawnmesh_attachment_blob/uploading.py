@@ -1,0 +1,116 @@
+"""Receives files in pieces.
+
+A file that fits into one part is put when it is whole and its hash is right. A larger one is put part by part while it comes; each part counts
+once its row is committed. The object is made of the parts when all are there, under a key of its own, and becomes the bytes of its hash only
+after the hash was found right: as the bytes came, if one stream alone brought them, else by reading the object again.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+
+from spawnmesh_core.errors import MeshError, invalid
+from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Database
+
+from spawnmesh_attachment_blob import store, upload_store
+from spawnmesh_attachment_blob.domain import AttachmentRefused
+from spawnmesh_attachment_blob.domain.uploads import (
+    Chunk,
+    Finish,
+    Upload,
+    UploadSpec,
+    UploadState,
+    incomplete,
+    require_allowed,
+    require_next,
+    require_same_spec,
+    require_upload,
+    upload_key,
+)
+from spawnmesh_attachment_blob.errors import items_refused, unknown_tenant
+from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
+from spawnmesh_attachment_blob.upload_parts import UploadParts, UploadWriter
+
+Message = UploadSpec | Chunk | Finish
+
+
+class Uploading:
+    """Uploads, as their senders see them. `session_id` is set for a run, which sees its own session's uploads alone."""
+
+    def __init__(self, database: Database, parts: UploadParts, settings: AttachmentBlobSettings) -> None:
+        self._database = database
+        self._parts = parts
+        self._ttl_seconds = settings.upload_ttl_seconds
+        self._idle_seconds = settings.upload_idle_seconds
+        self._places = asyncio.Semaphore(settings.upload_max_streams)
+
+    async def get(self, tenant_id: str, upload_id: str, session_id: str | None) -> Upload:
+        """The upload. Raises NOT_FOUND."""
+        async with self._database.transaction(tenant_id) as connection:
+            return require_upload(await upload_store.get(connection, tenant_id, upload_id), upload_id, session_id)
+
+    async def receive(self, tenant_id: str, session_id: str | None, messages: AsyncIterator[Message]) -> Upload:
+        """The upload as it is when the stream ends. Raises MeshError; what was durable stays, except after UPLOAD_HASH_DIFFERS."""
+        spec = await self._next(messages)
+        if not isinstance(spec, UploadSpec):
+            raise invalid("spec", "is the first message of a stream")
+        upload = await self._open(tenant_id, session_id, spec)
+        if upload.state is UploadState.COMPLETE:
+            return upload
+        first = await self._next(messages)
+        if first is not None:
+            async with self._places, self._parts.writer(tenant_id, spec.upload_id) as writer:
+                await self._write(writer, first, messages)
+        return await self.get(tenant_id, spec.upload_id, session_id)
+
+    async def _write(self, writer: UploadWriter, message: Message | None, messages: AsyncIterator[Message]) -> None:
+        spec = writer.upload.spec
+        while message is not None:
+            match message:
+                case Chunk():
+                    require_next(spec, writer.at_bytes, message)
+                    await writer.write(message.data)
+                case Finish():
+                    if writer.at_bytes != spec.size_bytes:
+                        raise incomplete(spec.upload_id, writer.at_bytes, spec.size_bytes)
+                    await writer.finish()
+                    return
+                case UploadSpec():
+                    raise invalid("spec", "is the first message of a stream and no other")
+            message = await self._next(messages)
+
+    async def _next(self, messages: AsyncIterator[Message]) -> Message | None:
+        """The next message, None at the end. Raises DEADLINE_EXCEEDED for a sender that is silent for too long."""
+        try:
+            async with asyncio.timeout(self._idle_seconds):
+                return await anext(messages, None)
+        except TimeoutError:
+            raise MeshError(
+                Reason.DEADLINE_EXCEEDED, "the sender was silent for too long; go on with another stream"
+            ) from None
+
+    async def _open(self, tenant_id: str, session_id: str | None, spec: UploadSpec) -> Upload:
+        """The upload of that spec, which is COMPLETE at once where the tenant has the bytes."""
+        async with self._database.transaction(tenant_id) as connection:
+            found = await upload_store.get(connection, tenant_id, spec.upload_id)
+            if found is None:
+                tenant = await store.get_tenant(connection, tenant_id)
+                if tenant is None or tenant.purging:
+                    raise unknown_tenant()
+                try:
+                    require_allowed(spec, tenant.policy.limits)
+                except AttachmentRefused as refused:
+                    raise items_refused(refused) from None
+                key = upload_key(spec.sha256, secrets.token_hex(8))
+                await upload_store.insert(connection, tenant_id, spec, session_id or "", key, self._ttl_seconds)
+            await upload_store.lock(connection, tenant_id, spec.upload_id)
+            found = await upload_store.get(connection, tenant_id, spec.upload_id)
+            upload = require_upload(found, spec.upload_id, session_id)
+            require_same_spec(upload, spec)
+            if upload.state is UploadState.OPEN and await upload_store.lock_stored_blob(connection, tenant_id, spec):
+                await upload_store.complete(connection, tenant_id, spec.upload_id, upload.generation, self._ttl_seconds)
+                upload = require_upload(
+                    await upload_store.get(connection, tenant_id, spec.upload_id), spec.upload_id, session_id
+                )
+            return upload

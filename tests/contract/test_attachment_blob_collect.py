@@ -1,0 +1,358 @@
+"""CollectGarbage and the worker: every place where work can be cut off between bucket and rows, and what is made of it."""
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from google.protobuf.duration_pb2 import Duration
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
+from spawnmesh.attachment_blob.v1 import attachment_pb2
+from spawnmesh_attachment_blob import store
+from spawnmesh_attachment_blob.app import open_stores, open_worker
+from spawnmesh_attachment_blob.collecting import Collecting
+from spawnmesh_attachment_blob.domain.sets import object_key
+from spawnmesh_attachment_blob.objects import ObjectStore
+from spawnmesh_attachment_blob.removal import Removal
+from spawnmesh_attachment_blob.staging import SetRequest
+from spawnmesh_core.clock import utc_now
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.s3 import S3Endpoint
+from spawnmesh_devstack.service_roles import ServiceDsn
+
+from tests.contract.attachment_blob_fixtures import (
+    BlobService,
+    Tenant,
+    blobs,
+    new_set_id,
+    open_blob_service,
+    open_staging,
+    refused,
+    text,
+)
+from tests.contract.attachment_blob_uploads import (
+    PART,
+    WHOLE,
+    begin,
+    chunks,
+    content,
+    ref,
+    send,
+    spec_of,
+    stage_uploads,
+    upload,
+)
+from tests.contract.test_attachment_blob_release import FILES, Killed, KilledAfterPut
+
+__all__ = ["blobs"]
+
+
+@pytest.fixture(scope="module")
+async def eager(databases: dict[str, ServiceDsn], s3: S3Endpoint, keys: Path) -> AsyncIterator[BlobService]:
+    """A service without a grace period."""
+    async with open_blob_service(databases["attachment_blob"], s3, keys, collect_grace_seconds=0) as service:
+        yield service
+
+
+@pytest.fixture
+async def tenant(eager: BlobService) -> Tenant:
+    """A tenant of that service."""
+    tenant = eager.tenant()
+    await tenant.prepare(**WHOLE)
+    return tenant
+
+
+async def repaired(tenant: Tenant, expected: dict[str, int]) -> None:
+    """A dry run says what there is to do and does nothing; a run does it; the next one finds nothing."""
+    before = await tenant.left(), await tenant.rows("sets"), await tenant.rows("uploads")
+    assert await tenant.collect(dry_run=True) == expected
+    assert (await tenant.left(), await tenant.rows("sets"), await tenant.rows("uploads")) == before
+    assert await tenant.collect() == expected
+    assert await tenant.collect() == {}
+
+
+async def age(tenant: Tenant, statement: str) -> None:
+    """Changes times behind the service's back."""
+    async with tenant.service.database.transaction(tenant.tenant_id) as connection:
+        await connection.execute(statement)
+
+
+async def test_nothing_to_do(tenant: Tenant) -> None:
+    staged = await tenant.stage(text("a", "x"), text("b", "y"))
+    await stage_uploads(tenant, ref((await upload(tenant, b"z")).upload_id))
+    await send(tenant, begin(spec_of(content(PART + 1))), chunks(content(PART)))
+
+    assert await tenant.collect() == {}
+
+    assert await tenant.read(staged.set_id, "a") == b"x"
+
+
+async def test_staging_killed_between_objects_and_rows(tenant: Tenant) -> None:
+    async with open_staging(tenant.service, KilledAfterPut) as (staging, _):
+        with contextlib.suppress(Killed):
+            await staging.stage(tenant.tenant_id, SetRequest(new_set_id(), new_id(IdKind.SESSION), FILES))
+    assert await tenant.left() == (2, 2, 2)
+
+    await repaired(tenant, {"unfinished_set_count": 1})
+
+    assert await tenant.left() == (0, 0, 0)
+    assert await tenant.rows("sets") == []
+
+
+async def test_staging_killed_before_its_objects(tenant: Tenant) -> None:
+    kept = await tenant.stage(text("kept", "A"))
+    async with tenant.service.database.transaction(tenant.tenant_id) as connection:
+        files = tuple(
+            store.StoredFile(name, 1, hashlib.sha256(name.encode()).hexdigest(), "") for name in ("A", "never")
+        )
+        await store.intend_set(connection, tenant.tenant_id, new_set_id(), new_id(IdKind.SESSION), files)
+
+    await repaired(tenant, {"unfinished_set_count": 1})
+
+    assert await tenant.read(kept.set_id, "kept") == b"A"
+    assert await tenant.left() == (1, 1, 1)
+
+
+class KilledBeforeDelete(ObjectStore):
+    async def delete_all(self, tenant_id: str, keys: Collection[str]) -> None:
+        raise Killed
+
+
+class KilledAfterDelete(ObjectStore):
+    async def delete_all(self, tenant_id: str, keys: Collection[str]) -> None:
+        await super().delete_all(tenant_id, keys)
+        raise Killed
+
+
+@pytest.mark.parametrize("kind", [KilledBeforeDelete, KilledAfterDelete])
+async def test_release_killed_around_the_deletion_of_the_objects(tenant: Tenant, kind: type[ObjectStore]) -> None:
+    staged = await tenant.stage(text("a", "x"), text("b", "y"))
+    async with open_staging(tenant.service, kind) as (staging, _):
+        removal: Removal = staging._removal
+        with contextlib.suppress(Killed):
+            await removal.release(tenant.tenant_id, staged.set_id)
+    assert (await tenant.left())[:2] == (2, 2)
+
+    await repaired(tenant, {"unremoved_set_count": 1})
+
+    assert await tenant.left() == (0, 0, 0)
+
+
+async def test_blob_left_deleting_without_a_set(tenant: Tenant) -> None:
+    await tenant.stage(text("a", "x"))
+    await age(tenant, "delete from sets; update blobs set state = 'DELETING'")
+
+    await repaired(tenant, {"unsettled_blob_count": 1})
+
+    assert await tenant.left() == (0, 0, 0)
+
+
+async def test_objects_that_no_row_knows(tenant: Tenant) -> None:
+    kept = await tenant.stage(text("kept", "kept"))
+    known = hashlib.sha256(b"kept").hexdigest()
+    lost = hashlib.sha256(b"lost").hexdigest()
+    for key in (object_key(lost), f"{object_key(known)}.0123", f"{object_key(lost)}.4567"):
+        tenant.put(key, b"x")
+    tenant.put("README", b"not ours")
+    tenant.put("sha256/zz/not-a-hash", b"not ours")
+
+    await repaired(tenant, {"orphan_object_count": 3})
+
+    assert sorted(tenant.object_keys()) == sorted(["README", "sha256/zz/not-a-hash", object_key(known)])
+    assert await tenant.read(kept.set_id, "kept") == b"kept"
+    assert len(await tenant.rows("blobs")) == 1
+
+
+async def test_rows_whose_object_is_missing_or_damaged_are_told_and_kept(tenant: Tenant) -> None:
+    lost = await tenant.stage(text("a", "lost"))
+    cut = await tenant.stage(text("a", "cut short"))
+    tenant.lose(lost.files[0].sha256)
+    tenant.overwrite(cut.files[0].sha256, b"cut")
+
+    for _ in range(2):
+        with structlog.testing.capture_logs() as events:
+            assert await tenant.collect() == {"missing_object_count": 1, "damaged_object_count": 1}
+        told = {event["event"]: event["set_ids"] for event in events if "set_ids" in event}
+        assert told == {"object_missing": [lost.set_id], "object_size_differs": [cut.set_id]}
+    assert len(await tenant.rows("blobs")) == 2
+
+
+async def test_an_expired_upload_goes_with_its_parts(tenant: Tenant) -> None:
+    spec = spec_of(content(PART + 1))
+    await send(tenant, begin(spec), chunks(content(PART)))
+    assert len(tenant.unfinished_multiparts()) == 1
+    await age(tenant, "update uploads set expire_time = now() - interval '1 second'")
+
+    await repaired(tenant, {"expired_upload_count": 1})
+
+    assert tenant.unfinished_multiparts() == []
+    assert await tenant.rows("uploads") == await tenant.rows("upload_parts") == []
+
+
+async def test_an_expired_upload_leaves_the_bytes_to_sets_that_have_them(tenant: Tenant) -> None:
+    used, unused = await upload(tenant, b"used"), await upload(tenant, b"unused")
+    staged = await stage_uploads(tenant, ref(used.upload_id, "a"))
+    await age(tenant, "update uploads set expire_time = now() - interval '1 second'")
+
+    await repaired(tenant, {"expired_upload_count": 2})
+
+    assert await tenant.left() == (1, 1, 1)
+    assert await tenant.read(staged.set_id, "a") == b"used"
+    with refused(Reason.NOT_FOUND):
+        await stage_uploads(tenant, ref(unused.upload_id))
+    assert await tenant.release(staged.set_id) == 1
+    assert await tenant.left() == (0, 0, 0)
+
+
+async def test_a_removal_of_an_upload_that_was_cut_off_is_gone_on_with(tenant: Tenant) -> None:
+    spec = spec_of(content(PART + 1))
+    await send(tenant, begin(spec), chunks(content(PART)))
+    await age(tenant, "update uploads set state = 'ABORTING'")
+    with refused(Reason.NOT_FOUND):
+        await send(tenant, begin(spec))
+
+    await repaired(tenant, {"expired_upload_count": 1})
+
+    assert tenant.unfinished_multiparts() == []
+
+
+async def test_an_upload_killed_between_object_and_row_keeps_the_object_until_it_expires(tenant: Tenant) -> None:
+    data = content(PART + 1)
+    await send(tenant, begin(spec_of(data)), chunks(data))
+    (row,) = await tenant.rows("uploads")
+    tenant.service.admin._abort_multipart_upload(tenant.bucket, row["object_key"], row["multipart_id"])
+    tenant.put(row["object_key"], data)
+
+    assert await tenant.collect() == {}
+    await age(tenant, "update uploads set expire_time = now() - interval '1 second'")
+    await repaired(tenant, {"expired_upload_count": 1})
+
+    assert tenant.object_keys() == []
+
+
+async def test_a_multipart_upload_that_no_row_knows_is_aborted(tenant: Tenant) -> None:
+    tenant.service.admin._create_multipart_upload(tenant.bucket, "sha256/aa/x", {})
+
+    await repaired(tenant, {"orphan_multipart_count": 1})
+
+    assert tenant.unfinished_multiparts() == []
+
+
+async def test_everything_younger_than_the_grace_period_is_left_alone(blobs: BlobService) -> None:
+    tenant = blobs.tenant()
+    await tenant.prepare()
+    tenant.put(object_key("0" * 64), b"x")
+    tenant.service.admin._create_multipart_upload(tenant.bucket, "sha256/aa/x", {})
+    await tenant.stage(text("a", "x"))
+    async with open_staging(tenant.service, KilledAfterPut) as (staging, _):
+        with contextlib.suppress(Killed):
+            await staging.stage(tenant.tenant_id, SetRequest(new_set_id(), new_id(IdKind.SESSION), FILES))
+    await age(tenant, "update blobs set state = 'DELETING' where size_bytes = 1")
+
+    assert await tenant.collect() == {}
+
+
+async def test_pages_of_two_see_as_much_as_one(tenant: Tenant) -> None:
+    staged = [await tenant.stage(text("a", f"content {n}")) for n in range(7)]
+    for one in staged[:3]:
+        tenant.lose(one.files[0].sha256)
+    for n in range(5):
+        tenant.put(object_key(hashlib.sha256(f"orphan {n}".encode()).hexdigest()), b"x")
+
+    async with open_stores(tenant.service.settings) as on:
+        collecting = Collecting(
+            on.database, on.objects, on.multiparts, on.removal, on.upload_removal, 0, page_rows=2, clock=in_a_minute
+        )
+        counts = await collecting.collect(tenant.tenant_id, dry_run=False)
+
+    assert (counts.seen_object_count, counts.orphan_object_count, counts.missing_object_count) == (9, 5, 3)
+    assert len(tenant.object_keys()) == 4
+
+
+def in_a_minute() -> Any:
+    return utc_now() + timedelta(minutes=1)
+
+
+async def test_an_orphan_whose_bytes_are_wanted_again_meanwhile_is_left(tenant: Tenant) -> None:
+    """The collector has seen an object without a row; then somebody stores the same bytes."""
+    key = object_key(hashlib.sha256(b"same").hexdigest())
+    tenant.put(key, b"same")
+    staged = await tenant.stage(text("a", "same"))
+
+    async with open_stores(tenant.service.settings) as on:
+        assert await on.removal.remove_orphans(tenant.tenant_id, [key]) == 0
+
+    assert await tenant.read(staged.set_id, "a") == b"same"
+
+
+async def test_staging_and_collecting_at_once_lose_nothing(tenant: Tenant) -> None:
+    async def come_and_go(n: int) -> None:
+        staged = await tenant.stage(text("a", f"{n % 3}"), text("b", f"own {n}"))
+        assert await tenant.read(staged.set_id, "a") == f"{n % 3}".encode()
+        if n % 2:
+            await tenant.release(staged.set_id)
+
+    async with open_stores(tenant.service.settings) as on:
+        for _ in range(4):
+            keys = [object_key(hashlib.sha256(text.encode()).hexdigest()) for text in ("0", "1", "2")]
+            work: list[Awaitable[Any]] = [come_and_go(n) for n in range(8)]
+            work += [on.removal.remove_orphans(tenant.tenant_id, keys) for _ in range(8)]
+            await asyncio.gather(*work)
+
+    for row in await tenant.rows("sets"):
+        if row["state"] == "STAGED":
+            assert await tenant.read(row["set_id"], "a") in (b"0", b"1", b"2")
+    assert len(tenant.object_keys()) == len(await tenant.rows("blobs"))
+
+
+async def test_kept_sets_are_released_when_the_tenants_retention_is_over(tenant: Tenant) -> None:
+    attached, staged = await tenant.stage(text("a", "x")), await tenant.stage(text("a", "y"))
+    await tenant.attach(attached.set_id)
+    await age(tenant, "update sets set state_time = now() - interval '61 seconds'")
+    assert await tenant.collect() == {}
+    await tenant.prepare(2, **WHOLE, retention=Duration(seconds=60))
+
+    await repaired(tenant, {"expired_set_count": 1})
+
+    assert (await tenant.get(attached.set_id)).state == attachment_pb2.SET_STATE_RELEASED
+    assert await tenant.read(staged.set_id, "a") == b"y"
+    assert await tenant.left() == (1, 1, 1)
+
+
+async def test_CollectGarbage__unknown_tenant_and_wrong_callers(blobs: BlobService) -> None:
+    tenant = blobs.tenant()
+    with refused(Reason.NOT_FOUND):
+        await tenant.collect()
+    request = pb.CollectGarbageRequest(tenant_id=tenant.tenant_id)
+    for token in (tenant.client_token(), tenant.service_token(), tenant.run_token(new_id(IdKind.SESSION))):
+        with refused(Reason.CALLER_NOT_ALLOWED):
+            await tenant.call("CollectGarbage", request, token=token)
+
+
+async def test_the_worker_collects_for_each_tenant_once_in_each_interval(eager: BlobService) -> None:
+    tenants = [eager.tenant() for _ in range(2)]
+    for tenant in tenants:
+        await tenant.prepare()
+        tenant.put(object_key("0" * 64), b"x")
+
+    async with open_worker(eager.settings) as worker:
+        working = asyncio.ensure_future(worker.work())
+        await until(lambda: all(tenant.object_keys() == [] for tenant in tenants))
+        tenants[0].put(object_key("0" * 64), b"x")
+        await worker.work_once()
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+    assert tenants[0].object_keys() == [object_key("0" * 64)]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():
+            await asyncio.sleep(0.02)

@@ -1,0 +1,99 @@
+"""PurgeTenant: nothing is left, however often it is cut off, and nothing of anybody else is touched."""
+
+import asyncio
+
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
+from spawnmesh_attachment_blob.app import open_stores
+from spawnmesh_attachment_blob.purging import Purging
+from spawnmesh_core.reasons import Reason
+
+from tests.contract.attachment_blob_fixtures import TABLES, BlobService, Tenant, blobs, refused, tenant, text
+from tests.contract.attachment_blob_uploads import PART, WHOLE, begin, chunks, content, send, spec_of, upload
+
+__all__ = ["blobs", "tenant"]
+
+
+async def purge(tenant: Tenant) -> pb.PurgeTenantResponse:
+    answer: pb.PurgeTenantResponse = await tenant.call("PurgeTenant", pb.PurgeTenantRequest(), timeout_seconds=60)
+    return answer
+
+
+async def nothing_is_left(tenant: Tenant) -> bool:
+    rows = [await tenant.rows(table) for table in TABLES]
+    return not any(rows) and not tenant.service.admin.bucket_exists(tenant.bucket)
+
+
+async def filled(tenant: Tenant) -> None:
+    """Sets in every state, uploads complete and not, an object that no row knows."""
+    await tenant.prepare(9, **WHOLE)
+    for n in range(3):
+        staged = await tenant.stage(text("a", f"{n}"), text("b", "shared"))
+        await tenant.attach(staged.set_id)
+    await tenant.release(staged.set_id)
+    await upload(tenant, b"uploaded")
+    await send(tenant, begin(spec_of(content(PART + 1))), chunks(content(PART)))
+    tenant.put("elsewhere", b"x")
+
+
+async def test_PurgeTenant__removes_everything_of_one_tenant(tenant: Tenant, blobs: BlobService) -> None:
+    await filled(tenant)
+    other = blobs.tenant()
+    await other.prepare()
+    kept = await other.stage(text("b", "shared"))
+
+    purged = await purge(tenant)
+
+    assert (purged.done, purged.deleted_object_count) == (True, 5)
+    assert purged.deleted_row_count > 10
+    assert await nothing_is_left(tenant)
+    assert await other.read(kept.set_id, "b") == b"shared"
+    again = await purge(tenant)
+    assert (again.done, again.deleted_object_count, again.deleted_row_count) == (True, 0, 0)
+
+
+async def test_PurgeTenant__gone_on_with_after_it_was_cut_off(tenant: Tenant) -> None:
+    await filled(tenant)
+    async with open_stores(tenant.service.settings) as on:
+        one_page = Purging(on.database, on.objects, on.multiparts, on.buckets, on.calls, max_pages=1)
+        first = await one_page.purge(tenant.tenant_id)
+        assert not first.done
+        with refused(Reason.UNKNOWN_TENANT):
+            await tenant.stage(text("a", "x"))
+        with refused(Reason.UNKNOWN_TENANT):
+            await upload(tenant, b"x")
+        with refused(Reason.CONFLICT):
+            await tenant.prepare(10)
+        calls = 1
+        while not (await one_page.purge(tenant.tenant_id)).done:
+            calls += 1
+
+    assert calls > 1
+    assert await nothing_is_left(tenant)
+
+
+async def test_PurgeTenant__a_tenant_may_come_back(tenant: Tenant) -> None:
+    staged = await tenant.stage(text("a", "x"))
+    await purge(tenant)
+    with refused(Reason.NOT_FOUND):
+        await tenant.get(staged.set_id)
+
+    assert await tenant.prepare(1) == 1
+
+    again = await tenant.stage(text("a", "x"), set_id=staged.set_id)
+    assert await tenant.read(again.set_id, "a") == b"x"
+
+
+async def test_PurgeTenant__while_sets_are_staged(tenant: Tenant) -> None:
+    staging = [asyncio.ensure_future(tenant.stage(text("a", f"{n}"))) for n in range(12)]
+    async with asyncio.timeout(60):
+        while not (await purge(tenant)).done:
+            pass
+    await asyncio.gather(*staging, return_exceptions=True)
+
+    assert (await purge(tenant)).done
+    assert await nothing_is_left(tenant)
+
+
+async def test_PurgeTenant__for_session_alone(tenant: Tenant) -> None:
+    with refused(Reason.CALLER_NOT_ALLOWED):
+        await tenant.call("PurgeTenant", pb.PurgeTenantRequest(), token=tenant.client_token())
