@@ -20,6 +20,7 @@ from tests.contract.transcript_fixtures import (
     Service,
     Session,
     assistant,
+    bash,
     call_block,
     note,
     refused,
@@ -243,6 +244,30 @@ _BAD_ENTRIES = {
     ),
     "result of nothing": result("", "r"),
     "nul in answered id": result("c\0", "r"),
+    "command without its role": entry_pb2.EntryBody(
+        message=content_pb.Message(
+            role=content_pb.ROLE_USER, bash_execution=content_pb.BashExecution(command="ls", exit_code=0)
+        )
+    ),
+    "role without its command": entry_pb2.EntryBody(message=content_pb.Message(role=content_pb.ROLE_BASH_EXECUTION)),
+    "empty command": bash(""),
+    "custom without a type": entry_pb2.EntryBody(
+        message=content_pb.Message(role=content_pb.ROLE_CUSTOM, custom_type=" ")
+    ),
+    "type without custom": entry_pb2.EntryBody(
+        message=content_pb.Message(role=content_pb.ROLE_USER, custom_type="todo")
+    ),
+    "change to nothing": entry_pb2.EntryBody(model_change=entry_pb2.ModelChange(model=" ")),
+    "empty compaction": entry_pb2.EntryBody(compaction=entry_pb2.Compaction()),
+    "compaction of a malformed id": entry_pb2.EntryBody(
+        compaction=entry_pb2.Compaction(summary="s", first_kept_entry_id="ent_1")
+    ),
+    "empty branch summary": entry_pb2.EntryBody(branch_summary=entry_pb2.BranchSummary()),
+    "custom entry without a type": entry_pb2.EntryBody(custom=entry_pb2.Custom(data_json="{}")),
+    "custom entry that is no json": entry_pb2.EntryBody(custom=entry_pb2.Custom(custom_type="t", data_json="{")),
+    "opaque that is no object": entry_pb2.EntryBody(opaque=entry_pb2.Opaque(type="t", entry_json="[1]")),
+    "opaque that is no json": entry_pb2.EntryBody(opaque=entry_pb2.Opaque(type="t", entry_json="{nope")),
+    "opaque without a type": entry_pb2.EntryBody(opaque=entry_pb2.Opaque(entry_json="{}")),
     "no role": entry_pb2.EntryBody(message=content_pb.Message(content=[text_block("x")])),
 }
 

@@ -1,10 +1,16 @@
 """What a model is given to read."""
 
+import json
+from typing import Any
+
 import pytest
+from psycopg import AsyncConnection
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Connection, open_database
+from spawnmesh_postgres.statements import load_statements
 
 from tests.contract.transcript_fixtures import (
     Service,
@@ -16,11 +22,12 @@ from tests.contract.transcript_fixtures import (
     service,
     session,
     superseded,
+    superuser,
     text_of,
     user,
 )
 
-__all__ = ["service", "session"]
+__all__ = ["service", "session", "superuser"]
 
 
 def _read(context: pb.AssembleContextResponse) -> list[str]:
@@ -145,3 +152,39 @@ async def test_AssembleContext__unknown_session(service: Service) -> None:
 async def test_AssembleContext__a_budget_is_positive(session: Session, budget: int) -> None:
     with refused(Reason.INVALID_REQUEST):
         await session.context(budget)
+
+
+async def _pages_touched(connection: Connection, statement: str, parameters: dict[str, Any]) -> int:
+    explained = f"explain (analyze, buffers, timing off, format json) {statement}"
+    row = await (await connection.execute(explained, parameters)).fetchone()
+    assert row is not None
+    found = row["QUERY PLAN"]
+    plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+    return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])
+
+
+async def test_AssembleContext__and_pages_cost_what_is_read_and_not_what_is_there(
+    session: Session, superuser: AsyncConnection[tuple[Any, ...]]
+) -> None:
+    """Also when the planner was last told of short transcripts, and has settled on one plan for all calls."""
+    await superuser.execute("analyze entries")
+    claim = await session.acquire(1)
+    await session.append([user("task")])
+    for _ in range(16):
+        await session.append([assistant("word " * 100) for _ in range(250)], claim=claim)
+    key = {"tenant_id": session.tenant_id, "session_id": session.session_id}
+    page = {**key, "kinds": None, "roles": None, "page_size": 100, "max_bytes": 2**22}
+    reads: dict[str, dict[str, Any]] = {
+        "list_entries_after": {**page, "seq": 3000},
+        "list_entries_before": {**page, "seq": 3000},
+        "newest_user_turn": key,
+        "scan_entries": {**key, "before_seq": 4003, "row_count": 100},
+        "read_entries": {**key, "first_seqs": [3000, 3900], "last_seqs": [3040, 3950]},
+    }
+    statements = load_statements("spawnmesh_transcript")
+    async with open_database(session.service.dsn.app, name="cost", max_connections=1) as database:
+        for _ in range(8):
+            async with database.transaction(session.tenant_id) as connection:
+                await connection.execute(statements["begin_snapshot"])
+                touched = {name: await _pages_touched(connection, statements[name], reads[name]) for name in reads}
+            assert max(touched.values()) < 100, touched

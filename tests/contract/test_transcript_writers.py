@@ -132,6 +132,51 @@ async def test_AcquireWriter__racing_claims_leave_the_highest(session: Session) 
     assert (await session.page()).head.writer_epoch == 12
 
 
+async def test_AcquireWriter__a_refusal_says_enough_for_one_retry_to_succeed(session: Session) -> None:
+    await session.acquire(41)
+    with refused(Reason.WRITER_CLAIM_LOST) as facts:
+        await session.acquire(7)
+    claim = await session.acquire(int(facts["writer_epoch"]) + 1)
+    await session.append([assistant("mine")], claim=claim)
+    with refused(Reason.WRITER_CLAIM_LOST) as facts:
+        await session.append([assistant("late")], claim=pb.WriterClaim(run_id=new_id(IdKind.RUN), epoch=3))
+    head = (await session.page()).head
+    assert facts == {
+        "incarnation": head.incarnation,
+        "seq": "2",
+        "chain_hash": head.chain_hash,
+        "writer_run_id": claim.run_id,
+        "writer_epoch": "42",
+    }
+
+
+async def test_ReleaseWriter__ends_the_claim_for_good(session: Session) -> None:
+    claim = await session.acquire(3)
+    await session.append([assistant("kept")], claim=claim, key="k")
+    for _ in range(2):
+        head = await session.release(claim)
+        assert (head.writer_run_id, head.writer_epoch, head.seq) == ("", 3, 2)
+    with refused(Reason.WRITER_CLAIM_LOST) as facts:
+        await session.append([assistant("late")], claim=claim)
+    assert (facts["writer_run_id"], facts["writer_epoch"]) == ("", "3")
+    for gone in (claim, pb.WriterClaim(run_id=new_id(IdKind.RUN), epoch=3)):
+        with refused(Reason.WRITER_CLAIM_LOST):
+            await session.acquire_claim(gone)
+    assert (await session.append([assistant("kept")], claim=claim, key="k")).replayed
+    again = await session.acquire(4, run_id=claim.run_id)
+    await session.append([assistant("next")], claim=again)
+
+
+async def test_ReleaseWriter__a_claim_that_is_not_the_current_one_changes_nothing(session: Session) -> None:
+    old = await session.acquire(1)
+    new = await session.acquire(2)
+    for other in (old, pb.WriterClaim(run_id=new_id(IdKind.RUN), epoch=2), pb.WriterClaim(run_id=new.run_id, epoch=1)):
+        assert (await session.release(other)).writer_run_id == new.run_id
+    await session.append([assistant("still mine")], claim=new)
+    with refused(Reason.NOT_FOUND):
+        await session.sibling().release(new)
+
+
 async def test_AcquireWriter__unknown_session(service: Service) -> None:
     with refused(Reason.NOT_FOUND):
         await service.session().acquire(1)
@@ -156,8 +201,11 @@ async def test_callers_who_may_not_call_are_refused(service: Service, session: S
     claim = await session.acquire(1)
     with refused(Reason.CALLER_NOT_ALLOWED):
         await session.append([user("hi")], token=foreign)
-    with refused(Reason.CALLER_NOT_ALLOWED):
+    with refused(Reason.UNOWNED_APPEND_NOT_ALLOWED):
         await session.append([user("hi")], token=session.client_token())
+    for token in (session.client_token(), session.mirror_token()):
+        with refused(Reason.CALLER_NOT_ALLOWED):
+            await session.append([assistant("hi")], claim=claim, token=token)
     with refused(Reason.CALLER_NOT_ALLOWED):
         await session.acquire_claim(claim, token=session.client_token())
     with refused(Reason.CALLER_NOT_ALLOWED):

@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from psycopg import AsyncConnection
+from psycopg.conninfo import make_conninfo
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
@@ -16,6 +18,7 @@ from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServic
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.migrations import migrate
 from spawnmesh_runtime.acting import acting_with_token
@@ -38,6 +41,7 @@ class Service:
     hook_minter: TokenMinter
     client_minter: TokenMinter
     dsn: ServiceDsn
+    target: str
 
     @property
     def stub(self) -> "TranscriptServiceAsyncStub":
@@ -68,6 +72,10 @@ class Session:
     def run_token(self, claim: pb.WriterClaim) -> str:
         return self.service.session_minter.run_token(self.tenant_id, self.session_id, claim.run_id, claim.epoch, 300)
 
+    def mirror_token(self) -> str:
+        """Of a client that may append mirrors."""
+        return self.service.client_minter.client_token(self.tenant_id, "gateway", 300, permissions=["unowned_append"])
+
     async def create(self, *, fork_of: "Session | None" = None, max_token_count: int = 10_000) -> pb.Head:
         request = pb.CreateTranscriptRequest(session_id=self.session_id)
         if fork_of:
@@ -92,6 +100,21 @@ class Session:
         with acting_with_token(token or self.run_token(claim)):
             return (await self.service.peer.unary(self.service.stub.AcquireWriter, request)).head
 
+    async def release(self, claim: pb.WriterClaim, *, token: str = "") -> pb.Head:
+        request = pb.ReleaseWriterRequest(session_id=self.session_id, claim=claim)
+        with acting_with_token(token or self.run_token(claim)):
+            return (await self.service.peer.unary(self.service.stub.ReleaseWriter, request)).head
+
+    async def open_window(self, claim: pb.WriterClaim, *, token: str = "") -> pb.Fence:
+        request = pb.OpenWindowRequest(session_id=self.session_id, claim=claim)
+        with acting_with_token(token or self.run_token(claim)):
+            return (await self.service.peer.unary(self.service.stub.OpenWindow, request)).fence
+
+    async def close_window(self, claim: pb.WriterClaim, fence: pb.Fence, *, token: str = "") -> pb.Fence:
+        request = pb.CloseWindowRequest(session_id=self.session_id, claim=claim, fence=fence)
+        with acting_with_token(token or self.run_token(claim)):
+            return (await self.service.peer.unary(self.service.stub.CloseWindow, request)).fence
+
     async def append(
         self,
         entries: Sequence[entry_pb.EntryBody],
@@ -110,8 +133,24 @@ class Session:
     async def entries(self, *, after_seq: int = 0, page_size: int = 1000, token: str = "") -> list[entry_pb.Entry]:
         return list((await self.page(after_seq=after_seq, page_size=page_size, token=token)).entries)
 
-    async def page(self, *, after_seq: int = 0, page_size: int = 0, token: str = "") -> pb.ListEntriesResponse:
-        request = pb.ListEntriesRequest(session_id=self.session_id, after_seq=after_seq, page_size=page_size)
+    async def page(
+        self,
+        *,
+        after_seq: int = 0,
+        before_seq: int | None = None,
+        page_size: int = 0,
+        kinds: Sequence[entry_pb.EntryKind.ValueType] = (),
+        roles: Sequence[content_pb.Role.ValueType] = (),
+        token: str = "",
+    ) -> pb.ListEntriesResponse:
+        """Upwards from `after_seq`, or downwards where `before_seq` is given."""
+        request = pb.ListEntriesRequest(
+            session_id=self.session_id, page_size=page_size, filter=pb.EntryFilter(kinds=kinds, roles=roles)
+        )
+        if before_seq is None:
+            request.after_seq = after_seq
+        else:
+            request.before_seq = before_seq
         with acting_with_token(token or self.client_token()):
             return await self.service.peer.unary(self.service.stub.ListEntries, request)
 
@@ -131,6 +170,7 @@ async def service(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator
         database_max_connections=8,
         jwks_file=keys / "jwks.json",
         signing_key_file=keys / "transcript.pem",
+        log_level="error",
     )
     session, hook, client = (TokenMinter(issuer, keys / f"{issuer}.pem") for issuer in ("session", "hook", "client"))
     async with (
@@ -138,7 +178,7 @@ async def service(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator
         _serving(process, settings) as port,
         open_peer(process, "transcript", f"127.0.0.1:{port}") as peer,
     ):
-        yield Service(peer, session, hook, client, dsn)
+        yield Service(peer, session, hook, client, dsn, f"127.0.0.1:{port}")
 
 
 @asynccontextmanager
@@ -158,6 +198,14 @@ async def session(service: Service) -> Session:
     fresh = service.session()
     await fresh.create()
     return fresh
+
+
+@pytest.fixture
+async def superuser(postgres: Postgres) -> AsyncIterator[AsyncConnection[tuple[Any, ...]]]:
+    """Past every wall of the service, in its database."""
+    dsn = make_conninfo(postgres.superuser_dsn, dbname="spawnmesh", options="-c search_path=transcript")
+    async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+        yield connection
 
 
 @contextmanager
@@ -194,6 +242,24 @@ def result(call_id: str, text: str) -> entry_pb.EntryBody:
         role=content_pb.ROLE_TOOL_RESULT, tool_call_id=call_id, tool_name="read", content=[text_block(text)]
     )
     return entry_pb.EntryBody(message=message)
+
+
+def bash(command: str, output: str = "") -> entry_pb.EntryBody:
+    message = content_pb.Message(
+        role=content_pb.ROLE_BASH_EXECUTION,
+        bash_execution=content_pb.BashExecution(command=command, exit_code=0),
+        content=[text_block(output)],
+    )
+    return entry_pb.EntryBody(message=message)
+
+
+def extension(text: str) -> entry_pb.EntryBody:
+    message = content_pb.Message(role=content_pb.ROLE_CUSTOM, custom_type="todo", content=[text_block(text)])
+    return entry_pb.EntryBody(message=message)
+
+
+def mirror(text: str) -> entry_pb.EntryBody:
+    return entry_pb.EntryBody(mirror=entry_pb.Mirror(message=assistant(text).message, destination="chat:1"))
 
 
 def note(text: str) -> entry_pb.EntryBody:

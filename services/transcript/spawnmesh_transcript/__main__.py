@@ -1,5 +1,6 @@
 """`python -m spawnmesh_transcript serve|migrate`."""
 
+import gc
 import sys
 
 from spawnmesh_postgres.migrations import migrate
@@ -13,6 +14,7 @@ from spawnmesh_transcript.settings import TranscriptSettings
 
 async def _serve(settings: TranscriptSettings) -> None:
     async with start_process("transcript", settings) as process, open_service(process, settings) as server:
+        gc.freeze()  # Contexts are made of thousands of objects; what is there for good need not be searched for garbage with them.
         await run_until_stopped(process, server)
 
 

@@ -7,9 +7,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import add_TranscriptServiceServicer_to_server
 from spawnmesh_postgres.database import open_database
 from spawnmesh_postgres.errors import translate
+from spawnmesh_postgres.listener import open_listener
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 
+from spawnmesh_transcript.announcements import CHANNEL, open_announcements
+from spawnmesh_transcript.follow import Followers
 from spawnmesh_transcript.servicer import TranscriptServicer
 from spawnmesh_transcript.settings import TranscriptSettings
 from spawnmesh_transcript.tokens import vocabulary
@@ -23,6 +26,11 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
         database = await stack.enter_async_context(
             open_database(settings.database_url, name="transcript", max_connections=settings.database_max_connections)
         )
+        announcements = await stack.enter_async_context(open_announcements(database))
+        listener = await stack.enter_async_context(
+            open_listener(settings.database_url, name="transcript-listener", channels=(CHANNEL,))
+        )
+        followers = Followers(database, listener, asyncio.Semaphore(max(1, settings.database_max_connections // 2)))
         server = build_server(process, translate_errors=(translate,))
-        add_TranscriptServiceServicer_to_server(TranscriptServicer(database), server)
+        add_TranscriptServiceServicer_to_server(TranscriptServicer(database, announcements, followers), server)
         yield server

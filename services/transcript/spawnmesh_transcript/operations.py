@@ -9,12 +9,14 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_transcript import store
+from spawnmesh_transcript.bodies import serialize
 from spawnmesh_transcript.context import choose_context, choose_fork
-from spawnmesh_transcript.domain.entries import EntryKind, Head, NewEntry, StoredEntry, WriterClaim, may_append_unowned
+from spawnmesh_transcript.domain.entries import EntryKind, Head, NewEntry, StoredEntry, WriterClaim
 from spawnmesh_transcript.domain.refusals import claim_lost, key_reused, other_origin, unowned_append_not_allowed
 from spawnmesh_transcript.domain.turns import Group, Turn
-from spawnmesh_transcript.prepare import Prepared, message_entry, serialize
-from spawnmesh_transcript.store import Key
+from spawnmesh_transcript.domain.writers import Writer, may_append
+from spawnmesh_transcript.prepare import Prepared, message_entry
+from spawnmesh_transcript.store import Filter, Key, Position
 from spawnmesh_transcript.synthetic import synthetic_result
 
 PAGE_MAX_BYTES = 4 * 1024 * 1024
@@ -37,6 +39,15 @@ class Appended:
     first_seq: int
     head: Head
     is_replay: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Entries by seq, where the transcript stands, and whether there are more beyond."""
+
+    entries: list[StoredEntry]
+    head: Head
+    has_more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,49 +95,54 @@ async def acquire_writer(database: Database, key: Key, claim: WriterClaim) -> He
         return head
 
 
+async def release_writer(database: Database, key: Key, claim: WriterClaim) -> Head:
+    """Ends the claim if it is the current one. Raises NOT_FOUND."""
+    async with database.transaction(key.tenant_id) as connection:
+        await store.release_writer(connection, key, claim)
+        return (await _transcript(connection, key)).head
+
+
 async def append_entries(
-    database: Database, key: Key, prepared: Prepared, *, idempotency_key: str, claim: WriterClaim | None, service: str
+    database: Database, key: Key, prepared: Prepared, *, idempotency_key: str, writer: Writer
 ) -> Appended:
     """Appends all entries or none.
 
-    Raises NOT_FOUND for the transcript or the target of a label, IDEMPOTENCY_KEY_REUSED, WRITER_CLAIM_LOST, and UNOWNED_APPEND_NOT_ALLOWED.
+    Raises NOT_FOUND for the transcript or an entry that one refers to, IDEMPOTENCY_KEY_REUSED, WRITER_CLAIM_LOST, and
+    UNOWNED_APPEND_NOT_ALLOWED.
     """
-    if claim is None and not all(map(may_append_unowned, prepared.entries)):
-        raise unowned_append_not_allowed("without a claim only user messages and system notes are appended")
-    async with database.transaction(key.tenant_id) as connection:
-        done = await store.append_entries(
-            connection,
-            key,
-            prepared.entries,
-            idempotency_key=idempotency_key,
-            content_hash=prepared.content_hash,
-            claim=claim,
-            service=service,
-        )
-        match done.outcome, done.head:
-            case "APPENDED" | "REPLAYED", Head() as head:
-                return Appended(done.entry_ids, done.first_seq, head, is_replay=done.outcome == "REPLAYED")
-            case "CLAIM_LOST", Head() as head:
-                raise claim_lost(head)
-            case "KEY_REUSED", _:
-                raise key_reused(idempotency_key)
-            case "TARGET_NOT_FOUND", _:
-                raise not_found("entry", done.missing_entry_id)
-            case _:
-                raise not_found("transcript", key.session_id)
+    for entry in prepared.entries:
+        if not may_append(writer, entry):
+            raise unowned_append_not_allowed(f"this writer may not append an entry of kind {entry.kind} this way")
+    done = await store.append_entries(
+        database,
+        key,
+        prepared.entries,
+        idempotency_key=idempotency_key,
+        content_hash=prepared.content_hash,
+        writer=writer,
+    )
+    match done.outcome, done.head:
+        case "APPENDED" | "REPLAYED", Head() as head:
+            return Appended(done.entry_ids, done.first_seq, head, is_replay=done.outcome == "REPLAYED")
+        case "CLAIM_LOST", Head() as head:
+            raise claim_lost(head)
+        case "KEY_REUSED", _:
+            raise key_reused(idempotency_key)
+        case "TARGET_NOT_FOUND", _:
+            raise not_found("entry", done.missing_entry_id)
+        case _:
+            raise not_found("transcript", key.session_id)
 
 
-async def list_entries(
-    database: Database, key: Key, *, after_seq: int, page_size: int
-) -> tuple[list[StoredEntry], Head]:
+async def list_entries(database: Database, key: Key, position: Position, choice: Filter, *, page_size: int) -> Page:
     """A page of entries, and where the transcript stands. Raises NOT_FOUND."""
     async with database.transaction(key.tenant_id) as connection:
         await store.begin_snapshot(connection)
         transcript = await _transcript(connection, key)
-        entries = await store.list_entries(
-            connection, key, after_seq=after_seq, page_size=page_size, max_bytes=PAGE_MAX_BYTES
+        entries, has_more = await store.list_entries(
+            connection, key, position, choice, page_size=page_size, max_bytes=PAGE_MAX_BYTES
         )
-        return entries, transcript.head
+        return Page(entries, transcript.head, has_more)
 
 
 async def assemble_context(database: Database, key: Key, *, token_budget: int) -> Context:
@@ -164,6 +180,7 @@ async def _entries_of(connection: Connection, key: Key, groups: Sequence[Group])
 
 async def _forked_entries(connection: Connection, source: Key, fork: Fork) -> list[NewEntry]:
     """Copies of the source's newest messages, as stored there: redacted already. Missing results are written down as what they are."""
+    await store.keep_index_order(connection)
     transcript = await _transcript(connection, source)
     chosen = await choose_fork(connection, source, transcript, max_token_count=fork.max_token_count)
     stored = await _entries_of(connection, source, chosen.groups)

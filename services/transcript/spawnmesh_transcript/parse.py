@@ -1,13 +1,19 @@
 """Requests into domain values, and what a caller may ask for."""
 
+from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.errors import invalid, not_found
 from spawnmesh_runtime.caller import Caller, CallerKind
 
-from spawnmesh_transcript.domain.entries import WriterClaim
-from spawnmesh_transcript.domain.refusals import claim_of_another_run, unowned_append_not_allowed
+from spawnmesh_transcript.bodies import ROLES
+from spawnmesh_transcript.domain.entries import EntryKind, WriterClaim
+from spawnmesh_transcript.domain.refusals import claim_of_another_run, client_with_claim, unowned_append_not_allowed
+from spawnmesh_transcript.domain.window import Fence
+from spawnmesh_transcript.domain.writers import UNOWNED_APPEND, Writer, unowned_of_client, unowned_of_service
 from spawnmesh_transcript.operations import Fork
-from spawnmesh_transcript.store import Key
+from spawnmesh_transcript.store import Filter, Key, Position
+
+_BEHIND_ALL = 2**63 - 1
 
 
 def parse_key(session_id: str, caller: Caller) -> Key:
@@ -30,7 +36,9 @@ def parse_fork(request: pb.CreateTranscriptRequest) -> Fork | None:
 
 
 def parse_claim(claim: pb.WriterClaim, caller: Caller) -> WriterClaim:
-    """The claim. Raises CALLER_NOT_ALLOWED for a run that comes with a claim not its own."""
+    """The claim. Raises CALLER_NOT_ALLOWED for a run that comes with a claim not its own, and for a client."""
+    if caller.kind is CallerKind.CLIENT:
+        raise client_with_claim()
     if caller.kind is CallerKind.RUN and (claim.run_id, claim.epoch) != (caller.run_id, caller.epoch):
         raise claim_of_another_run()
     if "\x00" in claim.run_id:
@@ -38,13 +46,40 @@ def parse_claim(claim: pb.WriterClaim, caller: Caller) -> WriterClaim:
     return WriterClaim(claim.run_id, claim.epoch)
 
 
-def parse_append_claim(request: pb.AppendEntriesRequest, caller: Caller) -> WriterClaim | None:
-    """The claim of an append; None for an unowned one. Raises UNOWNED_APPEND_NOT_ALLOWED for a run without a claim."""
-    if request.HasField("claim"):
-        return parse_claim(request.claim, caller)
-    if caller.kind is CallerKind.RUN:
-        raise unowned_append_not_allowed("a run appends with its claim")
-    return None
+def parse_writer(request: pb.AppendEntriesRequest, caller: Caller) -> Writer:
+    """Who appends. Raises UNOWNED_APPEND_NOT_ALLOWED for a run without a claim and for a client without the permission."""
+    claim = parse_claim(request.claim, caller) if request.HasField("claim") else None
+    match caller.kind:
+        case CallerKind.RUN if claim is None:
+            raise unowned_append_not_allowed("a run appends with its claim")
+        case CallerKind.CLIENT:
+            unowned = unowned_of_client(caller.permissions)
+            if not unowned:
+                raise unowned_append_not_allowed(f"a client needs a token with the permission {UNOWNED_APPEND}")
+            return Writer(client=caller.subject, unowned=unowned)
+        case _:
+            return Writer(claim=claim, service=caller.service, unowned=unowned_of_service(caller.service))
+
+
+def parse_fence(fence: pb.Fence) -> Fence:
+    """The fence as it was given out."""
+    return Fence(fence.incarnation, fence.seq, bytes.fromhex(fence.chain_hash))
+
+
+def parse_position(request: pb.ListEntriesRequest) -> Position:
+    """Where a page begins and which way it goes."""
+    if request.HasField("before_seq"):
+        return Position(request.before_seq or _BEHIND_ALL, is_downwards=True)
+    return Position(request.after_seq)
+
+
+def parse_filter(given: pb.EntryFilter) -> Filter:
+    """Which entries are asked for."""
+    names = (entry_pb.EntryKind.Name(kind) for kind in given.kinds)
+    return Filter(
+        kinds=frozenset(EntryKind(name.removeprefix("ENTRY_KIND_")) for name in names),
+        roles=frozenset(ROLES[role] for role in given.roles),
+    )
 
 
 def parse_idempotency_key(request: pb.AppendEntriesRequest) -> str:

@@ -9,22 +9,16 @@ from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.errors import invalid
 
-from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry
+from spawnmesh_transcript.bodies import LABELS, ROLES, check_message, check_text, serialize
+from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
 from spawnmesh_transcript.domain.json_text import NotJson
-from spawnmesh_transcript.domain.redact import redact_block
+from spawnmesh_transcript.domain.redact import redact_block, redact_document
 from spawnmesh_transcript.domain.turns import Role
 from spawnmesh_transcript.synthetic import is_synthetic_result
 from spawnmesh_transcript.tokens import IMAGE_TOKEN_COUNT, count_tokens
 
 _INLINE_BYTES = 32 * 1024
 """Up to here preparing takes about a millisecond and stays on the event loop; a thread costs more than that."""
-
-_ROLES = {
-    content_pb.ROLE_USER: Role.USER,
-    content_pb.ROLE_ASSISTANT: Role.ASSISTANT,
-    content_pb.ROLE_TOOL_RESULT: Role.TOOL_RESULT,
-}
-_LABELS = {pb.LABEL_KIND_SUPERSEDED: Label.SUPERSEDED, pb.LABEL_KIND_FINAL: Label.FINAL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +42,16 @@ async def prepare(bodies: Sequence[pb.EntryBody]) -> Prepared:
 def message_entry(message: content_pb.Message) -> NewEntry:
     """A message that is already as it is to be stored."""
     calls = [block.tool_call.tool_call_id.strip() for block in message.content if block.HasField("tool_call")]
-    role = _ROLES[message.role]
+    role = ROLES[message.role]
     return NewEntry(
         kind=EntryKind.MESSAGE,
         body=serialize(pb.EntryBody(message=message)),
-        token_count=sum(_block_token_count(block) for block in message.content),
+        token_count=_message_token_count(message),
         role=role,
         calls=tuple(dict.fromkeys(calls)) if role is Role.ASSISTANT else (),
         answers=message.tool_call_id.strip() if role is Role.TOOL_RESULT else "",
         is_synthetic=role is Role.TOOL_RESULT and is_synthetic_result(message),
     )
-
-
-def serialize(body: pb.EntryBody) -> bytes:
-    """The bytes that are stored and hashed."""
-    return body.SerializeToString(deterministic=True)
 
 
 def _prepare(bodies: Sequence[pb.EntryBody]) -> Prepared:
@@ -79,56 +68,84 @@ def _prepare(bodies: Sequence[pb.EntryBody]) -> Prepared:
 def _entry(body: pb.EntryBody, path: str) -> NewEntry:
     match body.WhichOneof("kind"):
         case "message":
-            return message_entry(_storable(body.message, f"{path}.message"))
+            return message_entry(_storable_message(body.message, f"{path}.message"))
         case "system_note":
             return NewEntry(kind=EntryKind.NOTE, body=serialize(body), token_count=count_tokens(body.system_note.text))
         case "label":
-            _check_text(body.label.entry_id, f"{path}.label.entry_id")
+            check_text(body.label.entry_id, f"{path}.label.entry_id")
             return NewEntry(
                 kind=EntryKind.LABEL,
                 body=serialize(body),
-                label=_LABELS[body.label.kind],
+                label=LABELS[body.label.kind],
                 target_entry_id=body.label.entry_id,
             )
         case "header":
             raise invalid(f"{path}.header", "headers are written by the service alone")
+        case None:
+            raise invalid(path, "has no kind; give a message, a system note, a label or another one")
         case _:
-            raise invalid(path, "has no kind; give a message, a system note or a label")
+            return _record(body, path)
 
 
-def _storable(message: content_pb.Message, path: str) -> content_pb.Message:
+def _record(body: pb.EntryBody, path: str) -> NewEntry:
+    """The kinds that no model reads."""
+    match body.WhichOneof("kind"):
+        case "model_change":
+            if not (body.model_change.model.strip() or body.model_change.thinking_level.strip()):
+                raise invalid(f"{path}.model_change", "names neither a model nor a level of thinking")
+            return NewEntry(kind=EntryKind.MODEL_CHANGE, body=serialize(body))
+        case "compaction":
+            target = body.compaction.first_kept_entry_id
+            check_text(target, f"{path}.compaction.first_kept_entry_id")
+            return NewEntry(kind=EntryKind.COMPACTION, body=serialize(body), target_entry_id=target)
+        case "branch_summary":
+            target = body.branch_summary.from_entry_id
+            check_text(target, f"{path}.branch_summary.from_entry_id")
+            return NewEntry(kind=EntryKind.BRANCH_SUMMARY, body=serialize(body), target_entry_id=target)
+        case "custom":
+            custom = pb.Custom(custom_type=body.custom.custom_type)
+            if body.custom.data_json:
+                custom.data_json = _redacted(body.custom.data_json, f"{path}.custom.data_json", is_object=False)
+            return NewEntry(kind=EntryKind.CUSTOM, body=serialize(pb.EntryBody(custom=custom)))
+        case "opaque":
+            entry_json = _redacted(body.opaque.entry_json, f"{path}.opaque.entry_json", is_object=True)
+            opaque = pb.Opaque(type=body.opaque.type, entry_json=entry_json)
+            return NewEntry(kind=EntryKind.OPAQUE, body=serialize(pb.EntryBody(opaque=opaque)))
+        case _:
+            message = _storable_message(body.mirror.message, f"{path}.mirror.message")
+            mirror = pb.Mirror(message=message, destination=body.mirror.destination)
+            return NewEntry(kind=EntryKind.MIRROR, body=serialize(pb.EntryBody(mirror=mirror)))
+
+
+def _redacted(text: str, path: str, *, is_object: bool) -> str:
+    try:
+        return redact_document(text, is_object=is_object)
+    except NotJson as error:
+        raise invalid(path, f"is not one JSON {'object' if is_object else 'value'} of reasonable depth") from error
+
+
+def _storable_message(message: content_pb.Message, path: str) -> content_pb.Message:
     stored = content_pb.Message()
     stored.CopyFrom(message)
     stored.tool_name = message.tool_name.strip()
-    _check_text(stored.tool_call_id, f"{path}.tool_call_id")
-    if stored.role == content_pb.ROLE_TOOL_RESULT and not stored.tool_call_id.strip():
-        raise invalid(f"{path}.tool_call_id", "a tool result names the call that it answers")
+    check_message(stored, path)
     for index, block in enumerate(stored.content):
-        at = f"{path}.content[{index}]"
-        match block.WhichOneof("block"):
-            case "tool_call":
-                _make_storable(block.tool_call, f"{at}.tool_call")
-            case None:
-                raise invalid(at, "is empty")
+        if block.HasField("tool_call"):
+            _redact_call(block.tool_call, f"{path}.content[{index}].tool_call")
     return stored
 
 
-def _make_storable(call: content_pb.ToolCall, path: str) -> None:
+def _redact_call(call: content_pb.ToolCall, path: str) -> None:
     call.name = call.name.strip()
-    if not call.name:
-        raise invalid(f"{path}.name", "is blank")
-    _check_text(call.tool_call_id, f"{path}.tool_call_id")
-    if not call.tool_call_id.strip():
-        raise invalid(f"{path}.tool_call_id", "is blank")
     try:
         call.block_json = redact_block(call.name, call.block_json)
     except NotJson as error:
         raise invalid(f"{path}.block_json", "is not one JSON object of reasonable depth") from error
 
 
-def _check_text(text: str, path: str) -> None:
-    if "\x00" in text:
-        raise invalid(path, "has a NUL character, which cannot be stored")
+def _message_token_count(message: content_pb.Message) -> int:
+    command = count_tokens(message.bash_execution.command) if message.HasField("bash_execution") else 0
+    return command + sum(_block_token_count(block) for block in message.content)
 
 
 def _block_token_count(block: content_pb.ContentBlock) -> int:

@@ -1,12 +1,18 @@
 """Domain values into responses."""
 
+from datetime import UTC, datetime
+
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as service_pb
 
 from spawnmesh_transcript.domain.entries import Head, StoredEntry
 from spawnmesh_transcript.domain.turns import Turn
-from spawnmesh_transcript.operations import Appended, Context
+from spawnmesh_transcript.domain.window import Fence
+from spawnmesh_transcript.follow import News
+from spawnmesh_transcript.operations import Appended, Context, Page
 from spawnmesh_transcript.synthetic import synthetic_result, synthetic_token_count
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def render_head(head: Head) -> service_pb.Head:
@@ -20,19 +26,26 @@ def render_head(head: Head) -> service_pb.Head:
     )
 
 
-def render_entry(stored: StoredEntry) -> pb.Entry:
-    """A stored entry; its body is read from the very bytes that were hashed."""
-    entry = pb.Entry(
-        entry_id=stored.entry_id,
-        parent_entry_id=stored.parent_entry_id,
-        seq=stored.seq,
-        writer=pb.Writer(run_id=stored.writer_run_id, epoch=stored.writer_epoch, service=stored.writer_service),
-        token_count=stored.token_count,
-        chain_hash=stored.chain_hash.hex(),
-    )
-    entry.create_time.FromDatetime(stored.create_time)
+def render_entry(stored: StoredEntry, entry: pb.Entry) -> None:
+    """Fills in a stored entry; its body is read from the very bytes that were hashed.
+
+    Into a message that is in its place already, and its time without the library's calendar: a context has thousands.
+    """
+    entry.entry_id = stored.entry_id
+    entry.parent_entry_id = stored.parent_entry_id
+    entry.seq = stored.seq
+    entry.token_count = stored.token_count
+    entry.chain_hash = stored.chain_hash.hex()
+    writer = entry.writer
+    writer.run_id = stored.writer_run_id
+    writer.epoch = stored.writer_epoch
+    writer.service = stored.writer_service
+    writer.client = stored.writer_client
+    age = stored.create_time - _EPOCH
+    moment = entry.create_time
+    moment.seconds = age.days * 86_400 + age.seconds
+    moment.nanos = age.microseconds * 1_000
     entry.body.ParseFromString(stored.body)
-    return entry
 
 
 def render_appended(appended: Appended) -> service_pb.AppendEntriesResponse:
@@ -47,20 +60,44 @@ def render_appended(appended: Appended) -> service_pb.AppendEntriesResponse:
     )
 
 
+def render_fence(fence: Fence) -> service_pb.Fence:
+    """A fence to be handed in again."""
+    return service_pb.Fence(incarnation=fence.incarnation, seq=fence.seq, chain_hash=fence.chain_hash.hex())
+
+
+def render_page(page: Page) -> service_pb.ListEntriesResponse:
+    """A page of entries."""
+    response = service_pb.ListEntriesResponse(head=render_head(page.head), has_more=page.has_more)
+    for entry in page.entries:
+        render_entry(entry, response.entries.add())
+    return response
+
+
+def render_news(news: News) -> service_pb.FollowEntriesResponse:
+    """What a follower is sent."""
+    response = service_pb.FollowEntriesResponse(head=render_head(news.head), read_seq=news.read_seq)
+    for entry in news.entries:
+        render_entry(entry, response.entries.add())
+    return response
+
+
 def render_context(context: Context) -> service_pb.AssembleContextResponse:
     """Groups in their order, with an error in the place of each missing result."""
     response = service_pb.AssembleContextResponse(
         dropped_entry_count=context.dropped_entry_count, superseded_entry_count=context.superseded_entry_count
     )
+    add = response.entries.add
     for group in context.groups:
-        head = render_entry(context.entries[group.head.seq])
-        response.entries.append(head)
+        head = add()
+        render_entry(context.entries[group.head.seq], head)
+        response.token_count += head.token_count
         for result in group.results:
             if isinstance(result, Turn):
-                response.entries.append(render_entry(context.entries[result.seq]))
+                render_entry(context.entries[result.seq], add())
+                response.token_count += result.token_count
             else:
                 message = synthetic_result(head.body.message, result.call_id)
-                response.entries.add(body=pb.EntryBody(message=message), token_count=synthetic_token_count())
+                add(body=pb.EntryBody(message=message), token_count=synthetic_token_count())
+                response.token_count += synthetic_token_count()
                 response.synthetic_result_count += 1
-    response.token_count = sum(entry.token_count for entry in response.entries)
     return response

@@ -1,5 +1,7 @@
 """TranscriptService on the wire."""
 
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -8,10 +10,28 @@ from spawnmesh.transcript.v1 import transcript_service_pb2_grpc as pb_grpc
 from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.caller import current_caller
 
-from spawnmesh_transcript import operations
-from spawnmesh_transcript.parse import parse_append_claim, parse_claim, parse_fork, parse_idempotency_key, parse_key
+from spawnmesh_transcript import operations, windows
+from spawnmesh_transcript.announcements import Announcements
+from spawnmesh_transcript.follow import Followers
+from spawnmesh_transcript.parse import (
+    parse_claim,
+    parse_fence,
+    parse_filter,
+    parse_fork,
+    parse_idempotency_key,
+    parse_key,
+    parse_position,
+    parse_writer,
+)
 from spawnmesh_transcript.prepare import prepare
-from spawnmesh_transcript.render import render_appended, render_context, render_entry, render_head
+from spawnmesh_transcript.render import (
+    render_appended,
+    render_context,
+    render_fence,
+    render_head,
+    render_news,
+    render_page,
+)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -21,8 +41,10 @@ _DEFAULT_PAGE_SIZE = 100
 class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
     """Each RPC does what the contract says of it."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, announcements: Announcements, followers: Followers) -> None:
         self._database = database
+        self._announcements = announcements
+        self._followers = followers
 
     async def CreateTranscript(
         self, request: pb.CreateTranscriptRequest, context: Context
@@ -36,7 +58,9 @@ class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
     async def DeleteTranscript(
         self, request: pb.DeleteTranscriptRequest, context: Context
     ) -> pb.DeleteTranscriptResponse:
-        await operations.delete_transcript(self._database, parse_key(request.session_id, current_caller()))
+        key = parse_key(request.session_id, current_caller())
+        await operations.delete_transcript(self._database, key)
+        self._announcements.changed(key)
         return pb.DeleteTranscriptResponse()
 
     async def AcquireWriter(self, request: pb.AcquireWriterRequest, context: Context) -> pb.AcquireWriterResponse:
@@ -46,28 +70,65 @@ class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
         )
         return pb.AcquireWriterResponse(head=render_head(head))
 
+    async def ReleaseWriter(self, request: pb.ReleaseWriterRequest, context: Context) -> pb.ReleaseWriterResponse:
+        caller = current_caller()
+        head = await operations.release_writer(
+            self._database, parse_key(request.session_id, caller), parse_claim(request.claim, caller)
+        )
+        return pb.ReleaseWriterResponse(head=render_head(head))
+
     async def AppendEntries(self, request: pb.AppendEntriesRequest, context: Context) -> pb.AppendEntriesResponse:
         caller = current_caller()
         key = parse_key(request.session_id, caller)
-        claim = parse_append_claim(request, caller)
+        writer = parse_writer(request, caller)
+        idempotency_key = parse_idempotency_key(request)
         appended = await operations.append_entries(
             self._database,
             key,
             await prepare(request.entries),
-            idempotency_key=parse_idempotency_key(request),
-            claim=claim,
-            service=caller.service,
+            idempotency_key=idempotency_key,
+            writer=writer,
         )
+        self._announcements.changed(key)
         return render_appended(appended)
 
+    async def OpenWindow(self, request: pb.OpenWindowRequest, context: Context) -> pb.OpenWindowResponse:
+        caller = current_caller()
+        fence = await windows.open_window(
+            self._database, parse_key(request.session_id, caller), parse_claim(request.claim, caller)
+        )
+        return pb.OpenWindowResponse(fence=render_fence(fence))
+
+    async def CloseWindow(self, request: pb.CloseWindowRequest, context: Context) -> pb.CloseWindowResponse:
+        caller = current_caller()
+        fence = await windows.close_window(
+            self._database,
+            parse_key(request.session_id, caller),
+            parse_claim(request.claim, caller),
+            parse_fence(request.fence),
+        )
+        return pb.CloseWindowResponse(fence=render_fence(fence))
+
     async def ListEntries(self, request: pb.ListEntriesRequest, context: Context) -> pb.ListEntriesResponse:
-        entries, head = await operations.list_entries(
+        page = await operations.list_entries(
             self._database,
             parse_key(request.session_id, current_caller()),
-            after_seq=request.after_seq,
+            parse_position(request),
+            parse_filter(request.filter),
             page_size=request.page_size or _DEFAULT_PAGE_SIZE,
         )
-        return pb.ListEntriesResponse(entries=map(render_entry, entries), head=render_head(head))
+        return render_page(page)
+
+    async def FollowEntries(
+        self, request: pb.FollowEntriesRequest, context: Context
+    ) -> AsyncIterator[pb.FollowEntriesResponse]:
+        key = parse_key(request.session_id, current_caller())
+        following = self._followers.follow(
+            key, parse_filter(request.filter), after_seq=request.after_seq, incarnation=request.incarnation
+        )
+        async with aclosing(following):
+            async for news in following:
+                yield render_news(news)
 
     async def AssembleContext(self, request: pb.AssembleContextRequest, context: Context) -> pb.AssembleContextResponse:
         assembled = await operations.assemble_context(

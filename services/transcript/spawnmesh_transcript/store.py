@@ -7,13 +7,20 @@ from typing import Any, NamedTuple
 from psycopg.rows import DictRow, args_row
 from psycopg.types.json import Jsonb
 from spawnmesh_core.ids import IdKind, new_id
-from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
+from spawnmesh_transcript.bodies import is_canonical
 from spawnmesh_transcript.domain.entries import EntryKind, Head, Label, NewEntry, StoredEntry, WriterClaim
 from spawnmesh_transcript.domain.turns import Role, Turn
+from spawnmesh_transcript.domain.window import WindowEntry
+from spawnmesh_transcript.domain.writers import Writer
 
 _SQL = load_statements("spawnmesh_transcript")
+
+# For thousands of rows: comparing with an enum's member, or making one, costs more than all else that is done with a row.
+_MESSAGE, _NOTE = EntryKind.MESSAGE.value, EntryKind.NOTE.value
+_ROLES = {role.value: role for role in Role}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,22 @@ class AppendOutcome:
     first_seq: int
     entry_ids: tuple[str, ...]
     missing_entry_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a page begins, and which way it goes; the entry at `seq` is not in it."""
+
+    seq: int
+    is_downwards: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which entries are asked for; empty means all. Roles are those of messages."""
+
+    kinds: frozenset[EntryKind] = frozenset()
+    roles: frozenset[Role] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,29 +102,26 @@ async def write_entries(connection: Connection, key: Key, entries: Sequence[NewE
 
 
 async def append_entries(
-    connection: Connection,
+    database: Database,
     key: Key,
     entries: Sequence[NewEntry],
     *,
     idempotency_key: str,
     content_hash: bytes,
-    claim: WriterClaim | None,
-    service: str,
+    writer: Writer,
 ) -> AppendOutcome:
-    """Appends under the fence, in one round trip."""
-    row = await _one(
-        connection,
-        "append_entries",
+    """Appends under the fence, in a transaction of its own and one round trip."""
+    parameters = _parameters(
         key,
         idempotency_key=idempotency_key,
         content_hash=content_hash,
-        run_id=claim.run_id if claim else "",
-        epoch=claim.epoch if claim else 0,
-        service=service,
+        run_id=writer.claim.run_id if writer.claim else "",
+        epoch=writer.claim.epoch if writer.claim else 0,
+        service=writer.service,
+        client=writer.client,
         **_entry_parameters(entries),
     )
-    if row is None:
-        raise LookupError("a function call answers one row")
+    (row,) = await database.call(key.tenant_id, _SQL["append_entries"], parameters)
     return AppendOutcome(
         outcome=row["outcome"],
         head=_head(row) if row["seq"] is not None else None,
@@ -127,6 +147,27 @@ async def acquire_writer(connection: Connection, key: Key, claim: WriterClaim) -
     return _head(row) if row else None
 
 
+async def release_writer(connection: Connection, key: Key, claim: WriterClaim) -> None:
+    """Ends the claim if it is the current one."""
+    parameters = _parameters(key, run_id=claim.run_id, epoch=claim.epoch)
+    await connection.execute(_SQL["release_writer"], parameters)
+
+
+async def scan_window(
+    database: Database, key: Key, *, from_seq: int, row_count: int, max_bytes: int
+) -> tuple[Head, list[WindowEntry]] | None:
+    """The head and entries behind a seq at one moment, in one round trip; None where there is no transcript."""
+    parameters = _parameters(key, from_seq=from_seq, row_count=row_count, max_bytes=max_bytes)
+    rows = await database.call(key.tenant_id, _SQL["scan_window"], parameters)
+    if not rows:
+        return None
+    first = rows[0]
+    head = Head(
+        first["incarnation"], first["head_seq"], first["head_chain_hash"], first["head_run_id"], first["head_epoch"]
+    )
+    return head, sorted(_window_entry(row) for row in rows if row["seq"] is not None)
+
+
 async def delete_transcript(connection: Connection, key: Key) -> None:
     """Deletes the transcript with all that belongs to it, if it is there."""
     for statement in ("delete_transcript", "delete_entries", "delete_appends"):
@@ -134,34 +175,52 @@ async def delete_transcript(connection: Connection, key: Key) -> None:
 
 
 async def begin_snapshot(connection: Connection) -> None:
-    """Lets all that follows in the transaction see one moment. The first statement in it."""
+    """Lets all that follows in the transaction see one moment, and `keep_index_order`. The first statement in it."""
     await connection.execute(_SQL["begin_snapshot"])
 
 
+async def keep_index_order(connection: Connection) -> None:
+    """Lets what follows in the transaction read entries at the cost of what it reads, never of the whole transcript."""
+    await connection.execute(_SQL["keep_index_order"])
+
+
 async def list_entries(
-    connection: Connection, key: Key, *, after_seq: int, page_size: int, max_bytes: int
-) -> list[StoredEntry]:
-    """A page of entries by seq."""
-    return await _stored_entries(
-        connection, "list_entries", key, after_seq=after_seq, page_size=page_size, max_bytes=max_bytes
+    connection: Connection, key: Key, position: Position, choice: Filter, *, page_size: int, max_bytes: int
+) -> tuple[list[StoredEntry], bool]:
+    """A page of entries by seq, and whether there are more beyond it. Needs `keep_index_order`."""
+    parameters = _parameters(
+        key,
+        seq=position.seq,
+        kinds=[*choice.kinds] or None,
+        roles=[*choice.roles] or None,
+        page_size=page_size,
+        max_bytes=max_bytes,
     )
+    statement = "list_entries_before" if position.is_downwards else "list_entries_after"
+    async with connection.cursor(binary=True, row_factory=args_row(_counted_entry)) as cursor:
+        await cursor.execute(_SQL[statement], parameters)
+        found = await cursor.fetchall()
+    entries = [entry for entry, _ in found]
+    if position.is_downwards:
+        entries.reverse()
+    return entries, bool(found) and found[0][1] > len(found)
 
 
 async def newest_user_turn(connection: Connection, key: Key) -> Turn | None:
-    """The newest message of a user that is not superseded."""
+    """The newest message of a user that is not superseded. Needs `keep_index_order`."""
     row = await _one(connection, "newest_user_turn", key)
     return Turn(row["seq"], Role.USER, row["token_count"]) if row else None
 
 
 async def scan_entries(connection: Connection, key: Key, *, before_seq: int, row_count: int) -> list[ScannedEntry]:
-    """Entries below a seq, newest first, without their bodies."""
+    """Entries below a seq, newest first, without their bodies. Needs `keep_index_order`."""
     async with connection.cursor(binary=True, row_factory=args_row(_scanned_entry)) as cursor:
         await cursor.execute(_SQL["scan_entries"], _parameters(key, before_seq=before_seq, row_count=row_count))
         return await cursor.fetchall()
 
 
 async def read_entries(connection: Connection, key: Key, seqs: Collection[int]) -> list[StoredEntry]:
-    """The entries of these seqs with their bodies, in no particular order."""
+    """The entries of these seqs with their bodies, in no particular order. Needs `keep_index_order`."""
     runs = _runs(seqs)
     return await _stored_entries(
         connection, "read_entries", key, first_seqs=[first for first, _ in runs], last_seqs=[last for _, last in runs]
@@ -217,6 +276,26 @@ def _head(row: DictRow) -> Head:
     return Head(row["incarnation"], row["seq"], row["chain_hash"], row["writer_run_id"], row["writer_epoch"])
 
 
+def _window_entry(row: DictRow) -> WindowEntry:
+    kind, role = EntryKind(row["kind"]), Role(row["role"]) if row["role"] else None
+    return WindowEntry(
+        row["seq"],
+        kind,
+        role,
+        row["writer_run_id"],
+        row["writer_epoch"],
+        row["writer_client"],
+        row["chain_hash"],
+        row["body"],
+        is_canonical(kind, role, row["body"]),
+    )
+
+
+def _counted_entry(*columns: Any) -> tuple[StoredEntry, int]:
+    """For the columns of `StoredEntry` in their order, and the number of entries found."""
+    return StoredEntry(*columns[:-1]), columns[-1]
+
+
 def _scanned_entry(
     seq: int,
     kind: str,
@@ -229,9 +308,9 @@ def _scanned_entry(
     target_seq: int | None,
 ) -> ScannedEntry:
     """For the columns of `scan_entries` in their order."""
-    if kind == EntryKind.MESSAGE:
-        return ScannedEntry(seq, Turn(seq, Role(role), token_count, tuple(calls), answers, is_synthetic), None)
-    if kind == EntryKind.NOTE:
+    if kind == _MESSAGE:
+        return ScannedEntry(seq, Turn(seq, _ROLES[role], token_count, tuple(calls), answers, is_synthetic), None)
+    if kind == _NOTE:
         return ScannedEntry(seq, Turn(seq, Role.NOTE, token_count), None)
     mark = Mark(Label(label), target_seq) if target_seq is not None else None
     return ScannedEntry(seq, None, mark)

@@ -15,6 +15,12 @@ class EntryKind(StrEnum):
     MESSAGE = "MESSAGE"
     NOTE = "NOTE"
     LABEL = "LABEL"
+    MODEL_CHANGE = "MODEL_CHANGE"
+    COMPACTION = "COMPACTION"
+    BRANCH_SUMMARY = "BRANCH_SUMMARY"
+    CUSTOM = "CUSTOM"
+    OPAQUE = "OPAQUE"
+    MIRROR = "MIRROR"
 
 
 class Label(StrEnum):
@@ -34,7 +40,7 @@ class WriterClaim:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The newest position of a transcript; `writer_run_id` is empty before the first claim."""
+    """The newest position of a transcript; `writer_run_id` is empty before the first claim and after a release."""
 
     incarnation: str
     seq: int
@@ -45,7 +51,10 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class NewEntry:
-    """An entry ready to be stored: `body` is final, and what selection needs of it stands beside it."""
+    """An entry ready to be stored: `body` is final, and what selection needs of it stands beside it.
+
+    `target_entry_id` is an entry of the same transcript that it speaks of.
+    """
 
     kind: EntryKind
     body: bytes
@@ -70,11 +79,7 @@ class StoredEntry(
     writer_run_id: str
     writer_epoch: int
     writer_service: str
+    writer_client: str
     create_time: datetime
     chain_hash: bytes
     body: bytes
-
-
-def may_append_unowned(entry: NewEntry) -> bool:
-    """Whether a service may append it without a claim: what people say and what the mesh notes, never what a run does."""
-    return entry.kind is EntryKind.NOTE or (entry.kind is EntryKind.MESSAGE and entry.role is Role.USER)

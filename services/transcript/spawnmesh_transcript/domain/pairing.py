@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from spawnmesh_transcript.domain.turns import Group, MissingResult, Role, Turn
 
+_NO_CALLS: dict[str, Turn | None] = {}  # Most turns make none, and there are thousands.
+
 
 @dataclass(frozen=True, slots=True)
 class Paired:
@@ -28,9 +30,10 @@ def pair(turns: Sequence[Turn]) -> Paired:
     duplicates: list[Turn] = []
     for turn in turns:
         if turn.role is not Role.TOOL_RESULT:
-            owner_of.update(dict.fromkeys(turn.calls, len(heads)))
+            if turn.calls:
+                owner_of.update(dict.fromkeys(turn.calls, len(heads)))
             heads.append(turn)
-            results.append(dict.fromkeys(turn.calls))
+            results.append(dict.fromkeys(turn.calls) if turn.calls else _NO_CALLS)
             continue
         owner = owner_of.get(turn.answers)
         if owner is None:
@@ -45,7 +48,7 @@ def pair(turns: Sequence[Turn]) -> Paired:
         else:
             duplicates.append(turn)
     groups = tuple(
-        Group(head, tuple(result or MissingResult(call_id) for call_id, result in answered.items()))
+        Group(head, tuple(result or MissingResult(call_id) for call_id, result in answered.items()) if answered else ())
         for head, answered in zip(heads, results, strict=True)
     )
     return Paired(groups, tuple(orphans), tuple(duplicates))

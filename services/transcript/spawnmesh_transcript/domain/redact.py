@@ -99,6 +99,37 @@ def redact_block(tool_name: str, block_json: str) -> str:
     return apply_edits(block_json, edits)
 
 
+def redact_document(text: str, *, is_object: bool) -> str:
+    """A JSON text of unknown shape as it may be stored: whatever in it calls the spawn tool is redacted as such a block is.
+
+    Raises NotJson, also for a text that is no object where `is_object` asks for one, and ATTACHMENT_CONTENT_IS_MARKER.
+    """
+    root = parse_json(text)
+    if is_object and not isinstance(root, Object):
+        raise NotJson("not an object")
+    if not _may_spawn("", text):
+        return text
+    edits: list[Edit] = []
+    _search_blocks(text, root, 0, edits)
+    return apply_edits(text, edits)
+
+
+def _search_blocks(text: str, node: Node, depth: int, edits: list[Edit]) -> None:
+    """Looks for calls of the spawn tool anywhere."""
+    _check_depth(depth)
+    if isinstance(node, Object):
+        if _names_spawn_tool(node):
+            _search(text, node, depth, edits)
+            return
+        for _, child in node.members:
+            _search_blocks(text, child, depth + 1, edits)
+    elif isinstance(node, List):
+        for item in node.items:
+            _search_blocks(text, item, depth + 1, edits)
+    elif isinstance(node, String) and _may_spawn("", node.value):
+        _inside(node, depth, edits, visit=_search_blocks, or_replace=False)
+
+
 def _require_object(text: str) -> None:
     try:
         value = json.loads(

@@ -11,6 +11,8 @@ class Role(StrEnum):
     USER = "USER"
     ASSISTANT = "ASSISTANT"
     TOOL_RESULT = "TOOL_RESULT"
+    BASH_EXECUTION = "BASH_EXECUTION"
+    CUSTOM = "CUSTOM"
     NOTE = "NOTE"
 
 

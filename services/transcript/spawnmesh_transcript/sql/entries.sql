@@ -1,22 +1,56 @@
 -- name: begin_snapshot
--- First in a transaction whose statements must all see the same moment.
+-- First in a transaction whose statements must all see the same moment, and read entries as `keep_index_order` says.
 set transaction isolation level repeatable read, read only;
+set local enable_sort = off;
 
--- name: list_entries
--- No lock. A page ends early rather than pass %(max_bytes)s of bodies, but has at least one entry. Index: entries primary key.
-select entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, create_time, chain_hash, body
+-- name: keep_index_order
+-- From here on, statements of the transaction read entries in the order of an index. A planner that thinks transcripts short, as it does while
+-- it has counted nothing, else takes another index of the session, reads the whole transcript, and sorts or filters it.
+set local enable_sort = off;
+
+-- name: list_entries_after
+-- No lock. A page ends early rather than pass %(max_bytes)s of bodies, but has at least one entry; found_count is one more than the page where
+-- there are more. Index: entries primary key.
+select
+    entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client, create_time, chain_hash, body,
+    found_count
 from (
-    select *, sum(octet_length(body)) over (order by seq) as bytes_so_far
+    select *, sum(octet_length(body)) over nearest as bytes_so_far, row_number() over nearest as position, count(*) over () as found_count
     from (
         select *
         from entries
-        where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > %(after_seq)s
+        where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > %(seq)s
+            and (%(kinds)s::text[] is null or kind = any(%(kinds)s::text[]))
+            and (%(roles)s::text[] is null or role = any(%(roles)s::text[]))
         order by seq
-        limit %(page_size)s
+        limit %(page_size)s + 1
     ) as page
+    window nearest as (order by seq)
 ) as measured
-where bytes_so_far <= %(max_bytes)s or seq = %(after_seq)s + 1
+where position <= %(page_size)s and (bytes_so_far <= %(max_bytes)s or position = 1)
 order by seq;
+
+-- name: list_entries_before
+-- No lock, newest first. A page ends early rather than pass %(max_bytes)s of bodies, but has at least one entry; found_count is one more than the page where
+-- there are more. Index: entries primary key.
+select
+    entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client, create_time, chain_hash, body,
+    found_count
+from (
+    select *, sum(octet_length(body)) over nearest as bytes_so_far, row_number() over nearest as position, count(*) over () as found_count
+    from (
+        select *
+        from entries
+        where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq < %(seq)s
+            and (%(kinds)s::text[] is null or kind = any(%(kinds)s::text[]))
+            and (%(roles)s::text[] is null or role = any(%(roles)s::text[]))
+        order by seq desc
+        limit %(page_size)s + 1
+    ) as page
+    window nearest as (order by seq desc)
+) as measured
+where position <= %(page_size)s and (bytes_so_far <= %(max_bytes)s or position = 1)
+order by seq desc;
 
 -- name: newest_user_turn
 -- No lock. Indexes: entries_user_idx, entries_superseded_idx.
@@ -39,12 +73,15 @@ order by seq desc
 limit %(row_count)s;
 
 -- name: read_entries
--- No lock. A range scan for each run of seqs, which the planner cannot turn into a scan of the transcript. Index: entries primary key.
-select entry.*
+-- No lock. A range scan for each run of seqs; the order, with `keep_index_order`, leaves the planner no other index. Index: entries primary key.
+select
+    entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client, create_time, chain_hash, body
 from unnest(%(first_seqs)s::bigint[], %(last_seqs)s::bigint[]) as run (first_seq, last_seq)
 cross join lateral (
-    select entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, create_time, chain_hash, body
+    select entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client, create_time, chain_hash,
+        body
     from entries
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between run.first_seq and run.last_seq
+    order by seq
     offset 0
 ) as entry;

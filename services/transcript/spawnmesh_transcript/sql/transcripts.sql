@@ -9,16 +9,21 @@ returning incarnation;
 -- The transaction must hold the transcript's row: it has just inserted it. See the function for its cost.
 select incarnation, seq, chain_hash, writer_run_id, writer_epoch
 from write_entries(
-    %(tenant_id)s, %(session_id)s, '', 0, %(service)s, %(entries)s, %(bodies)b::bytea[]
+    %(tenant_id)s, %(session_id)s, '', 0, %(service)s, '', %(entries)s, %(bodies)b::bytea[]
 );
 
 -- name: append_entries
--- Locks the transcript's row until commit. See the function for its outcomes and its indexes.
+-- A transaction of its own. Locks the transcript's row until commit. See the function for its outcomes and its indexes.
 select *
 from append_entries(
-    %(tenant_id)s, %(session_id)s, %(idempotency_key)s, %(content_hash)s, %(run_id)s, %(epoch)s, %(service)s, %(entries)s,
-    %(bodies)b::bytea[]
+    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(idempotency_key)s, %(content_hash)s, %(run_id)s, %(epoch)s,
+    %(service)s, %(client)s, %(entries)s, %(bodies)b::bytea[]
 );
+
+-- name: scan_window
+-- A transaction of its own. No lock. See the function for its cost and its indexes.
+select *
+from scan_window(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(from_seq)s, %(row_count)s, %(max_bytes)s);
 
 -- name: read_transcript
 -- No lock. Index: transcripts primary key.
@@ -33,6 +38,12 @@ set writer_run_id = %(run_id)s, writer_epoch = %(epoch)s
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     and (writer_epoch < %(epoch)s or (writer_epoch = %(epoch)s and writer_run_id = %(run_id)s))
 returning incarnation, seq, chain_hash, writer_run_id, writer_epoch;
+
+-- name: release_writer
+-- Locks the transcript's row where the claim is the current one. The epoch stays, so that no earlier claim comes back. Index: transcripts primary key.
+update transcripts
+set writer_run_id = ''
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and writer_epoch = %(epoch)s and writer_run_id = %(run_id)s;
 
 -- name: delete_transcript
 -- Locks the transcript's row first, so that an append either commits before and is deleted, or finds nothing. Index: transcripts primary key.

@@ -1,0 +1,121 @@
+"""A process that appends to a transcript which others append to as well, and tells what became of each append.
+
+`python -m tests.contract.transcript_contender <json>`; a line of JSON for each answer.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_runtime.peers import Peer, open_peer
+from spawnmesh_runtime.process import start_process
+from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_runtime.tokens import TokenMinter
+
+from tests.contract.transcript_fixtures import assistant
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What to do. With `takes_over`, a lost claim is answered by taking it back at the epoch that the refusal makes possible."""
+
+    target: str
+    keys: str
+    tenant_id: str
+    session_id: str
+    run_id: str
+    epoch: int
+    name: str
+    count: int
+    takes_over: bool
+
+
+@dataclass(frozen=True)
+class Told:
+    """One answer: where the append landed, or the reason of its refusal; and between which moments (of the machine's clock) it was given."""
+
+    key: str
+    began: float
+    ended: float
+    epoch: int
+    seq: int = 0
+    entry_id: str = ""
+    replayed: bool = False
+    refused: str = ""
+
+
+class Contender:
+    """One writer."""
+
+    def __init__(self, peer: Peer, orders: Orders) -> None:
+        self.peer = peer
+        self.orders = orders
+        self.stub = TranscriptServiceStub(peer.channel)
+        self.minter = TokenMinter("session", Path(orders.keys) / "session.pem")
+        self.epoch = orders.epoch
+
+    def claim(self) -> pb.WriterClaim:
+        return pb.WriterClaim(run_id=self.orders.run_id, epoch=self.epoch)
+
+    def token(self) -> str:
+        orders = self.orders
+        return self.minter.run_token(orders.tenant_id, orders.session_id, orders.run_id, self.epoch, 300)
+
+    async def work(self) -> None:
+        for number in range(self.orders.count):
+            key = f"{self.orders.name}/{number}"
+            while not (told := await self.append(key)).seq:
+                await self.take_over(told)
+            if number % 3 == 0:  # As if the answer had been lost.
+                await self.append(key)
+
+    async def append(self, key: str) -> Told:
+        request = pb.AppendEntriesRequest(
+            session_id=self.orders.session_id, claim=self.claim(), idempotency_key=key, entries=[assistant(key)]
+        )
+        began = time.monotonic()
+        try:
+            with acting_with_token(self.token()):
+                answer = await self.peer.unary(self.stub.AppendEntries, request, timeout_seconds=30)
+        except MeshError as error:
+            self.lost = error
+            told = Told(key, began, time.monotonic(), self.epoch, refused=error.reason.value)
+        else:
+            (entry,) = answer.entries
+            told = Told(key, began, time.monotonic(), self.epoch, entry.seq, entry.entry_id, answer.replayed)
+        print(json.dumps(asdict(told)))
+        return told
+
+    async def take_over(self, told: Told) -> None:
+        """Raises the refusal where it is none that a takeover answers."""
+        while self.orders.takes_over and self.lost.reason is Reason.WRITER_CLAIM_LOST:
+            self.epoch = int(self.lost.facts["writer_epoch"]) + 1
+            request = pb.AcquireWriterRequest(session_id=self.orders.session_id, claim=self.claim())
+            try:
+                with acting_with_token(self.token()):
+                    await self.peer.unary(self.stub.AcquireWriter, request, timeout_seconds=30)
+            except MeshError as error:
+                self.lost = error
+            else:
+                return
+        raise self.lost
+
+
+async def main(orders: Orders) -> None:
+    async with (
+        start_process("test", ProcessSettings(log_level="error")) as process,
+        open_peer(process, "transcript", orders.target) as peer,
+    ):
+        await Contender(peer, orders).work()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Orders(**json.loads(sys.argv[1]))))
