@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,6 +45,7 @@ from tests.contract.serving import served, shared_settings
 TENANT = "acme"
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 SPAWN_SPAN_ID = "b7ad6b7169203331"
+_OWN_ROLES = (message_pb2.ROLE_ASSISTANT, message_pb2.ROLE_TOOL_RESULT)
 
 
 def saying(text: str) -> message_pb2.Message:
@@ -80,6 +81,8 @@ class ScriptedMesh:
     refusals: dict[str, deque[MeshError]] = field(default_factory=dict)
     lease_lost: bool = False
     hold_model: asyncio.Event | None = None
+    on_generate: Callable[[], object] = lambda: None
+    on_revise: Callable[[run_pb.FinalizeRunRequest], Awaitable[None]] | None = None
     model_called: asyncio.Event = field(default_factory=asyncio.Event)
 
     queue: asyncio.Queue[run_pb.ClaimedRun] = field(default_factory=asyncio.Queue)
@@ -92,6 +95,8 @@ class ScriptedMesh:
     spawn_traces: list[str] = field(default_factory=list)
     finalized: run_pb.FinalizeRunRequest | None = None
     failed: run_pb.FailRunRequest | None = None
+    window_seqs: list[int] = field(default_factory=list)
+    closed_window_count: int = 0
     claim_sizes: list[int] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
     model_cancelled: bool = False
@@ -196,7 +201,9 @@ class _Runs(run_grpc.RunServiceServicer):
         outcome = mesh.outcomes.popleft() if mesh.outcomes else accepted
         if isinstance(outcome, MeshError):
             raise outcome
-        if outcome.HasField("revise"):
+        if outcome.HasField("revise") and mesh.on_revise is not None:
+            await mesh.on_revise(request)
+        elif outcome.HasField("revise"):
             mesh.superseded.add(request.draft_entry_id)
             note = entry_pb2.SystemNote(text=outcome.revise.instruction, topic="revision")
             mesh.store(entry_pb2.EntryBody(system_note=note))
@@ -261,6 +268,29 @@ class _Transcripts(transcript_grpc.TranscriptServiceServicer):
         self.mesh.writer_epoch = request.claim.epoch
         return transcript_pb.AcquireWriterResponse()
 
+    async def OpenWindow(
+        self, request: transcript_pb.OpenWindowRequest, context: Any
+    ) -> transcript_pb.OpenWindowResponse:
+        self._check_claim(request.claim)
+        self.mesh.window_seqs.append(len(self.mesh.entries))
+        return transcript_pb.OpenWindowResponse(fence=self._fence())
+
+    async def CloseWindow(
+        self, request: transcript_pb.CloseWindowRequest, context: Any
+    ) -> transcript_pb.CloseWindowResponse:
+        self.mesh.refuse_if_scripted("CloseWindow")
+        own = (request.claim.run_id, request.claim.epoch)
+        for entry in self.mesh.entries[request.fence.seq :]:
+            role = entry.body.message.role
+            if (entry.writer.run_id, entry.writer.epoch) != own or role not in _OWN_ROLES:
+                raise MeshError(Reason.SESSION_TAKEOVER, "not its own", facts={"offending_seq": entry.seq})
+        self._check_claim(request.claim)
+        self.mesh.closed_window_count += 1
+        return transcript_pb.CloseWindowResponse(fence=self._fence())
+
+    def _fence(self) -> transcript_pb.Fence:
+        return transcript_pb.Fence(incarnation="inc", seq=max(len(self.mesh.entries), 1), chain_hash="0" * 64)
+
     async def AppendEntries(
         self, request: transcript_pb.AppendEntriesRequest, context: Any
     ) -> transcript_pb.AppendEntriesResponse:
@@ -303,6 +333,7 @@ class _Models(router_grpc.ModelRouterServiceServicer):
         mesh.prompts.append(request)
         yield router_pb.GenerateResponse(attempt_started=router_pb.AttemptStarted(number=1, model=request.model))
         mesh.model_called.set()
+        mesh.on_generate()
         if mesh.hold_model is not None:
             try:
                 await mesh.hold_model.wait()
@@ -352,11 +383,10 @@ async def running_runner(
         settings = RunnerSettings(
             **shared_settings("runner", keys),
             session_target=target,
-            transcript_target=target,
             model_router_target=target,
             attachment_blob_target=target,
             workspace_root=workspace_root,
-            **{"claim_wait_seconds": 0.2, **options},
+            **{"transcript_target": target, "claim_wait_seconds": 0.2, **options},
         )
         async with start_process("runner", settings) as process:
             if tracer is not None:

@@ -27,11 +27,11 @@ class OpenCall:
 
 
 def messages_for_model(entries: Iterable[entry_pb2.Entry]) -> list[message_pb2.Message]:
-    """The conversation in order; notes of the mesh are read as a user's."""
+    """The conversation in order; notes of the mesh, commands and what extensions say are read as a user's."""
     messages = []
     for entry in entries:
         if entry.body.HasField("message"):
-            messages.append(entry.body.message)
+            messages.append(_for_model(entry.body.message))
         elif entry.body.HasField("system_note"):
             messages.append(text_message(message_pb2.ROLE_USER, entry.body.system_note.text))
     return messages
@@ -77,6 +77,21 @@ def text_of(message: message_pb2.Message) -> str:
 def text_message(role: Role.ValueType, text: str) -> message_pb2.Message:
     """A message of one text."""
     return message_pb2.Message(role=role, content=[message_pb2.ContentBlock(text=message_pb2.Text(text=text))])
+
+
+def _for_model(message: message_pb2.Message) -> message_pb2.Message:
+    if message.role == message_pb2.ROLE_BASH_EXECUTION:
+        run = message.bash_execution
+        ending = "cancelled" if run.is_cancelled else f"exit code {run.exit_code}" if run.HasField("exit_code") else ""
+        notes = [note for note in (ending, "output cut short" if run.is_truncated else "") if note]
+        read = text_message(message_pb2.ROLE_USER, f"$ {run.command}\n")
+        read.content.extend(message.content)
+        if notes:
+            read.content.append(message_pb2.ContentBlock(text=message_pb2.Text(text=f"\n[{', '.join(notes)}]")))
+        return read
+    if message.role == message_pb2.ROLE_CUSTOM:
+        return message_pb2.Message(role=message_pb2.ROLE_USER, content=message.content)
+    return message
 
 
 def _is_answer_of(entry: entry_pb2.Entry, run_id: str) -> bool:

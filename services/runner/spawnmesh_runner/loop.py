@@ -9,7 +9,7 @@ from spawnmesh_runner.generate import generate
 from spawnmesh_runner.inbox import drain_inbox
 from spawnmesh_runner.retry import persistently
 from spawnmesh_runner.tool_calls import finish_calls, run_calls
-from spawnmesh_runner.transcript import append_message, assemble, count_earlier_turns
+from spawnmesh_runner.transcript import append_message, assemble, count_earlier_turns, open_window, window_held
 
 # Hooks are asked meanwhile, and one may take ten minutes. A session service that died meanwhile is noticed by the lease.
 _FINALIZE_SECONDS = 660.0
@@ -32,14 +32,17 @@ async def work_to_answer(assignment: Assignment) -> None:
 
 
 async def _take_turn(assignment: Assignment, turn: int) -> bool:
-    """One turn; True once the run has its answer."""
+    """One turn; True once the run has its answer. An answer to what is no longer the transcript is discarded, and the turn with it."""
     await drain_inbox(assignment)
+    fence = await open_window(assignment)
     entries = await assemble(assignment)
     draft = pending_draft(entries, assignment.run_id)
     if draft is None:
         completion = await generate(assignment, messages_for_model(entries))
         answer = completion.message
         assignment.spend(answer.usage)
+        if not await window_held(assignment, fence):
+            return False
         entry_id = await append_message(assignment, answer_key(assignment.run_id, assignment.epoch, turn), answer)
         calls = [OpenCall(entry_id, index, call) for index, call in enumerate(calls_of(answer))]
         if calls:

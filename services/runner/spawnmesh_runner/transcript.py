@@ -1,11 +1,16 @@
 """The run's reads and writes of its transcript."""
 
+import structlog
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runner.assignment import Assignment
 from spawnmesh_runner.retry import persistently
+
+log = structlog.get_logger()
 
 
 async def acquire_writer(assignment: Assignment) -> None:
@@ -13,6 +18,31 @@ async def acquire_writer(assignment: Assignment) -> None:
     mesh = assignment.mesh
     request = pb.AcquireWriterRequest(session_id=assignment.session_id, claim=assignment.writer)
     await persistently(mesh.transcript, mesh.transcripts.AcquireWriter, request)
+
+
+async def open_window(assignment: Assignment) -> pb.Fence:
+    """Where the transcript stands before it is read for a prompt. Raises MeshError WRITER_CLAIM_LOST."""
+    mesh = assignment.mesh
+    request = pb.OpenWindowRequest(session_id=assignment.session_id, claim=assignment.writer)
+    return (await persistently(mesh.transcript, mesh.transcripts.OpenWindow, request)).fence
+
+
+async def window_held(assignment: Assignment, fence: pb.Fence) -> bool:
+    """Whether all that the transcript got since is this run's own, so that an answer to what was read is one to what there is.
+
+    Where it is not, the run still holds the transcript when this answers. Raises MeshError WRITER_CLAIM_LOST.
+    """
+    mesh = assignment.mesh
+    request = pb.CloseWindowRequest(session_id=assignment.session_id, claim=assignment.writer, fence=fence)
+    try:
+        await persistently(mesh.transcript, mesh.transcripts.CloseWindow, request)
+    except MeshError as error:
+        if error.reason is not Reason.SESSION_TAKEOVER:
+            raise
+        log.warning("answer discarded", cause=error.facts.get("cause"), seq=error.facts.get("offending_seq"))
+        await acquire_writer(assignment)  # The same claim again: it is refused if the takeover was another writer's.
+        return False
+    return True
 
 
 async def append_message(assignment: Assignment, key: str, message: message_pb2.Message) -> str:

@@ -72,3 +72,30 @@ def test_calls_are_not_open_once_the_conversation_went_on() -> None:
     assert open_calls([entry("a", said("", "c1"), run_id="run_before")], RUN) == []
     assert open_calls([entry("a", said("done"))], RUN) == []
     assert open_calls([], RUN) == []
+
+
+def test_a_command_is_read_as_a_users_message_with_its_output_and_ending() -> None:
+    ran = content.BashExecution(command="make test", exit_code=2, is_truncated=True)
+    message = content.Message(role=content.ROLE_BASH_EXECUTION, bash_execution=ran)
+    message.content.add().text.text = "1 failed"
+    (read,) = messages_for_model([entry("b", message)])
+    assert read.role == content.ROLE_USER
+    assert "".join(block.text.text for block in read.content) == (
+        "$ make test\n1 failed\n[exit code 2, output cut short]"
+    )
+
+
+def test_a_command_that_was_cancelled_says_so_and_one_that_a_signal_ended_says_nothing() -> None:
+    def read(ran: content.BashExecution) -> str:
+        message = content.Message(role=content.ROLE_BASH_EXECUTION, bash_execution=ran)
+        return "".join(block.text.text for block in messages_for_model([entry("b", message)])[0].content)
+
+    assert read(content.BashExecution(command="sleep 9", is_cancelled=True)) == "$ sleep 9\n\n[cancelled]"
+    assert read(content.BashExecution(command="crash")) == "$ crash\n"
+
+
+def test_what_an_extension_says_is_read_as_a_users_message() -> None:
+    message = content.Message(role=content.ROLE_CUSTOM, custom_type="todo")
+    message.content.add().text.text = "three left"
+    (read,) = messages_for_model([entry("c", message)])
+    assert (read.role, read.custom_type, read.content[0].text.text) == (content.ROLE_USER, "", "three left")
