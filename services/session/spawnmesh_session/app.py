@@ -86,10 +86,10 @@ async def open_service(process: Process, settings: SessionSettings) -> AsyncIter
         raise RuntimeError("session mints run tokens and needs SESSION_SIGNING_KEY_FILE")
     async with _open_parts(process, settings) as parts:
         leases = Leases(parts.database, parts.listener, timedelta(seconds=settings.lease_ttl_seconds))
-        finalize = FinalizeSaga(parts.database, leases, parts.transcripts, parts.hooks, parts.endings)
-        watch = Watch(parts.database, parts.listener)
+        finalize = FinalizeSaga(parts.database, parts.transcripts, parts.hooks, parts.endings)
+        watch = Watch(parts.database, parts.listener, asyncio.Semaphore(max(1, settings.database_max_connections // 2)))
         messages = Messages(parts.database, parts.endings)
-        kill = Kill(parts.database, parts.endings, parts.spawn)
+        kill = Kill(parts.database, parts.endings, parts.spawn, parts.transcripts)
         tenants = Tenants(parts.database, parts.sets)
         server = build_server(process, translate_errors=(translate,))
         add_SessionServiceServicer_to_server(

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
 
 DEFAULT_AGENT_ID = "default"
 DEFAULT_RUN_TIMEOUT = timedelta(hours=1)
@@ -129,6 +130,7 @@ class Spawn:
     mount_path: str
     attachment_count: int
     traceparent: str
+    parent_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,17 @@ class SpawnFailure:
 
     @classmethod
     def of(cls, step: str, error: MeshError) -> "SpawnFailure":
-        return cls(step=step, reason=error.reason, message=error.message, status=error.status, facts=error.facts)
+        facts = {storable(name): storable(value) for name, value in error.facts.items()}
+        return cls(step, error.reason, storable(error.message), error.status, facts)
+
+    @classmethod
+    def at(cls, step: str, message: str) -> "SpawnFailure":
+        """A spawn that fails at the step for no fault of the caller."""
+        return cls.of(step, MeshError(Reason.SPAWN_FAILED, message, facts={"step": step}))
+
+    def as_error(self) -> MeshError:
+        """What the caller is told, and told again."""
+        return MeshError(Reason(self.reason), self.message, status=Status(self.status), facts=self.facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +229,7 @@ class Ending:
     error_reason: str = ""
     error_message: str = ""
     usage: dict[str, int] | None = None
+    draft_entry_id: str = ""
 
 
 def announcement(session_id: str, label: str, ending: Ending) -> str:

@@ -1,6 +1,7 @@
 """From requests to domain values."""
 
 import hashlib
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -22,6 +23,7 @@ from spawnmesh_session.domain import (
     BUILT_IN_TOOLS,
     DEFAULT_AGENT_ID,
     DEFAULT_RUN_TIMEOUT,
+    EVERY_AGENT,
     AgentProfile,
     Spawn,
     mount_path_of,
@@ -29,6 +31,7 @@ from spawnmesh_session.domain import (
 from spawnmesh_session.operations.finalize import Draft
 from spawnmesh_session.operations.spawn import Order
 
+_AGENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _DEFAULT_ATTACHMENTS = AttachmentLimits(
     enabled=True, max_file_count=50, max_file_bytes=1024 * 1024, max_total_bytes=5 * 1024 * 1024
 )
@@ -46,11 +49,11 @@ def _no_nul(field: str, text: str) -> str:
 
 def parse_spawn(request: SpawnSessionRequest, caller: Caller) -> Order:
     """The order, with a fresh session id. A run is its own parent; a client may name one."""
-    parent_session_id, parent_run_id = request.parent_session_id, ""
+    parent_session_id, parent_run_id, parent_epoch = request.parent_session_id, "", 0
     if caller.kind is CallerKind.RUN:
         if parent_session_id not in ("", caller.session_id):
             raise not_found("session", parent_session_id)
-        parent_session_id, parent_run_id = caller.session_id, caller.run_id
+        parent_session_id, parent_run_id, parent_epoch = caller.session_id, caller.run_id, caller.epoch
     elif parent_session_id and not is_id(IdKind.SESSION, parent_session_id):
         raise invalid("parent_session_id", "is not a session id")
     hint = request.attach_as.mount_path
@@ -72,8 +75,9 @@ def parse_spawn(request: SpawnSessionRequest, caller: Caller) -> Order:
         mount_path=mount_path_of(hint),
         attachment_count=len(request.attachments),
         traceparent=current_traceparent(),
+        parent_epoch=parent_epoch,
     )
-    return Order(spawn, request.task, list(request.attachments))
+    return Order(spawn, _no_nul("task", request.task), list(request.attachments))
 
 
 def _name(enum: object, number: int, prefix: str) -> str:
@@ -91,16 +95,19 @@ def _payload_hash(request: SpawnSessionRequest, parent_session_id: str) -> bytes
 
 
 def parse_agent(agent: AgentProto) -> AgentProfile:
-    """The agent; INVALID_REQUEST for a tool that no runner has."""
+    """The agent; INVALID_REQUEST for a tool that no runner has, or an agent that cannot exist."""
     for index, tool in enumerate(agent.tools):
         if tool not in BUILT_IN_TOOLS:
             raise invalid(f"agent.tools[{index}]", f"is none of {', '.join(BUILT_IN_TOOLS)}")
+    for index, name in enumerate(agent.spawnable_agents):
+        if name != EVERY_AGENT and _AGENT_ID.fullmatch(name) is None:
+            raise invalid(f"agent.spawnable_agents[{index}]", f"is neither an agent's id nor {EVERY_AGENT!r}")
     return AgentProfile(
         agent_id=agent.agent_id,
         system_prompt=_no_nul("agent.system_prompt", agent.system_prompt),
         models=tuple(_no_nul("agent.models", model) for model in agent.models),
         tools=tuple(agent.tools),
-        spawnable_agents=tuple(_no_nul("agent.spawnable_agents", name) for name in agent.spawnable_agents),
+        spawnable_agents=tuple(agent.spawnable_agents),
         max_turn_count=agent.max_turn_count,
         context_token_budget=agent.context_token_budget,
     )

@@ -75,6 +75,11 @@ class Transcripts:
         request = transcript_pb.DeleteTranscriptRequest(session_id=session_id)
         await self.peer.unary(self._stub.DeleteTranscript, request, timeout_seconds=self.timeout_seconds)
 
+    async def acquire(self, session_id: str, claim: transcript_pb.WriterClaim) -> None:
+        """The claim is that of the one writer; WRITER_CLAIM_LOST where a higher one is."""
+        request = transcript_pb.AcquireWriterRequest(session_id=session_id, claim=claim)
+        await self.peer.unary(self._stub.AcquireWriter, request, timeout_seconds=self.timeout_seconds)
+
     async def append(
         self, session_id: str, key: str, entries: list[EntryBody], claim: transcript_pb.WriterClaim | None = None
     ) -> None:

@@ -39,7 +39,10 @@ async def test_session_of_another_tenant_is_not_found_by_any_call(mesh: Mesh) ->
             await other.client(method, request)
         assert (caught.value.reason, caught.value.status) == (Reason.NOT_FOUND, Status.NOT_FOUND)
     watch = pb.WatchSessionRequest(session_id=session.session_id)
-    with acting_with_token(client_tokens(mesh.keys).client_token(other.tenant, "test", 60)), pytest.raises(MeshError) as caught:
+    with (
+        acting_with_token(client_tokens(mesh.keys).client_token(other.tenant, "test", 60)),
+        pytest.raises(MeshError) as caught,
+    ):
         await anext(mesh.peer.stream(mesh.sessions.WatchSession, watch, timeout_seconds=5))
     assert caught.value.reason is Reason.NOT_FOUND
     assert list((await other.client(mesh.sessions.ListSessions, pb.ListSessionsRequest())).sessions) == []

@@ -95,11 +95,12 @@ async def test_ClaimRuns__tenant_with_few_runs_is_served_before_one_with_many(me
     many, few = Mesh(mesh.peer, mesh.keys, mesh.settings), Mesh(mesh.peer, mesh.keys, mesh.settings)
     await many.create_tenant()
     await few.create_tenant()
-    for _ in range(10):
-        await many.spawn()
+    early = {(await many.spawn()).session_id for _ in range(10)}
     late = await few.spawn()
-    first_two = await mesh.claim_any(wait_seconds=0.0, limit=2)
-    assert late.session_id in {held.session.session_id for held in first_two}
+    claimed: list[str] = []  # Also what other tests' short leases let go of.
+    while late.session_id not in claimed:
+        claimed += [held.session.session_id for held in await mesh.claim_any(wait_seconds=0.0, limit=1)]
+    assert len(early.intersection(claimed)) <= 1
 
 
 async def test_ClaimRuns__tenant_gets_no_more_runs_at_once_than_its_limit(mesh: Mesh) -> None:

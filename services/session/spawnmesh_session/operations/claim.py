@@ -4,16 +4,19 @@ import asyncio
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import structlog
 from psycopg.rows import DictRow
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.database import EVERY_TENANT, Connection, Database, rescope
+from spawnmesh_postgres.database import EVERY_TENANT, Connection, Database
 from spawnmesh_postgres.listener import Listener
 
 from spawnmesh_session.domain import AgentProfile, EventKind, RunState
 from spawnmesh_session.store import inbox, runs, sessions, tenants
 
 _LOOK_AGAIN_SECONDS = 1.0  # A lease that runs out wakes nobody; a new run does.
+_LOOK_AGAIN_AFTER_OTHERS_SECONDS = 0.02  # As long as another claim takes to pick its runs.
+_MAX_ANSWER_BYTES = 4 * 1024 * 1024  # A quarter of what the transport takes by default.
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,11 @@ class Claimed:
     session: DictRow
     agent: AgentProfile
 
+    @property
+    def size_bytes(self) -> int:
+        """What it adds to an answer, roughly: the parts of it that may be large."""
+        return len(self.agent.system_prompt.encode()) + len(str(self.session["receipt"]))
+
 
 def lease_lost(run: DictRow, epoch: int) -> MeshError:
     """The refusal for a runner that no longer holds its run."""
@@ -33,6 +41,12 @@ def lease_lost(run: DictRow, epoch: int) -> MeshError:
         f"run {run['run_id']} is {run['state']} at epoch {run['epoch']}, and you hold epoch {epoch}; stop working on it",
         facts={"run_id": run["run_id"], "state": run["state"], "epoch": run["epoch"]},
     )
+
+
+def require_held(run: DictRow, epoch: int) -> None:
+    """Raises RUN_LEASE_LOST unless the run is held at this epoch."""
+    if run["epoch"] != epoch or run["state"] not in (RunState.RUNNING, RunState.FINALIZING):
+        raise lease_lost(run, epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,33 +63,50 @@ class Leases:
         give_up = loop.time() + wait_seconds
         with self.listener.subscription("run_queued") as queued:
             while True:
-                claimed = await self._claim_now(runner_id, limit)
+                async with self.database.transaction(EVERY_TENANT) as connection:
+                    taken = await runs.take_claimable(connection, limit, self.lease_ttl)
+                claimed = await self._claim_taken(taken.rows, runner_id)
                 left = give_up - loop.time()
                 if claimed or left <= 0:
                     return claimed
-                await queued.wait(min(left, _LOOK_AGAIN_SECONDS))
+                pause = _LOOK_AGAIN_AFTER_OTHERS_SECONDS if taken.others_took else _LOOK_AGAIN_SECONDS
+                await queued.wait(min(left, pause))
 
-    async def _claim_now(self, runner_id: str, limit: int) -> list[Claimed]:
-        claimed = []
-        async with self.database.transaction(EVERY_TENANT) as connection:
-            for row in await runs.take_claimable(connection, limit):
-                tenant_id = row["tenant_id"]
-                await rescope(connection, tenant_id)
-                one = await self._claim_one(connection, tenant_id, row["run_id"], runner_id)
-                if one is not None:
-                    claimed.append(one)
+    async def _claim_taken(self, rows: list[DictRow], runner_id: str) -> list[Claimed]:
+        """Claims each run in a transaction of its own, which takes its locks in the order of all others; one that cannot be claimed is left
+        until its lease has run out, and is failed after its attempts. What would make the answer too large is given back."""
+        claimed: list[Claimed] = []
+        size_bytes = 0
+        for row in rows:
+            tenant_id, run_id = row["tenant_id"], row["run_id"]
+            try:
+                async with self.database.transaction(tenant_id) as connection:
+                    if size_bytes >= _MAX_ANSWER_BYTES:
+                        await runs.give_back(connection, tenant_id, run_id)
+                        continue
+                    one = await self._claim_one(connection, tenant_id, run_id, runner_id)
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with one run, those of other tenants are handed out.
+                structlog.get_logger().warning(
+                    "claim_failed", tenant=tenant_id, run_id=run_id, error=type(error).__name__
+                )
+                continue
+            if one is not None:
+                claimed.append(one)
+                size_bytes += one.size_bytes
         return claimed
 
     async def _claim_one(self, connection: Connection, tenant_id: str, run_id: str, runner_id: str) -> Claimed | None:
+        session_id = (await runs.get(connection, tenant_id, run_id))["session_id"]
+        await sessions.lock(connection, tenant_id, session_id)
         run = await runs.claim(connection, tenant_id, run_id, runner_id=runner_id, lease_ttl=self.lease_ttl)
         if run is None:
             return None
-        session = await sessions.get(connection, tenant_id, run["session_id"])
+        session = await sessions.get(connection, tenant_id, session_id)
         agent = await tenants.get_agent(connection, tenant_id, session["agent_id"])
         await sessions.append_event(
             connection,
             tenant_id,
-            run["session_id"],
+            session_id,
             EventKind.RUN,
             run_id=run_id,
             run_state=RunState.RUNNING,
@@ -86,7 +117,8 @@ class Leases:
     async def heartbeat(self, tenant_id: str, run_id: str, epoch: int) -> tuple[datetime, int]:
         """Extends the lease; returns its end and the number of messages that wait."""
         async with self.database.transaction(tenant_id) as connection:
-            run = await self.require_held(connection, tenant_id, run_id, epoch)
+            run = await runs.lock(connection, tenant_id, run_id)
+            require_held(run, epoch)
             lease_end = await runs.extend_lease(connection, tenant_id, run_id, self.lease_ttl)
             if lease_end is None:
                 raise lease_lost(run, epoch)
@@ -122,12 +154,6 @@ class Leases:
     async def acknowledge_inbox(self, tenant_id: str, run_id: str, epoch: int, keys: list[str]) -> None:
         """Takes messages out, for the runner that holds the run."""
         async with self.database.transaction(tenant_id) as connection:
-            run = await self.require_held(connection, tenant_id, run_id, epoch)
+            run = await runs.lock(connection, tenant_id, run_id)
+            require_held(run, epoch)
             await inbox.acknowledge(connection, tenant_id, run["session_id"], keys)
-
-    async def require_held(self, connection: Connection, tenant_id: str, run_id: str, epoch: int) -> DictRow:
-        """The run, locked, held at this epoch; RUN_LEASE_LOST otherwise."""
-        run = await runs.lock(connection, tenant_id, run_id)
-        if run["epoch"] != epoch or run["state"] not in (RunState.RUNNING, RunState.FINALIZING):
-            raise lease_lost(run, epoch)
-        return run

@@ -21,6 +21,24 @@ from spawnmesh_session.store import inbox, runs, sessions, tenants
 
 
 @dataclass(frozen=True, slots=True)
+class LockedRun:
+    """A run with its session and its session's parent, all locked until the transaction ends."""
+
+    run: DictRow
+    session: DictRow
+    parent: DictRow | None
+
+
+async def lock_run(connection: Connection, tenant_id: str, run_id: str) -> LockedRun:
+    """Locks parent, session and run in this order, as every writer does that needs more than one; NOT_FOUND where there is no such run."""
+    session_id = (await runs.get(connection, tenant_id, run_id))["session_id"]
+    parent_id = (await sessions.get(connection, tenant_id, session_id))["parent_session_id"]
+    parent = await sessions.lock(connection, tenant_id, parent_id) if parent_id else None
+    session = await sessions.lock(connection, tenant_id, session_id)
+    return LockedRun(await runs.lock(connection, tenant_id, run_id), session, parent)
+
+
+@dataclass(frozen=True, slots=True)
 class Endings:
     """Ends runs and sessions inside a transaction of the caller."""
 
@@ -28,45 +46,50 @@ class Endings:
     max_run_attempts: int
 
     async def end_run(
-        self, connection: Connection, tenant_id: str, run_id: str, ending: Ending, *, epoch: int | None = None
+        self,
+        connection: Connection,
+        tenant_id: str,
+        locked: LockedRun,
+        ending: Ending,
+        *,
+        epoch: int | None = None,
+        closing: bool = False,
     ) -> DictRow | None:
-        """Sets the run's terminal state, tells the parent through its inbox, closes the session where its mode is RUN, and puts the jobs of an
-        ended session into the queue. None, and nothing done, where the run has a terminal state already or is not held at `epoch`.
+        """Sets the run's terminal state, tells the parent through its inbox, closes the session where its mode is RUN or it is `closing`, and
+        puts the jobs of an ended session into the queue. None, and nothing done, where the run has a terminal state or is not held at `epoch`.
 
-        Locks parent, session and run in this order, as every other writer does.
+        A session that stays open gets a new run for messages that came while this one was live. Those that were there before had their run: if
+        it failed over them, the next message is needed to try again, or it would go on for ever.
         """
-        session_id = (await runs.get(connection, tenant_id, run_id))["session_id"]
-        parent_id = (await sessions.get(connection, tenant_id, session_id))["parent_session_id"]
-        parent = await sessions.lock(connection, tenant_id, parent_id) if parent_id else None
-        session = await sessions.lock(connection, tenant_id, session_id)
-        run = await runs.end(connection, tenant_id, run_id, ending, epoch=epoch)
+        session, session_id = locked.session, locked.session["session_id"]
+        run = await runs.end(connection, tenant_id, locked.run["run_id"], ending, epoch=epoch)
         if run is None:
             return None
+        run_id = run["run_id"]
         await sessions.append_event(
             connection,
             tenant_id,
-            session["session_id"],
+            session_id,
             EventKind.RUN,
             run_id=run_id,
             run_state=ending.state,
             detail=ending.error_reason,
         )
-        if parent is not None:
-            await self._announce(connection, tenant_id, session, parent, run_id, ending)
-        outcome = ending.state.lower()
+        if locked.parent is not None:
+            await self._announce(connection, tenant_id, session, locked.parent, run_id, ending)
         await jobs.enqueue_ended(
             self.job_app,
             connection,
             tenant_id,
-            session["session_id"],
+            session_id,
             run_id=run_id,
             parent_session_id=session["parent_session_id"],
-            outcome=outcome,
+            outcome=ending.state.lower(),
             traceparent=session["traceparent"],
         )
-        if session["mode"] == SessionMode.RUN:
+        if closing or session["mode"] == SessionMode.RUN:
             await self.close(connection, tenant_id, session)
-        elif await inbox.count_waiting(connection, tenant_id, session["session_id"]):
+        elif await inbox.count_waiting(connection, tenant_id, session_id, arrived_after=run["queue_time"]):
             await self.queue_run(connection, tenant_id, session)
         return run
 

@@ -12,8 +12,8 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_session.domain import TERMINAL_RUN_STATES, Ending, EventKind, RunState
-from spawnmesh_session.operations.claim import Leases, lease_lost
-from spawnmesh_session.operations.endings import Endings
+from spawnmesh_session.operations.claim import lease_lost, require_held
+from spawnmesh_session.operations.endings import Endings, lock_run
 from spawnmesh_session.peers import Hooks, Transcripts
 from spawnmesh_session.store import inbox, runs, sessions
 
@@ -42,7 +42,7 @@ class Revised:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Messages wait; nobody was asked."""
+    """Messages wait; the draft was not made final."""
 
     count: int
 
@@ -52,32 +52,32 @@ class FinalizeSaga:
     """Every step is idempotent and keyed by the draft's entry, so that a repeat after a crash goes on where it stopped."""
 
     database: Database
-    leases: Leases
     transcripts: Transcripts
     hooks: Hooks
     endings: Endings
 
     async def run(self, tenant_id: str, draft: Draft) -> DictRow | Revised | Pending:
-        """The run, SUCCEEDED; or why it is not."""
+        """The run, SUCCEEDED; or why it is not. A run that is not ended is RUNNING again, also when a hook failed."""
         begun = await self._begin(tenant_id, draft)
         if isinstance(begun, Pending) or begun["state"] == RunState.SUCCEEDED:
             return begun
-        async with traced("finalize gate"):
-            verdict = await self._ask(tenant_id, begun, draft)
-        claim = WriterClaim(run_id=draft.run_id, epoch=draft.epoch)
+        try:
+            async with traced("finalize gate"):
+                verdict = await self._ask(tenant_id, begun, draft)
+        except MeshError:
+            await self._work_on(tenant_id, draft)
+            raise
         if verdict is not None:
-            return await self._revise(tenant_id, begun, draft, claim, verdict)
+            return await self._revise(tenant_id, begun, draft, verdict)
         async with traced("finalize commit"):
-            label = EntryBody(label=Label(entry_id=draft.entry_id, kind=LABEL_KIND_FINAL))
-            await self.transcripts.append(begun["session_id"], f"final:v1:{draft.entry_id}", [label], claim)
-            return await self._commit(tenant_id, draft)
+            return await self._make_final(tenant_id, begun, draft)
 
     async def _begin(self, tenant_id: str, draft: Draft) -> DictRow | Pending:
         async with self.database.transaction(tenant_id) as connection:
             run = await runs.lock(connection, tenant_id, draft.run_id)
-            if run["state"] == RunState.SUCCEEDED and run["draft_entry_id"] == draft.entry_id:
+            if _is_answer(run, draft):
                 return run
-            run = await self.leases.require_held(connection, tenant_id, draft.run_id, draft.epoch)
+            require_held(run, draft.epoch)
             waiting = await inbox.count_waiting(connection, tenant_id, run["session_id"])
             if waiting:
                 return Pending(waiting)
@@ -103,9 +103,13 @@ class FinalizeSaga:
             return None
         return Revised(answer.decision.revise.reason, answer.revision_number, answer.max_revision_count)
 
-    async def _revise(
-        self, tenant_id: str, run: DictRow, draft: Draft, claim: WriterClaim, revised: Revised
-    ) -> Revised:
+    async def _work_on(self, tenant_id: str, draft: Draft) -> None:
+        """FINALIZING -> RUNNING, unless it is somebody else's meanwhile."""
+        async with self.database.transaction(tenant_id) as connection:
+            await runs.set_state(connection, tenant_id, draft.run_id, draft.epoch, RunState.RUNNING)
+
+    async def _revise(self, tenant_id: str, begun: DictRow, draft: Draft, revised: Revised) -> Revised:
+        session_id = begun["session_id"]
         note = (
             f"Your answer was not accepted (revision {revised.number} of at most {revised.max_revision_count}). "
             f"Work on it again and answer anew:\n\n{revised.instruction}"
@@ -114,19 +118,19 @@ class FinalizeSaga:
             EntryBody(label=Label(entry_id=draft.entry_id, kind=LABEL_KIND_SUPERSEDED)),
             EntryBody(system_note=SystemNote(topic="revision", text=note)),
         ]
-        await self.transcripts.append(run["session_id"], f"revise:v1:{draft.entry_id}", entries, claim)
+        await self._append(tenant_id, session_id, draft, f"revise:v1:{draft.entry_id}", entries)
         async with self.database.transaction(tenant_id) as connection:
-            await sessions.lock(connection, tenant_id, run["session_id"])
-            moved = await runs.set_state(
+            await sessions.lock(connection, tenant_id, session_id)
+            run = await runs.lock(connection, tenant_id, draft.run_id)
+            require_held(run, draft.epoch)
+            await runs.set_state(
                 connection, tenant_id, draft.run_id, draft.epoch, RunState.RUNNING, revision_count=revised.number
             )
-            if moved is None:
-                raise lease_lost(await runs.get(connection, tenant_id, draft.run_id), draft.epoch)
-            if moved["revision_count"] > run["revision_count"]:
+            if revised.number > run["revision_count"]:
                 await sessions.append_event(
                     connection,
                     tenant_id,
-                    run["session_id"],
+                    session_id,
                     EventKind.REVISION,
                     run_id=draft.run_id,
                     run_state=RunState.RUNNING,
@@ -134,24 +138,52 @@ class FinalizeSaga:
                 )
         return revised
 
-    async def _commit(self, tenant_id: str, draft: Draft) -> DictRow:
-        ending = Ending(state=RunState.SUCCEEDED, result_text=draft.text, usage=draft.usage)
+    async def _make_final(self, tenant_id: str, begun: DictRow, draft: Draft) -> DictRow | Pending:
+        """The draft becomes the answer, unless a message came while the hooks were asked: whoever sent it was told that this run reads it."""
         async with self.database.transaction(tenant_id) as connection:
-            run = await self.endings.end_run(connection, tenant_id, draft.run_id, ending, epoch=draft.epoch)
-            if run is not None:
-                return run
-            run = await runs.get(connection, tenant_id, draft.run_id)
-        if run["state"] == RunState.SUCCEEDED and run["draft_entry_id"] == draft.entry_id:
-            return run
-        raise lease_lost(run, draft.epoch)
+            waiting = await inbox.count_waiting(connection, tenant_id, begun["session_id"])
+        if waiting:
+            await self._work_on(tenant_id, draft)
+            return Pending(waiting)
+        label = EntryBody(label=Label(entry_id=draft.entry_id, kind=LABEL_KIND_FINAL))
+        await self._append(tenant_id, begun["session_id"], draft, f"final:v1:{draft.entry_id}", [label])
+        return await self._commit(tenant_id, draft)
+
+    async def _append(self, tenant_id: str, session_id: str, draft: Draft, key: str, entries: list[EntryBody]) -> None:
+        """Appends in the run's name; RUN_LEASE_LOST where it has lost its transcript because it has lost its lease."""
+        claim = WriterClaim(run_id=draft.run_id, epoch=draft.epoch)
+        try:
+            await self.transcripts.append(session_id, key, entries, claim)
+        except MeshError as error:
+            if error.reason is Reason.WRITER_CLAIM_LOST:
+                async with self.database.transaction(tenant_id) as connection:
+                    require_held(await runs.get(connection, tenant_id, draft.run_id), draft.epoch)
+            raise
+
+    async def _commit(self, tenant_id: str, draft: Draft) -> DictRow | Pending:
+        ending = Ending(
+            state=RunState.SUCCEEDED, result_text=draft.text, usage=draft.usage, draft_entry_id=draft.entry_id
+        )
+        async with self.database.transaction(tenant_id) as connection:
+            locked = await lock_run(connection, tenant_id, draft.run_id)
+            if _is_answer(locked.run, draft):
+                return locked.run
+            require_held(locked.run, draft.epoch)
+            waiting = await inbox.count_waiting(connection, tenant_id, locked.run["session_id"])
+            if waiting:
+                await runs.set_state(connection, tenant_id, draft.run_id, draft.epoch, RunState.RUNNING)
+                return Pending(waiting)
+            run = await self.endings.end_run(connection, tenant_id, locked, ending, epoch=draft.epoch)
+            return run or locked.run
 
     async def fail(self, tenant_id: str, run_id: str, epoch: int, ending: Ending) -> DictRow:
         """Ends the run as FAILED, for the runner that holds it; the same again at this epoch answers the run as it is."""
         async with self.database.transaction(tenant_id) as connection:
-            run = await self.endings.end_run(connection, tenant_id, run_id, ending, epoch=epoch)
-            if run is not None:
-                return run
-            run = await runs.get(connection, tenant_id, run_id)
+            locked = await lock_run(connection, tenant_id, run_id)
+            ended = await self.endings.end_run(connection, tenant_id, locked, ending, epoch=epoch)
+        if ended is not None:
+            return ended
+        run = locked.run
         if run["epoch"] != epoch:
             raise lease_lost(run, epoch)
         if run["state"] in TERMINAL_RUN_STATES and run["state"] != ending.state:
@@ -161,3 +193,7 @@ class FinalizeSaga:
                 facts={"run_id": run_id, "state": run["state"]},
             )
         return run
+
+
+def _is_answer(run: DictRow, draft: Draft) -> bool:
+    return run["state"] == RunState.SUCCEEDED and bool(run["draft_entry_id"] == draft.entry_id)

@@ -1,16 +1,23 @@
 """Ending a session from outside, with everything that descends from it."""
 
+import asyncio
 from dataclasses import dataclass
 
 from psycopg.rows import DictRow
-from spawnmesh_postgres.database import Database
+from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
+from spawnmesh_core.errors import MeshError, refused_with
+from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_session.domain import Ending, RunState, SessionState, SpawnFailure
-from spawnmesh_session.operations.endings import Endings
+from spawnmesh_session.operations.endings import Endings, lock_run
 from spawnmesh_session.operations.spawn import SpawnSaga
+from spawnmesh_session.peers import Transcripts
 from spawnmesh_session.store import runs, sessions
 
 _KILLED = Ending(state=RunState.KILLED, error_reason="KILLED", error_message="the session was killed")
+_KILLED_WHILE_SPAWNING = SpawnFailure.at("kill", "the session was killed while it was being spawned")
+_FENCES_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,34 +27,53 @@ class Kill:
     database: Database
     endings: Endings
     spawn: SpawnSaga
+    transcripts: Transcripts
 
     async def run(self, tenant_id: str, session_id: str, visible_to: str) -> int:
         """Ends the live runs of the session and of all its descendants, and closes them, in one transaction; returns how many runs it ended.
 
-        A session that is still being spawned fails to spawn, and what there is of it is undone.
+        A session that is still being spawned fails to spawn, and what there is of it is undone. Afterwards the transcripts take no more from the
+        runners that held the runs. Where transcript does not answer, that is what the caller hears, and a repeat does what is left.
         """
         async with self.database.transaction(tenant_id) as connection:
-            await sessions.get(connection, tenant_id, session_id, visible_to=visible_to)
+            session = await sessions.get(connection, tenant_id, session_id, visible_to=visible_to)
+            if session["parent_session_id"]:  # It will be told, and parents are locked before their children.
+                await sessions.lock(connection, tenant_id, session["parent_session_id"])
             family = await sessions.lock_family(connection, tenant_id, session_id)
-            killed = 0
-            for member in (row for row in family if row["state"] == SessionState.ACTIVE):
-                run = await runs.lock_live(connection, tenant_id, member["session_id"])
-                if run is not None:
-                    await self.endings.end_run(connection, tenant_id, run["run_id"], _KILLED)
-                    killed += 1
-                await self.endings.close(
-                    connection, tenant_id, await sessions.lock(connection, tenant_id, member["session_id"])
-                )
-        for member in (row for row in family if row["state"] == SessionState.PROVISIONING):
-            await self._stop_spawning(tenant_id, member)
-        return killed
+            spawning = [row["session_id"] for row in family if row["state"] == SessionState.PROVISIONING]
+            for member in spawning:
+                await self.spawn.mark_failed(connection, tenant_id, member, _KILLED_WHILE_SPAWNING)
+            active = [row["session_id"] for row in family if row["state"] == SessionState.ACTIVE]
+            ended = [await self._end(connection, tenant_id, member) for member in active]
+            held = await runs.list_killed(connection, tenant_id, [row["session_id"] for row in family])
+        for member in spawning:
+            await self.spawn.clean_up(tenant_id, member, _KILLED_WHILE_SPAWNING, settled=False)
+        await self._fence(held)
+        return sum(ended)
 
-    async def _stop_spawning(self, tenant_id: str, member: DictRow) -> None:
-        failure = SpawnFailure(
-            step="kill",
-            reason="SPAWN_FAILED",
-            message="the session was killed while it was being spawned",
-            status="FAILED_PRECONDITION",
-            facts={"step": "kill"},
-        )
-        await self.spawn.undo(tenant_id, member["session_id"], failure, settled=False)
+    async def _end(self, connection: Connection, tenant_id: str, session_id: str) -> bool:
+        """Closes an active session; whether it had a live run."""
+        live = await runs.lock_live(connection, tenant_id, session_id)
+        if live is None:
+            await self.endings.close(connection, tenant_id, await sessions.lock(connection, tenant_id, session_id))
+            return False
+        locked = await lock_run(connection, tenant_id, live["run_id"])
+        await self.endings.end_run(connection, tenant_id, locked, _KILLED, closing=True)
+        return True
+
+    async def _fence(self, held: list[DictRow]) -> None:
+        """Takes the transcripts away from the runners, by a claim that is higher than theirs and that nobody will use."""
+        places = asyncio.Semaphore(_FENCES_AT_ONCE)
+
+        async def fence(run: DictRow) -> None:
+            claim = WriterClaim(run_id=run["run_id"], epoch=run["epoch"] + 1)
+            async with places:
+                try:
+                    await self.transcripts.acquire(run["session_id"], claim)
+                except MeshError as error:
+                    if not refused_with(error, Reason.WRITER_CLAIM_LOST, Reason.NOT_FOUND):
+                        raise
+
+        async with asyncio.TaskGroup() as fencing:
+            for run in held:
+                fencing.create_task(fence(run))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from psycopg.rows import DictRow
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_session.domain import SessionState, message_key, storable
 from spawnmesh_session.operations.endings import Endings
@@ -34,7 +34,7 @@ class Messages:
                 )
             live = await runs.lock_live(connection, tenant_id, session_id)
             if known is not None:
-                return live or await self._latest(tenant_id, session)
+                return live or await self._latest(connection, tenant_id, session_id)
             if session["state"] != SessionState.ACTIVE:
                 raise MeshError(
                     Reason.SESSION_CLOSED,
@@ -44,7 +44,6 @@ class Messages:
             await inbox.insert(connection, tenant_id, session_id, key, text)
             return live or await self.endings.queue_run(connection, tenant_id, session)
 
-    async def _latest(self, tenant_id: str, session: DictRow) -> DictRow:
-        async with self.database.transaction(tenant_id) as connection:
-            row = await sessions.get(connection, tenant_id, session["session_id"])
-            return await runs.get(connection, tenant_id, row["latest_run"]["run_id"])
+    async def _latest(self, connection: Connection, tenant_id: str, session_id: str) -> DictRow:
+        session = await sessions.get(connection, tenant_id, session_id)
+        return await runs.get(connection, tenant_id, session["latest_run"]["run_id"])

@@ -19,18 +19,25 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
-from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import Listener
+from spawnmesh_runtime.interceptors.deadline import remaining_seconds
 from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_session import jobs
 from spawnmesh_session.domain import EventKind, Parent, SessionState, Spawn, SpawnFailure, check_spawn, limits_of
+from spawnmesh_session.operations.claim import require_held
 from spawnmesh_session.operations.endings import Endings
 from spawnmesh_session.peers import AttachmentSets, Hooks, Transcripts
 from spawnmesh_session.store import runs, sessions, tenants
 
 UNDO_RETRY = timedelta(seconds=5)
 _WAIT_FOR_TWIN_SECONDS = 30.0
+_ANSWER_SECONDS = 0.2  # Kept back of a repeat's time, to be heard before its deadline.
+_LOOK_AGAIN_SECONDS = 0.5
+_SAGA_SHARE = 0.9  # Of the deadline. In the rest its calls end, and the reconciler finds nothing still being made.
+_SPAWNS_AT_ONCE = 100  # More than can begin at once: so far from its limit the queue need not be locked to count it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,31 +67,32 @@ class SpawnSaga:
         depth = await self._begin(tenant_id, order.spawn)
         if depth is None:
             return await self._answer_again(tenant_id, order.spawn)
-        await self._carry_out(tenant_id, order, depth)
+        try:
+            async with asyncio.timeout(self.deadline.total_seconds() * _SAGA_SHARE):
+                await self._carry_out(tenant_id, order, depth)
+        except TimeoutError:
+            return await self._answer_again(tenant_id, order.spawn)
         async with self.database.transaction(tenant_id) as connection:
             return await sessions.get(connection, tenant_id, order.spawn.session_id)
 
     async def _begin(self, tenant_id: str, spawn: Spawn) -> int | None:
         """Checks the limits and inserts the session; returns its depth, or None where another call has the request_id."""
         async with self.database.transaction(tenant_id) as connection:
-            if await sessions.find_spawn(connection, tenant_id, spawn.request_id) is not None:
-                return None
             tenant = await tenants.get_ready(connection, tenant_id)
             await tenants.get_agent(connection, tenant_id, spawn.agent_id)
-            parent: Parent | None = None
-            ancestor_ids: tuple[str, ...] = ()
-            if spawn.parent_session_id:
-                row = await sessions.lock(connection, tenant_id, spawn.parent_session_id)
-                parent = Parent(
-                    session_id=row["session_id"],
-                    state=SessionState(row["state"]),
-                    agent=await tenants.get_agent(connection, tenant_id, row["agent_id"]),
-                    ancestor_ids=tuple(row["ancestor_ids"]),
-                    live_child_count=await sessions.count_live_children(connection, tenant_id, row["session_id"]),
-                )
-                ancestor_ids = (*parent.ancestor_ids, parent.session_id)
+            parent = await _lock_parent(connection, tenant_id, spawn) if spawn.parent_session_id else None
+            limits = limits_of(tenant["settings"])
             waiting = await sessions.count_waiting(connection, tenant_id)
-            check_spawn(spawn, parent, limits_of(tenant["settings"]), waiting)
+            if waiting + _SPAWNS_AT_ONCE > limits.max_queued_run_count:
+                await sessions.lock_queue(connection, tenant_id)
+                waiting = await sessions.count_waiting(connection, tenant_id)
+            # Asked last: what a call at the same time has just taken must not refuse this one, which has the same answer.
+            if await sessions.find_spawn(connection, tenant_id, spawn.request_id) is not None:
+                return None
+            if spawn.parent_run_id:
+                require_held(await runs.get(connection, tenant_id, spawn.parent_run_id), spawn.parent_epoch)
+            check_spawn(spawn, parent, limits, waiting)
+            ancestor_ids = (*parent.ancestor_ids, parent.session_id) if parent else ()
             if not await sessions.insert(connection, tenant_id, spawn, ancestor_ids):
                 return None
             await sessions.append_event(connection, tenant_id, spawn.session_id, EventKind.PROVISIONING)
@@ -102,26 +110,27 @@ class SpawnSaga:
 
     @asynccontextmanager
     async def _undone_on_failure(self, tenant_id: str, spawn: Spawn, step: str) -> AsyncIterator[None]:
+        """Undoes the spawn when the step fails, and raises what every repeat will hear too, by whomever it was undone first.
+
+        Raises nothing where the session is spawned all the same: the step's last commit was done, and only its answer was lost.
+        """
         try:
             async with traced(f"spawn {step}"):
                 yield
-        except MeshError as error:
-            answer = _as_answer(step, error)
-            settled = step == "gate" or not _leaves_doubt(error)  # Before the gate has answered no peer has made anything.
-            await self.undo(tenant_id, spawn.session_id, SpawnFailure.of(step, answer), settled=settled)
-            raise answer from error
-        except (
-            BaseException
-        ):  # Cancelled, or a defect: undone now where that is possible, by the reconciler where it is not.
-            failure = SpawnFailure(
-                step=step,
-                reason=Reason.SPAWN_FAILED,
-                message="the spawn was cut off and undone",
-                status=Status.FAILED_PRECONDITION,
-                facts={"step": step},
-            )
-            await asyncio.shield(self.undo(tenant_id, spawn.session_id, failure, settled=False))
-            raise
+        except BaseException as error:
+            refusal = error if isinstance(error, MeshError) else translate(error)
+            if refusal is None:  # Cancelled, or a defect.
+                failure, settled = SpawnFailure.at(step, "the spawn was cut off and undone"), False
+            else:  # Before the gate has answered no peer has made anything.
+                failure = SpawnFailure.of(step, _as_answer(step, refusal))
+                settled = step == "gate" or not _leaves_doubt(refusal)
+            kept = await asyncio.shield(self.undo(tenant_id, spawn.session_id, failure, settled=settled))
+            if kept is None or not isinstance(error, Exception):
+                raise
+            if kept["state"] == SessionState.SPAWN_FAILED:
+                if refusal is None:
+                    raise
+                raise SpawnFailure(**kept["failure"]).as_error() from error
 
     async def _ask_gate(self, tenant_id: str, order: Order, depth: int) -> None:
         spawn = order.spawn
@@ -154,9 +163,9 @@ class SpawnSaga:
         results = await asyncio.gather(
             self._stage(order), self.transcripts.create(spawn.session_id, fork), return_exceptions=True
         )
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        errors = [result for result in results if isinstance(result, BaseException)]
+        if errors:
+            raise max(errors, key=_leaves_doubt)  # Until nothing is in doubt, it must be looked at once more.
         return results[0] if isinstance(results[0], AttachmentSet) else None
 
     async def _stage(self, order: Order) -> AttachmentSet | None:
@@ -186,44 +195,61 @@ class SpawnSaga:
             session = await sessions.lock(connection, tenant_id, spawn.session_id)
             await self.endings.queue_run(connection, tenant_id, session)
 
-    async def undo(self, tenant_id: str, session_id: str, failure: SpawnFailure, *, settled: bool) -> None:
-        """PROVISIONING -> SPAWN_FAILED, then everything that the steps may have made goes.
+    async def undo(self, tenant_id: str, session_id: str, failure: SpawnFailure, *, settled: bool) -> DictRow | None:
+        """PROVISIONING -> SPAWN_FAILED, then everything that the steps may have made goes, as `clean_up` says. A spawned session is left alone.
 
-        What cannot be undone now, since a peer is down, stays in the queue until the reconciler has undone it. Where it is not `settled` what a
-        step did (its answer was lost, or it may still be at work), the reconciler undoes it once more later. Never raises: the spawn's own
-        reason is what the caller must hear.
+        Returns the session's state and the failure that is kept, which is another where it had failed already; None where the database did
+        not answer: then the row in the queue makes the reconciler undo it. Never raises.
+        """
+        try:
+            async with self.database.transaction(tenant_id) as connection:
+                await self.mark_failed(connection, tenant_id, session_id, failure)
+                kept = await sessions.get(connection, tenant_id, session_id)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the spawn's own failure is what the caller must hear.
+            structlog.get_logger().warning("undo_postponed", session_id=session_id, error=type(error).__name__)
+            return None
+        if kept["state"] == SessionState.SPAWN_FAILED:
+            await self.clean_up(tenant_id, session_id, failure, settled=settled)
+        return kept
+
+    async def mark_failed(self, connection: Connection, tenant_id: str, session_id: str, failure: SpawnFailure) -> None:
+        """PROVISIONING -> SPAWN_FAILED. A session that has failed already while its saga was at work goes back into the queue: what the saga
+        has made meanwhile must go too."""
+        session = await sessions.lock(connection, tenant_id, session_id)
+        if session["state"] not in (SessionState.PROVISIONING, SessionState.SPAWN_FAILED):
+            return
+        await runs.insert_dispatch(connection, tenant_id, runs.SPAWN, session_id, due_in=UNDO_RETRY)
+        if session["state"] == SessionState.SPAWN_FAILED:
+            return
+        await sessions.fail_spawn(connection, tenant_id, session_id, failure)
+        await sessions.append_event(connection, tenant_id, session_id, EventKind.SPAWN_FAILED, detail=failure.reason)
+        if session["gate_passed"]:
+            await jobs.enqueue_ended(
+                self.endings.job_app,
+                connection,
+                tenant_id,
+                session_id,
+                run_id="",
+                parent_session_id=session["parent_session_id"],
+                outcome="spawn_failed",
+                traceparent=session["traceparent"],
+            )
+
+    async def clean_up(self, tenant_id: str, session_id: str, failure: SpawnFailure, *, settled: bool) -> None:
+        """Removes what a failed spawn may have made. Never raises.
+
+        What cannot be removed now, since a peer is down, stays in the queue until the reconciler has removed it. Where it is not `settled`
+        what a step did (its answer was lost, or it may still be at work), the reconciler looks once more later.
         """
         log = structlog.get_logger().bind(
             tenant=tenant_id, session_id=session_id, step=failure.step, reason=failure.reason
         )
         try:
-            await self._mark_failed(tenant_id, session_id, failure)
             await self.clear(tenant_id, session_id, forget=settled)
         except Exception as error:  # noqa: BLE001 - whatever it was, the row in the queue makes the reconciler repeat it.
             log.warning("undo_postponed", error=type(error).__name__)
         else:
             log.info("spawn_undone")
-
-    async def _mark_failed(self, tenant_id: str, session_id: str, failure: SpawnFailure) -> None:
-        async with self.database.transaction(tenant_id) as connection:
-            row = await sessions.fail_spawn(connection, tenant_id, session_id, failure)
-            if row is None:
-                return
-            await runs.postpone_dispatch(connection, tenant_id, runs.SPAWN, session_id, UNDO_RETRY)
-            await sessions.append_event(
-                connection, tenant_id, session_id, EventKind.SPAWN_FAILED, detail=failure.reason
-            )
-            if row["gate_passed"]:
-                await jobs.enqueue_ended(
-                    self.endings.job_app,
-                    connection,
-                    tenant_id,
-                    session_id,
-                    run_id="",
-                    parent_session_id=row["parent_session_id"],
-                    outcome="spawn_failed",
-                    traceparent=row["traceparent"],
-                )
 
     async def clear(self, tenant_id: str, session_id: str, *, forget: bool) -> None:
         """Releases the set and deletes the transcript of a spawn that failed; with `forget` the reconciler need not look at it again."""
@@ -236,28 +262,17 @@ class SpawnSaga:
 
     async def _answer_again(self, tenant_id: str, spawn: Spawn) -> DictRow:
         """What the first call with this request_id was answered, once it has been."""
+        known = await self._find(tenant_id, spawn)
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + _WAIT_FOR_TWIN_SECONDS
-        while True:
-            async with self.database.transaction(tenant_id) as connection:
-                known = await sessions.find_spawn(connection, tenant_id, spawn.request_id)
-            if known is None:
-                raise MeshError(Reason.CONFLICT, "the request_id was just freed; call again", retry_after_seconds=0.05)
-            if bytes(known["payload_hash"]) != spawn.payload_hash:
-                raise MeshError(
-                    Reason.REQUEST_ID_REUSED,
-                    f"request_id {spawn.request_id!r} was used before with another payload; draw a new one",
-                    facts={"request_id": spawn.request_id},
-                )
-            if known["state"] == SessionState.SPAWN_FAILED:
-                failure = SpawnFailure(**known["failure"])
-                raise MeshError(
-                    Reason(failure.reason), failure.message, status=Status(failure.status), facts=dict(failure.facts)
-                )
-            if known["state"] != SessionState.PROVISIONING:
-                async with self.database.transaction(tenant_id) as connection:
-                    return await sessions.get(connection, tenant_id, known["session_id"])
-            with self.listener.subscription("session_changed", f"{tenant_id}:{known['session_id']}") as changed:
+        give_up = loop.time() + _wait_for_twin_seconds()
+        with self.listener.subscription("session_changed", f"{tenant_id}:{known['session_id']}") as changed:
+            while True:
+                known = await self._find(tenant_id, spawn)
+                if known["state"] == SessionState.SPAWN_FAILED:
+                    raise SpawnFailure(**known["failure"]).as_error()
+                if known["state"] != SessionState.PROVISIONING:
+                    async with self.database.transaction(tenant_id) as connection:
+                        return await sessions.get(connection, tenant_id, known["session_id"])
                 left = give_up - loop.time()
                 if left <= 0:
                     raise MeshError(
@@ -266,7 +281,40 @@ class SpawnSaga:
                         retry_after_seconds=1.0,
                         facts={"session_id": known["session_id"]},
                     )
-                await changed.wait(min(left, 0.5))
+                await changed.wait(min(left, _LOOK_AGAIN_SECONDS))
+
+    async def _find(self, tenant_id: str, spawn: Spawn) -> DictRow:
+        """What is known of the request_id; REQUEST_ID_REUSED where that had another payload."""
+        async with self.database.transaction(tenant_id) as connection:
+            known = await sessions.find_spawn(connection, tenant_id, spawn.request_id)
+        if known is None:
+            raise RuntimeError("a request_id that was taken is free again")
+        if bytes(known["payload_hash"]) != spawn.payload_hash:
+            raise MeshError(
+                Reason.REQUEST_ID_REUSED,
+                f"request_id {spawn.request_id!r} was used before with another payload; draw a new one",
+                facts={"request_id": spawn.request_id},
+            )
+        return known
+
+
+def _wait_for_twin_seconds() -> float:
+    """How long a repeat waits for the first call: as long as its own deadline leaves time to say that it waited in vain."""
+    remaining = remaining_seconds()
+    if remaining is None:
+        return _WAIT_FOR_TWIN_SECONDS
+    return min(_WAIT_FOR_TWIN_SECONDS, remaining - _ANSWER_SECONDS)
+
+
+async def _lock_parent(connection: Connection, tenant_id: str, spawn: Spawn) -> Parent:
+    row = await sessions.lock(connection, tenant_id, spawn.parent_session_id)
+    return Parent(
+        session_id=row["session_id"],
+        state=SessionState(row["state"]),
+        agent=await tenants.get_agent(connection, tenant_id, row["agent_id"]),
+        ancestor_ids=tuple(row["ancestor_ids"]),
+        live_child_count=await sessions.count_live_children(connection, tenant_id, row["session_id"]),
+    )
 
 
 def _overtaken() -> MeshError:
@@ -280,9 +328,14 @@ def _overtaken() -> MeshError:
 _OWN_REASONS = frozenset({Reason.SPAWN_REFUSED, Reason.SPAWN_FAILED, Reason.PLUGIN_FAILED})
 
 
-def _leaves_doubt(error: MeshError) -> bool:
+def _leaves_doubt(error: BaseException) -> bool:
     """Whether a step may have had its effect although it failed."""
-    return error.status in (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED, Status.INTERNAL)
+    return not isinstance(error, MeshError) or error.status in (
+        Status.UNAVAILABLE,
+        Status.DEADLINE_EXCEEDED,
+        Status.RESOURCE_EXHAUSTED,
+        Status.INTERNAL,
+    )
 
 
 def _as_answer(step: str, error: MeshError) -> MeshError:

@@ -1,7 +1,7 @@
 """Waiting for what becomes of a session."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from psycopg.rows import DictRow
@@ -11,7 +11,7 @@ from spawnmesh_postgres.listener import Listener
 from spawnmesh_session.domain import TERMINAL_EVENT_KINDS, TERMINAL_RUN_STATES, TERMINAL_SESSION_STATES
 from spawnmesh_session.store import sessions
 
-_LOOK_AGAIN_SECONDS = 5.0  # A notification can be lost with its connection; nobody waits for ever for one.
+_LOOK_AGAIN_SECONDS = 30.0  # Everyone is woken after a lost connection; this is for one that is lost without a sign.
 
 
 def is_done(session: DictRow) -> bool:
@@ -22,10 +22,11 @@ def is_done(session: DictRow) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Follows sessions."""
+    """Follows sessions. Looks are bounded, so that thousands who wait, woken at once, leave connections to all other calls."""
 
     database: Database
     listener: Listener
+    looks: asyncio.Semaphore
 
     async def wait(self, tenant_id: str, session_id: str, visible_to: str, timeout_seconds: float) -> DictRow:
         """The session, once it is done or the time is over."""
@@ -33,7 +34,7 @@ class Watch:
         give_up = loop.time() + timeout_seconds
         with self.listener.subscription("session_changed", f"{tenant_id}:{session_id}") as changed:
             while True:
-                async with self.database.transaction(tenant_id) as connection:
+                async with self.looks, self.database.transaction(tenant_id) as connection:
                     session = await sessions.get(connection, tenant_id, session_id, visible_to=visible_to)
                 left = give_up - loop.time()
                 if is_done(session) or left <= 0:
@@ -42,11 +43,11 @@ class Watch:
 
     async def events(
         self, tenant_id: str, session_id: str, visible_to: str, after_cursor: int
-    ) -> AsyncIterator[DictRow]:
+    ) -> AsyncGenerator[DictRow, None]:
         """Every event behind the cursor, once and in order, as they commit; ends behind a terminal one."""
         with self.listener.subscription("session_changed", f"{tenant_id}:{session_id}") as changed:
             while True:
-                async with self.database.transaction(tenant_id) as connection:
+                async with self.looks, self.database.transaction(tenant_id) as connection:
                     session = await sessions.get(connection, tenant_id, session_id, visible_to=visible_to)
                     page = await sessions.list_events(connection, tenant_id, session_id, after_cursor)
                 for event in page:

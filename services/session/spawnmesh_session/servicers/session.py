@@ -1,6 +1,7 @@
 """SessionService."""
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass
 
 import grpc
@@ -55,7 +56,7 @@ class SessionServicer(SessionServiceServicer):
                 page_size=page.size + 1,
             )
         shown = rows[: page.size]
-        token = shown[-1]["session_id"] if len(rows) > page.size else ""
+        token = shown[-1]["session_id"] if shown and rows[0]["found"] > len(shown) else ""
         return pb.ListSessionsResponse(sessions=[render_session(row) for row in shown], next_page_token=token)
 
     async def WaitSession(self, request: pb.WaitSessionRequest, context: Context) -> pb.WaitSessionResponse:
@@ -69,8 +70,9 @@ class SessionServicer(SessionServiceServicer):
     ) -> AsyncIterator[pb.WatchSessionResponse]:
         caller = current_caller()
         events = self.watch.events(caller.tenant_id, request.session_id, visible_to(caller), request.after_cursor)
-        async for event in events:
-            yield pb.WatchSessionResponse(event=render_event(event))
+        async with aclosing(events):
+            async for event in events:
+                yield pb.WatchSessionResponse(event=render_event(event))
 
     async def SendMessage(self, request: pb.SendMessageRequest, context: Context) -> pb.SendMessageResponse:
         caller = current_caller()

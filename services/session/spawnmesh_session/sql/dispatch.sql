@@ -1,19 +1,16 @@
 -- name: insert_dispatch
--- Index: dispatch_pkey.
+-- Locks the row where it is there already, and only moves its time. Index: dispatch_pkey.
 insert into dispatch (tenant_id, kind, subject_id, due_time, expire_time, attempts_left)
 values (%(tenant_id)s, %(kind)s, %(subject_id)s, now() + %(due_in)s::interval, coalesce(%(expire_time)s::timestamptz, 'infinity'), %(attempts_left)s)
+on conflict (tenant_id, kind, subject_id) do update set due_time = excluded.due_time
 
 -- name: delete_dispatch
 -- Locks the row. Index: dispatch_pkey.
 delete from dispatch where tenant_id = %(tenant_id)s and kind = %(kind)s and subject_id = %(subject_id)s
 
--- name: postpone_dispatch
--- Locks the row. Index: dispatch_pkey.
-update dispatch set due_time = now() + %(due_in)s::interval where tenant_id = %(tenant_id)s and kind = %(kind)s and subject_id = %(subject_id)s
-
 -- name: lease_dispatch
 -- Locks the row: the run is held from now for the lease, and wants attention after it. Index: dispatch_pkey.
-update dispatch set due_time = now() + %(lease_ttl)s::interval, leased = true, attempts_left = attempts_left - %(attempts_used)s
+update dispatch set due_time = now() + %(lease_ttl)s::interval, leased = true
 where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
 returning due_time
 
@@ -26,15 +23,29 @@ where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
 -- Heard when the transaction commits.
 select pg_notify('run_queued', '')
 
+-- name: reserve_crowded_tenants
+-- Takes, until the transaction ends, the right to hand out runs of each tenant that has more of them than it may have at once, unless another claim
+-- has that right: so the next statement counts what that one handed out. Reads in the scope of every tenant. Index: dispatch_due_idx.
+with crowded as materialized (
+    select t.tenant_id from tenants t
+    where exists (select from dispatch d
+                  where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time <= now() and d.expire_time > now() and d.attempts_left > 0)
+      and t.max_running_run_count < (select count(*) from (
+              select from dispatch d where d.tenant_id = t.tenant_id and d.kind = 'RUN' limit t.max_running_run_count + 1) counted)
+)
+select tenant_id, pg_try_advisory_xact_lock(hashtextextended('hand out runs of ' || tenant_id, 0)) as reserved from crowded
+
 -- name: take_claimable_runs
--- Locks the rows taken and skips those that another claim holds; reads in the scope of every tenant. Each tenant's turn counts the runs it has
--- already, so that one with few is served before one with many, and none gets more than its cap. Index: dispatch_due_idx.
+-- Locks the rows taken and skips those that another claim holds; reads and writes in the scope of every tenant. Each tenant's turn counts the runs
+-- it has already, so that one with few is served before one with many, and none gets more than its cap. A run taken is leased, and one attempt is
+-- used: whoever takes it and dies is treated as a runner that was lost. Index: dispatch_due_idx.
 with waiting as (
     select t.tenant_id, t.max_running_run_count as cap,
            (select count(*) from dispatch d
             where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.leased and d.due_time > now()) as running
     from tenants t
-    where exists (select from dispatch d
+    where t.tenant_id <> all (%(left_to_others)s)
+      and exists (select from dispatch d
                   where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time <= now() and d.expire_time > now() and d.attempts_left > 0)
 ), candidates as (
     select w.tenant_id, w.cap, d.subject_id, w.running + row_number() over (partition by w.tenant_id order by d.due_time) as turn
@@ -44,26 +55,47 @@ with waiting as (
         where tenant_id = w.tenant_id and kind = 'RUN' and due_time <= now() and expire_time > now() and attempts_left > 0
         order by due_time limit %(limit)s * 2
     ) d
+), taken as (
+    select d.tenant_id, d.subject_id
+    from dispatch d join candidates c on c.tenant_id = d.tenant_id and c.subject_id = d.subject_id
+    where d.kind = 'RUN' and d.due_time <= now() and d.expire_time > now() and d.attempts_left > 0 and c.turn <= c.cap
+    order by c.turn, d.due_time
+    limit %(limit)s
+    for update of d skip locked
 )
-select d.tenant_id, d.subject_id as run_id
-from dispatch d join candidates c on c.tenant_id = d.tenant_id and c.subject_id = d.subject_id
-where d.kind = 'RUN' and d.due_time <= now() and d.expire_time > now() and d.attempts_left > 0 and c.turn <= c.cap
-order by c.turn, d.due_time
-limit %(limit)s
-for update of d skip locked
+update dispatch d set due_time = now() + %(lease_ttl)s::interval, leased = true, attempts_left = attempts_left - 1
+from taken where d.tenant_id = taken.tenant_id and d.kind = 'RUN' and d.subject_id = taken.subject_id
+returning d.tenant_id, d.subject_id as run_id
 
 -- name: take_lost_runs
--- Locks the rows taken and skips those that another sweep holds; reads in the scope of every tenant: runs whose time is over, and runs whose
--- lease ran out with no attempt left. Index: dispatch_expire_idx, dispatch_due_idx.
-select tenant_id, subject_id as run_id, expire_time <= now() as timed_out
-from dispatch
-where kind = 'RUN' and (expire_time <= now() or (due_time <= now() and attempts_left <= 0))
-order by due_time limit 32
-for update skip locked
+-- Locks the rows taken, skips those that another sweep holds, and puts them behind all others, so that one that cannot be ended keeps no other
+-- waiting; reads and writes in the scope of every tenant. Runs whose time is over, and runs whose lease ran out with no attempt left.
+-- Index: dispatch_expire_idx, dispatch_due_idx.
+with taken as (
+    select tenant_id, subject_id from dispatch
+    where kind = 'RUN' and (expire_time <= now() or (due_time <= now() and attempts_left <= 0))
+    order by due_time limit 32
+    for update skip locked
+)
+update dispatch d set due_time = greatest(due_time, now() + %(again_in)s::interval)
+from taken where d.tenant_id = taken.tenant_id and d.kind = 'RUN' and d.subject_id = taken.subject_id
+returning d.tenant_id, d.subject_id as run_id, d.expire_time <= now() as timed_out, d.due_time
+
+-- name: is_lost_run
+-- Locks nothing; exact while the run is locked. Its time is over, or nobody has touched it since it was taken. Index: dispatch_pkey.
+select from dispatch
+where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
+  and (expire_time <= now() or (attempts_left <= 0 and due_time = %(taken_due_time)s))
 
 -- name: take_overdue_spawns
--- Locks the rows taken and skips those that another sweep holds; reads in the scope of every tenant. Index: dispatch_due_idx.
-select tenant_id, subject_id as session_id from dispatch
-where kind = 'SPAWN' and due_time <= now()
-order by due_time limit 32
-for update skip locked
+-- Locks the rows taken, skips those that another sweep holds, and lets them wait again; reads and writes in the scope of every tenant.
+-- Index: dispatch_due_idx.
+with taken as (
+    select tenant_id, subject_id from dispatch
+    where kind = 'SPAWN' and due_time <= now()
+    order by due_time limit 32
+    for update skip locked
+)
+update dispatch d set due_time = now() + %(again_in)s::interval
+from taken where d.tenant_id = taken.tenant_id and d.kind = 'SPAWN' and d.subject_id = taken.subject_id
+returning d.tenant_id, d.subject_id as session_id

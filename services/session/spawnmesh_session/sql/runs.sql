@@ -16,8 +16,13 @@ select * from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s for u
 -- Locks the session's live run, if any. Index: runs_live_idx.
 select * from runs where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING') for update
 
+-- name: list_killed_runs
+-- Locks nothing. Only runs that a runner held. Index: runs_session_idx.
+select run_id, session_id, epoch from runs
+where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and state = 'KILLED' and epoch > 0
+
 -- name: claim_run
--- Locks the run and its session. No row: it has ended meanwhile. Index: runs_pkey, sessions_pkey.
+-- Locks the run and its session; lock the session before. No row: it has ended meanwhile. Index: runs_pkey, sessions_pkey.
 with claim as (
     update sessions s set last_epoch = last_epoch + 1
     from runs r
@@ -45,7 +50,8 @@ returning *
 
 -- name: end_run
 -- Locks the run. A terminal state is set once: no row where it has one, or is not held at the epoch. Index: runs_pkey.
-update runs set state = %(state)s, result_text = %(result_text)s, error_reason = %(error_reason)s, error_message = %(error_message)s,
+update runs set state = %(state)s, draft_entry_id = coalesce(nullif(%(draft_entry_id)s, ''), draft_entry_id),
+                result_text = %(result_text)s, error_reason = %(error_reason)s, error_message = %(error_message)s,
                 usage = coalesce(%(usage)s, usage), end_time = now()
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')
   and (%(epoch)s::bigint is null or epoch = %(epoch)s)

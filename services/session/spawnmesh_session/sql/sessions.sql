@@ -20,16 +20,30 @@ left join lateral (select * from runs where tenant_id = s.tenant_id and session_
 where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s
 
 -- name: list_sessions
--- Locks nothing. Index: sessions_pkey backwards; with a parent sessions_parent_idx.
-select s.*, to_jsonb(r) - 'tenant_id' as latest_run
-from sessions s
-left join lateral (select * from runs where tenant_id = s.tenant_id and session_id = s.session_id order by run_id desc limit 1) r on true
-where s.tenant_id = %(tenant_id)s
-  and (%(parent_session_id)s = '' or s.parent_session_id = %(parent_session_id)s)
-  and (%(visible_to)s = '' or s.session_id = %(visible_to)s or %(visible_to)s = any (s.ancestor_ids))
-  and (%(before_id)s = '' or s.session_id < %(before_id)s)
+-- Locks nothing. As many as fit into %(max_bytes)s of results and receipts, and one in any case; `found` says how many there were before that.
+-- Index: sessions_pkey backwards; with a parent sessions_parent_idx; runs_session_idx.
+with page as (
+    select tenant_id, session_id, receipt from sessions s
+    where tenant_id = %(tenant_id)s
+      and (%(parent_session_id)s = '' or parent_session_id = %(parent_session_id)s)
+      and (%(visible_to)s = '' or session_id = %(visible_to)s or %(visible_to)s = any (ancestor_ids))
+      and (%(before_id)s = '' or session_id < %(before_id)s)
+    order by session_id desc
+    limit %(page_size)s
+), counted as (
+    select p.session_id, r.run_id, count(*) over () as found, row_number() over newest as place,
+           sum(coalesce(octet_length(r.result_text), 0) + coalesce(octet_length(p.receipt::text), 0)) over newest as bytes
+    from page p
+    left join lateral (select run_id, result_text from runs
+                       where tenant_id = p.tenant_id and session_id = p.session_id order by run_id desc limit 1) r on true
+    window newest as (order by p.session_id desc)
+)
+select s.*, to_jsonb(r) - 'tenant_id' as latest_run, c.found
+from counted c
+join sessions s on s.tenant_id = %(tenant_id)s and s.session_id = c.session_id
+left join runs r on r.tenant_id = %(tenant_id)s and r.run_id = c.run_id
+where c.bytes <= %(max_bytes)s or c.place = 1
 order by s.session_id desc
-limit %(page_size)s
 
 -- name: lock_session
 -- Locks the session until the transaction ends. Index: sessions_pkey.
@@ -43,6 +57,10 @@ where tenant_id = %(tenant_id)s and parent_session_id = %(session_id)s and state
 -- name: count_waiting
 -- Locks nothing. Runs that wait and spawns under way. Index: dispatch_due_idx.
 select count(*) as waiting from dispatch where tenant_id = %(tenant_id)s and not leased
+
+-- name: lock_queue
+-- Makes whoever else fills the tenant's queue wait until the transaction ends.
+select pg_advisory_xact_lock(hashtextextended('fill the queue of ' || %(tenant_id)s, 0))
 
 -- name: pass_gate
 -- Locks the session. No row: it is no longer being spawned. Index: sessions_pkey.
@@ -69,14 +87,14 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ACT
 returning session_id
 
 -- name: lock_family
--- Locks the session and its descendants, parents first. Index: sessions_pkey, sessions_parent_idx.
+-- Locks the session and those descendants that were there when the statement began, parents first. Index: sessions_pkey, sessions_parent_idx.
 with recursive family as (
     select session_id from sessions where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     union
     select s.session_id from sessions s join family f on s.parent_session_id = f.session_id where s.tenant_id = %(tenant_id)s
 )
 select s.session_id, s.state from sessions s join family f using (session_id)
-where s.tenant_id = %(tenant_id)s order by s.session_id for update of s
+where s.tenant_id = %(tenant_id)s order by cardinality(s.ancestor_ids), s.session_id for update of s
 
 -- name: append_event
 -- Locks the session. Index: sessions_pkey.

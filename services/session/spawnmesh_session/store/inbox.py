@@ -1,10 +1,14 @@
 """Messages that wait for a session's next turn."""
 
+from datetime import datetime
+
 from psycopg.rows import DictRow
 from spawnmesh_postgres.database import Connection
 
 from spawnmesh_session.domain import storable
 from spawnmesh_session.store.statements import SQL
+
+_MAX_LIST_BYTES = 4 * 1024 * 1024  # A quarter of what the transport takes by default.
 
 
 async def insert(
@@ -37,14 +41,16 @@ async def text_of(connection: Connection, tenant_id: str, session_id: str, key: 
 
 
 async def list_waiting(connection: Connection, tenant_id: str, session_id: str) -> list[DictRow]:
-    """At most 100 waiting messages, oldest first."""
-    values = {"tenant_id": tenant_id, "session_id": session_id}
+    """At most 100 waiting messages, oldest first; fewer where their texts are large, but one at least."""
+    values = {"tenant_id": tenant_id, "session_id": session_id, "max_bytes": _MAX_LIST_BYTES}
     return await (await connection.execute(SQL["list_inbox"], values)).fetchall()
 
 
-async def count_waiting(connection: Connection, tenant_id: str, session_id: str) -> int:
-    """Messages that wait."""
-    values = {"tenant_id": tenant_id, "session_id": session_id}
+async def count_waiting(
+    connection: Connection, tenant_id: str, session_id: str, *, arrived_after: datetime | None = None
+) -> int:
+    """Messages that wait: all, or those that came after a moment."""
+    values = {"tenant_id": tenant_id, "session_id": session_id, "arrived_after": arrived_after}
     row = await (await connection.execute(SQL["count_inbox"], values)).fetchone()
     return int(row["waiting"]) if row else 0
 

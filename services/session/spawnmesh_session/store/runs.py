@@ -1,5 +1,6 @@
 """Runs and the queue they wait in."""
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -51,7 +52,7 @@ async def insert_dispatch(
     expire_time: datetime | None = None,
     attempts_left: int = 1,
 ) -> None:
-    """Puts something into the queue: it wants attention after `due_in`."""
+    """Puts something into the queue: it wants attention after `due_in`. What is there already is only moved."""
     values = {
         "tenant_id": tenant_id,
         "kind": kind,
@@ -66,14 +67,6 @@ async def insert_dispatch(
 async def delete_dispatch(connection: Connection, tenant_id: str, kind: str, subject_id: str) -> None:
     """Takes something out of the queue."""
     await connection.execute(SQL["delete_dispatch"], {"tenant_id": tenant_id, "kind": kind, "subject_id": subject_id})
-
-
-async def postpone_dispatch(
-    connection: Connection, tenant_id: str, kind: str, subject_id: str, due_in: timedelta
-) -> None:
-    """Lets something in the queue wait again."""
-    values = {"tenant_id": tenant_id, "kind": kind, "subject_id": subject_id, "due_in": due_in}
-    await connection.execute(SQL["postpone_dispatch"], values)
 
 
 async def get(connection: Connection, tenant_id: str, run_id: str) -> DictRow:
@@ -97,19 +90,37 @@ async def lock_live(connection: Connection, tenant_id: str, session_id: str) -> 
     return await _one(connection, "lock_live_run", tenant_id=tenant_id, session_id=session_id)
 
 
-async def take_claimable(connection: Connection, limit: int) -> list[DictRow]:
-    """Ids of runs whose time has come, locked in the queue; in the scope of every tenant."""
-    return await (await connection.execute(SQL["take_claimable_runs"], {"limit": limit})).fetchall()
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Runs taken from the queue. `others_took` says that another call was just taking runs of a tenant, so that it is worth looking again."""
+
+    rows: list[DictRow]
+    others_took: bool
 
 
-async def take_lost(connection: Connection) -> list[DictRow]:
-    """Ids of runs that nobody can finish, locked in the queue; in the scope of every tenant."""
-    return await (await connection.execute(SQL["take_lost_runs"])).fetchall()
+async def take_claimable(connection: Connection, limit: int, lease_ttl: timedelta) -> Taken:
+    """Ids of runs whose time has come, each leased with one attempt used; in the scope of every tenant."""
+    crowded = await (await connection.execute(SQL["reserve_crowded_tenants"])).fetchall()
+    left_to_others = [row["tenant_id"] for row in crowded if not row["reserved"]]
+    values = {"limit": limit, "lease_ttl": lease_ttl, "left_to_others": left_to_others}
+    rows = await (await connection.execute(SQL["take_claimable_runs"], values)).fetchall()
+    return Taken(rows, others_took=bool(left_to_others))
 
 
-async def take_overdue_spawns(connection: Connection) -> list[DictRow]:
-    """Ids of sessions whose spawn is past its deadline, locked in the queue; in the scope of every tenant."""
-    return await (await connection.execute(SQL["take_overdue_spawns"])).fetchall()
+async def take_lost(connection: Connection, again_in: timedelta) -> list[DictRow]:
+    """Ids of runs that nobody can finish; one whose lease ran out comes again after `again_in`. In the scope of every tenant."""
+    return await (await connection.execute(SQL["take_lost_runs"], {"again_in": again_in})).fetchall()
+
+
+async def is_lost(connection: Connection, tenant_id: str, run_id: str, taken_due_time: datetime) -> bool:
+    """Whether a run that `take_lost` gave, which the caller has locked since, was kept or given back by nobody meanwhile."""
+    row = await _one(connection, "is_lost_run", tenant_id=tenant_id, run_id=run_id, taken_due_time=taken_due_time)
+    return row is not None
+
+
+async def take_overdue_spawns(connection: Connection, again_in: timedelta) -> list[DictRow]:
+    """Ids of sessions whose spawn is past its deadline; they come again after `again_in`. In the scope of every tenant."""
+    return await (await connection.execute(SQL["take_overdue_spawns"], {"again_in": again_in})).fetchall()
 
 
 async def claim(
@@ -120,23 +131,26 @@ async def claim(
     if run is None:
         await delete_dispatch(connection, tenant_id, RUN, run_id)
         return None
-    await extend_lease(connection, tenant_id, run_id, lease_ttl, attempts_used=1)
+    await extend_lease(connection, tenant_id, run_id, lease_ttl)
     return run
 
 
-async def extend_lease(
-    connection: Connection, tenant_id: str, run_id: str, lease_ttl: timedelta, *, attempts_used: int = 0
-) -> datetime | None:
+async def extend_lease(connection: Connection, tenant_id: str, run_id: str, lease_ttl: timedelta) -> datetime | None:
     """Lets the lease run for `lease_ttl` from the database's now; returns its end."""
-    row = await _one(
-        connection,
-        "lease_dispatch",
-        tenant_id=tenant_id,
-        run_id=run_id,
-        lease_ttl=lease_ttl,
-        attempts_used=attempts_used,
-    )
+    row = await _one(connection, "lease_dispatch", tenant_id=tenant_id, run_id=run_id, lease_ttl=lease_ttl)
     return row["due_time"] if row else None
+
+
+async def give_back(connection: Connection, tenant_id: str, run_id: str) -> None:
+    """Undoes `take_claimable` for a run that was not claimed after all."""
+    await connection.execute(SQL["requeue_dispatch"], {"tenant_id": tenant_id, "run_id": run_id})
+    await connection.execute(SQL["notify_queue"])
+
+
+async def list_killed(connection: Connection, tenant_id: str, session_ids: list[str]) -> list[DictRow]:
+    """Run, session and epoch of the sessions' killed runs that a runner held."""
+    values = {"tenant_id": tenant_id, "session_ids": session_ids}
+    return await (await connection.execute(SQL["list_killed_runs"], values)).fetchall()
 
 
 async def set_state(
@@ -166,8 +180,7 @@ async def requeue(connection: Connection, tenant_id: str, run_id: str, epoch: in
     """Back to QUEUED from this epoch, not counted as an attempt; None where it is not held at this epoch."""
     run = await _one(connection, "requeue_run", tenant_id=tenant_id, run_id=run_id, epoch=epoch)
     if run is not None:
-        await connection.execute(SQL["requeue_dispatch"], {"tenant_id": tenant_id, "run_id": run_id})
-        await connection.execute(SQL["notify_queue"])
+        await give_back(connection, tenant_id, run_id)
     return run
 
 
@@ -182,6 +195,7 @@ async def end(
         run_id=run_id,
         epoch=epoch,
         state=ending.state.value,
+        draft_entry_id=ending.draft_entry_id,
         result_text=storable(ending.result_text),
         error_reason=ending.error_reason,
         error_message=storable(ending.error_message),

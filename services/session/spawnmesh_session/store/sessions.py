@@ -11,6 +11,8 @@ from spawnmesh_postgres.database import Connection
 from spawnmesh_session.domain import EventKind, Spawn, SpawnFailure
 from spawnmesh_session.store.statements import SQL
 
+_MAX_LIST_BYTES = 4 * 1024 * 1024  # A quarter of what the transport takes by default; the rest of a row is small.
+
 
 async def _one(connection: Connection, statement: str, **values: Any) -> DictRow | None:
     return await (await connection.execute(SQL[statement], values)).fetchone()
@@ -38,8 +40,9 @@ async def get(connection: Connection, tenant_id: str, session_id: str, *, visibl
 async def list_page(
     connection: Connection, tenant_id: str, *, parent_session_id: str, visible_to: str, before_id: str, page_size: int
 ) -> list[DictRow]:
-    """A page of sessions with their newest runs, newest first."""
+    """A page of sessions with their newest runs, newest first: fewer where results are large. `found` counts those there would have been."""
     values = {
+        "max_bytes": _MAX_LIST_BYTES,
         "tenant_id": tenant_id,
         "parent_session_id": parent_session_id,
         "visible_to": visible_to,
@@ -64,9 +67,14 @@ async def count_live_children(connection: Connection, tenant_id: str, session_id
 
 
 async def count_waiting(connection: Connection, tenant_id: str) -> int:
-    """The tenant's waiting runs and spawns under way."""
+    """The tenant's waiting runs and spawns under way; exact while the queue is locked."""
     row = await _one(connection, "count_waiting", tenant_id=tenant_id)
     return int(row["waiting"]) if row else 0
+
+
+async def lock_queue(connection: Connection, tenant_id: str) -> None:
+    """Lets no other spawn of the tenant begin until the transaction ends."""
+    await connection.execute(SQL["lock_queue"], {"tenant_id": tenant_id})
 
 
 async def pass_gate(connection: Connection, tenant_id: str, session_id: str) -> bool:
@@ -95,9 +103,17 @@ async def close(connection: Connection, tenant_id: str, session_id: str) -> bool
 
 
 async def lock_family(connection: Connection, tenant_id: str, session_id: str) -> list[DictRow]:
-    """The session and its descendants, locked, parents first; id and state of each."""
+    """The session and its descendants, locked, parents first; id and state of each. None can be spawned beside them any more.
+
+    A child may have come while the statement waited for its parent's lock, so it is repeated until it finds nobody new.
+    """
     values = {"tenant_id": tenant_id, "session_id": session_id}
-    return await (await connection.execute(SQL["lock_family"], values)).fetchall()
+    known = -1
+    family: list[DictRow] = []
+    while len(family) > known:
+        known = len(family)
+        family = await (await connection.execute(SQL["lock_family"], values)).fetchall()
+    return family
 
 
 async def append_event(

@@ -1,0 +1,252 @@
+"""Claims and the sweep when something is wrong with one run, or several act at once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import EVERY_TENANT, Database
+from spawnmesh_postgres.listener import Listener
+from spawnmesh_runtime.process import start_process
+from spawnmesh_session import jobs
+from spawnmesh_session.app import open_sweep
+from spawnmesh_session.operations.sweep import Sweep
+from spawnmesh_session.operations.watch import Watch
+from spawnmesh_session.store import runs
+
+from tests.contract.session.harness import Mesh, OpenMesh, eventually
+
+MIB = 1024 * 1024
+
+
+@asynccontextmanager
+async def superuser(postgres: Any) -> AsyncIterator[psycopg.AsyncConnection]:
+    dsn = postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as link:
+        yield link
+
+
+@asynccontextmanager
+async def sweeping(mesh: Mesh) -> AsyncIterator[Sweep]:
+    async with start_process("session", mesh.settings) as process, open_sweep(process, mesh.settings) as sweep:
+        yield sweep
+
+
+def another(mesh: Mesh) -> Mesh:
+    return Mesh(mesh.peer, mesh.keys, mesh.settings)
+
+
+async def nothing_left_to_claim(mesh: Mesh) -> None:
+    while await mesh.claim_any(wait_seconds=0.0, limit=64):
+        pass
+
+
+async def test_ClaimRuns__run_that_cannot_be_handed_out_keeps_no_other_and_is_failed(
+    open_mesh: OpenMesh, postgres: Any
+) -> None:
+    async with open_mesh(lease_ttl_seconds=0.3, max_run_attempts=1) as mesh:
+        await mesh.create_tenant()
+        await nothing_left_to_claim(mesh)
+        poisoned = await mesh.spawn()
+        async with superuser(postgres) as link:
+            await link.execute("delete from session.agents where tenant_id = %s", (mesh.tenant,))
+        healthy = another(mesh)
+        await healthy.create_tenant()
+        session = await healthy.spawn()
+        assert [held.session.session_id for held in await mesh.claim_any(limit=8)] == [session.session_id]
+        async with sweeping(mesh) as sweep:
+
+            async def failed() -> bool:
+                await sweep.end_lost_runs()
+                return bool((await mesh.get(poisoned.session_id)).latest_run.state == session_pb2.RUN_STATE_FAILED)
+
+            await eventually(failed)
+
+
+async def test_ClaimRuns__claims_at_once_do_not_exceed_the_tenants_limit(mesh: Mesh) -> None:
+    await nothing_left_to_claim(mesh)
+    own = another(mesh)
+    await own.create_tenant(settings=TenantSettings(max_running_run_count=5))
+    for _ in range(20):
+        await own.spawn()
+    claims = await asyncio.gather(*(own.claim_any(wait_seconds=0.2, limit=2) for _ in range(12)))
+    assert len([held for claimed in claims for held in claimed]) == 5
+
+
+async def test_ClaimRuns__answer_is_never_too_large_to_be_heard(mesh: Mesh) -> None:
+    """Prompts of 256 KiB, 64 times, are more than the transport takes: the runs would be handed out to nobody."""
+    await nothing_left_to_claim(mesh)
+    own = another(mesh)
+    await own.create_tenant(settings=TenantSettings(max_running_run_count=100))
+    await own.put_agent(AgentProfile(agent_id="wordy", system_prompt="x" * 262_144))
+    for _ in range(70):
+        await own.spawn(agent_id="wordy")
+    first = await own.claim_any(limit=64)
+    assert 0 < len(first) < 64
+    claimed = list(first)
+    while more := await own.claim_any(wait_seconds=0.0, limit=64):
+        claimed += more
+    assert len(claimed) == 70
+    assert {held.run.attempt_count for held in claimed} == {1}
+
+
+async def test_sweep__run_and_spawn_that_cannot_be_ended_keep_no_other(open_mesh: OpenMesh, postgres: Any) -> None:
+    async with open_mesh() as mesh, superuser(postgres) as link, sweeping(mesh) as sweep:
+        await mesh.create_tenant()
+        broken = f"t-{uuid4().hex[:12]}"
+        insert = """
+            insert into session.dispatch (tenant_id, kind, subject_id, due_time, expire_time)
+            select %s, kind, 'gone_' || i, now() - interval '1 day', now() - interval '1 day'
+            from generate_series(1, 40) i, unnest(array['RUN', 'SPAWN']) kind"""
+        await link.execute(insert, (broken,))
+        session = await mesh.spawn()
+        await link.execute(
+            "update session.dispatch set expire_time = now() where tenant_id = %s and kind = 'RUN'", (mesh.tenant,)
+        )
+        try:
+
+            async def timed_out() -> bool:
+                await sweep.end_lost_runs()
+                return bool((await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_TIMED_OUT)
+
+            await eventually(timed_out, within_seconds=3)
+            assert await sweep.undo_spawns() > 0
+        finally:
+            await link.execute("delete from session.dispatch where tenant_id = %s", (broken,))
+
+
+async def test_sweep__run_kept_or_given_back_meanwhile_is_not_lost(
+    open_mesh: OpenMesh, session_database: Database
+) -> None:
+    async with open_mesh(lease_ttl_seconds=0.2, max_run_attempts=1) as mesh:
+        await mesh.create_tenant()
+        held = await mesh.claim((await mesh.spawn()).session_id)
+        run_id = held.run.run_id
+        taken: list[Any] = []
+
+        async def expired() -> bool:
+            async with session_database.transaction(EVERY_TENANT) as connection:
+                lost = await runs.take_lost(connection, timedelta(seconds=5))
+            taken.extend(row for row in lost if row["run_id"] == run_id)
+            return bool(taken)
+
+        async def is_lost() -> bool:
+            async with session_database.transaction(mesh.tenant) as connection:
+                return await runs.is_lost(connection, mesh.tenant, run_id, taken[0]["due_time"])
+
+        await eventually(expired)
+        assert await is_lost()
+        await mesh.run(held, mesh.runs.HeartbeatRun, run_pb.HeartbeatRunRequest(epoch=held.run.epoch))
+        assert not await is_lost()
+
+
+async def test_SpawnSession__stale_runner_spawns_nothing_and_the_new_one_gets_the_old_ones_session(
+    open_mesh: OpenMesh,
+) -> None:
+    async with open_mesh(lease_ttl_seconds=0.3) as mesh:
+        await mesh.create_tenant()
+        session = await mesh.spawn()
+        old = await mesh.claim(session.session_id)
+        request = {"request_id": uuid4().hex, "task": "count"}
+        child = await mesh.spawn_as(old, **request)
+        new = await mesh.claim(session.session_id)
+        assert (await mesh.spawn_as(new, **request)).session_id == child.session_id
+        with pytest.raises(MeshError) as caught:
+            await mesh.spawn_as(old)
+        assert caught.value.reason is Reason.RUN_LEASE_LOST
+
+
+class CountingDatabase:
+    """The database, and how many used it at once."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.now, self.most = 0, 0
+
+    @asynccontextmanager
+    async def transaction(self, tenant_id: str) -> AsyncIterator[Any]:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            async with self.database.transaction(tenant_id) as connection:
+                yield connection
+        finally:
+            self.now -= 1
+
+
+async def test_WaitSession__hundreds_woken_at_once_leave_connections_to_others(
+    mesh: Mesh, session_database: Database
+) -> None:
+    session = await mesh.spawn()
+    counting: Any = CountingDatabase(session_database)
+    listener = Listener()
+    watch = Watch(counting, listener, asyncio.Semaphore(2))
+    waiters = [
+        asyncio.create_task(watch.wait(mesh.tenant, session.session_id, "", timeout_seconds=20)) for _ in range(300)
+    ]
+    await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=session.session_id))
+    listener.wake_all()
+    assert {row["state"] for row in await asyncio.gather(*waiters)} == {"CLOSED"}
+    assert counting.most == 2
+
+
+async def test_job_that_cannot_be_enqueued_raises_the_drivers_own_error(
+    open_mesh: OpenMesh, session_database: Database
+) -> None:
+    """So that a lost race or connection is answered as for every other statement, and not as a defect."""
+    async with open_mesh() as mesh, sweeping(mesh) as sweep, session_database.transaction("t-nobody") as connection:
+        with pytest.raises(psycopg.Error):
+            await connection.execute("select 1 / 0")
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            await jobs.enqueue_release(sweep.endings.job_app, connection, "t-nobody", "ses_1", "")
+
+
+async def test_ListInbox__large_messages_come_in_parts(mesh: Mesh) -> None:
+    session = await mesh.spawn()
+    held = await mesh.claim(session.session_id)
+    for number in range(18):
+        request = pb.SendMessageRequest(session_id=session.session_id, request_id=f"m{number:02}", text="x" * MIB)
+        await mesh.client(mesh.sessions.SendMessage, request)
+    seen: list[str] = []
+    while messages := (await mesh.run(held, mesh.runs.ListInbox, run_pb.ListInboxRequest())).messages:
+        keys = [message.key for message in messages]
+        seen += keys
+        taken = run_pb.AcknowledgeInboxRequest(epoch=held.run.epoch, keys=keys)
+        await mesh.run(held, mesh.runs.AcknowledgeInbox, taken)
+    assert seen == [f"message:v1:m{number:02}" for number in range(18)]
+
+
+async def test_ListSessions__large_results_come_in_parts(mesh: Mesh, postgres: Any) -> None:
+    spawned = [(await mesh.spawn()).session_id for _ in range(20)]
+    async with superuser(postgres) as link:
+        await link.execute(
+            "update session.runs set result_text = repeat('x', 1048576) where tenant_id = %s", (mesh.tenant,)
+        )
+        await link.execute("delete from session.dispatch where tenant_id = %s", (mesh.tenant,))
+    listed: list[str] = []
+    token = ""
+    while True:
+        page = await mesh.client(mesh.sessions.ListSessions, pb.ListSessionsRequest(page_token=token))
+        listed += [session.session_id for session in page.sessions]
+        token = page.next_page_token
+        if not token:
+            break
+    assert listed == sorted(spawned, reverse=True)
+
+
+@pytest.mark.parametrize("name", ["Ä", "a" * 64, "a\x00", "**"])
+async def test_PutAgent__spawnable_agent_that_cannot_exist(mesh: Mesh, name: str) -> None:
+    with pytest.raises(MeshError) as caught:
+        await mesh.put_agent(AgentProfile(agent_id="a", spawnable_agents=["*", name]))
+    assert caught.value.reason is Reason.INVALID_REQUEST
+    assert caught.value.violations[0].field == "agent.spawnable_agents[1]"

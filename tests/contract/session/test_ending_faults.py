@@ -1,0 +1,249 @@
+"""Finalizing and killing while other things happen, and again."""
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision, Revise
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_runtime.peers import Peer
+
+from tests.contract.serving import caller_at, client_tokens
+from tests.contract.session.drafting import draft, entries_of
+from tests.contract.session.harness import Mesh, OpenMesh, eventually
+from tests.contract.session.plugins import Plugin, plugged
+
+REVISE = FinalizeDecision(revise=Revise(reason="shorter, please"))
+
+
+@pytest.fixture
+async def transcript(peers: dict[str, str]) -> Any:
+    async with caller_at(peers["transcript"], "transcript") as peer:
+        yield peer
+
+
+async def send(mesh: Mesh, session_id: str, text: str = "wait") -> session_pb2.Run:
+    request = pb.SendMessageRequest(session_id=session_id, request_id=uuid4().hex, text=text)
+    run: session_pb2.Run = (await mesh.client(mesh.sessions.SendMessage, request)).run
+    return run
+
+
+async def kill(mesh: Mesh, session_id: str) -> int:
+    request = pb.KillSessionRequest(session_id=session_id)
+    return int((await mesh.client(mesh.sessions.KillSession, request)).killed_run_count)
+
+
+async def fail(mesh: Mesh, held: run_pb.ClaimedRun) -> None:
+    request = run_pb.FailRunRequest(epoch=held.run.epoch, reason="RUNNER_ERROR", message="no")
+    await mesh.run(held, mesh.runs.FailRun, request)
+
+
+async def events(mesh: Mesh, session_id: str) -> list[session_pb2.SessionEvent]:
+    """Of a session that has ended."""
+    request = pb.WatchSessionRequest(session_id=session_id)
+    with acting_with_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
+        stream = mesh.peer.stream(mesh.sessions.WatchSession, request, timeout_seconds=20)
+        return [answer.event async for answer in stream]
+
+
+async def test_FinalizeRun__message_that_came_while_the_hooks_were_asked_is_read_first(
+    mesh: Mesh, transcript: Peer, peers: dict[str, str]
+) -> None:
+    """Whoever sent it was told that this run reads it."""
+
+    async def meanwhile(session_id: str) -> None:
+        await send(mesh, session_id)
+
+    session = await mesh.spawn()
+    held = await mesh.claim(session.session_id)
+    async with plugged(mesh, peers, Plugin(meanwhile=meanwhile)):
+        answer = await mesh.run(held, mesh.runs.FinalizeRun, await draft(transcript, held, "42"))
+    assert answer.messages_pending.count == 1
+    assert (await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_RUNNING
+    labels = [entry.body.label.kind for entry in await entries_of(transcript, held)]
+    assert LABEL_KIND_FINAL not in labels
+
+
+async def test_FinalizeRun__failed_hook_leaves_the_run_running_and_the_draft_may_be_offered_again(
+    mesh: Mesh, transcript: Peer, peers: dict[str, str]
+) -> None:
+    session = await mesh.spawn()
+    held = await mesh.claim(session.session_id)
+    async with plugged(mesh, peers, Plugin()):
+        pass  # Registered, and gone.
+    request = await draft(transcript, held, "42")
+    with pytest.raises(MeshError) as caught:
+        await mesh.run(held, mesh.runs.FinalizeRun, request)
+    assert caught.value.reason is Reason.PLUGIN_FAILED
+    assert (await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_RUNNING
+    async with plugged(mesh, peers, Plugin()):
+        assert (await mesh.run(held, mesh.runs.FinalizeRun, request)).HasField("accepted")
+
+
+async def test_FinalizeRun__revised_draft_again_answers_the_same_and_appends_nothing(
+    mesh: Mesh, transcript: Peer, peers: dict[str, str]
+) -> None:
+    session = await mesh.spawn()
+    held = await mesh.claim(session.session_id)
+    async with plugged(mesh, peers, Plugin(on_finalize=REVISE)):
+        request = await draft(transcript, held, "42")
+        answers = await asyncio.gather(*(mesh.run(held, mesh.runs.FinalizeRun, request) for _ in range(6)))
+        seq = (await entries_of(transcript, held))[-1].seq
+        answers.append(await mesh.run(held, mesh.runs.FinalizeRun, request))
+        assert (await entries_of(transcript, held))[-1].seq == seq
+        second = await mesh.run(held, mesh.runs.FinalizeRun, await draft(transcript, held, "43"))
+    assert {answer.revise.number for answer in answers} == {1}
+    assert second.revise.number == 2
+    after = (await mesh.get(session.session_id)).latest_run
+    assert (after.revision_count, after.state) == (2, session_pb2.RUN_STATE_RUNNING)
+    await kill(mesh, session.session_id)
+    told = [
+        event
+        for event in await events(mesh, session.session_id)
+        if event.kind == session_pb2.SESSION_EVENT_KIND_REVISION
+    ]
+    assert len(told) == 2
+
+
+async def test_FinalizeRun__of_two_drafts_at_once_the_one_that_is_the_answer_is_told_so_again(
+    mesh: Mesh, transcript: Peer, peers: dict[str, str]
+) -> None:
+    held = await mesh.claim((await mesh.spawn()).session_id)
+    first, second = await draft(transcript, held, "first"), await draft(transcript, held, "second")
+    answers = await asyncio.gather(
+        *(mesh.run(held, mesh.runs.FinalizeRun, request) for request in (first, second)), return_exceptions=True
+    )
+    accepted = {answer.accepted.run.result_text for answer in answers if not isinstance(answer, BaseException)}
+    [result] = accepted
+    right, wrong = (first, second) if result == "first" else (second, first)
+    assert (await mesh.run(held, mesh.runs.FinalizeRun, right)).accepted.run.result_text == result
+    with pytest.raises(MeshError) as caught:
+        await mesh.run(held, mesh.runs.FinalizeRun, wrong)
+    assert caught.value.reason is Reason.RUN_LEASE_LOST
+
+
+async def test_FinalizeRun__killed_while_the_hooks_were_asked(
+    mesh: Mesh, transcript: Peer, peers: dict[str, str]
+) -> None:
+    async def meanwhile(session_id: str) -> None:
+        assert await kill(mesh, session_id) == 1
+
+    session = await mesh.spawn()
+    held = await mesh.claim(session.session_id)
+    request = await draft(transcript, held, "42")
+    async with plugged(mesh, peers, Plugin(meanwhile=meanwhile)):
+        with pytest.raises(MeshError) as caught:
+            await mesh.run(held, mesh.runs.FinalizeRun, request)
+    assert caught.value.reason is Reason.RUN_LEASE_LOST
+    labels = [entry.body.label.kind for entry in await entries_of(transcript, held)]
+    assert LABEL_KIND_FINAL not in labels
+    assert (await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_KILLED
+
+
+async def test_KillSession__runner_writes_nothing_after_the_answer(mesh: Mesh, transcript: Peer) -> None:
+    session = await mesh.spawn()
+    held = await mesh.claim(session.session_id)
+    await draft(transcript, held, "before")
+    await kill(mesh, session.session_id)
+    seq = (await entries_of(transcript, held))[-1].seq
+    with pytest.raises(MeshError) as caught:
+        await draft(transcript, held, "after")
+    assert caught.value.reason is Reason.WRITER_CLAIM_LOST
+    assert await kill(mesh, session.session_id) == 0
+    assert (await entries_of(transcript, held))[-1].seq == seq
+
+
+async def test_KillSession__transcript_down_is_said_and_the_repeat_does_what_is_left(
+    mesh: Mesh, transcript: Peer, open_mesh: OpenMesh
+) -> None:
+    session = await mesh.spawn()
+    held = await mesh.claim(session.session_id)
+    async with open_mesh(elsewhere={"transcript": "127.0.0.1:1"}) as broken:
+        broken.tenant = mesh.tenant
+        with pytest.raises(MeshError) as caught:
+            await kill(broken, session.session_id)
+    assert caught.value.reason is Reason.DEPENDENCY_UNAVAILABLE
+    assert (await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_KILLED
+    assert await kill(mesh, session.session_id) == 0
+    with pytest.raises(MeshError) as caught:
+        await draft(transcript, held, "after")
+    assert caught.value.reason is Reason.WRITER_CLAIM_LOST
+
+
+async def test_KillSession__open_session_with_messages_gets_no_new_run(mesh: Mesh) -> None:
+    session = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
+    await mesh.claim(session.session_id)
+    await send(mesh, session.session_id)
+    assert await kill(mesh, session.session_id) == 1
+    after = await mesh.get(session.session_id)
+    assert after.state == session_pb2.SESSION_STATE_CLOSED
+    assert after.latest_run.state == session_pb2.RUN_STATE_KILLED
+    assert (await events(mesh, session.session_id))[-1].kind == session_pb2.SESSION_EVENT_KIND_CLOSED
+
+
+async def test_KillSession__child_that_came_while_it_waited_for_the_parent_is_killed(mesh: Mesh, postgres: Any) -> None:
+    root = await mesh.spawn()
+    dsn = postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
+    async with await psycopg.AsyncConnection.connect(
+        dsn
+    ) as link:  # As a spawn does: the parent locked, a child inserted.
+        key = (mesh.tenant, root.session_id)
+        await link.execute("select from session.sessions where tenant_id = %s and session_id = %s for update", key)
+        killing = asyncio.create_task(kill(mesh, root.session_id))
+
+        async def waits() -> bool:
+            async with await psycopg.AsyncConnection.connect(dsn) as other:
+                query = "select count(*) from pg_locks where not granted and locktype in ('tuple', 'transactionid')"
+                row = await (await other.execute(query)).fetchone()
+                return row is not None and row[0] > 0
+
+        await eventually(waits)
+        child_id = f"ses_7{root.session_id[5:]}"
+        await link.execute(
+            """
+            insert into session.sessions
+            select (jsonb_populate_record(s, jsonb_build_object(
+                'session_id', %s::text, 'request_id', %s::text, 'parent_session_id', s.session_id,
+                'ancestor_ids', jsonb_build_array(s.session_id)))).*
+            from session.sessions s where tenant_id = %s and session_id = %s""",
+            (child_id, uuid4().hex, *key),
+        )
+        await link.commit()
+    assert await killing == 1
+    assert (await mesh.get(child_id)).state == session_pb2.SESSION_STATE_CLOSED
+
+
+async def test_FailRun__message_that_the_failed_run_could_read_queues_no_other(mesh: Mesh, transcript: Peer) -> None:
+    """A message that lets every run fail before it is read would otherwise keep the session failing for ever."""
+    session = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
+    await fail(mesh, await mesh.claim(session.session_id))
+    second = await send(mesh, session.session_id)
+    held = await mesh.claim(session.session_id)
+    assert held.run.run_id == second.run_id
+    await send(mesh, session.session_id, "and this")
+    await fail(mesh, held)
+    third = (await mesh.get(session.session_id)).latest_run
+    assert third.run_id != second.run_id
+    assert third.state == session_pb2.RUN_STATE_QUEUED
+    await fail(mesh, await mesh.claim(session.session_id))
+    after = (await mesh.get(session.session_id)).latest_run
+    assert (after.run_id, after.state) == (third.run_id, session_pb2.RUN_STATE_FAILED)
+
+
+async def test_SendMessage__repeats_need_one_connection_each(mesh: Mesh, open_mesh: OpenMesh) -> None:
+    async with open_mesh(database_max_connections=2) as small:
+        await small.create_tenant()
+        session = await small.spawn(mode=session_pb2.SESSION_MODE_SESSION)
+        request = pb.SendMessageRequest(session_id=session.session_id, request_id="m", text="hello")
+        first = (await small.client(small.sessions.SendMessage, request)).run
+        await kill(small, session.session_id)
+        again = await asyncio.gather(*(small.client(small.sessions.SendMessage, request) for _ in range(8)))
+        assert {answer.run.run_id for answer in again} == {first.run_id}
