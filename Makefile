@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test lint protos protos-check imports types unit clean
+.PHONY: help setup demo up conformance test lint protos protos-check imports types unit clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ endif
 
 up: $(READY) ## Start a mesh on this machine and leave it running; Ctrl-C stops it, data stay in .data
 	@spawnmesh up
+
+conformance: $(READY) ## Replay a file of cases through running services: AREA=… FILE=…
+	@python -m spawnmesh_devstack.conformance "$(AREA)" "$(FILE)"
 
 test: $(READY) lint ## Run every check and every test that needs no cluster
 	@pytest

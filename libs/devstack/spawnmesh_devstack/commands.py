@@ -1,0 +1,96 @@
+"""The commands `up` and `demo` of `spawnmesh`. What they need is imported when they run: any other command starts without it."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from spawnmesh_client.cli.run import reported, settings_of
+
+from spawnmesh_devstack.failures import StackError
+
+_WIDTH_WITHOUT_TERMINAL = 140
+_INTERRUPTED = 130  # what a shell says of a program that Ctrl-C ended
+
+T = TypeVar("T")
+
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="`smollm2`: a small real model on this machine; else a model of the provider there is a key for."
+    ),
+]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """`up` and `demo`."""
+    app.command()(up)
+    app.command()(demo)
+
+
+def up(
+    context: typer.Context,
+    data: Annotated[Path | None, typer.Option(help="Where data are kept; SPAWNMESH_DATA, else `.data`.")] = None,
+    model: Model = None,
+    port: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=PORT", help="A port for a service, `s3` or `otlp`; may be repeated."),
+    ] = None,
+) -> None:
+    """Start a whole mesh on this machine and leave it running; Ctrl-C stops it, data stay."""
+    from spawnmesh_devstack.up import run_up
+
+    with reported(as_json=False):
+        directory = data or settings_of(context).data
+    ports = _ports(port or ())
+    _run(lambda console: run_up(console, directory, model=model, environment=os.environ, ports=ports))
+
+
+def demo(
+    model: Model = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")] = False,
+) -> None:
+    """Run the main job on real files through every service of a mesh of its own, and show the proof."""
+    from spawnmesh_devstack.demo import Outcome, run_demo
+
+    def work(console: Console) -> Coroutine[Any, Any, Outcome]:
+        return run_demo(console, model=model, environment=os.environ, quiet=as_json)
+
+    outcome = _run(work, as_json=as_json)
+    if as_json:
+        print(json.dumps(outcome.report, indent=2))
+    if outcome.failed:
+        _tell("not so: " + "; ".join(outcome.failed))
+        raise typer.Exit(1)
+
+
+def _run(work: Callable[[Console], Coroutine[Any, Any, T]], *, as_json: bool = False) -> T:
+    """Runs it to its end. A failure is told in one line, and the command ends with exit code 1."""
+    stream = sys.stderr if as_json else sys.stdout  # what is for people stays out of a program's document
+    console = Console(file=stream, width=None if stream.isatty() else _WIDTH_WITHOUT_TERMINAL)
+    try:
+        return asyncio.run(work(console))
+    except StackError as error:
+        _tell(str(error))
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(_INTERRUPTED) from None
+
+
+def _tell(line: str) -> None:
+    print(f"error: {line}", file=sys.stderr)
+
+
+def _ports(asked: Sequence[str]) -> dict[str, int]:
+    ports = {}
+    for one in asked:
+        name, _, number = one.partition("=")
+        if not number.isdecimal() or not 0 < int(number) < 65_536:
+            raise typer.BadParameter(f"{one!r} is not NAME=PORT", param_hint="--port")
+        ports[name] = int(number)
+    return ports

@@ -1,0 +1,86 @@
+"""A running mesh as the replay reaches it: with the session service's key, so as that service and as the runs it vouches for."""
+
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from opentelemetry import trace
+from spawnmesh_client.settings import ClientSettings
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_runtime.acting import acting_for, acting_with_token
+from spawnmesh_runtime.peers import Peer, open_peer
+from spawnmesh_runtime.process import Process
+from spawnmesh_runtime.settings import load_settings
+from spawnmesh_runtime.tokens import TokenMinter
+
+from spawnmesh_devstack.failures import StackError
+from spawnmesh_devstack.members import SERVICES
+
+_RUN_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunOfReplay:
+    """A run that no runner works on, in a session that the session service does not know."""
+
+    tenant_id: str
+    session_id: str
+    run_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedMesh:
+    """Every service of a mesh, by kebab id. Calls are made inside `as_session` or `as_run`."""
+
+    peers: Mapping[str, Peer]
+    minter: TokenMinter
+
+    @contextmanager
+    def as_session(self, tenant_id: str) -> Iterator[None]:
+        """Calls in the block are the session service's, for the tenant."""
+        with acting_for(tenant_id):
+            yield
+
+    @contextmanager
+    def as_run(self, run: RunOfReplay) -> Iterator[None]:
+        """Calls in the block are the run's."""
+        token = self.minter.run_token(run.tenant_id, run.session_id, run.run_id, run.epoch, _RUN_SECONDS)
+        with acting_with_token(token):
+            yield
+
+
+def new_run(tenant_id: str) -> RunOfReplay:
+    """A run with ids of its own."""
+    return RunOfReplay(tenant_id, new_id(IdKind.SESSION), new_id(IdKind.RUN), epoch=1)
+
+
+def whereabouts(data_dir: Path) -> tuple[Mapping[str, str], Path]:
+    """Each service's target and the directory of keys, from the `mesh.json` that a running mesh keeps. Raises StackError."""
+    file = data_dir / "mesh.json"
+    try:
+        found = json.loads(file.read_bytes())
+        targets = {name: str(found["targets"][name]) for name in SERVICES}
+        return targets, data_dir / found["keys"]
+    except OSError:
+        raise StackError(f"no mesh is running on {data_dir}") from None
+    except (ValueError, KeyError, TypeError):
+        raise StackError(f"{file} does not say where the services of a mesh are") from None
+
+
+@asynccontextmanager
+async def reach_mesh(targets: Mapping[str, str], keys: Path) -> AsyncIterator[ReachedMesh]:
+    """Channels to the targets, closed with the block. Raises StackError without the session service's key."""
+    settings = load_settings(ClientSettings)
+    try:
+        minter = TokenMinter("session", keys / "session.pem")
+    except (OSError, ValueError, TypeError):
+        raise StackError("the session service's key of that mesh cannot be read; the replay acts in its name") from None
+    process = Process("conformance", settings, minter, verifier=None, tracer=trace.get_tracer("spawnmesh"))
+    async with AsyncExitStack() as exits:
+        peers = {
+            name: await exits.enter_async_context(open_peer(process, name, target)) for name, target in targets.items()
+        }
+        yield ReachedMesh(peers, minter)

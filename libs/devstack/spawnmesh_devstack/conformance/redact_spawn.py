@@ -1,0 +1,87 @@
+"""Area `redact_spawn`: `given.block` as a tool call that a model made and a run writes down.
+
+What the service answers is read from the very bytes it stores, so whatever no answer holds is not in the rows either.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from google.protobuf.message import Message as AnyMessage
+from spawnmesh.content.v1 import message_pb2 as content_pb
+from spawnmesh.transcript.v1.entry_pb2 import Entry
+
+from spawnmesh_devstack.conformance.cases import REMARKS, BadCase, Case, Verdict, list_of, object_of, text_of
+from spawnmesh_devstack.conformance.compare import shown
+from spawnmesh_devstack.conformance.mesh import ReachedMesh
+from spawnmesh_devstack.conformance.scratch_transcript import open_scratch_transcript
+from spawnmesh_devstack.conformance.tool_calls import tool_call
+
+_CALL_ID = "call_1"
+
+
+async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
+    """Expects `must_not_contain`: texts that are nowhere in what comes back, not in JSON inside of strings either.
+
+    A block that the service refuses is stored nowhere, but no outcome to be content with: it counts as failed.
+    """
+    given = object_of(case.given, "given", {"block", *REMARKS})
+    block = object_of(given.get("block"), "block")
+    forbidden = _forbidden(case.expect)
+    call = tool_call(block, text_of(block.get("id"), "block.id").strip() or _CALL_ID)
+    message = content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[content_pb.ContentBlock(tool_call=call)])
+    async with open_scratch_transcript(mesh) as transcript:
+        [seq] = await transcript.append([message])
+        stored = await transcript.entries()
+        context = await transcript.context()
+    if not any(entry.seq == seq and _has_call(entry) for entry in stored):
+        return Verdict("came a transcript without the call")
+    texts = [text for answer in (*stored, context) for text in _texts(answer)]
+    found = [text for text in forbidden if any(text in one for one in texts)]
+    return Verdict(f"came back with {shown(found)}" if found else "")
+
+
+def _forbidden(expect: Any) -> list[str]:
+    expected = object_of(expect, "expect", {"must_not_contain"})
+    texts = expected.get("must_not_contain")
+    listed = [
+        text_of(text, "must_not_contain")
+        for text in ([texts] if isinstance(texts, str) else list_of(texts, "must_not_contain"))
+    ]
+    if not listed or not all(listed):
+        raise BadCase("must_not_contain names no text")
+    return listed
+
+
+def _has_call(entry: Entry) -> bool:
+    return any(block.HasField("tool_call") for block in entry.body.message.content)
+
+
+def _texts(answer: AnyMessage) -> Iterator[str]:
+    """Every string of an answer, and every one in the JSON that a string is."""
+    for field, value in answer.ListFields():
+        values = value if field.is_repeated else [value]
+        for one in values:
+            if isinstance(one, AnyMessage):
+                yield from _texts(one)
+            elif isinstance(one, bytes):
+                yield one.decode("utf-8", "replace")
+            elif isinstance(one, str):
+                yield from _unfolded(one)
+
+
+def _unfolded(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, member in value.items():
+            yield from _unfolded(key)
+            yield from _unfolded(member)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _unfolded(item)
+    elif isinstance(value, str):
+        yield value
+        try:
+            inner = json.loads(value)
+        except (ValueError, RecursionError):
+            return
+        yield from _unfolded(inner)

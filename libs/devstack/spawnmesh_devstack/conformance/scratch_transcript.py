@@ -1,0 +1,98 @@
+"""A transcript for one case, written and read as a run does, and gone afterwards."""
+
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spawnmesh.content.v1.message_pb2 import Message
+from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh.transcript.v1.entry_pb2 import Entry, EntryBody
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_runtime.peers import Peer
+
+from spawnmesh_devstack.conformance.mesh import ReachedMesh, RunOfReplay, new_run
+
+if TYPE_CHECKING:  # The stubs' types for asyncio exist for type checkers only.
+    from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceAsyncStub
+
+_TENANT = "conformance"
+_ENTRIES_PER_APPEND = 100
+_ENTRIES_PER_PAGE = 1000
+_CALL_SECONDS = 30.0
+_TOKEN_BUDGET = 1_000_000_000  # More than any case has.
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchTranscript:
+    """A transcript whose one writer is `run`."""
+
+    mesh: ReachedMesh
+    run: RunOfReplay
+
+    async def append(self, messages: Sequence[Message]) -> list[int]:
+        """Appends in calls of a hundred; the seq of each message. Raises MeshError for what the service refuses."""
+        seqs: list[int] = []
+        for start in range(0, len(messages), _ENTRIES_PER_APPEND):
+            request = pb.AppendEntriesRequest(
+                session_id=self.run.session_id,
+                claim=_claim(self.run),
+                idempotency_key=uuid.uuid4().hex,
+                entries=[EntryBody(message=message) for message in messages[start : start + _ENTRIES_PER_APPEND]],
+            )
+            with self.mesh.as_run(self.run):
+                answer = await self._peer.unary(self._stub.AppendEntries, request, timeout_seconds=_CALL_SECONDS)
+            seqs += [entry.seq for entry in answer.entries]
+        return seqs
+
+    async def entries(self) -> list[Entry]:
+        """All that is stored."""
+        listed: list[Entry] = []
+        while True:
+            request = pb.ListEntriesRequest(
+                session_id=self.run.session_id,
+                after_seq=listed[-1].seq if listed else 0,
+                page_size=_ENTRIES_PER_PAGE,
+            )
+            with self.mesh.as_run(self.run):
+                page = await self._peer.unary(self._stub.ListEntries, request, timeout_seconds=_CALL_SECONDS)
+            if not page.entries:
+                return listed
+            listed += page.entries
+
+    async def context(self) -> pb.AssembleContextResponse:
+        """What a model would read of it."""
+        request = pb.AssembleContextRequest(session_id=self.run.session_id, token_budget=_TOKEN_BUDGET)
+        with self.mesh.as_run(self.run):
+            return await self._peer.unary(self._stub.AssembleContext, request, timeout_seconds=_CALL_SECONDS)
+
+    @property
+    def _peer(self) -> Peer:
+        return self.mesh.peers["transcript"]
+
+    @property
+    def _stub(self) -> "TranscriptServiceAsyncStub":
+        return TranscriptServiceStub(self._peer.channel)
+
+
+@asynccontextmanager
+async def open_scratch_transcript(mesh: ReachedMesh) -> AsyncIterator[ScratchTranscript]:
+    """An empty transcript, deleted with the block."""
+    run = new_run(_TENANT)
+    peer = mesh.peers["transcript"]
+    stub = TranscriptServiceStub(peer.channel)
+    with mesh.as_session(_TENANT):
+        await peer.unary(stub.CreateTranscript, pb.CreateTranscriptRequest(session_id=run.session_id))
+    try:
+        with mesh.as_run(run):
+            acquire = pb.AcquireWriterRequest(session_id=run.session_id, claim=_claim(run))
+            await peer.unary(stub.AcquireWriter, acquire)
+        yield ScratchTranscript(mesh, run)
+    finally:
+        with mesh.as_session(_TENANT):
+            await peer.unary(stub.DeleteTranscript, pb.DeleteTranscriptRequest(session_id=run.session_id))
+
+
+def _claim(run: RunOfReplay) -> pb.WriterClaim:
+    return pb.WriterClaim(run_id=run.run_id, epoch=run.epoch)

@@ -1,0 +1,189 @@
+"""The demo's outcome as one JSON document, and the checks it has to stand."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from spawnmesh.hook.v1 import hook_service_pb2
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.transcript.v1 import entry_pb2
+
+from spawnmesh_devstack import traces
+from spawnmesh_devstack.demo_evidence import DEPLOYABLES, Leftovers, attempts
+from spawnmesh_devstack.demo_files import Truth, hashes
+from spawnmesh_devstack.demo_job import Done
+from spawnmesh_devstack.scripted_agents import BRIEF_NAME, VERIFIED
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that has to be so. What is not `required` depends on how clever a real model is: it is told, not judged."""
+
+    name: str
+    passed: bool
+    required: bool = True
+
+
+def document(
+    done: Done,
+    deliveries: Sequence[hook_service_pb2.Delivery],
+    spans: Sequence[traces.Span],
+    left: Leftovers,
+    *,
+    model: str,
+) -> Document:
+    """Everything but `checks` and `seconds`."""
+    return {
+        "model": model,
+        "receipt": receipt_of(done.parent),
+        "answer": done.parent.latest_run.result_text,
+        "sessions": [_session(session) for session in done.sessions],
+        "attempts": attempts(spans),
+        "revisions": [
+            {"session_id": one.session_id, "plugin": one.plugin, "milliseconds": one.latency.ToMilliseconds()}
+            for one in deliveries
+            if one.decision == "revise"
+        ],
+        "announced": [
+            {
+                "parent_session_id": parent_id,
+                "child_session_id": event.child_session_id,
+                "run_id": event.run_id,
+                "run_state": _state(event.run_state),
+            }
+            for parent_id, events in done.events.items()
+            for event in events
+            if event.kind == session_pb2.SESSION_EVENT_KIND_CHILD_ANNOUNCED
+        ],
+        "heard_ends": [one.session_id for one in deliveries if one.decision == "told"],
+        "redacted": list(redactions(done)),
+        "trace": {
+            "trace_id": done.parent.trace_id,
+            "services": traces.services(spans),
+            "spans": len(spans),
+            "edges": [list(edge) for edge in traces.edges(spans)],
+            "orphan_spans": len(traces.orphans(spans)),
+        },
+        "leftovers": left.counts,
+    }
+
+
+def redactions(done: Done) -> Iterator[dict[str, Any]]:
+    """The markers that stand in the transcripts' spawn calls where contents were."""
+    for entries in done.transcripts.values():
+        for entry in entries:
+            for attachment in _handed_over(entry):
+                if isinstance(content := attachment.get("content"), dict) and "$redacted" in content:
+                    yield {"name": attachment["name"], **content}
+
+
+def story_checks(report: Document, directory: Path, truth: Truth, *, scripted: bool) -> list[Check]:
+    """Whether the job was done as told: what the files say, one failover, one revision, each result announced once."""
+    answer = report["answer"].splitlines()
+    states = [session["run_state"] for session in report["sessions"]]
+    children = [session["session_id"] for session in report["sessions"] if session["parent_session_id"]]
+    told = [announced["child_session_id"] for announced in report["announced"]]
+    failed = [one for one in report["attempts"] if one["reason"]]
+    trouble = report["sessions"][0]["error_reason"]
+    return [
+        Check("the receipt names the files' own hashes", _receipt_is_true(report["receipt"], directory)),
+        Check("the coordinator answered" + (f" ({trouble})" if trouble else ""), states[0] == "SUCCEEDED"),
+        Check("a child and a grandchild worked for it", states == ["SUCCEEDED"] * 3, scripted),
+        Check("the answer has the picture's SHA-256", truth.picture_sha256 in report["answer"], scripted),
+        Check("the answer has the sum of the table", f"sum of amount: {truth.sum_of_amount}" in answer, scripted),
+        Check("the answer has the number of lines", f"lines: {truth.line_count}" in answer, scripted),
+        Check(
+            "one model was over its limit and the next answered", bool(failed) and len(failed) < len(report["attempts"])
+        ),
+        Check("a hook had the answer revised once", len(report["revisions"]) == 1, scripted),
+        Check("the revised answer is verified", VERIFIED in answer, scripted),
+        Check("each child's result came to its parent once", sorted(told) == sorted(children)),
+        Check("the plugin heard of each child's end", set(children) <= set(report["heard_ends"])),
+        Check("the handed-over content is redacted", _is_redacted(report), scripted),
+    ]
+
+
+def common_checks(report: Document) -> list[Check]:
+    """Whether the trace is whole and nothing is left."""
+    trace = report["trace"]
+    missing = sorted(set(DEPLOYABLES) - set(trace["services"]))
+    left = [f"{count} {what}" for what, count in report["leftovers"].items() if count]
+    return [
+        Check("one trace shows every service" + (f" (missing: {', '.join(missing)})" if missing else ""), not missing),
+        Check("no span lacks its parent", trace["orphan_spans"] == 0),
+        Check("nothing is left behind" + (f" ({', '.join(left)})" if left else ""), not left),
+    ]
+
+
+def with_checks(report: Document, checks: Sequence[Check], seconds: float) -> Document:
+    """The whole document."""
+    return {**report, "checks": [asdict(check) for check in checks], "seconds": round(seconds, 1)}
+
+
+def receipt_of(session: session_pb2.Session) -> Document:
+    """What the client was answered at the spawn."""
+    receipt = session.receipt
+    return {
+        "session_id": session.session_id,
+        "run_id": session.latest_run.run_id,
+        "task_hash": session.task_hash,
+        "trace_id": session.trace_id,
+        "count": receipt.count,
+        "total_bytes": receipt.total_bytes,
+        "files": [{"name": file.name, "bytes": file.size_bytes, "sha256": file.sha256} for file in receipt.files],
+        "rel_dir": receipt.rel_dir,
+        "mount_path": receipt.mount_path,
+    }
+
+
+def _session(session: session_pb2.Session) -> Document:
+    run = session.latest_run
+    return {
+        "session_id": session.session_id,
+        "parent_session_id": session.parent_session_id,
+        "agent_id": session.agent_id,
+        "label": session.label,
+        "depth": session.depth,
+        "state": session_pb2.SessionState.Name(session.state).removeprefix("SESSION_STATE_"),
+        "run_id": run.run_id,
+        "run_state": _state(run.state),
+        "error_reason": run.error_reason,
+        "result_text": run.result_text,
+        "revision_count": run.revision_count,
+        "attachments": [{"name": file.name, "sha256": file.sha256} for file in session.receipt.files],
+        "input_tokens": run.usage.input_token_count,
+        "output_tokens": run.usage.output_token_count,
+        "seconds": round((run.end_time.ToMilliseconds() - run.queue_time.ToMilliseconds()) / 1000, 2),
+    }
+
+
+def _state(state: session_pb2.RunState.ValueType) -> str:
+    return session_pb2.RunState.Name(state).removeprefix("RUN_STATE_")
+
+
+def _handed_over(entry: entry_pb2.Entry) -> Iterator[Mapping[str, Any]]:
+    for block in entry.body.message.content:
+        if block.tool_call.name == "sessions_spawn":
+            call = json.loads(block.tool_call.block_json)
+            arguments = call.get("arguments", call.get("input", {}))
+            yield from (json.loads(arguments) if isinstance(arguments, str) else arguments).get("attachments", ())
+
+
+def _receipt_is_true(receipt: Document, directory: Path) -> bool:
+    files = {file["name"]: file["sha256"] for file in receipt["files"]}
+    return files == hashes(directory)
+
+
+def _is_redacted(report: Document) -> bool:
+    """The marker in the parent's transcript has the hash of the file that its child was given."""
+    stored = {
+        file["sha256"]
+        for session in report["sessions"]
+        for file in session["attachments"]
+        if file["name"] == BRIEF_NAME
+    }
+    return bool(stored) and stored == {marker["sha256"] for marker in report["redacted"]}

@@ -1,0 +1,130 @@
+"""What proves the demo's story: the trace, the tries at models, and that nothing is left behind."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+import psycopg
+from minio import Minio
+from psycopg import sql
+
+from spawnmesh_devstack.s3 import S3Endpoint
+from spawnmesh_devstack.stack import Stack
+from spawnmesh_devstack.traces import Span, load_spans, orphans, services
+
+DEPLOYABLES = ("attachment-blob", "hook", "model-router", "runner", "session", "transcript")
+
+_POLL_SECONDS = 0.2
+_SETTLE_SECONDS = 30.0
+_BUCKET_PREFIX = "spawnmesh-"
+# What has to be empty once every session has ended, of one tenant; the queue of jobs knows no tenant.
+_NOTHING_IN = {
+    "attachment_blob.set_files": "tenant_id = %(tenant)s",
+    "attachment_blob.blobs": "tenant_id = %(tenant)s",
+    "attachment_blob.sets": "tenant_id = %(tenant)s and state <> 'RELEASED'",
+    "session.dispatch": "tenant_id = %(tenant)s",
+    "session.inbox_messages": "tenant_id = %(tenant)s and acknowledge_time is null",
+    "session.runs": "tenant_id = %(tenant)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')",
+    "session.procrastinate_jobs": "status in ('todo', 'doing') and args->>'tenant_id' = %(tenant)s",
+}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What is still there: S3 objects, rows by table, workspaces, and processes by name."""
+
+    objects: Sequence[str]
+    rows: Mapping[str, int]
+    workspaces: Sequence[str]
+    processes: Sequence[str] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many of each; all zero is what is hoped for."""
+        return {
+            "objects": len(self.objects),
+            "rows": sum(self.rows.values()),
+            "workspaces": len(self.workspaces),
+            "processes": len(self.processes),
+        }
+
+    def with_processes(self, pids: Mapping[str, int]) -> "Leftovers":
+        """The same, with those of these processes that still run."""
+        return replace(self, processes=[name for name, pid in pids.items() if psutil.pid_exists(pid)])
+
+
+async def whole_trace(file: Path, trace_id: str) -> list[Span]:
+    """The trace's spans once every service is in it, no parent is missing, and none has come for a while; else what there is."""
+
+    async def look() -> tuple[list[Span], int]:
+        spans = await asyncio.to_thread(load_spans, file, trace_id)
+        return spans, len(spans)
+
+    def whole(before: tuple[list[Span], int], now: tuple[list[Span], int]) -> bool:
+        spans = now[0]
+        return now[1] == before[1] and not orphans(spans) and set(DEPLOYABLES) <= set(services(spans))
+
+    return (await _settled(look, whole))[0]
+
+
+async def leftovers(stack: Stack, tenant_id: str) -> Leftovers:
+    """What is left of the tenant's sessions once the jobs behind their ends are done, or the patience is."""
+
+    async def look() -> Leftovers:
+        return Leftovers(
+            objects=await asyncio.to_thread(_objects, stack.s3.endpoint, tenant_id),
+            rows=await _rows(stack.superuser_dsn, tenant_id),
+            workspaces=sorted(path.name for path in stack.workspace_root.iterdir()),
+        )
+
+    return await _settled(look, lambda _, now: not any(now.counts.values()))
+
+
+def attempts(spans: Sequence[Span]) -> list[dict[str, object]]:
+    """Every try at a model, in order: session, model, milliseconds, and why it failed; the reason is empty where it did not."""
+    return [
+        {
+            "session_id": span.attributes.get("gen_ai.conversation.id", ""),
+            "model": f"{span.attributes['gen_ai.provider.name']}/{span.attributes['gen_ai.request.model']}",
+            "reason": span.attributes.get("spawnmesh.failover.reason", ""),
+            "http_status": span.attributes.get("http.response.status_code", 0),
+            "input_tokens": span.attributes.get("gen_ai.usage.input_tokens", 0),
+            "milliseconds": round(span.duration_ms, 1),
+        }
+        for span in spans
+        if span.attributes.get("gen_ai.operation.name") == "chat"
+    ]
+
+
+async def _settled(look: Callable[[], Awaitable[T]], is_settled: Callable[[T, T], bool]) -> T:
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    before = await look()
+    while True:
+        now = await look()
+        if is_settled(before, now) or time.monotonic() > deadline:
+            return now
+        before = now
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _objects(s3: S3Endpoint, tenant_id: str) -> list[str]:
+    client = Minio(s3.endpoint, access_key=s3.access_key, secret_key=s3.secret_key, secure=False, region=s3.region)
+    found = client.list_objects(f"{_BUCKET_PREFIX}{tenant_id}", recursive=True)
+    return [str(item.object_name) for item in found]
+
+
+async def _rows(dsn: str, tenant_id: str) -> dict[str, int]:
+    counts = {}
+    async with await psycopg.AsyncConnection.connect(dsn) as connection:
+        for table, condition in _NOTHING_IN.items():
+            statement = sql.SQL("select count(*) from {} where ").format(sql.Identifier(*table.split(".")))
+            found = await connection.execute(statement + sql.SQL(condition), {"tenant": tenant_id})
+            row = await found.fetchone()
+            counts[table] = int(row[0]) if row else 0
+    return {table: count for table, count in counts.items() if count}

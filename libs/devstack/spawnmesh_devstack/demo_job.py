@@ -1,0 +1,115 @@
+"""The demo's job: a client hands three files to a coordinator, and waits for its answer."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from spawnmesh.hook.v1 import hook_service_pb2
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.session.v1.session_pb2 import Session, SessionEvent
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile
+from spawnmesh.transcript.v1.entry_pb2 import Entry
+from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_core.errors import MeshError
+from spawnmesh_runtime.settings import ProcessSettings
+
+from spawnmesh_devstack import demo_plugin
+from spawnmesh_devstack.demo_agents import plugin_at
+from spawnmesh_devstack.failures import StackError
+from spawnmesh_devstack.members import Member, Readiness, process_variables, python_module
+from spawnmesh_devstack.ports import free_ports
+from spawnmesh_devstack.stack import Stack
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be done in the demo: who is spawned by the client, with which task and files, and within what time."""
+
+    agents: Sequence[AgentProfile]
+    task: str
+    files: Sequence[Path]
+    timeout_seconds: float
+
+    @property
+    def first_agent(self) -> str:
+        """The agent that the client spawns."""
+        return self.agents[0].agent_id
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of it: sessions parent before child, and of each its transcript and its events."""
+
+    sessions: Sequence[Session]
+    transcripts: dict[str, list[Entry]]
+    events: dict[str, list[SessionEvent]]
+
+    @property
+    def parent(self) -> Session:
+        """The session that the client spawned."""
+        return self.sessions[0]
+
+
+async def do_job(stack: Stack, tenant_id: str, job: Job, spawned: Callable[[Session], None]) -> Done:
+    """Makes the tenant, its agents and its plugin, does the job, and gathers what is known of it; tells `spawned` early.
+
+    Raises StackError where the mesh refuses, or the time is over.
+    """
+    try:
+        async with _connection(stack, stack.admin_token()) as operator:
+            await operator.create_tenant(tenant_id, display_name="The demo")
+        async with _connection(stack, stack.client_token(tenant_id)) as mesh:
+            for agent in job.agents:
+                await mesh.put_agent(agent)
+            await _register_plugin(stack, mesh)
+            session = await mesh.spawn(
+                job.task, agent_id=job.first_agent, attachments=job.files, label="the demo's job", mount_path="input"
+            )
+            spawned(session)
+            if not (await mesh.wait(session.session_id, job.timeout_seconds)).done:
+                raise StackError(f"{session.session_id} was not done after {job.timeout_seconds:g} s")
+            return await _gather(mesh, session.session_id)
+    except MeshError as error:
+        raise StackError(f"the mesh refused: {error}") from error
+
+
+async def deliveries(stack: Stack, tenant_id: str) -> list[hook_service_pb2.Delivery]:
+    """What the hooks were asked and told, oldest first. Observers hear of an end a moment after it."""
+    async with _connection(stack, stack.client_token(tenant_id)) as mesh:
+        hooks = mesh.service("hook")
+        request = hook_service_pb2.ListDeliveriesRequest()
+        return [*reversed((await hooks.unary(HookServiceStub(hooks.channel).ListDeliveries, request)).deliveries)]
+
+
+def _connection(stack: Stack, token: str) -> AbstractAsyncContextManager[Mesh]:
+    targets = stack.targets
+    return connect(
+        session=targets["session"],
+        transcript=targets["transcript"],
+        hook=targets["hook"],
+        token=token,
+        settings=ProcessSettings(),
+    )
+
+
+async def _register_plugin(stack: Stack, mesh: Mesh) -> None:
+    name, port = demo_plugin.NAME, free_ports(1)[0]
+    env = process_variables(name, port, stack.keys, stack.otlp_endpoint)
+    await stack.start(Member(name, python_module(demo_plugin.__name__), env, Readiness.GRPC, port))
+    hooks = mesh.service("hook")
+    request = hook_service_pb2.RegisterPluginRequest(plugin=plugin_at(port))
+    await hooks.unary(HookServiceStub(hooks.channel).RegisterPlugin, request)
+
+
+async def _gather(mesh: Mesh, parent_id: str) -> Done:
+    sessions = [await mesh.session(parent_id)]
+    for session in sessions:  # grows while it is walked: children behind their parents
+        sessions += [child async for child in mesh.sessions(parent_session_id=session.session_id)]
+    return Done(
+        sessions=sessions,
+        transcripts={
+            session.session_id: [entry async for entry in mesh.transcript(session.session_id)] for session in sessions
+        },
+        events={session.session_id: [event async for event in mesh.watch(session.session_id)] for session in sessions},
+    )

@@ -1,0 +1,47 @@
+"""A trace, made short enough to be looked at."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from spawnmesh_devstack.traces import Span
+
+_SHORTEST_SHARE = 0.005
+_TELLING = ("chat ", "invoke_agent ", "execute_tool ")
+
+
+def condensed(spans: Sequence[Span]) -> list[Span]:
+    """The spans that tell the story: RPCs under their method's name and once for both of their sides, without what took no time.
+
+    A span that is left out has no descendants left; every service that was in the trace still is.
+    """
+    merged = _one_per_rpc(spans)
+    by_id = {span.span_id: span for span in merged}
+    whole = max((span.end_unix_nanos for span in merged), default=0) - min(
+        (span.start_unix_nanos for span in merged), default=0
+    )
+    longest = {span.service: span for span in sorted(merged, key=lambda span: span.duration_ms)}
+    kept: dict[str, Span] = {}
+    for span in merged:
+        long_enough = span.end_unix_nanos - span.start_unix_nanos >= whole * _SHORTEST_SHARE
+        if long_enough or span.name.startswith(_TELLING) or longest[span.service] is span:
+            above: Span | None = span
+            while above is not None and above.span_id not in kept:
+                kept[above.span_id] = above
+                above = by_id.get(above.parent_span_id)
+    return [span for span in merged if span.span_id in kept]
+
+
+def _one_per_rpc(spans: Sequence[Span]) -> list[Span]:
+    """A client's span whose only child is the server's span of the same call gives way to it."""
+    by_id = {span.span_id: span for span in spans}
+    children = Counter(span.parent_span_id for span in spans)
+    merged = []
+    gone = set()
+    for span in spans:
+        caller = by_id.get(span.parent_span_id)
+        if caller and caller.kind == "client" and caller.name == span.name and children[caller.span_id] == 1:
+            gone.add(caller.span_id)
+            span = replace(span, parent_span_id=caller.parent_span_id)
+        merged.append(span)
+    return [replace(span, name=span.name.rpartition("/")[2]) for span in merged if span.span_id not in gone]

@@ -1,0 +1,67 @@
+"""Whether a process is ready: asked from outside, the way its users would meet it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime
+
+import grpc
+import grpc.aio
+import psycopg
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from spawnmesh_devstack.ports import LOOPBACK
+from spawnmesh_devstack.processes import Process, until_ready
+
+_PROBE_SECONDS = 1.0
+_START_SECONDS = 60.0  # of eight interpreters that start at once on a small machine
+_RECONNECT = [
+    (f"grpc.{name}_reconnect_backoff_ms", 50) for name in ("initial", "min", "max")
+]  # the default is a second and more
+
+
+async def until_serving(process: Process, port: int) -> None:
+    """Waits for the gRPC health check to say SERVING. Raises StartFailed."""
+    async with grpc.aio.insecure_channel(f"{LOOPBACK}:{port}", options=_RECONNECT) as channel:
+        await until_ready(process, lambda: _serves(channel), _START_SECONDS)
+
+
+async def until_listening(process: Process, port: int) -> None:
+    """Waits for the port to take connections. Raises StartFailed."""
+    await until_ready(process, lambda: _listens(port), _START_SECONDS)
+
+
+async def until_working(process: Process, dsn: str, since: datetime) -> None:
+    """Waits for a worker of the session service's queue that was not there before `since`, by the database's clock. Raises StartFailed."""
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+        await until_ready(process, _works(connection, since), _START_SECONDS)
+
+
+async def _serves(channel: grpc.aio.Channel) -> bool:
+    try:
+        answer = await health_pb2_grpc.HealthStub(channel).Check(
+            health_pb2.HealthCheckRequest(), timeout=_PROBE_SECONDS
+        )
+    except grpc.aio.AioRpcError:
+        return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+async def _listens(port: int) -> bool:
+    with suppress(OSError):
+        _, writer = await asyncio.open_connection(LOOPBACK, port)
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+        return True
+    return False
+
+
+def _works(connection: psycopg.AsyncConnection[tuple[object, ...]], since: datetime) -> Callable[[], Awaitable[bool]]:
+    statement = "select exists (select from session.procrastinate_workers where last_heartbeat > %s)"
+
+    async def probe() -> bool:
+        row = await (await connection.execute(statement, (since,))).fetchone()
+        return row is not None and bool(row[0])
+
+    return probe

@@ -1,0 +1,43 @@
+"""The file in the data directory by which others find a running mesh, and the lock that keeps a second one away."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from spawnmesh_devstack.failures import StackError
+
+_NAME = "mesh.json"
+
+
+@contextmanager
+def sole_use(data_dir: Path) -> Iterator[Path]:
+    """Makes the directory, holds it during the block and gives its absolute path. Raises StackError while another mesh runs on it."""
+    data_dir = data_dir.absolute()
+    data_dir.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(data_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise StackError(f"a mesh is running on {data_dir} already") from None
+    (data_dir / _NAME).unlink(missing_ok=True)  # of a mesh that was killed
+    try:
+        yield data_dir
+    finally:
+        (data_dir / _NAME).unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def write_mesh_file(
+    data_dir: Path, *, targets: Mapping[str, str], keys: Path, traces: Path, pids: Mapping[str, int]
+) -> None:
+    """Writes `mesh.json` (0600) as a whole; it goes away with `sole_use`."""
+    content = {"targets": dict(targets), "keys": str(keys), "traces": str(traces), "pids": dict(pids)}
+    half = data_dir / f".{_NAME}.new"
+    descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as stream:
+        json.dump(content, stream, indent=2)
+    half.rename(data_dir / _NAME)

@@ -1,0 +1,118 @@
+"""Which model the agents think with: a real one where the environment has a key, else the scripted one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import aiohttp
+
+from spawnmesh_devstack.ports import LOOPBACK
+from spawnmesh_devstack.scripted_model import AGENT, FLAKY, OPENER
+from spawnmesh_devstack.smollm2 import CONTEXT_TOKENS
+
+SCRIPTED_AGENT, SCRIPTED_FLAKY, SCRIPTED_OPENER = (f"scripted/{model}" for model in (AGENT, FLAKY, OPENER))
+SMOLLM2 = "smollm2"
+
+_SCRIPTED_KEY = "SPAWNMESH_SCRIPTED_KEY"
+_SMOLLM2_KEY = "SPAWNMESH_SMOLLM2_KEY"
+_OPENAI_URL = "https://api.openai.com/v1"
+_OPENAI_MODEL = "gpt-4.1-mini"
+_ANTHROPIC_MODEL = "claude-haiku-4-5"
+_LIST_TIMEOUT = aiohttp.ClientTimeout(total=5.0)
+
+
+class ModelKind(Enum):
+    """Where the model runs."""
+
+    SCRIPTED = "scripted"
+    OPENAI = "openai"
+    ANTHROPIC = "anthropic"
+    SMOLLM2 = "smollm2"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A model: its name at its provider, and how the provider is reached where that is elsewhere. `secrets` are for the router alone."""
+
+    kind: ModelKind
+    model: str
+    provider: Mapping[str, Any]
+    secrets: Mapping[str, str]
+    description: str
+
+    @property
+    def name(self) -> str:
+        """As `provider/model`."""
+        return f"{self.kind.value}/{self.model}"
+
+
+def scripted_config(port: int) -> dict[str, Any]:
+    """A router configuration with the scripted models, served on the port, and nothing else."""
+    provider = _compatible(f"http://{LOOPBACK}:{port}/v1", _SCRIPTED_KEY)
+    models = {name: _model() for name in (SCRIPTED_AGENT, SCRIPTED_FLAKY, SCRIPTED_OPENER)}
+    return {"primary": SCRIPTED_AGENT, "aliases": {}, "providers": {"scripted": provider}, "models": models}
+
+
+def scripted_environment() -> dict[str, str]:
+    """The key that goes with `scripted_config`; the scripted server takes any."""
+    return {_SCRIPTED_KEY: "any"}
+
+
+def config_for(choice: Choice, scripted_port: int, smollm2_port: int) -> dict[str, Any]:
+    """A router configuration with the chosen model as the primary, beside the scripted ones."""
+    config = scripted_config(scripted_port)
+    if choice.kind is ModelKind.SCRIPTED:
+        return config
+    provider, model = dict(choice.provider), _model()
+    if choice.kind is ModelKind.SMOLLM2:
+        provider = _compatible(f"http://{LOOPBACK}:{smollm2_port}/v1", _SMOLLM2_KEY)
+        model |= {"context_window": CONTEXT_TOKENS, "max_output": CONTEXT_TOKENS // 8}
+    return {
+        **config,
+        "primary": choice.name,
+        "providers": {**config["providers"], choice.kind.value: provider},
+        "models": {**config["models"], choice.name: model},
+    }
+
+
+async def choose(environment: Mapping[str, str], model: str | None) -> Choice:
+    """The model that is asked for by name or by the keys in the environment; the scripted one without either."""
+    if model == SMOLLM2:
+        about = "SmolLM2, a small real model, on this machine's CPU"
+        return Choice(ModelKind.SMOLLM2, SMOLLM2, {}, {_SMOLLM2_KEY: "any"}, about)
+    if key := environment.get("ANTHROPIC_API_KEY"):
+        name = model or _ANTHROPIC_MODEL
+        provider = {"kind": "anthropic", "credentials": ["env:ANTHROPIC_API_KEY"]}
+        return Choice(ModelKind.ANTHROPIC, name, provider, {"ANTHROPIC_API_KEY": key}, f"{name}, of Anthropic")
+    key, url = environment.get("OPENAI_API_KEY", ""), environment.get("OPENAI_BASE_URL", "")
+    if key or url:
+        base_url = url or _OPENAI_URL
+        name = model or await _offered(base_url, key)
+        about = f"{name}, at {base_url}" if url else f"{name}, of OpenAI"
+        secrets = {"OPENAI_API_KEY": key or "none"}
+        return Choice(ModelKind.OPENAI, name, _compatible(base_url, "OPENAI_API_KEY"), secrets, about)
+    about = "a scripted model: neither OPENAI_API_KEY, OPENAI_BASE_URL nor ANTHROPIC_API_KEY is set"
+    return Choice(ModelKind.SCRIPTED, AGENT, {}, {}, about)
+
+
+async def _offered(base_url: str, key: str) -> str:
+    """Our usual model, unless the endpoint lists its models and has others only: then its first."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=_LIST_TIMEOUT, headers=headers) as http,
+            http.get(f"{base_url.rstrip('/')}/models") as answer,
+        ):
+            names = [str(model["id"]) for model in (await answer.json())["data"]]
+    except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError):
+        return _OPENAI_MODEL
+    return _OPENAI_MODEL if _OPENAI_MODEL in names or not names else names[0]
+
+
+def _compatible(base_url: str, key_variable: str) -> dict[str, Any]:
+    return {"kind": "openai_compatible", "base_url": base_url, "credentials": [f"env:{key_variable}"]}
+
+
+def _model() -> dict[str, Any]:
+    return {"context_window": 128_000, "max_output": 4096, "vision": False}

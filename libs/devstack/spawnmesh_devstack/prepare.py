@@ -1,0 +1,71 @@
+"""What has to be there before the mesh's processes start: ports, schemas, the router's configuration."""
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from spawnmesh_postgres.jobs import install_job_tables
+from spawnmesh_postgres.migrations import migrate
+
+from spawnmesh_devstack.failures import StackError
+from spawnmesh_devstack.members import SERVICES, snake
+from spawnmesh_devstack.ports import LOOPBACK, free_ports, require_free
+from spawnmesh_devstack.service_roles import ServiceDsn, create_service_database
+
+OTLP, SCRIPTED_MODEL, SMOLLM2, S3 = "otlp", "scripted-model", "smollm2", "s3"
+
+
+def choose_ports(asked: Mapping[str, int]) -> dict[str, int]:
+    """A port for everything that listens; for `s3` only where one is asked for, since the S3 server picks its own.
+
+    Raises PortBusy for one that is taken, StackError for a name that nothing here has.
+    """
+    needed = (*SERVICES, OTLP, SCRIPTED_MODEL, SMOLLM2)
+    if unknown := sorted(set(asked) - {*needed, S3}):
+        raise StackError(f"nothing is called {', '.join(unknown)}; a port can be given for {', '.join((*needed, S3))}")
+    for name, port in asked.items():
+        if name != S3:  # which looks for itself
+            require_free(port, name)
+    free = [name for name in needed if name not in asked]
+    with held(port for name, port in asked.items() if name != S3):
+        return {**dict(zip(free, free_ports(len(free)), strict=True)), **asked}
+
+
+@contextmanager
+def held(ports: Iterable[int]) -> Iterator[None]:
+    """Keeps free ports from being picked a second time while they wait for the process they are for."""
+    with ExitStack() as sockets:
+        for port in ports:
+            # Without SO_REUSEADDR: only so is a port refused to others although nobody listens.
+            sockets.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM)).bind((LOOPBACK, port))
+        yield
+
+
+async def prepare_schemas(superuser_dsn: str, report: Callable[[str], None]) -> dict[str, ServiceDsn]:
+    """The mesh's database with the schema of every service at its newest version."""
+    databases = await create_service_database(superuser_dsn, [snake(service) for service in SERVICES])
+    report("bringing the schemas up to date")
+    await asyncio.gather(*(asyncio.to_thread(_migrate, name, dsn.owner) for name, dsn in databases.items()))
+    return databases
+
+
+def write_router_config(data_dir: Path, config: Mapping[str, Any]) -> Path:
+    """The configuration as a file (0600), replaced as a whole."""
+    file = data_dir / "router.json"
+    half = data_dir / ".router.json.new"
+    descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as stream:
+        json.dump(config, stream, indent=2)
+    half.rename(file)
+    return file
+
+
+def _migrate(service: str, owner_dsn: str) -> None:
+    if service == "session":
+        install_job_tables(owner_dsn)
+    migrate(owner_dsn, package=f"spawnmesh_{service}", schema=service)

@@ -1,0 +1,205 @@
+"""The agents of the demo, played by rule: every figure they tell is computed from the tool results they were sent.
+
+Nothing is remembered between requests. What an agent does next follows from the conversation alone, so a path that is
+broken anywhere shows up as a wrong figure, or as an agent that says what it lacks.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spawnmesh_devstack.conversation import Conversation
+
+COORDINATOR, ANALYST, COUNTER = "coordinator", "analyst", "counter"
+VERIFIED = "verified: yes"
+BRIEF_NAME = "brief.md"
+
+_ROLE = re.compile(rf"You are the ({COORDINATOR}|{ANALYST}|{COUNTER})\b")
+_FINISHED = "has finished. Its result:"
+_REVISE = "Your answer was not accepted"
+_WAIT_SECONDS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool to be called."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What an agent says: a text, or calls of tools."""
+
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+
+
+class Lacking(Exception):
+    """The conversation does not hold what the agent needs; the text says what, and becomes the answer."""
+
+
+def play(conversation: Conversation) -> Reply:
+    """The next move of the agent that the system prompt names; of any other agent, a plain answer about its files."""
+    role = _ROLE.search(conversation.system_prompt)
+    moves: dict[str, Callable[[Conversation], Reply]] = {COORDINATOR: _coordinate, ANALYST: _analyse, COUNTER: _count}
+    try:
+        return moves[role.group(1)](conversation) if role else _plain(conversation)
+    except Lacking as lacking:
+        return Reply(f"I cannot go on: {lacking}.")
+
+
+def open_files(conversation: Conversation) -> Reply | None:
+    """Lists and reads whatever is attached; None once that is done, for then another has to answer."""
+    directory = conversation.attachments_directory
+    if directory is None:
+        return None
+    try:
+        if (listed := _listing(conversation, directory)) is None:
+            return _list(directory)
+        for name in listed:
+            if isinstance(content := _content(conversation, f"{directory}/{name}"), Reply):
+                return content
+    except Lacking:
+        return None
+    return None
+
+
+def _coordinate(conversation: Conversation) -> Reply:
+    """Hands everything to an analyst; once asked for a revision, compares the analyst's hash with its own file's."""
+    directory = _directory(conversation)
+    if (listed := _listing(conversation, directory)) is None:
+        return _list(directory)
+    if not (spawned := conversation.results("sessions_spawn")):
+        brief = "Give the sum of the column `amount`, the number of lines of the text, and the SHA-256 of the picture."
+        files: list[dict[str, str]] = [{"path": f"{directory}/{name}"} for name in sorted(listed)]
+        handed = [*files, {"name": BRIEF_NAME, "content": brief, "encoding": "utf8"}]
+        task = f"Work on the attached files as {BRIEF_NAME} says, and report the three figures."
+        return _spawn(ANALYST, task, "figures", handed)
+    report = _report(conversation, spawned[-1].value)
+    if isinstance(report, Reply):
+        return report
+    if (since := conversation.since(_REVISE)) is None:
+        return Reply(f"The figures of the attached files:\n{report}")
+    if (again := _listing(since, directory)) is None:
+        return _list(directory)
+    own = _find(again, ".png")
+    verdict = VERIFIED if str(again[own].get("sha256")) in report else f"verified: no, {own} has another hash here"
+    return Reply(f"The figures of the attached files, checked against my own copy:\n{report}\n{verdict}")
+
+
+def _analyse(conversation: Conversation) -> Reply:
+    """Reads brief, table and picture itself, and leaves the text's lines to a counter."""
+    directory = _directory(conversation)
+    if (listed := _listing(conversation, directory)) is None:
+        return _list(directory)
+    table, picture, text = (f"{directory}/{_find(listed, suffix)}" for suffix in (".csv", ".png", ".txt"))
+    spawned = conversation.results("sessions_spawn")
+    if not spawned:
+        reads = (_read(f"{directory}/{BRIEF_NAME}"), _read(table), _read(picture))
+        spawn = _spawn(COUNTER, "Count the lines of the attached text.", "lines", [{"path": text}])
+        return Reply(calls=(*(call for read in reads for call in read.calls), *spawn.calls))
+    if isinstance(content := _content(conversation, table), Reply):
+        return content
+    report = _report(conversation, spawned[-1].value)
+    if isinstance(report, Reply):
+        return report
+    looked = conversation.results("read_file", path=picture)
+    if not looked or not (sha256 := looked[-1].value.get("sha256")):
+        raise Lacking("the picture could not be read")
+    return Reply(f"sum of amount: {_sum(content)}\n{report.strip()}\nsha256 of {_find(listed, '.png')}: {sha256}")
+
+
+def _count(conversation: Conversation) -> Reply:
+    directory = _directory(conversation)
+    if (listed := _listing(conversation, directory)) is None:
+        return _list(directory)
+    content = _content(conversation, f"{directory}/{_find(listed, '.txt')}")
+    return content if isinstance(content, Reply) else Reply(f"lines: {len(content.splitlines())}")
+
+
+def _plain(conversation: Conversation) -> Reply:
+    directory = conversation.attachments_directory
+    if directory is None or "list_files" not in conversation.tools:
+        heard = (conversation.said() or [""])[-1]
+        return Reply(f"I am the scripted model: I follow rules and understand nothing. You said: {heard[:500]}")
+    if (listed := _listing(conversation, directory)) is None:
+        return _list(directory)
+    lines = [f"{name}: {entry.get('bytes')} bytes, sha256 {entry.get('sha256')}" for name, entry in listed.items()]
+    return Reply("\n".join(["I am the scripted model. The attached files:", *lines]))
+
+
+def _directory(conversation: Conversation) -> str:
+    directory = conversation.attachments_directory
+    if directory is None:
+        raise Lacking("no files were attached")
+    return directory
+
+
+def _listing(conversation: Conversation, directory: str) -> dict[str, Mapping[str, Any]] | None:
+    """The directory's visible files by name; None before it was listed."""
+    results = conversation.results("list_files", path=directory)
+    if not results:
+        return None
+    entries = results[-1].value.get("entries")
+    if not isinstance(entries, list):
+        raise Lacking("the attached files could not be listed")
+    return {entry["name"]: entry for entry in entries if entry["kind"] == "file" and not entry["name"].startswith(".")}
+
+
+def _find(listed: Mapping[str, object], suffix: str) -> str:
+    names = [name for name in listed if name.endswith(suffix)]
+    if len(names) != 1:
+        raise Lacking(f"{len(names)} files end in {suffix}, not one")
+    return names[0]
+
+
+def _content(conversation: Conversation, path: str) -> str | Reply:
+    """The whole text of a file, or the call that reads its next piece."""
+    pieces = conversation.results("read_file", path=path)
+    if not pieces:
+        return _read(path)
+    last = pieces[-1].value
+    if any("text" not in piece.value for piece in pieces):
+        raise Lacking("a file could not be read as text")
+    if last.get("truncated"):
+        return _read(path, offset=last["next_offset"])
+    return "".join(piece.value["text"] for piece in pieces)
+
+
+def _report(conversation: Conversation, spawned: Mapping[str, Any]) -> str | Reply:
+    """What the child answered, or the call that waits for it."""
+    session_id = spawned.get("session_id")
+    if not session_id:
+        raise Lacking("the child could not be spawned")
+    heard = [text for text in conversation.said() if str(session_id) in text]
+    for text in heard:
+        if _FINISHED in text:
+            return text.partition(_FINISHED)[2].strip()
+    if heard:
+        raise Lacking("the child ended without a result")
+    return Reply(calls=(Call("sessions_wait", {"session_ids": [session_id], "timeout_seconds": _WAIT_SECONDS}),))
+
+
+def _sum(content: str) -> int:
+    try:
+        return sum(int(row["amount"]) for row in csv.DictReader(io.StringIO(content)))
+    except (KeyError, ValueError) as error:
+        raise Lacking("the table has no column of whole numbers named amount") from error
+
+
+def _list(directory: str) -> Reply:
+    return Reply(calls=(Call("list_files", {"path": directory}),))
+
+
+def _read(path: str, **more: int) -> Reply:
+    return Reply(calls=(Call("read_file", {"path": path, **more}),))
+
+
+def _spawn(agent_id: str, task: str, label: str, attachments: list[dict[str, str]]) -> Reply:
+    arguments = {"agent_id": agent_id, "task": task, "label": label, "attachments": attachments}
+    return Reply(calls=(Call("sessions_spawn", arguments),))

@@ -1,0 +1,245 @@
+"""A whole mesh on this machine: every part a real process, all of them gone when the block is left."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from spawnmesh_runtime.tokens import TokenMinter
+
+from spawnmesh_devstack import members
+from spawnmesh_devstack.failures import StackError
+from spawnmesh_devstack.health import until_listening, until_serving, until_working
+from spawnmesh_devstack.keys import make_keys
+from spawnmesh_devstack.members import RUNNER, SERVICES, Member, Readiness, Surroundings
+from spawnmesh_devstack.mesh_file import sole_use, write_mesh_file
+from spawnmesh_devstack.models import scripted_config, scripted_environment
+from spawnmesh_devstack.ports import LOOPBACK, free_ports
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.prepare import (
+    OTLP,
+    S3,
+    SCRIPTED_MODEL,
+    choose_ports,
+    held,
+    prepare_schemas,
+    write_router_config,
+)
+from spawnmesh_devstack.processes import Command, Process, start_process
+from spawnmesh_devstack.s3 import S3Server
+from spawnmesh_devstack.service_roles import DATABASE, ServiceDsn
+from spawnmesh_devstack.watchdog import Watchdog
+
+_NEEDS_S3 = "attachment-blob"
+_SINK = "otlp-sink"
+_STOP_SECONDS = 5.0  # a process gives the calls it is serving one second, and then sends what spans it has
+_TOKEN_SECONDS = 12 * 3600.0
+
+
+class Stack:
+    """A mesh; `processes` holds all that run by name, except for PostgreSQL's and S3's own.
+
+    Leaving it as a context stops them: runners first, since they lean on the rest; the trace sink last, since all send to it.
+    """
+
+    def __init__(
+        self, data_dir: Path, surroundings: Surroundings, postgres: Postgres, s3: S3Server, watchdog: Watchdog
+    ) -> None:
+        self.data_dir = data_dir
+        self.postgres = postgres
+        self.s3 = s3
+        self.processes: dict[str, Process] = {}
+        self._surroundings = surroundings
+        self._members: dict[str, Member] = {}
+        self._watchdog = watchdog
+
+    @property
+    def targets(self) -> Mapping[str, str]:
+        """Each service's `host:port` by its kebab id."""
+        return self._surroundings.targets
+
+    @property
+    def keys(self) -> Path:
+        """The directory with every issuer's key and `jwks.json`."""
+        return self._surroundings.keys
+
+    @property
+    def traces_file(self) -> Path:
+        """Where the spans go, a JSON line each."""
+        return self.data_dir / "traces.jsonl"
+
+    @property
+    def workspace_root(self) -> Path:
+        """Where the runners make their workspaces."""
+        return self._surroundings.workspace_root
+
+    @property
+    def otlp_endpoint(self) -> str:
+        """Where a process sends its spans."""
+        return self._surroundings.otlp_endpoint
+
+    @property
+    def databases(self) -> Mapping[str, ServiceDsn]:
+        """How each service enters the database, by its snake name."""
+        return self._surroundings.databases
+
+    @property
+    def superuser_dsn(self) -> str:
+        """The mesh's database for the superuser, whom no policy of a table stops."""
+        return urlunsplit(urlsplit(self.postgres.superuser_dsn)._replace(path=f"/{DATABASE}"))
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Every process's id by its name, PostgreSQL and S3 included."""
+        storage = (self.postgres.process, *self.s3.processes)
+        return {process.name: process.pid for process in (*storage, *self.processes.values())}
+
+    def admin_token(self) -> str:
+        """A token for an operator, good for twelve hours."""
+        return TokenMinter("client", self.keys / "client.pem").admin_token("devstack", _TOKEN_SECONDS)
+
+    def client_token(self, tenant_id: str) -> str:
+        """A token for a client of the tenant, good for twelve hours."""
+        return TokenMinter("client", self.keys / "client.pem").client_token(tenant_id, "devstack", _TOKEN_SECONDS)
+
+    async def start(self, *several: Member) -> None:
+        """Starts processes side by side; returns when all are ready. Raises StartFailed, and StackError for a name in use."""
+        for member in several:
+            if member.name in self._members:
+                raise StackError(f"there is a process {member.name} already")
+            self._members[member.name] = member
+        await _side_by_side(self._launch(member) for member in several)
+
+    async def start_runner(self) -> Process:
+        """Starts one more runner: `runner`, `runner-2` and so on."""
+        number = 1 + sum(name.partition("-")[0] == RUNNER for name in self._members)
+        name = RUNNER if number == 1 else f"{RUNNER}-{number}"
+        await self.start(members.runner_member(name, free_ports(1)[0], self._surroundings))
+        return self.processes[name]
+
+    async def restart(self, name: str) -> Process:
+        """Stops a process in good order, if it still runs, and starts it anew on the same port."""
+        await self.processes[name].stop(_STOP_SECONDS)
+        process = await self._launch(self._members[name])
+        self.write_down()
+        return process
+
+    def write_down(self) -> None:
+        """Writes where everything is, for other programs to find."""
+        traces = self.traces_file
+        write_mesh_file(self.data_dir, targets=self.targets, keys=self.keys, traces=traces, pids=self.pids)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        ranks: tuple[list[Process], list[Process], list[Process]] = ([], [], [])
+        for name, process in self.processes.items():
+            ranks[0 if name.partition("-")[0] == RUNNER else 2 if name == _SINK else 1].append(process)
+        for rank in ranks:
+            await asyncio.gather(*(process.stop(_STOP_SECONDS) for process in rank))
+
+    async def _launch(self, member: Member) -> Process:
+        since = await self._database_time() if member.readiness is Readiness.JOBS else None
+        log_file = self.data_dir / "logs" / f"{member.name}.log"
+        command = Command(member.name, member.argv, log_file, env=member.env, working_directory=self.data_dir)
+        self.processes[member.name] = process = start_process(command, self._watchdog)
+        if since is not None:
+            await until_working(process, self.superuser_dsn, since)
+        elif member.port is not None and member.readiness is Readiness.GRPC:
+            await until_serving(process, member.port)
+        elif member.port is not None:
+            await until_listening(process, member.port)
+        return process
+
+    async def _database_time(self) -> datetime:
+        async with await psycopg.AsyncConnection.connect(self.superuser_dsn) as connection:
+            row = await (await connection.execute("select clock_timestamp()")).fetchone()
+            assert row is not None
+            time: datetime = row[0]
+            return time
+
+
+@asynccontextmanager
+async def open_stack(
+    data_dir: Path,
+    report: Callable[[str], None],
+    *,
+    runner_count: int = 1,
+    router_config: Mapping[str, Any] | None = None,
+    ports: Mapping[str, int] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncIterator[Stack]:
+    """A mesh that keeps its data in `data_dir`. Without a router configuration, the scripted model is started and configured.
+
+    `ports` asks for some by name (a service's, `s3`, `otlp`, `scripted-model`); the others are free ones. A variable in
+    `environment` goes to the service whose prefix it has, or else to model-router alone. Raises StackError.
+    """
+    async with AsyncExitStack() as exits:
+        data_dir = exits.enter_context(sole_use(data_dir))
+        watchdog = exits.enter_context(Watchdog())
+        port_of = choose_ports(ports or {})
+        postgres = Postgres(data_dir / "postgres", data_dir / "logs" / "postgres.log", watchdog, report)
+        with held(port for name, port in port_of.items() if name != S3):
+            s3 = S3Server(data_dir / "s3", data_dir / "logs" / "s3.log", watchdog, report, port_of.get(S3))
+        config = scripted_config(port_of[SCRIPTED_MODEL]) if router_config is None else router_config
+        make_keys(data_dir / "keys")
+        around = Surroundings(
+            keys=data_dir / "keys",
+            otlp_endpoint=f"http://{LOOPBACK}:{port_of[OTLP]}",
+            databases={},
+            targets={service: f"{LOOPBACK}:{port_of[service]}" for service in SERVICES},
+            s3=s3,
+            router_config_file=write_router_config(data_dir, config),
+            workspace_root=data_dir / "workspaces",
+            extra={**(scripted_environment() if router_config is None else {}), **(environment or {})},
+        )
+        stack = Stack(data_dir, around, postgres, s3, watchdog)
+        for part in (postgres, s3, stack):
+            exits.push_async_exit(part)
+        migrated = asyncio.Event()
+
+        async def start_on_database() -> None:
+            await postgres.start()
+            around.databases.update(await prepare_schemas(postgres.superuser_dsn, report))
+            migrated.set()
+            report("starting the services")
+            others = [members.service_member(name, port_of[name], around) for name in SERVICES if name != _NEEDS_S3]
+            others += [members.sink_member(port_of[OTLP], stack.traces_file), members.worker_member(around)]
+            if router_config is None:
+                others.append(members.scripted_model_member(port_of[SCRIPTED_MODEL]))
+            await _side_by_side([stack.start(*others), *(stack.start_runner() for _ in range(runner_count))])
+
+        async def start_on_s3() -> None:
+            await s3.start()
+            await migrated.wait()
+            await stack.start(members.service_member(_NEEDS_S3, port_of[_NEEDS_S3], around))
+
+        await _side_by_side([start_on_database(), start_on_s3()])
+        stack.write_down()
+        report("the mesh is ready")
+        yield stack
+
+
+async def _side_by_side(work: Iterable[Coroutine[Any, Any, object]]) -> None:
+    """Does all of it at once. The first failure cuts off the rest, and is what is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for one in work:
+                group.create_task(one)
+    except BaseExceptionGroup as failures:
+        raise first_failure(failures) from None
+
+
+def first_failure(failure: BaseException) -> BaseException:
+    """The failure that cut off the others of a group of tasks."""
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure

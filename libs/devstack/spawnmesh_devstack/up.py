@@ -1,0 +1,85 @@
+"""A mesh that stays up until it is told to stop."""
+
+import asyncio
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from spawnmesh_client.mesh import connect
+from spawnmesh_core.errors import MeshError
+from spawnmesh_runtime.process import stop_signals
+from spawnmesh_runtime.settings import ProcessSettings
+
+from spawnmesh_devstack.failures import StackError
+from spawnmesh_devstack.models import Choice, choose
+from spawnmesh_devstack.stack import Stack, first_failure
+from spawnmesh_devstack.thinking import open_thinking_stack
+
+TENANT = "demo"
+_LOOK_SECONDS = 1.0
+_USUAL_DATA = Path(".data")
+
+
+async def run_up(
+    console: Console, data: Path, *, model: str | None, environment: Mapping[str, str], ports: Mapping[str, int]
+) -> None:
+    """Starts a mesh, says how to use it, and stops it at SIGINT or SIGTERM, also where that comes while it starts. Raises StackError."""
+    choice = await choose(environment, model)
+    try:
+        with stop_signals() as stop:
+            async with asyncio.TaskGroup() as group:
+                staying = group.create_task(_stay_up(console, data, choice, ports))
+                stopping = group.create_task(stop.wait())
+                await asyncio.wait({staying, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if stop.is_set():
+                    console.print("\nstopping; data stay in", str(data))
+                for task in (staying, stopping):
+                    task.cancel()
+    except BaseExceptionGroup as failures:
+        raise first_failure(failures) from None
+
+
+async def _stay_up(console: Console, data: Path, choice: Choice, ports: Mapping[str, int]) -> None:
+    def report(line: str) -> None:
+        console.print(line, style="dim", highlight=False)
+
+    async with open_thinking_stack(data, report, choice, ports) as stack:
+        try:
+            async with connect(
+                session=stack.targets["session"], token=stack.admin_token(), settings=ProcessSettings()
+            ) as operator:
+                await operator.create_tenant(TENANT)
+        except MeshError as error:
+            raise StackError(f"the mesh refused to make the tenant {TENANT}: {error}") from error
+        _show(console, stack, data, choice)
+        await _watch(console, stack)
+
+
+async def _watch(console: Console, stack: Stack) -> None:
+    """Tells of each process that ends by itself, for as long as the mesh is up."""
+    ended: set[int] = set()
+    while True:
+        for process in stack.processes.values():
+            if process.returncode is not None and process.pid not in ended:
+                ended.add(process.pid)
+                log = stack.data_dir / "logs" / f"{process.name}.log"
+                console.print(f"{process.name} ended with status {process.returncode}; its log is {log}", style="red")
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _show(console: Console, stack: Stack, data: Path, choice: Choice) -> None:
+    table = Table("service", "address", title="The mesh is up", title_justify="left")
+    for service, target in stack.targets.items():
+        table.add_row(service, target)
+    table.add_row("S3", stack.s3.endpoint.endpoint)
+    console.print(table)
+    console.print(f"Agents think with {choice.description}.")
+    console.print(f"\nA client's token for the tenant {TENANT}, for twelve hours:")
+    console.print(Text(stack.client_token(TENANT)), soft_wrap=True)
+    where = "" if data == _USUAL_DATA else f"SPAWNMESH_DATA={shlex.quote(str(stack.data_dir))} "
+    console.print("\nA first call, in another terminal:")
+    console.print(Text(f"{where}spawnmesh spawn 'What is in the file?' --attach README.md --wait"), soft_wrap=True)
+    console.print("\nCtrl-C stops the mesh.")

@@ -1,0 +1,169 @@
+"""`spawnmesh demo` and `spawnmesh up`, typed as a person would."""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from spawnmesh_devstack.scripted_model import build_app
+
+SPAWNMESH = Path(sys.executable).parent / "spawnmesh"
+SERVICES = {"session", "attachment-blob", "transcript", "model-router", "hook", "runner"}
+EDGES = {
+    ("session", "hook"),
+    ("session", "attachment-blob"),
+    ("session", "transcript"),
+    ("session", "runner"),
+    ("runner", "session"),
+    ("runner", "transcript"),
+    ("runner", "attachment-blob"),
+    ("runner", "model-router"),
+    ("hook", "demo-plugin"),
+}
+
+
+async def run(*arguments: str, **environment: str) -> tuple[int | None, str, str]:
+    """The command with a bare environment: status, output and errors."""
+    env = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **environment}
+    process = await asyncio.create_subprocess_exec(
+        str(SPAWNMESH), *arguments, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    output, errors = await process.communicate()
+    return process.returncode, output.decode(), errors.decode()
+
+
+@pytest.fixture(scope="module")
+async def demo() -> dict[str, Any]:
+    status, output, errors = await run("demo", "--json")
+    assert status == 0, errors
+    document: dict[str, Any] = json.loads(output)
+    return document
+
+
+def test_demo_passes_all_its_checks(demo: dict[str, Any]) -> None:
+    assert [check["name"] for check in demo["checks"] if not check["passed"]] == []
+    assert len(demo["checks"]) >= 15
+
+
+def test_parent_child_and_grandchild_succeed(demo: dict[str, Any]) -> None:
+    parent, child, grandchild = demo["sessions"]
+    assert [session["run_state"] for session in demo["sessions"]] == ["SUCCEEDED"] * 3
+    assert [session["depth"] for session in demo["sessions"]] == [0, 1, 2]
+    assert child["parent_session_id"] == parent["session_id"]
+    assert grandchild["parent_session_id"] == child["session_id"]
+    assert {file["sha256"] for file in demo["receipt"]["files"]} < {file["sha256"] for file in child["attachments"]}
+
+
+def test_one_trace_shows_every_service_and_the_calls_between_them(demo: dict[str, Any]) -> None:
+    trace = demo["trace"]
+    assert set(trace["services"]) >= SERVICES
+    assert {tuple(edge) for edge in trace["edges"]} >= EDGES
+    assert trace["orphan_spans"] == 0
+    assert trace["trace_id"] == demo["receipt"]["trace_id"]
+
+
+def test_one_model_fails_and_the_next_answers(demo: dict[str, Any]) -> None:
+    first, second, *_ = demo["attempts"]
+    assert (first["model"], first["reason"], first["http_status"]) == ("scripted/flaky", "RATE_LIMIT", 429)
+    assert (second["model"], second["reason"]) == ("scripted/agent", "")
+
+
+def test_hook_asks_for_one_revision_and_hears_of_every_end(demo: dict[str, Any]) -> None:
+    (revision,) = demo["revisions"]
+    assert revision["session_id"] == demo["receipt"]["session_id"]
+    assert [session["revision_count"] for session in demo["sessions"]] == [1, 0, 0]
+    assert sorted(demo["heard_ends"]) == sorted(session["session_id"] for session in demo["sessions"])
+
+
+def test_each_result_is_announced_once(demo: dict[str, Any]) -> None:
+    told = [(one["parent_session_id"], one["child_session_id"]) for one in demo["announced"]]
+    pairs = [(session["parent_session_id"], session["session_id"]) for session in demo["sessions"][1:]]
+    assert sorted(told) == sorted(pairs)
+
+
+def test_nothing_is_left(demo: dict[str, Any]) -> None:
+    assert demo["leftovers"] == {"objects": 0, "rows": 0, "workspaces": 0, "processes": 0}
+
+
+@asynccontextmanager
+async def serving(app: web.Application) -> AsyncIterator[str]:
+    """An endpoint of somebody's own; its base URL."""
+    async with TestServer(app) as server:
+        yield str(server.make_url("/v1"))
+
+
+async def test_model_of_ones_own_does_the_same_job() -> None:
+    async with serving(build_app()) as url:
+        status, output, errors = await run("demo", "--json", "--model", "agent", OPENAI_BASE_URL=url)
+
+    assert status == 0, errors
+    document = json.loads(output)
+    assert document["model"] == "openai/agent"
+    assert {one["model"] for one in document["attempts"] if not one["reason"]} == {"openai/agent"}
+    assert [check["name"] for check in document["checks"] if not check["passed"]] == []
+
+
+async def test_key_that_is_refused_ends_the_demo_with_one_line_that_does_not_show_it() -> None:
+    async def refuse(_request: web.Request) -> web.Response:
+        error = {"message": "Incorrect API key provided.", "type": "invalid_request_error", "code": "invalid_api_key"}
+        return web.json_response({"error": error}, status=401)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", refuse)
+    async with serving(app) as url:
+        status, output, errors = await run("demo", OPENAI_BASE_URL=url, OPENAI_API_KEY="sk-secret")
+
+    assert status == 1
+    last = errors.strip().splitlines()[-1]
+    assert last.startswith("error: not so: ")
+    assert "ALL_CANDIDATES_FAILED" in last
+    assert "sk-secret" not in output + errors
+    shutil.rmtree(re.findall(r"the logs are in (\S+)/mesh/logs", output)[0])
+
+
+async def test_busy_port_ends_the_start_with_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, _, errors = await run("up", "--data", str(tmp_path / "data"), "--port", f"session={port}")
+
+    assert status == 1
+    assert errors.strip() == f"error: port {port} for session is in use by another process"
+
+
+async def test_up_is_ready_to_be_used_and_stops_when_told() -> None:
+    # Not under pytest's own directory, which every new pytest run closes to the account PostgreSQL runs as.
+    with tempfile.TemporaryDirectory(prefix="spawnmesh-up-") as folder:
+        env = {"PATH": os.environ["PATH"], "HOME": folder, "SPAWNMESH_DATA": str(Path(folder) / "data")}
+        process = await asyncio.create_subprocess_exec(
+            str(SPAWNMESH), "up", env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        assert process.stdout is not None
+        printed = ""
+        async with asyncio.timeout(60):
+            while "Ctrl-C stops" not in printed:
+                line = (await process.stdout.readline()).decode()
+                assert line, printed
+                printed += line
+        mesh = json.loads((Path(folder) / "data" / "mesh.json").read_text())
+        status, output, errors = await run("spawn", "Say something.", "--wait", "--json", **env)
+        assert status == 0, errors
+        assert "scripted model" in output
+
+        process.send_signal(signal.SIGINT)
+        rest = await process.stdout.read()
+        assert await process.wait() == 0, rest
+        assert not any(psutil.pid_exists(pid) for pid in mesh["pids"].values())
+        assert not (Path(folder) / "data" / "mesh.json").exists()

@@ -1,0 +1,70 @@
+"""Ports that are given out once, and the files by which a mesh is found."""
+
+import json
+import socket
+import stat
+
+import pytest
+from spawnmesh_devstack.failures import PortBusy, StackError
+from spawnmesh_devstack.mesh_file import sole_use, write_mesh_file
+from spawnmesh_devstack.ports import free_ports, require_free
+from spawnmesh_devstack.prepare import choose_ports, held, write_router_config
+
+
+def test_every_service_gets_a_port_of_its_own_and_asked_ones_are_kept():
+    (asked,) = free_ports(1)
+    ports = choose_ports({"session": asked})
+
+    assert ports["session"] == asked
+    assert {"attachment-blob", "transcript", "model-router", "hook", "otlp", "scripted-model"} < set(ports)
+    assert len(set(ports.values())) == len(ports)
+
+
+def test_port_that_is_taken_or_for_nothing_known_is_refused():
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(PortBusy):
+        choose_ports({"hook": taken.getsockname()[1]})
+    with pytest.raises(StackError, match="nothing is called hooks"):
+        choose_ports({"hooks": 12345})
+
+
+def test_held_port_is_not_free_until_it_is_let_go():
+    (port,) = free_ports(1)
+
+    with held([port]), pytest.raises(PortBusy):
+        require_free(port, "a test")
+    assert require_free(port, "a test") == port
+
+
+def test_mesh_file_is_for_its_owner_and_gone_afterwards(tmp_path):
+    with sole_use(tmp_path / "data") as data:
+        write_mesh_file(
+            data, targets={"session": "127.0.0.1:1"}, keys=data / "keys", traces=data / "t", pids={"session": 7}
+        )
+        file = data / "mesh.json"
+        assert json.loads(file.read_text())["targets"] == {"session": "127.0.0.1:1"}
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert not file.exists()
+
+
+def test_second_mesh_on_the_same_data_is_refused_and_the_first_stays_findable(tmp_path):
+    with sole_use(tmp_path) as data:
+        write_mesh_file(data, targets={}, keys=data, traces=data, pids={})
+        with pytest.raises(StackError, match="running"), sole_use(tmp_path):
+            pass
+        assert (data / "mesh.json").exists()
+    with sole_use(tmp_path):
+        pass
+
+
+def test_file_of_a_mesh_that_was_killed_is_not_believed(tmp_path):
+    (tmp_path / "mesh.json").write_text("{}")
+
+    with sole_use(tmp_path):
+        assert not (tmp_path / "mesh.json").exists()
+
+
+def test_router_configuration_is_for_its_owner(tmp_path):
+    file = write_router_config(tmp_path, {"primary": "a/b"})
+
+    assert json.loads(file.read_text()) == {"primary": "a/b"}
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
