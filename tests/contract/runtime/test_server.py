@@ -67,7 +67,7 @@ BAD_POLICIES = {
 
 
 @pytest.mark.parametrize("service", BAD_POLICIES)
-def test_service_without_a_sound_policy_cannot_be_added(process_named: Any, service: str) -> None:
+async def test_service_without_a_sound_policy_cannot_be_added(process_named: Any, service: str) -> None:
     declare(service, BAD_POLICIES[service])
     server = build_server(process_named("hook"))
     with pytest.raises(PolicyMissing, match=f"{service}.Count"):
@@ -110,7 +110,7 @@ async def test_client_stream_is_validated_message_by_message(process_named: Any,
     assert [request.event.depth for request in seen] == [1, 2, 3]
 
 
-def test_server_without_keys_to_verify_with_is_not_built(process_named: Any) -> None:
+async def test_server_without_keys_to_verify_with_is_not_built(process_named: Any) -> None:
     whole = process_named("hook")
     with pytest.raises(ValueError, match="jwks"):
         build_server(Process("hook", whole.settings, whole.minter, None, whole.tracer))
