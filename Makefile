@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SEED ?= 1
 READY := $(VENV)/.ready
 PACKAGES := $(wildcard libs/*/pyproject.toml services/*/pyproject.toml)
 EDITABLE := $(addprefix -e ,$(patsubst %/pyproject.toml,%,$(PACKAGES)))
@@ -37,8 +38,8 @@ up: $(READY) ## Start a mesh on this machine and leave it running; Ctrl-C stops 
 conformance: $(READY) ## Replay a file of cases through running services: AREA=… FILE=…
 	@python -m spawnmesh_devstack.conformance "$(AREA)" "$(FILE)"
 
-test: $(READY) lint ## Run every check and every test that needs no cluster
-	@pytest
+test: $(READY) lint ## Run every check and every test that needs no cluster, in the order that SEED= makes
+	@pytest -p randomly --randomly-seed=$(SEED)
 
 lint: $(READY) protos-check types imports ## Run the static checks
 	@ruff check --quiet . && ruff format --check --quiet . && echo "ruff: clean"

@@ -72,7 +72,9 @@ async def test_peers_of_one_authority_talk_and_others_do_not(
     assert outcomes == ["allowed", Reason.DEPENDENCY_UNAVAILABLE, Reason.DEPENDENCY_UNAVAILABLE]
 
 
-async def test_certificate_that_cannot_be_read_ends_the_process_without_its_path(process_named: Any, tmp_path: Path) -> None:
+async def test_certificate_that_cannot_be_read_ends_the_process_without_its_path(
+    process_named: Any, tmp_path: Path
+) -> None:
     missing = {"tls_cert_file": tmp_path / "missing.crt", "tls_key_file": tmp_path / "missing.key"}
     with pytest.raises(SystemExit) as caught:
         server_credentials(process_named("hook", **missing).settings)
