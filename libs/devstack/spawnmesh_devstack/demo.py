@@ -22,14 +22,14 @@ from spawnmesh_devstack.demo_document import (
     story_checks,
     with_checks,
 )
-from spawnmesh_devstack.demo_evidence import leftovers, whole_trace
+from spawnmesh_devstack.demo_evidence import leftovers
 from spawnmesh_devstack.demo_files import PICTURE, TABLE, TEXT, make_files
 from spawnmesh_devstack.demo_job import Done, Job, deliveries, do_job
 from spawnmesh_devstack.demo_small import make_note, small_checks, small_job
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.models import SCRIPTED_FLAKY, Choice, ModelKind, choose
 from spawnmesh_devstack.thinking import open_thinking_stack
-from spawnmesh_devstack.traces import Span
+from spawnmesh_devstack.traces import Span, load_spans
 
 _SCRIPTED_SECONDS = 90.0
 _REAL_SECONDS = 600.0
@@ -96,10 +96,12 @@ async def _run(
         report_progress("the job is done; waiting for what comes after")
         left = await leftovers(stack, tenant_id)
         told = await deliveries(stack, tenant_id)
-        spans = await whole_trace(stack.traces_file, done.parent.trace_id)
         pids = stack.pids
-    left = left.with_processes(pids)
     report_progress("the mesh is stopped")
+    left = left.with_processes(pids)
+    spans = load_spans(
+        stack.traces_file, done.parent.trace_id
+    )  # Whole now: a process sends what it has before it ends.
     report = document(done, told, spans, left, model=choice.name)
     checks = [*plan.judge(report, done), *common_checks(report)]
     report = with_checks(report, checks, time.monotonic() - started)

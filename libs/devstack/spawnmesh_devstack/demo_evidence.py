@@ -2,10 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TypeVar
 
 import psutil
 import psycopg
@@ -14,7 +12,7 @@ from psycopg import sql
 
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.stack import Stack
-from spawnmesh_devstack.traces import Span, load_spans, orphans, services
+from spawnmesh_devstack.traces import Span
 
 DEPLOYABLES = ("attachment-blob", "hook", "model-router", "runner", "session", "transcript")
 
@@ -31,8 +29,6 @@ _NOTHING_IN = {
     "session.runs": "tenant_id = %(tenant)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')",
     "session.procrastinate_jobs": "status in ('todo', 'doing') and args->>'tenant_id' = %(tenant)s",
 }
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,31 +55,18 @@ class Leftovers:
         return replace(self, processes=[name for name, pid in pids.items() if psutil.pid_exists(pid)])
 
 
-async def whole_trace(file: Path, trace_id: str) -> list[Span]:
-    """The trace's spans once every service is in it, no parent is missing, and none has come for a while; else what there is."""
-
-    async def look() -> tuple[list[Span], int]:
-        spans = await asyncio.to_thread(load_spans, file, trace_id)
-        return spans, len(spans)
-
-    def whole(before: tuple[list[Span], int], now: tuple[list[Span], int]) -> bool:
-        spans = now[0]
-        return now[1] == before[1] and not orphans(spans) and set(DEPLOYABLES) <= set(services(spans))
-
-    return (await _settled(look, whole))[0]
-
-
 async def leftovers(stack: Stack, tenant_id: str) -> Leftovers:
     """What is left of the tenant's sessions once the jobs behind their ends are done, or the patience is."""
-
-    async def look() -> Leftovers:
-        return Leftovers(
+    give_up = time.monotonic() + _SETTLE_SECONDS
+    while True:
+        left = Leftovers(
             objects=await asyncio.to_thread(_objects, stack.s3.endpoint, tenant_id),
             rows=await _rows(stack.superuser_dsn, tenant_id),
             workspaces=sorted(path.name for path in stack.workspace_root.iterdir()),
         )
-
-    return await _settled(look, lambda _, now: not any(now.counts.values()))
+        if not any(left.counts.values()) or time.monotonic() > give_up:
+            return left
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def attempts(spans: Sequence[Span]) -> list[dict[str, object]]:
@@ -100,17 +83,6 @@ def attempts(spans: Sequence[Span]) -> list[dict[str, object]]:
         for span in spans
         if span.attributes.get("gen_ai.operation.name") == "chat"
     ]
-
-
-async def _settled(look: Callable[[], Awaitable[T]], is_settled: Callable[[T, T], bool]) -> T:
-    deadline = time.monotonic() + _SETTLE_SECONDS
-    before = await look()
-    while True:
-        now = await look()
-        if is_settled(before, now) or time.monotonic() > deadline:
-            return now
-        before = now
-        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _objects(s3: S3Endpoint, tenant_id: str) -> list[str]:
