@@ -20,6 +20,7 @@ class IdKind(StrEnum):
     RUN = "run"
     ATTACHMENT_SET = "att"
     UPLOAD = "upl"
+    BLOB = "blb"
     ENTRY = "ent"
     DELIVERY = "del"
     INCARNATION = "inc"

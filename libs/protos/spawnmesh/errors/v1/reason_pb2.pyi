@@ -132,6 +132,14 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """ABORTED. While the prompt window was open, the transcript got something that is not the run's own; the facts say where it begins
     (`offending_seq`, `offending_kind`, `cause`) and give the head.
     """
+    REASON_TRANSCRIPT_DELETED: _Reason.ValueType  # 94
+    """FAILED_PRECONDITION. The session's transcript was deleted, and is not created again."""
+    REASON_IMPORT_MALFORMED: _Reason.ValueType  # 95
+    """INVALID_ARGUMENT. Lines of an import cannot be read; the facts name them, and nothing of it is stored."""
+    REASON_IMPORT_OFFSET_DIFFERS: _Reason.ValueType  # 96
+    """FAILED_PRECONDITION. Bytes of an import do not begin where it goes on; the right offset is in the facts."""
+    REASON_SEARCH_REFUSED: _Reason.ValueType  # 97
+    """INVALID_ARGUMENT. The search will not be run as it was asked for; the message and the fact `why` say what about it."""
     REASON_UNKNOWN_MODEL: _Reason.ValueType  # 110
     """INVALID_ARGUMENT. The model is neither configured nor an alias."""
     REASON_ALL_CANDIDATES_FAILED: _Reason.ValueType  # 111
@@ -140,12 +148,16 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """FAILED_PRECONDITION. The model refused the request itself; no other candidate would do better. The facts say why."""
     REASON_STREAM_BROKEN: _Reason.ValueType  # 113
     """ABORTED. The stream broke after output had been sent; what was sent stands, nothing is spliced."""
+    REASON_BUDGET_EXCEEDED: _Reason.ValueType  # 114
+    """RESOURCE_EXHAUSTED with RetryInfo. The tenant's requests, tokens or spending for the time being are used up; which of them is in the facts."""
     REASON_GRANT_MISSING: _Reason.ValueType  # 130
     """FAILED_PRECONDITION. A plugin asked for a hook without the grant it needs."""
     REASON_ENDPOINT_NOT_ALLOWED: _Reason.ValueType  # 131
     """FAILED_PRECONDITION. The plugin's endpoint is not one this mesh calls."""
     REASON_PLUGIN_FAILED: _Reason.ValueType  # 132
     """UNAVAILABLE. A plugin whose failure policy is CLOSED failed; its name is in the facts."""
+    REASON_ENDPOINT_NOT_REACHED: _Reason.ValueType  # 133
+    """FAILED_PRECONDITION. Nobody answers at the plugin's endpoint."""
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """`google.rpc.ErrorInfo.reason` carries the value's name without the prefix `REASON_`; `domain` is `<service>.spawnmesh`.
@@ -262,6 +274,14 @@ REASON_SESSION_TAKEOVER: Reason.ValueType  # 93
 """ABORTED. While the prompt window was open, the transcript got something that is not the run's own; the facts say where it begins
 (`offending_seq`, `offending_kind`, `cause`) and give the head.
 """
+REASON_TRANSCRIPT_DELETED: Reason.ValueType  # 94
+"""FAILED_PRECONDITION. The session's transcript was deleted, and is not created again."""
+REASON_IMPORT_MALFORMED: Reason.ValueType  # 95
+"""INVALID_ARGUMENT. Lines of an import cannot be read; the facts name them, and nothing of it is stored."""
+REASON_IMPORT_OFFSET_DIFFERS: Reason.ValueType  # 96
+"""FAILED_PRECONDITION. Bytes of an import do not begin where it goes on; the right offset is in the facts."""
+REASON_SEARCH_REFUSED: Reason.ValueType  # 97
+"""INVALID_ARGUMENT. The search will not be run as it was asked for; the message and the fact `why` say what about it."""
 REASON_UNKNOWN_MODEL: Reason.ValueType  # 110
 """INVALID_ARGUMENT. The model is neither configured nor an alias."""
 REASON_ALL_CANDIDATES_FAILED: Reason.ValueType  # 111
@@ -270,10 +290,14 @@ REASON_MODEL_REFUSED: Reason.ValueType  # 112
 """FAILED_PRECONDITION. The model refused the request itself; no other candidate would do better. The facts say why."""
 REASON_STREAM_BROKEN: Reason.ValueType  # 113
 """ABORTED. The stream broke after output had been sent; what was sent stands, nothing is spliced."""
+REASON_BUDGET_EXCEEDED: Reason.ValueType  # 114
+"""RESOURCE_EXHAUSTED with RetryInfo. The tenant's requests, tokens or spending for the time being are used up; which of them is in the facts."""
 REASON_GRANT_MISSING: Reason.ValueType  # 130
 """FAILED_PRECONDITION. A plugin asked for a hook without the grant it needs."""
 REASON_ENDPOINT_NOT_ALLOWED: Reason.ValueType  # 131
 """FAILED_PRECONDITION. The plugin's endpoint is not one this mesh calls."""
 REASON_PLUGIN_FAILED: Reason.ValueType  # 132
 """UNAVAILABLE. A plugin whose failure policy is CLOSED failed; its name is in the facts."""
+REASON_ENDPOINT_NOT_REACHED: Reason.ValueType  # 133
+"""FAILED_PRECONDITION. Nobody answers at the plugin's endpoint."""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015

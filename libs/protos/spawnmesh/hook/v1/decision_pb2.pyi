@@ -3,8 +3,10 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -144,16 +146,26 @@ class Revise(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """What to change, told to the model."""
+    """What to change, told to the model. Not blank, and without NUL."""
+    idempotency_key: _builtins.str
+    """Names the objection within the run and the plugin: once `max_attempts` revisions of the run were granted for it, it is one no more. Empty means
+    that only the run's own bound holds.
+    """
+    max_attempts: _builtins.int
+    """For the idempotency key; 0 means 1."""
     def __init__(
         self,
         *,
         reason: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+        max_attempts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "max_attempts", b"max_attempts", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -180,3 +192,180 @@ class Finalize(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Finalize: _TypeAlias = Finalize  # noqa: Y015
+
+@_typing.final
+class ModelDecision(_message.Message):
+    """The answer to BeforeModelResolveEvent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """The model to ask first; empty leaves the choice to those below."""
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelDecision: _TypeAlias = ModelDecision  # noqa: Y015
+
+@_typing.final
+class PromptDecision(_message.Message):
+    """The answer to BeforePromptBuildEvent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SYSTEM_PROMPT_FIELD_NUMBER: _builtins.int
+    CONTEXT_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    system_prompt: _builtins.str
+    """Replaces the system prompt; empty leaves it."""
+    context: _builtins.str
+    """Is put before the conversation; empty adds nothing."""
+    @_builtins.property
+    def tools(self) -> Global___ToolList:
+        """The only tools to offer; absent means all. Names nobody offers are ignored."""
+
+    def __init__(
+        self,
+        *,
+        system_prompt: _builtins.str = ...,
+        context: _builtins.str = ...,
+        tools: Global___ToolList | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tools", b"tools"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "system_prompt", b"system_prompt", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromptDecision: _TypeAlias = PromptDecision  # noqa: Y015
+
+@_typing.final
+class ToolList(_message.Message):
+    """Names of tools."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Possibly none."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolList: _TypeAlias = ToolList  # noqa: Y015
+
+@_typing.final
+class ToolCallDecision(_message.Message):
+    """The answer to BeforeToolCallEvent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROCEED_FIELD_NUMBER: _builtins.int
+    REWRITE_FIELD_NUMBER: _builtins.int
+    BLOCK_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def proceed(self) -> Global___Proceed:
+        """As it is."""
+
+    @_builtins.property
+    def rewrite(self) -> Global___Rewrite:
+        """With other arguments; needs the grant CONVERSATION_ACCESS."""
+
+    @_builtins.property
+    def block(self) -> Global___Block:
+        """Not at all; nobody below is asked."""
+
+    def __init__(
+        self,
+        *,
+        proceed: Global___Proceed | None = ...,
+        rewrite: Global___Rewrite | None = ...,
+        block: Global___Block | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "decision", b"decision", "proceed", b"proceed", "rewrite", b"rewrite"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "decision", b"decision", "proceed", b"proceed", "rewrite", b"rewrite"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_decision: _TypeAlias = _typing.Literal["proceed", "rewrite", "block"]  # noqa: Y015
+    _WhichOneofArgType_decision: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_decision) -> _WhichOneofReturnType_decision | None: ...
+
+Global___ToolCallDecision: _TypeAlias = ToolCallDecision  # noqa: Y015
+
+@_typing.final
+class Proceed(_message.Message):
+    """The call as it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Proceed: _TypeAlias = Proceed  # noqa: Y015
+
+@_typing.final
+class Rewrite(_message.Message):
+    """The call with other arguments."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
+    arguments_json: _builtins.str
+    """All of them, as a JSON object."""
+    def __init__(
+        self,
+        *,
+        arguments_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Rewrite: _TypeAlias = Rewrite  # noqa: Y015
+
+@_typing.final
+class Block(_message.Message):
+    """No call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """Why, told to the model."""
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Block: _TypeAlias = Block  # noqa: Y015

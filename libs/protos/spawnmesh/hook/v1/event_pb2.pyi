@@ -3,8 +3,10 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
@@ -30,7 +32,27 @@ class _HookKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HookKind.Val
     HOOK_KIND_BEFORE_AGENT_FINALIZE: _HookKind.ValueType  # 2
     """A gate: may this answer be the final one? Needs the grant FINALIZE_CONTROL."""
     HOOK_KIND_SUBAGENT_ENDED: _HookKind.ValueType  # 3
-    """An observer: a child session has ended, whichever way."""
+    """An observer: a session has ended its run, or failed to be spawned."""
+    HOOK_KIND_SUBAGENT_SPAWNED: _HookKind.ValueType  # 4
+    """An observer: a session with a parent was spawned."""
+    HOOK_KIND_BEFORE_MODEL_RESOLVE: _HookKind.ValueType  # 5
+    """A modifier: which model answers next?"""
+    HOOK_KIND_BEFORE_PROMPT_BUILD: _HookKind.ValueType  # 6
+    """A modifier: what does the model read beside the conversation? Needs the grant PROMPT_INJECTION."""
+    HOOK_KIND_LLM_INPUT: _HookKind.ValueType  # 7
+    """An observer: a model is about to be asked."""
+    HOOK_KIND_LLM_OUTPUT: _HookKind.ValueType  # 8
+    """An observer: a model has answered."""
+    HOOK_KIND_BEFORE_TOOL_CALL: _HookKind.ValueType  # 9
+    """A gate: may this tool be called, and with which arguments?"""
+    HOOK_KIND_AFTER_TOOL_CALL: _HookKind.ValueType  # 10
+    """An observer: a tool call has an outcome."""
+    HOOK_KIND_AGENT_END: _HookKind.ValueType  # 11
+    """An observer: a run has ended, whichever way."""
+    HOOK_KIND_SESSION_START: _HookKind.ValueType  # 12
+    """An observer: a session is ready and its first run is queued."""
+    HOOK_KIND_SESSION_END: _HookKind.ValueType  # 13
+    """An observer: a session takes no further runs."""
 
 class HookKind(_HookKind, metaclass=_HookKindEnumTypeWrapper):
     """The moments at which plugins are asked or told."""
@@ -42,7 +64,27 @@ HOOK_KIND_BEFORE_SPAWN: HookKind.ValueType  # 1
 HOOK_KIND_BEFORE_AGENT_FINALIZE: HookKind.ValueType  # 2
 """A gate: may this answer be the final one? Needs the grant FINALIZE_CONTROL."""
 HOOK_KIND_SUBAGENT_ENDED: HookKind.ValueType  # 3
-"""An observer: a child session has ended, whichever way."""
+"""An observer: a session has ended its run, or failed to be spawned."""
+HOOK_KIND_SUBAGENT_SPAWNED: HookKind.ValueType  # 4
+"""An observer: a session with a parent was spawned."""
+HOOK_KIND_BEFORE_MODEL_RESOLVE: HookKind.ValueType  # 5
+"""A modifier: which model answers next?"""
+HOOK_KIND_BEFORE_PROMPT_BUILD: HookKind.ValueType  # 6
+"""A modifier: what does the model read beside the conversation? Needs the grant PROMPT_INJECTION."""
+HOOK_KIND_LLM_INPUT: HookKind.ValueType  # 7
+"""An observer: a model is about to be asked."""
+HOOK_KIND_LLM_OUTPUT: HookKind.ValueType  # 8
+"""An observer: a model has answered."""
+HOOK_KIND_BEFORE_TOOL_CALL: HookKind.ValueType  # 9
+"""A gate: may this tool be called, and with which arguments?"""
+HOOK_KIND_AFTER_TOOL_CALL: HookKind.ValueType  # 10
+"""An observer: a tool call has an outcome."""
+HOOK_KIND_AGENT_END: HookKind.ValueType  # 11
+"""An observer: a run has ended, whichever way."""
+HOOK_KIND_SESSION_START: HookKind.ValueType  # 12
+"""An observer: a session is ready and its first run is queued."""
+HOOK_KIND_SESSION_END: HookKind.ValueType  # 13
+"""An observer: a session takes no further runs."""
 Global___HookKind: _TypeAlias = HookKind  # noqa: Y015
 
 @_typing.final
@@ -104,6 +146,7 @@ class BeforeAgentFinalizeEvent(_message.Message):
     MAX_REVISION_COUNT_FIELD_NUMBER: _builtins.int
     DRAFT_TEXT_FIELD_NUMBER: _builtins.int
     DRAFT_BYTES_FIELD_NUMBER: _builtins.int
+    HAS_FINAL_EFFECTS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     run_id: _builtins.str
@@ -118,6 +161,8 @@ class BeforeAgentFinalizeEvent(_message.Message):
     """The draft, only for a plugin with the grant CONVERSATION_ACCESS."""
     draft_bytes: _builtins.int
     """Size of the draft."""
+    has_final_effects: _builtins.bool
+    """The run has done what cannot be undone; no revision is granted any more."""
     def __init__(
         self,
         *,
@@ -128,49 +173,134 @@ class BeforeAgentFinalizeEvent(_message.Message):
         max_revision_count: _builtins.int = ...,
         draft_text: _builtins.str = ...,
         draft_bytes: _builtins.int = ...,
+        has_final_effects: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "draft_bytes", b"draft_bytes", "draft_text", b"draft_text", "max_revision_count", b"max_revision_count", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "draft_bytes", b"draft_bytes", "draft_text", b"draft_text", "has_final_effects", b"has_final_effects", "max_revision_count", b"max_revision_count", "revision_count", b"revision_count", "run_id", b"run_id", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BeforeAgentFinalizeEvent: _TypeAlias = BeforeAgentFinalizeEvent  # noqa: Y015
 
 @_typing.final
-class SubagentEndedEvent(_message.Message):
-    """A child session has ended."""
+class BeforeModelResolveEvent(_message.Message):
+    """A run is about to ask a model."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
-    PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
-    OUTCOME_FIELD_NUMBER: _builtins.int
-    EVENT_KEY_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     run_id: _builtins.str
-    """Its run; empty when it never had one."""
-    parent_session_id: _builtins.str
-    """The parent; empty for a client's own."""
-    outcome: _builtins.str
-    """How it ended: `succeeded`, `failed`, `timed_out`, `killed` or `spawn_failed`."""
-    event_key: _builtins.str
-    """Names this event for its repeats; delivery is at least once."""
+    """The run."""
+    agent_id: _builtins.str
+    """The agent."""
+    @_builtins.property
+    def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The models that would be asked, the first one first."""
+
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         run_id: _builtins.str = ...,
-        parent_session_id: _builtins.str = ...,
-        outcome: _builtins.str = ...,
-        event_key: _builtins.str = ...,
+        agent_id: _builtins.str = ...,
+        models: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_key", b"event_key", "outcome", b"outcome", "parent_session_id", b"parent_session_id", "run_id", b"run_id", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "models", b"models", "run_id", b"run_id", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SubagentEndedEvent: _TypeAlias = SubagentEndedEvent  # noqa: Y015
+Global___BeforeModelResolveEvent: _TypeAlias = BeforeModelResolveEvent  # noqa: Y015
+
+@_typing.final
+class BeforePromptBuildEvent(_message.Message):
+    """A run is about to put its prompt together."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    TOOL_NAMES_FIELD_NUMBER: _builtins.int
+    SYSTEM_PROMPT_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    run_id: _builtins.str
+    """The run."""
+    agent_id: _builtins.str
+    """The agent."""
+    message_count: _builtins.int
+    """Messages of the conversation in the prompt."""
+    system_prompt: _builtins.str
+    """The system prompt so far, only for a plugin with the grant CONVERSATION_ACCESS."""
+    @_builtins.property
+    def tool_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The tools that would be offered."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        agent_id: _builtins.str = ...,
+        message_count: _builtins.int = ...,
+        tool_names: _abc.Iterable[_builtins.str] | None = ...,
+        system_prompt: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "message_count", b"message_count", "run_id", b"run_id", "session_id", b"session_id", "system_prompt", b"system_prompt", "tool_names", b"tool_names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeforePromptBuildEvent: _TypeAlias = BeforePromptBuildEvent  # noqa: Y015
+
+@_typing.final
+class BeforeToolCallEvent(_message.Message):
+    """A run is about to call a tool."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    TOOL_NAME_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    run_id: _builtins.str
+    """The run."""
+    agent_id: _builtins.str
+    """The agent."""
+    tool_name: _builtins.str
+    """The tool."""
+    tool_call_id: _builtins.str
+    """The call, as the model numbered it."""
+    arguments_json: _builtins.str
+    """The arguments as a JSON object, only for a plugin with the grant CONVERSATION_ACCESS."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        agent_id: _builtins.str = ...,
+        tool_name: _builtins.str = ...,
+        tool_call_id: _builtins.str = ...,
+        arguments_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "arguments_json", b"arguments_json", "run_id", b"run_id", "session_id", b"session_id", "tool_call_id", b"tool_call_id", "tool_name", b"tool_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeforeToolCallEvent: _TypeAlias = BeforeToolCallEvent  # noqa: Y015

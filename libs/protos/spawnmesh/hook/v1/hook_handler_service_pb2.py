@@ -25,10 +25,11 @@ _sym_db = _symbol_database.Default()
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from spawnmesh.hook.v1 import decision_pb2 as spawnmesh_dot_hook_dot_v1_dot_decision__pb2
 from spawnmesh.hook.v1 import event_pb2 as spawnmesh_dot_hook_dot_v1_dot_event__pb2
+from spawnmesh.hook.v1 import observed_pb2 as spawnmesh_dot_hook_dot_v1_dot_observed__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,spawnmesh/hook/v1/hook_handler_service.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/hook/v1/decision.proto\x1a\x1dspawnmesh/hook/v1/event.proto\x1a spawnmesh/policy/v1/policy.proto\"V\n\x18HandleBeforeSpawnRequest\x12:\n\x05\x65vent\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.BeforeSpawnEventB\x06\xbaH\x03\xc8\x01\x01\"W\n\x19HandleBeforeSpawnResponse\x12:\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32 .spawnmesh.hook.v1.SpawnDecisionB\x06\xbaH\x03\xc8\x01\x01\"f\n HandleBeforeAgentFinalizeRequest\x12\x42\n\x05\x65vent\x18\x01 \x01(\x0b\x32+.spawnmesh.hook.v1.BeforeAgentFinalizeEventB\x06\xbaH\x03\xc8\x01\x01\"b\n!HandleBeforeAgentFinalizeResponse\x12=\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.FinalizeDecisionB\x06\xbaH\x03\xc8\x01\x01\"Z\n\x1aHandleSubagentEndedRequest\x12<\n\x05\x65vent\x18\x01 \x01(\x0b\x32%.spawnmesh.hook.v1.SubagentEndedEventB\x06\xbaH\x03\xc8\x01\x01\"\x1d\n\x1bHandleSubagentEndedResponse2\xb4\x03\n\x12HookHandlerService\x12}\n\x11HandleBeforeSpawn\x12+.spawnmesh.hook.v1.HandleBeforeSpawnRequest\x1a,.spawnmesh.hook.v1.HandleBeforeSpawnResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x95\x01\n\x19HandleBeforeAgentFinalize\x12\x33.spawnmesh.hook.v1.HandleBeforeAgentFinalizeRequest\x1a\x34.spawnmesh.hook.v1.HandleBeforeAgentFinalizeResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x86\x01\n\x13HandleSubagentEnded\x12-.spawnmesh.hook.v1.HandleSubagentEndedRequest\x1a..spawnmesh.hook.v1.HandleSubagentEndedResponse\"\x10\x90\x02\x02\xb2\xe1\x18\t\n\x01\x04\x12\x04hookb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,spawnmesh/hook/v1/hook_handler_service.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/hook/v1/decision.proto\x1a\x1dspawnmesh/hook/v1/event.proto\x1a spawnmesh/hook/v1/observed.proto\x1a spawnmesh/policy/v1/policy.proto\"V\n\x18HandleBeforeSpawnRequest\x12:\n\x05\x65vent\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.BeforeSpawnEventB\x06\xbaH\x03\xc8\x01\x01\"W\n\x19HandleBeforeSpawnResponse\x12:\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32 .spawnmesh.hook.v1.SpawnDecisionB\x06\xbaH\x03\xc8\x01\x01\"f\n HandleBeforeAgentFinalizeRequest\x12\x42\n\x05\x65vent\x18\x01 \x01(\x0b\x32+.spawnmesh.hook.v1.BeforeAgentFinalizeEventB\x06\xbaH\x03\xc8\x01\x01\"b\n!HandleBeforeAgentFinalizeResponse\x12=\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.FinalizeDecisionB\x06\xbaH\x03\xc8\x01\x01\"d\n\x1fHandleBeforeModelResolveRequest\x12\x41\n\x05\x65vent\x18\x01 \x01(\x0b\x32*.spawnmesh.hook.v1.BeforeModelResolveEventB\x06\xbaH\x03\xc8\x01\x01\"^\n HandleBeforeModelResolveResponse\x12:\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32 .spawnmesh.hook.v1.ModelDecisionB\x06\xbaH\x03\xc8\x01\x01\"b\n\x1eHandleBeforePromptBuildRequest\x12@\n\x05\x65vent\x18\x01 \x01(\x0b\x32).spawnmesh.hook.v1.BeforePromptBuildEventB\x06\xbaH\x03\xc8\x01\x01\"^\n\x1fHandleBeforePromptBuildResponse\x12;\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32!.spawnmesh.hook.v1.PromptDecisionB\x06\xbaH\x03\xc8\x01\x01\"\\\n\x1bHandleBeforeToolCallRequest\x12=\n\x05\x65vent\x18\x01 \x01(\x0b\x32&.spawnmesh.hook.v1.BeforeToolCallEventB\x06\xbaH\x03\xc8\x01\x01\"]\n\x1cHandleBeforeToolCallResponse\x12=\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.ToolCallDecisionB\x06\xbaH\x03\xc8\x01\x01\"U\n\x1aHandleObservedEventRequest\x12\x37\n\x05\x65vent\x18\x01 \x01(\x0b\x32 .spawnmesh.hook.v1.ObservedEventB\x06\xbaH\x03\xc8\x01\x01\"\x1d\n\x1bHandleObservedEventResponse2\xe4\x06\n\x12HookHandlerService\x12}\n\x11HandleBeforeSpawn\x12+.spawnmesh.hook.v1.HandleBeforeSpawnRequest\x1a,.spawnmesh.hook.v1.HandleBeforeSpawnResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x95\x01\n\x19HandleBeforeAgentFinalize\x12\x33.spawnmesh.hook.v1.HandleBeforeAgentFinalizeRequest\x1a\x34.spawnmesh.hook.v1.HandleBeforeAgentFinalizeResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x92\x01\n\x18HandleBeforeModelResolve\x12\x32.spawnmesh.hook.v1.HandleBeforeModelResolveRequest\x1a\x33.spawnmesh.hook.v1.HandleBeforeModelResolveResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x8f\x01\n\x17HandleBeforePromptBuild\x12\x31.spawnmesh.hook.v1.HandleBeforePromptBuildRequest\x1a\x32.spawnmesh.hook.v1.HandleBeforePromptBuildResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x86\x01\n\x14HandleBeforeToolCall\x12..spawnmesh.hook.v1.HandleBeforeToolCallRequest\x1a/.spawnmesh.hook.v1.HandleBeforeToolCallResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x86\x01\n\x13HandleObservedEvent\x12-.spawnmesh.hook.v1.HandleObservedEventRequest\x1a..spawnmesh.hook.v1.HandleObservedEventResponse\"\x10\x90\x02\x02\xb2\xe1\x18\t\n\x01\x04\x12\x04hookb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,26 +44,56 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HANDLEBEFOREAGENTFINALIZEREQUEST'].fields_by_name['event']._serialized_options = b'\272H\003\310\001\001'
   _globals['_HANDLEBEFOREAGENTFINALIZERESPONSE'].fields_by_name['decision']._loaded_options = None
   _globals['_HANDLEBEFOREAGENTFINALIZERESPONSE'].fields_by_name['decision']._serialized_options = b'\272H\003\310\001\001'
-  _globals['_HANDLESUBAGENTENDEDREQUEST'].fields_by_name['event']._loaded_options = None
-  _globals['_HANDLESUBAGENTENDEDREQUEST'].fields_by_name['event']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_HANDLEBEFOREMODELRESOLVEREQUEST'].fields_by_name['event']._loaded_options = None
+  _globals['_HANDLEBEFOREMODELRESOLVEREQUEST'].fields_by_name['event']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_HANDLEBEFOREMODELRESOLVERESPONSE'].fields_by_name['decision']._loaded_options = None
+  _globals['_HANDLEBEFOREMODELRESOLVERESPONSE'].fields_by_name['decision']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_HANDLEBEFOREPROMPTBUILDREQUEST'].fields_by_name['event']._loaded_options = None
+  _globals['_HANDLEBEFOREPROMPTBUILDREQUEST'].fields_by_name['event']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_HANDLEBEFOREPROMPTBUILDRESPONSE'].fields_by_name['decision']._loaded_options = None
+  _globals['_HANDLEBEFOREPROMPTBUILDRESPONSE'].fields_by_name['decision']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_HANDLEBEFORETOOLCALLREQUEST'].fields_by_name['event']._loaded_options = None
+  _globals['_HANDLEBEFORETOOLCALLREQUEST'].fields_by_name['event']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_HANDLEBEFORETOOLCALLRESPONSE'].fields_by_name['decision']._loaded_options = None
+  _globals['_HANDLEBEFORETOOLCALLRESPONSE'].fields_by_name['decision']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_HANDLEOBSERVEDEVENTREQUEST'].fields_by_name['event']._loaded_options = None
+  _globals['_HANDLEOBSERVEDEVENTREQUEST'].fields_by_name['event']._serialized_options = b'\272H\003\310\001\001'
   _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleBeforeSpawn']._loaded_options = None
   _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleBeforeSpawn']._serialized_options = b'\262\341\030\t\n\001\004\022\004hook'
   _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleBeforeAgentFinalize']._loaded_options = None
   _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleBeforeAgentFinalize']._serialized_options = b'\262\341\030\t\n\001\004\022\004hook'
-  _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleSubagentEnded']._loaded_options = None
-  _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleSubagentEnded']._serialized_options = b'\220\002\002\262\341\030\t\n\001\004\022\004hook'
-  _globals['_HANDLEBEFORESPAWNREQUEST']._serialized_start=195
-  _globals['_HANDLEBEFORESPAWNREQUEST']._serialized_end=281
-  _globals['_HANDLEBEFORESPAWNRESPONSE']._serialized_start=283
-  _globals['_HANDLEBEFORESPAWNRESPONSE']._serialized_end=370
-  _globals['_HANDLEBEFOREAGENTFINALIZEREQUEST']._serialized_start=372
-  _globals['_HANDLEBEFOREAGENTFINALIZEREQUEST']._serialized_end=474
-  _globals['_HANDLEBEFOREAGENTFINALIZERESPONSE']._serialized_start=476
-  _globals['_HANDLEBEFOREAGENTFINALIZERESPONSE']._serialized_end=574
-  _globals['_HANDLESUBAGENTENDEDREQUEST']._serialized_start=576
-  _globals['_HANDLESUBAGENTENDEDREQUEST']._serialized_end=666
-  _globals['_HANDLESUBAGENTENDEDRESPONSE']._serialized_start=668
-  _globals['_HANDLESUBAGENTENDEDRESPONSE']._serialized_end=697
-  _globals['_HOOKHANDLERSERVICE']._serialized_start=700
-  _globals['_HOOKHANDLERSERVICE']._serialized_end=1136
+  _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleBeforeModelResolve']._loaded_options = None
+  _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleBeforeModelResolve']._serialized_options = b'\262\341\030\t\n\001\004\022\004hook'
+  _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleBeforePromptBuild']._loaded_options = None
+  _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleBeforePromptBuild']._serialized_options = b'\262\341\030\t\n\001\004\022\004hook'
+  _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleBeforeToolCall']._loaded_options = None
+  _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleBeforeToolCall']._serialized_options = b'\262\341\030\t\n\001\004\022\004hook'
+  _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleObservedEvent']._loaded_options = None
+  _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleObservedEvent']._serialized_options = b'\220\002\002\262\341\030\t\n\001\004\022\004hook'
+  _globals['_HANDLEBEFORESPAWNREQUEST']._serialized_start=229
+  _globals['_HANDLEBEFORESPAWNREQUEST']._serialized_end=315
+  _globals['_HANDLEBEFORESPAWNRESPONSE']._serialized_start=317
+  _globals['_HANDLEBEFORESPAWNRESPONSE']._serialized_end=404
+  _globals['_HANDLEBEFOREAGENTFINALIZEREQUEST']._serialized_start=406
+  _globals['_HANDLEBEFOREAGENTFINALIZEREQUEST']._serialized_end=508
+  _globals['_HANDLEBEFOREAGENTFINALIZERESPONSE']._serialized_start=510
+  _globals['_HANDLEBEFOREAGENTFINALIZERESPONSE']._serialized_end=608
+  _globals['_HANDLEBEFOREMODELRESOLVEREQUEST']._serialized_start=610
+  _globals['_HANDLEBEFOREMODELRESOLVEREQUEST']._serialized_end=710
+  _globals['_HANDLEBEFOREMODELRESOLVERESPONSE']._serialized_start=712
+  _globals['_HANDLEBEFOREMODELRESOLVERESPONSE']._serialized_end=806
+  _globals['_HANDLEBEFOREPROMPTBUILDREQUEST']._serialized_start=808
+  _globals['_HANDLEBEFOREPROMPTBUILDREQUEST']._serialized_end=906
+  _globals['_HANDLEBEFOREPROMPTBUILDRESPONSE']._serialized_start=908
+  _globals['_HANDLEBEFOREPROMPTBUILDRESPONSE']._serialized_end=1002
+  _globals['_HANDLEBEFORETOOLCALLREQUEST']._serialized_start=1004
+  _globals['_HANDLEBEFORETOOLCALLREQUEST']._serialized_end=1096
+  _globals['_HANDLEBEFORETOOLCALLRESPONSE']._serialized_start=1098
+  _globals['_HANDLEBEFORETOOLCALLRESPONSE']._serialized_end=1191
+  _globals['_HANDLEOBSERVEDEVENTREQUEST']._serialized_start=1193
+  _globals['_HANDLEOBSERVEDEVENTREQUEST']._serialized_end=1278
+  _globals['_HANDLEOBSERVEDEVENTRESPONSE']._serialized_start=1280
+  _globals['_HANDLEOBSERVEDEVENTRESPONSE']._serialized_end=1309
+  _globals['_HOOKHANDLERSERVICE']._serialized_start=1312
+  _globals['_HOOKHANDLERSERVICE']._serialized_end=2180
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from spawnmesh.hook.v1 import decision_pb2 as _decision_pb2
 from spawnmesh.hook.v1 import event_pb2 as _event_pb2
+from spawnmesh.hook.v1 import observed_pb2 as _observed_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -115,20 +116,20 @@ class HandleBeforeAgentFinalizeResponse(_message.Message):
 Global___HandleBeforeAgentFinalizeResponse: _TypeAlias = HandleBeforeAgentFinalizeResponse  # noqa: Y015
 
 @_typing.final
-class HandleSubagentEndedRequest(_message.Message):
-    """News of an end."""
+class HandleBeforeModelResolveRequest(_message.Message):
+    """A choice of model to judge."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def event(self) -> _event_pb2.SubagentEndedEvent:
+    def event(self) -> _event_pb2.BeforeModelResolveEvent:
         """The facts."""
 
     def __init__(
         self,
         *,
-        event: _event_pb2.SubagentEndedEvent | None = ...,
+        event: _event_pb2.BeforeModelResolveEvent | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -136,10 +137,154 @@ class HandleSubagentEndedRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HandleSubagentEndedRequest: _TypeAlias = HandleSubagentEndedRequest  # noqa: Y015
+Global___HandleBeforeModelResolveRequest: _TypeAlias = HandleBeforeModelResolveRequest  # noqa: Y015
 
 @_typing.final
-class HandleSubagentEndedResponse(_message.Message):
+class HandleBeforeModelResolveResponse(_message.Message):
+    """The plugin's judgement."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DECISION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def decision(self) -> _decision_pb2.ModelDecision:
+        """The decision."""
+
+    def __init__(
+        self,
+        *,
+        decision: _decision_pb2.ModelDecision | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandleBeforeModelResolveResponse: _TypeAlias = HandleBeforeModelResolveResponse  # noqa: Y015
+
+@_typing.final
+class HandleBeforePromptBuildRequest(_message.Message):
+    """A prompt to judge."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def event(self) -> _event_pb2.BeforePromptBuildEvent:
+        """The facts."""
+
+    def __init__(
+        self,
+        *,
+        event: _event_pb2.BeforePromptBuildEvent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandleBeforePromptBuildRequest: _TypeAlias = HandleBeforePromptBuildRequest  # noqa: Y015
+
+@_typing.final
+class HandleBeforePromptBuildResponse(_message.Message):
+    """The plugin's judgement."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DECISION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def decision(self) -> _decision_pb2.PromptDecision:
+        """The decision."""
+
+    def __init__(
+        self,
+        *,
+        decision: _decision_pb2.PromptDecision | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandleBeforePromptBuildResponse: _TypeAlias = HandleBeforePromptBuildResponse  # noqa: Y015
+
+@_typing.final
+class HandleBeforeToolCallRequest(_message.Message):
+    """A tool call to judge."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def event(self) -> _event_pb2.BeforeToolCallEvent:
+        """The facts."""
+
+    def __init__(
+        self,
+        *,
+        event: _event_pb2.BeforeToolCallEvent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandleBeforeToolCallRequest: _TypeAlias = HandleBeforeToolCallRequest  # noqa: Y015
+
+@_typing.final
+class HandleBeforeToolCallResponse(_message.Message):
+    """The plugin's judgement."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DECISION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def decision(self) -> _decision_pb2.ToolCallDecision:
+        """The decision."""
+
+    def __init__(
+        self,
+        *,
+        decision: _decision_pb2.ToolCallDecision | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandleBeforeToolCallResponse: _TypeAlias = HandleBeforeToolCallResponse  # noqa: Y015
+
+@_typing.final
+class HandleObservedEventRequest(_message.Message):
+    """News."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def event(self) -> _observed_pb2.ObservedEvent:
+        """The facts."""
+
+    def __init__(
+        self,
+        *,
+        event: _observed_pb2.ObservedEvent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandleObservedEventRequest: _TypeAlias = HandleObservedEventRequest  # noqa: Y015
+
+@_typing.final
+class HandleObservedEventResponse(_message.Message):
     """Heard."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -153,4 +298,4 @@ class HandleSubagentEndedResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HandleSubagentEndedResponse: _TypeAlias = HandleSubagentEndedResponse  # noqa: Y015
+Global___HandleObservedEventResponse: _TypeAlias = HandleObservedEventResponse  # noqa: Y015

@@ -46,10 +46,25 @@ class HookHandlerServiceStub:
                 request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeAgentFinalizeRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeAgentFinalizeResponse.FromString,
                 _registered_method=True)
-        self.HandleSubagentEnded = channel.unary_unary(
-                '/spawnmesh.hook.v1.HookHandlerService/HandleSubagentEnded',
-                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleSubagentEndedRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleSubagentEndedResponse.FromString,
+        self.HandleBeforeModelResolve = channel.unary_unary(
+                '/spawnmesh.hook.v1.HookHandlerService/HandleBeforeModelResolve',
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeModelResolveRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeModelResolveResponse.FromString,
+                _registered_method=True)
+        self.HandleBeforePromptBuild = channel.unary_unary(
+                '/spawnmesh.hook.v1.HookHandlerService/HandleBeforePromptBuild',
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforePromptBuildRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforePromptBuildResponse.FromString,
+                _registered_method=True)
+        self.HandleBeforeToolCall = channel.unary_unary(
+                '/spawnmesh.hook.v1.HookHandlerService/HandleBeforeToolCall',
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeToolCallRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeToolCallResponse.FromString,
+                _registered_method=True)
+        self.HandleObservedEvent = channel.unary_unary(
+                '/spawnmesh.hook.v1.HookHandlerService/HandleObservedEvent',
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleObservedEventRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleObservedEventResponse.FromString,
                 _registered_method=True)
 
 
@@ -72,8 +87,29 @@ class HookHandlerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def HandleSubagentEnded(self, request, context):
-        """Told when a child session has ended; at least once.
+    def HandleBeforeModelResolve(self, request, context):
+        """Asked before a model is chosen.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HandleBeforePromptBuild(self, request, context):
+        """Asked before a prompt is put together.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HandleBeforeToolCall(self, request, context):
+        """Asked before a tool is called.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HandleObservedEvent(self, request, context):
+        """Told what has happened, for every observed hook; at least once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -92,10 +128,25 @@ def add_HookHandlerServiceServicer_to_server(servicer, server):
                     request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeAgentFinalizeRequest.FromString,
                     response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeAgentFinalizeResponse.SerializeToString,
             ),
-            'HandleSubagentEnded': grpc.unary_unary_rpc_method_handler(
-                    servicer.HandleSubagentEnded,
-                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleSubagentEndedRequest.FromString,
-                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleSubagentEndedResponse.SerializeToString,
+            'HandleBeforeModelResolve': grpc.unary_unary_rpc_method_handler(
+                    servicer.HandleBeforeModelResolve,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeModelResolveRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeModelResolveResponse.SerializeToString,
+            ),
+            'HandleBeforePromptBuild': grpc.unary_unary_rpc_method_handler(
+                    servicer.HandleBeforePromptBuild,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforePromptBuildRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforePromptBuildResponse.SerializeToString,
+            ),
+            'HandleBeforeToolCall': grpc.unary_unary_rpc_method_handler(
+                    servicer.HandleBeforeToolCall,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeToolCallRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeToolCallResponse.SerializeToString,
+            ),
+            'HandleObservedEvent': grpc.unary_unary_rpc_method_handler(
+                    servicer.HandleObservedEvent,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleObservedEventRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleObservedEventResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -165,7 +216,7 @@ class HookHandlerService:
             _registered_method=True)
 
     @staticmethod
-    def HandleSubagentEnded(request,
+    def HandleBeforeModelResolve(request,
             target,
             options=(),
             channel_credentials=None,
@@ -178,9 +229,90 @@ class HookHandlerService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/spawnmesh.hook.v1.HookHandlerService/HandleSubagentEnded',
-            spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleSubagentEndedRequest.SerializeToString,
-            spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleSubagentEndedResponse.FromString,
+            '/spawnmesh.hook.v1.HookHandlerService/HandleBeforeModelResolve',
+            spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeModelResolveRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeModelResolveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HandleBeforePromptBuild(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.hook.v1.HookHandlerService/HandleBeforePromptBuild',
+            spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforePromptBuildRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforePromptBuildResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HandleBeforeToolCall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.hook.v1.HookHandlerService/HandleBeforeToolCall',
+            spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeToolCallRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeToolCallResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HandleObservedEvent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.hook.v1.HookHandlerService/HandleObservedEvent',
+            spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleObservedEventRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleObservedEventResponse.FromString,
             options,
             channel_credentials,
             insecure,

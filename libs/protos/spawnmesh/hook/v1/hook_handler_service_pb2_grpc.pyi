@@ -39,8 +39,14 @@ class HookHandlerServiceStub:
     """Asked before a session is spawned."""
     HandleBeforeAgentFinalize: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeAgentFinalizeRequest, _hook_handler_service_pb2.HandleBeforeAgentFinalizeResponse]
     """Asked before an answer is final."""
-    HandleSubagentEnded: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleSubagentEndedRequest, _hook_handler_service_pb2.HandleSubagentEndedResponse]
-    """Told when a child session has ended; at least once."""
+    HandleBeforeModelResolve: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeModelResolveRequest, _hook_handler_service_pb2.HandleBeforeModelResolveResponse]
+    """Asked before a model is chosen."""
+    HandleBeforePromptBuild: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforePromptBuildRequest, _hook_handler_service_pb2.HandleBeforePromptBuildResponse]
+    """Asked before a prompt is put together."""
+    HandleBeforeToolCall: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeToolCallRequest, _hook_handler_service_pb2.HandleBeforeToolCallResponse]
+    """Asked before a tool is called."""
+    HandleObservedEvent: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleObservedEventRequest, _hook_handler_service_pb2.HandleObservedEventResponse]
+    """Told what has happened, for every observed hook; at least once."""
 
 @_typing.type_check_only
 class HookHandlerServiceAsyncStub(HookHandlerServiceStub):
@@ -53,8 +59,14 @@ class HookHandlerServiceAsyncStub(HookHandlerServiceStub):
     """Asked before a session is spawned."""
     HandleBeforeAgentFinalize: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeAgentFinalizeRequest, _hook_handler_service_pb2.HandleBeforeAgentFinalizeResponse]  # type: ignore[assignment]
     """Asked before an answer is final."""
-    HandleSubagentEnded: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleSubagentEndedRequest, _hook_handler_service_pb2.HandleSubagentEndedResponse]  # type: ignore[assignment]
-    """Told when a child session has ended; at least once."""
+    HandleBeforeModelResolve: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeModelResolveRequest, _hook_handler_service_pb2.HandleBeforeModelResolveResponse]  # type: ignore[assignment]
+    """Asked before a model is chosen."""
+    HandleBeforePromptBuild: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforePromptBuildRequest, _hook_handler_service_pb2.HandleBeforePromptBuildResponse]  # type: ignore[assignment]
+    """Asked before a prompt is put together."""
+    HandleBeforeToolCall: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeToolCallRequest, _hook_handler_service_pb2.HandleBeforeToolCallResponse]  # type: ignore[assignment]
+    """Asked before a tool is called."""
+    HandleObservedEvent: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleObservedEventRequest, _hook_handler_service_pb2.HandleObservedEventResponse]  # type: ignore[assignment]
+    """Told what has happened, for every observed hook; at least once."""
 
 class HookHandlerServiceServicer(metaclass=_abc_1.ABCMeta):
     """What a plugin serves. The mesh calls it with a service token of `hook` for the tenant and a deadline; an answer that does not
@@ -78,11 +90,35 @@ class HookHandlerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Asked before an answer is final."""
 
     @_abc_1.abstractmethod
-    def HandleSubagentEnded(
+    def HandleBeforeModelResolve(
         self,
-        request: _hook_handler_service_pb2.HandleSubagentEndedRequest,
+        request: _hook_handler_service_pb2.HandleBeforeModelResolveRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_hook_handler_service_pb2.HandleSubagentEndedResponse, _abc.Awaitable[_hook_handler_service_pb2.HandleSubagentEndedResponse]]:
-        """Told when a child session has ended; at least once."""
+    ) -> _typing.Union[_hook_handler_service_pb2.HandleBeforeModelResolveResponse, _abc.Awaitable[_hook_handler_service_pb2.HandleBeforeModelResolveResponse]]:
+        """Asked before a model is chosen."""
+
+    @_abc_1.abstractmethod
+    def HandleBeforePromptBuild(
+        self,
+        request: _hook_handler_service_pb2.HandleBeforePromptBuildRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hook_handler_service_pb2.HandleBeforePromptBuildResponse, _abc.Awaitable[_hook_handler_service_pb2.HandleBeforePromptBuildResponse]]:
+        """Asked before a prompt is put together."""
+
+    @_abc_1.abstractmethod
+    def HandleBeforeToolCall(
+        self,
+        request: _hook_handler_service_pb2.HandleBeforeToolCallRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hook_handler_service_pb2.HandleBeforeToolCallResponse, _abc.Awaitable[_hook_handler_service_pb2.HandleBeforeToolCallResponse]]:
+        """Asked before a tool is called."""
+
+    @_abc_1.abstractmethod
+    def HandleObservedEvent(
+        self,
+        request: _hook_handler_service_pb2.HandleObservedEventRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hook_handler_service_pb2.HandleObservedEventResponse, _abc.Awaitable[_hook_handler_service_pb2.HandleObservedEventResponse]]:
+        """Told what has happened, for every observed hook; at least once."""
 
 def add_HookHandlerServiceServicer_to_server(servicer: HookHandlerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -12,6 +12,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from spawnmesh.hook.v1 import decision_pb2 as _decision_pb2
 from spawnmesh.hook.v1 import event_pb2 as _event_pb2
+from spawnmesh.hook.v1 import observed_pb2 as _observed_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -30,7 +31,7 @@ class _FailurePolicy:
 class _FailurePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailurePolicy.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     FAILURE_POLICY_UNSPECIFIED: _FailurePolicy.ValueType  # 0
-    """CLOSED for gates, OPEN for observers."""
+    """CLOSED as soon as one of the hooks is a gate, else OPEN."""
     FAILURE_POLICY_OPEN: _FailurePolicy.ValueType  # 1
     """As if it had no objection."""
     FAILURE_POLICY_CLOSED: _FailurePolicy.ValueType  # 2
@@ -40,7 +41,7 @@ class FailurePolicy(_FailurePolicy, metaclass=_FailurePolicyEnumTypeWrapper):
     """What happens when a plugin does not give a valid answer in time."""
 
 FAILURE_POLICY_UNSPECIFIED: FailurePolicy.ValueType  # 0
-"""CLOSED for gates, OPEN for observers."""
+"""CLOSED as soon as one of the hooks is a gate, else OPEN."""
 FAILURE_POLICY_OPEN: FailurePolicy.ValueType  # 1
 """As if it had no objection."""
 FAILURE_POLICY_CLOSED: FailurePolicy.ValueType  # 2
@@ -56,9 +57,11 @@ class _GrantEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Grant.ValueType
     GRANT_UNSPECIFIED: _Grant.ValueType  # 0
     """Refused."""
     GRANT_CONVERSATION_ACCESS: _Grant.ValueType  # 1
-    """See tasks and drafts."""
+    """See tasks, drafts, prompts, answers and what tools are given and give."""
     GRANT_FINALIZE_CONTROL: _Grant.ValueType  # 2
     """Ask for a revision, or declare an answer final."""
+    GRANT_PROMPT_INJECTION: _Grant.ValueType  # 3
+    """Change system prompts and offered tools, and add to prompts."""
 
 class Grant(_Grant, metaclass=_GrantEnumTypeWrapper):
     """What a plugin may see and do beyond metadata."""
@@ -66,10 +69,36 @@ class Grant(_Grant, metaclass=_GrantEnumTypeWrapper):
 GRANT_UNSPECIFIED: Grant.ValueType  # 0
 """Refused."""
 GRANT_CONVERSATION_ACCESS: Grant.ValueType  # 1
-"""See tasks and drafts."""
+"""See tasks, drafts, prompts, answers and what tools are given and give."""
 GRANT_FINALIZE_CONTROL: Grant.ValueType  # 2
 """Ask for a revision, or declare an answer final."""
+GRANT_PROMPT_INJECTION: Grant.ValueType  # 3
+"""Change system prompts and offered tools, and add to prompts."""
 Global___Grant: _TypeAlias = Grant  # noqa: Y015
+
+class _NativeHarness:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NativeHarnessEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NativeHarness.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NATIVE_HARNESS_UNSPECIFIED: _NativeHarness.ValueType  # 0
+    """Refused."""
+    NATIVE_HARNESS_CLAUDE_CODE: _NativeHarness.ValueType  # 1
+    """Claude Code."""
+    NATIVE_HARNESS_CODEX: _NativeHarness.ValueType  # 2
+    """Codex."""
+
+class NativeHarness(_NativeHarness, metaclass=_NativeHarnessEnumTypeWrapper):
+    """Harnesses whose stop events are understood."""
+
+NATIVE_HARNESS_UNSPECIFIED: NativeHarness.ValueType  # 0
+"""Refused."""
+NATIVE_HARNESS_CLAUDE_CODE: NativeHarness.ValueType  # 1
+"""Claude Code."""
+NATIVE_HARNESS_CODEX: NativeHarness.ValueType  # 2
+"""Codex."""
+Global___NativeHarness: _TypeAlias = NativeHarness  # noqa: Y015
 
 @_typing.final
 class Plugin(_message.Message):
@@ -84,14 +113,23 @@ class Plugin(_message.Message):
     TIMEOUT_FIELD_NUMBER: _builtins.int
     FAILURE_POLICY_FIELD_NUMBER: _builtins.int
     GRANTS_FIELD_NUMBER: _builtins.int
+    MAX_CONCURRENT_CALLS_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    BUNDLED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Names it in the tenant: lower-case letters, digits and `-`."""
     endpoint: _builtins.str
-    """`grpc://host:port` of a HookHandlerService."""
+    """`grpc://host:port` of a HookHandlerService, or `https://host[:port]/path` of a webhook."""
     priority: _builtins.int
     """Higher is asked first; ties by registration."""
     failure_policy: Global___FailurePolicy.ValueType
     """What a failure means."""
+    max_concurrent_calls: _builtins.int
+    """Calls of it at a time, in each replica of the service; a further one waits, in its own time. 0 means 16."""
+    paused: _builtins.bool
+    """It is not called. Ignored in requests: a new plugin is not paused, and a replaced one stays as it was."""
+    bundled: _builtins.bool
+    """The operator's own: in no tenant's power, and needs no grants. Ignored in requests."""
     @_builtins.property
     def hooks(self) -> _containers.RepeatedScalarFieldContainer[_event_pb2.HookKind.ValueType]:
         """The hooks it is called for."""
@@ -114,10 +152,13 @@ class Plugin(_message.Message):
         timeout: _duration_pb2.Duration | None = ...,
         failure_policy: Global___FailurePolicy.ValueType = ...,
         grants: _abc.Iterable[Global___Grant.ValueType] | None = ...,
+        max_concurrent_calls: _builtins.int = ...,
+        paused: _builtins.bool = ...,
+        bundled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "failure_policy", b"failure_policy", "grants", b"grants", "hooks", b"hooks", "name", b"name", "priority", b"priority", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundled", b"bundled", "endpoint", b"endpoint", "failure_policy", b"failure_policy", "grants", b"grants", "hooks", b"hooks", "max_concurrent_calls", b"max_concurrent_calls", "name", b"name", "paused", b"paused", "priority", b"priority", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -130,6 +171,9 @@ class RegisterPluginRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PLUGIN_FIELD_NUMBER: _builtins.int
+    ALLOW_UNREACHABLE_FIELD_NUMBER: _builtins.int
+    allow_unreachable: _builtins.bool
+    """Registers it also where nobody answers at its endpoint yet."""
     @_builtins.property
     def plugin(self) -> Global___Plugin:
         """The plugin."""
@@ -138,10 +182,11 @@ class RegisterPluginRequest(_message.Message):
         self,
         *,
         plugin: Global___Plugin | None = ...,
+        allow_unreachable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plugin", b"plugin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["plugin", b"plugin"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_unreachable", b"allow_unreachable", "plugin", b"plugin"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -154,6 +199,9 @@ class RegisterPluginResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PLUGIN_FIELD_NUMBER: _builtins.int
+    WEBHOOK_SECRET_FIELD_NUMBER: _builtins.int
+    webhook_secret: _builtins.str
+    """For a webhook: the secret of its signatures, the same one for the same name. It is kept nowhere, and changes with the service's own key."""
     @_builtins.property
     def plugin(self) -> Global___Plugin:
         """The plugin, defaults filled in."""
@@ -162,10 +210,11 @@ class RegisterPluginResponse(_message.Message):
         self,
         *,
         plugin: Global___Plugin | None = ...,
+        webhook_secret: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plugin", b"plugin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["plugin", b"plugin"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plugin", b"plugin", "webhook_secret", b"webhook_secret"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -211,6 +260,144 @@ class ListPluginsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListPluginsResponse: _TypeAlias = ListPluginsResponse  # noqa: Y015
+
+@_typing.final
+class PausePluginRequest(_message.Message):
+    """Asks for a plugin to be paused."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The plugin's name."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PausePluginRequest: _TypeAlias = PausePluginRequest  # noqa: Y015
+
+@_typing.final
+class PausePluginResponse(_message.Message):
+    """The plugin is paused."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def plugin(self) -> Global___Plugin:
+        """As it is now."""
+
+    def __init__(
+        self,
+        *,
+        plugin: Global___Plugin | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plugin", b"plugin"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plugin", b"plugin"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PausePluginResponse: _TypeAlias = PausePluginResponse  # noqa: Y015
+
+@_typing.final
+class ResumePluginRequest(_message.Message):
+    """Asks for a plugin to be resumed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The plugin's name."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumePluginRequest: _TypeAlias = ResumePluginRequest  # noqa: Y015
+
+@_typing.final
+class ResumePluginResponse(_message.Message):
+    """The plugin is called again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def plugin(self) -> Global___Plugin:
+        """As it is now."""
+
+    def __init__(
+        self,
+        *,
+        plugin: Global___Plugin | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plugin", b"plugin"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plugin", b"plugin"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumePluginResponse: _TypeAlias = ResumePluginResponse  # noqa: Y015
+
+@_typing.final
+class TestPluginRequest(_message.Message):
+    """Asks for a plugin to be tried."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The plugin's name."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestPluginRequest: _TypeAlias = TestPluginRequest  # noqa: Y015
+
+@_typing.final
+class TestPluginResponse(_message.Message):
+    """What came of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELIVERIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Delivery]:
+        """One for each hook, in the order of the registration."""
+
+    def __init__(
+        self,
+        *,
+        deliveries: _abc.Iterable[Global___Delivery] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestPluginResponse: _TypeAlias = TestPluginResponse  # noqa: Y015
 
 @_typing.final
 class RemovePluginRequest(_message.Message):
@@ -374,72 +561,100 @@ class DispatchBeforeAgentFinalizeResponse(_message.Message):
 Global___DispatchBeforeAgentFinalizeResponse: _TypeAlias = DispatchBeforeAgentFinalizeResponse  # noqa: Y015
 
 @_typing.final
-class DispatchSubagentEndedRequest(_message.Message):
-    """An end to be told."""
+class PublishEventsRequest(_message.Message):
+    """Events to be told."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    EVENT_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def event(self) -> _event_pb2.SubagentEndedEvent:
-        """The facts."""
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[_observed_pb2.ObservedEvent]:
+        """The events."""
 
     def __init__(
         self,
         *,
-        event: _event_pb2.SubagentEndedEvent | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DispatchSubagentEndedRequest: _TypeAlias = DispatchSubagentEndedRequest  # noqa: Y015
-
-@_typing.final
-class DispatchSubagentEndedResponse(_message.Message):
-    """It was told."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DELIVERED_COUNT_FIELD_NUMBER: _builtins.int
-    delivered_count: _builtins.int
-    """Observers that heard it, now or before."""
-    def __init__(
-        self,
-        *,
-        delivered_count: _builtins.int = ...,
+        events: _abc.Iterable[_observed_pb2.ObservedEvent] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivered_count", b"delivered_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___DispatchSubagentEndedResponse: _TypeAlias = DispatchSubagentEndedResponse  # noqa: Y015
+Global___PublishEventsRequest: _TypeAlias = PublishEventsRequest  # noqa: Y015
+
+@_typing.final
+class PublishEventsResponse(_message.Message):
+    """They will be told."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUED_COUNT_FIELD_NUMBER: _builtins.int
+    queued_count: _builtins.int
+    """Tellings that were put into the outbox by this call."""
+    def __init__(
+        self,
+        *,
+        queued_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queued_count", b"queued_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PublishEventsResponse: _TypeAlias = PublishEventsResponse  # noqa: Y015
 
 @_typing.final
 class ListDeliveriesRequest(_message.Message):
-    """Asks for deliveries."""
+    """Asks for deliveries. Each condition narrows; an empty one does not."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    PLUGIN_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Only those of this session; empty means all."""
+    """Only those of this session."""
     page_size: _builtins.int
     """At most this many; 0 means 100."""
+    run_id: _builtins.str
+    """Only those of this run."""
+    plugin: _builtins.str
+    """Only those to this plugin."""
+    decision: _builtins.str
+    """Only those with this decision."""
+    page_token: _builtins.str
+    """Goes on behind the page that came with it; INVALID_REQUEST for one that no page came with."""
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """Only those called at this time or later."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """Only those called before this time."""
+
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         page_size: _builtins.int = ...,
+        run_id: _builtins.str = ...,
+        plugin: _builtins.str = ...,
+        decision: _builtins.str = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "end_time", b"end_time", "page_size", b"page_size", "page_token", b"page_token", "plugin", b"plugin", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -452,6 +667,9 @@ class ListDeliveriesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DELIVERIES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Asks for the next page; empty on the last one."""
     @_builtins.property
     def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Delivery]:
         """Newest first."""
@@ -460,10 +678,11 @@ class ListDeliveriesResponse(_message.Message):
         self,
         *,
         deliveries: _abc.Iterable[Global___Delivery] | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -483,6 +702,7 @@ class Delivery(_message.Message):
     LATENCY_FIELD_NUMBER: _builtins.int
     DECISION_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
     plugin: _builtins.str
     """The plugin."""
     hook: _event_pb2.HookKind.ValueType
@@ -492,9 +712,13 @@ class Delivery(_message.Message):
     run_id: _builtins.str
     """The run it was about; empty when there was none yet."""
     decision: _builtins.str
-    """`allow`, `deny`, `continue`, `revise`, `finalize`, `told`, or `failed`."""
+    """`allow`, `deny`, `continue`, `revise`, `finalize`, `proceed`, `rewrite`, `block`, `chosen`, `changed`, `told`; `failed`; `skipped` when the
+    circuit breaker kept the call from being made; `dead` when an observer was given up.
+    """
     error: _builtins.str
     """Why it failed, without content; empty when it did not."""
+    attempt: _builtins.int
+    """Which try it was, from 1; for observers the tries of one event count on."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When it was called."""
@@ -514,11 +738,72 @@ class Delivery(_message.Message):
         latency: _duration_pb2.Duration | None = ...,
         decision: _builtins.str = ...,
         error: _builtins.str = ...,
+        attempt: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["latency", b"latency", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "error", b"error", "hook", b"hook", "latency", b"latency", "plugin", b"plugin", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "decision", b"decision", "error", b"error", "hook", b"hook", "latency", b"latency", "plugin", b"plugin", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Delivery: _TypeAlias = Delivery  # noqa: Y015
+
+@_typing.final
+class RelayNativeStopRequest(_message.Message):
+    """A stop event of a harness."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    HARNESS_FIELD_NUMBER: _builtins.int
+    EVENT_JSON_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Draws one answer: a repeat answers the same and asks nobody."""
+    harness: Global___NativeHarness.ValueType
+    """Whose it is."""
+    event_json: _builtins.str
+    """The event as the harness wrote it: a JSON object."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        harness: Global___NativeHarness.ValueType = ...,
+        event_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_json", b"event_json", "harness", b"harness", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RelayNativeStopRequest: _TypeAlias = RelayNativeStopRequest  # noqa: Y015
+
+@_typing.final
+class RelayNativeStopResponse(_message.Message):
+    """What the harness is to be answered."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    REVISION_NUMBER_FIELD_NUMBER: _builtins.int
+    CAPPED_FIELD_NUMBER: _builtins.int
+    output: _builtins.str
+    """The text that the harness reads; empty lets it stop."""
+    revision_number: _builtins.int
+    """For a revise: its number in the turn, from 1."""
+    capped: _builtins.bool
+    """A revise was asked for and not granted."""
+    def __init__(
+        self,
+        *,
+        output: _builtins.str = ...,
+        revision_number: _builtins.int = ...,
+        capped: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capped", b"capped", "output", b"output", "revision_number", b"revision_number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RelayNativeStopResponse: _TypeAlias = RelayNativeStopResponse  # noqa: Y015

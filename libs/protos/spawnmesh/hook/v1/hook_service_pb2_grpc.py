@@ -45,10 +45,25 @@ class HookServiceStub:
                 request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ListPluginsRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ListPluginsResponse.FromString,
                 _registered_method=True)
+        self.PausePlugin = channel.unary_unary(
+                '/spawnmesh.hook.v1.HookService/PausePlugin',
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.PausePluginRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.PausePluginResponse.FromString,
+                _registered_method=True)
+        self.ResumePlugin = channel.unary_unary(
+                '/spawnmesh.hook.v1.HookService/ResumePlugin',
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ResumePluginRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ResumePluginResponse.FromString,
+                _registered_method=True)
         self.RemovePlugin = channel.unary_unary(
                 '/spawnmesh.hook.v1.HookService/RemovePlugin',
                 request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RemovePluginRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RemovePluginResponse.FromString,
+                _registered_method=True)
+        self.TestPlugin = channel.unary_unary(
+                '/spawnmesh.hook.v1.HookService/TestPlugin',
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.TestPluginRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.TestPluginResponse.FromString,
                 _registered_method=True)
         self.DispatchBeforeSpawn = channel.unary_unary(
                 '/spawnmesh.hook.v1.HookService/DispatchBeforeSpawn',
@@ -60,15 +75,20 @@ class HookServiceStub:
                 request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeAgentFinalizeRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeAgentFinalizeResponse.FromString,
                 _registered_method=True)
-        self.DispatchSubagentEnded = channel.unary_unary(
-                '/spawnmesh.hook.v1.HookService/DispatchSubagentEnded',
-                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchSubagentEndedRequest.SerializeToString,
-                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchSubagentEndedResponse.FromString,
+        self.PublishEvents = channel.unary_unary(
+                '/spawnmesh.hook.v1.HookService/PublishEvents',
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.PublishEventsRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.PublishEventsResponse.FromString,
                 _registered_method=True)
         self.ListDeliveries = channel.unary_unary(
                 '/spawnmesh.hook.v1.HookService/ListDeliveries',
                 request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ListDeliveriesRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ListDeliveriesResponse.FromString,
+                _registered_method=True)
+        self.RelayNativeStop = channel.unary_unary(
+                '/spawnmesh.hook.v1.HookService/RelayNativeStop',
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RelayNativeStopRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RelayNativeStopResponse.FromString,
                 _registered_method=True)
 
 
@@ -77,22 +97,45 @@ class HookServiceServicer:
     """
 
     def RegisterPlugin(self, request, context):
-        """Registers a plugin, or replaces the one of that name. ENDPOINT_NOT_ALLOWED for an endpoint outside what the operator allows; GRANT_MISSING for
-        BEFORE_AGENT_FINALIZE without FINALIZE_CONTROL.
+        """Registers a plugin, or replaces the one of that name, which keeps its place among equals. ENDPOINT_NOT_ALLOWED for an endpoint outside what the
+        operator allows; ENDPOINT_NOT_REACHED where nobody answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for the
+        name of a bundled plugin. Calls begun from now on see it, at other replicas within two seconds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListPlugins(self, request, context):
-        """The tenant's plugins, highest priority first.
+        """The tenant's plugins and the bundled ones that serve it, highest priority first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PausePlugin(self, request, context):
+        """The plugin is not called until it is resumed; what observers miss meanwhile they never hear. NOT_FOUND for one that there is not.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumePlugin(self, request, context):
+        """The plugin is called again, whatever its circuit breaker held against it. NOT_FOUND for one that there is not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemovePlugin(self, request, context):
-        """Removes a plugin. Idempotent.
+        """Removes a plugin, with the news that it has not heard. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TestPlugin(self, request, context):
+        """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`, whether it is paused or cut off. The calls are in the
+        delivery log; what it answers decides nothing. NOT_FOUND for one that there is not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -108,23 +151,36 @@ class HookServiceServicer:
 
     def DispatchBeforeAgentFinalize(self, request, context):
         """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of
-        revises are joined. The answer for a `dispatch_key` is kept: a repeat answers the same and asks nobody. At most 3 revisions are granted a run;
-        past that the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
+        revises are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and
+        asks nobody. At most 3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after
+        effects that cannot be undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and
+        nothing is kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def DispatchSubagentEnded(self, request, context):
-        """Tells every observer of SUBAGENT_ENDED. Observers that fail are reported in the delivery log; the call succeeds all the same
-        unless one that is CLOSED failed: then UNAVAILABLE PLUGIN_FAILED, and a repeat tells only those that have not heard.
+    def PublishEvents(self, request, context):
+        """Keeps the events for the observers that are registered now, and answers when they are durable. Each is told at least once, in no promised order,
+        again and again for about a day until it has heard. The same `event_key` again changes nothing. A run tells of itself only, and only of models
+        and tools; NOT_FOUND for another session, INVALID_REQUEST for another event.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListDeliveries(self, request, context):
-        """What was asked and told, newest first. Sees everything committed before the call.
+        """What was asked and told, newest first. Sees everything committed before the call; a row is kept for as long as the operator says, 30 days unless
+        told otherwise.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RelayNativeStop(self, request, context):
+        """Asks the gates for BEFORE_AGENT_FINALIZE about a stop of a coding harness that runs outside of the mesh, and says what to answer it. The bounds
+        of DispatchBeforeAgentFinalize hold for one turn of the harness, or for its whole session where it names no turn, whatever the harness says of
+        itself. Events other than stops, and plugins that fail, get no answer, which lets the harness stop. INVALID_REQUEST for what is no such event.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -143,10 +199,25 @@ def add_HookServiceServicer_to_server(servicer, server):
                     request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ListPluginsRequest.FromString,
                     response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ListPluginsResponse.SerializeToString,
             ),
+            'PausePlugin': grpc.unary_unary_rpc_method_handler(
+                    servicer.PausePlugin,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.PausePluginRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.PausePluginResponse.SerializeToString,
+            ),
+            'ResumePlugin': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumePlugin,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ResumePluginRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ResumePluginResponse.SerializeToString,
+            ),
             'RemovePlugin': grpc.unary_unary_rpc_method_handler(
                     servicer.RemovePlugin,
                     request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RemovePluginRequest.FromString,
                     response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RemovePluginResponse.SerializeToString,
+            ),
+            'TestPlugin': grpc.unary_unary_rpc_method_handler(
+                    servicer.TestPlugin,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.TestPluginRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.TestPluginResponse.SerializeToString,
             ),
             'DispatchBeforeSpawn': grpc.unary_unary_rpc_method_handler(
                     servicer.DispatchBeforeSpawn,
@@ -158,15 +229,20 @@ def add_HookServiceServicer_to_server(servicer, server):
                     request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeAgentFinalizeRequest.FromString,
                     response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeAgentFinalizeResponse.SerializeToString,
             ),
-            'DispatchSubagentEnded': grpc.unary_unary_rpc_method_handler(
-                    servicer.DispatchSubagentEnded,
-                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchSubagentEndedRequest.FromString,
-                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchSubagentEndedResponse.SerializeToString,
+            'PublishEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.PublishEvents,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.PublishEventsRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.PublishEventsResponse.SerializeToString,
             ),
             'ListDeliveries': grpc.unary_unary_rpc_method_handler(
                     servicer.ListDeliveries,
                     request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ListDeliveriesRequest.FromString,
                     response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ListDeliveriesResponse.SerializeToString,
+            ),
+            'RelayNativeStop': grpc.unary_unary_rpc_method_handler(
+                    servicer.RelayNativeStop,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RelayNativeStopRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RelayNativeStopResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -235,6 +311,60 @@ class HookService:
             _registered_method=True)
 
     @staticmethod
+    def PausePlugin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.hook.v1.HookService/PausePlugin',
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.PausePluginRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.PausePluginResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumePlugin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.hook.v1.HookService/ResumePlugin',
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ResumePluginRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ResumePluginResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def RemovePlugin(request,
             target,
             options=(),
@@ -251,6 +381,33 @@ class HookService:
             '/spawnmesh.hook.v1.HookService/RemovePlugin',
             spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RemovePluginRequest.SerializeToString,
             spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RemovePluginResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TestPlugin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.hook.v1.HookService/TestPlugin',
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.TestPluginRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.TestPluginResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -316,7 +473,7 @@ class HookService:
             _registered_method=True)
 
     @staticmethod
-    def DispatchSubagentEnded(request,
+    def PublishEvents(request,
             target,
             options=(),
             channel_credentials=None,
@@ -329,9 +486,9 @@ class HookService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/spawnmesh.hook.v1.HookService/DispatchSubagentEnded',
-            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchSubagentEndedRequest.SerializeToString,
-            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchSubagentEndedResponse.FromString,
+            '/spawnmesh.hook.v1.HookService/PublishEvents',
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.PublishEventsRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.PublishEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -359,6 +516,33 @@ class HookService:
             '/spawnmesh.hook.v1.HookService/ListDeliveries',
             spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ListDeliveriesRequest.SerializeToString,
             spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.ListDeliveriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RelayNativeStop(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.hook.v1.HookService/RelayNativeStop',
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RelayNativeStopRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.RelayNativeStopResponse.FromString,
             options,
             channel_credentials,
             insecure,

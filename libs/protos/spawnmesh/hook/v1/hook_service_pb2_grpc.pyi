@@ -34,28 +34,47 @@ class HookServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> HookServiceAsyncStub: ...
     RegisterPlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.RegisterPluginRequest, _hook_service_pb2.RegisterPluginResponse]
-    """Registers a plugin, or replaces the one of that name. ENDPOINT_NOT_ALLOWED for an endpoint outside what the operator allows; GRANT_MISSING for
-    BEFORE_AGENT_FINALIZE without FINALIZE_CONTROL.
+    """Registers a plugin, or replaces the one of that name, which keeps its place among equals. ENDPOINT_NOT_ALLOWED for an endpoint outside what the
+    operator allows; ENDPOINT_NOT_REACHED where nobody answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for the
+    name of a bundled plugin. Calls begun from now on see it, at other replicas within two seconds.
     """
     ListPlugins: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ListPluginsRequest, _hook_service_pb2.ListPluginsResponse]
-    """The tenant's plugins, highest priority first."""
+    """The tenant's plugins and the bundled ones that serve it, highest priority first."""
+    PausePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.PausePluginRequest, _hook_service_pb2.PausePluginResponse]
+    """The plugin is not called until it is resumed; what observers miss meanwhile they never hear. NOT_FOUND for one that there is not."""
+    ResumePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ResumePluginRequest, _hook_service_pb2.ResumePluginResponse]
+    """The plugin is called again, whatever its circuit breaker held against it. NOT_FOUND for one that there is not."""
     RemovePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.RemovePluginRequest, _hook_service_pb2.RemovePluginResponse]
-    """Removes a plugin. Idempotent."""
+    """Removes a plugin, with the news that it has not heard. Idempotent."""
+    TestPlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.TestPluginRequest, _hook_service_pb2.TestPluginResponse]
+    """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`, whether it is paused or cut off. The calls are in the
+    delivery log; what it answers decides nothing. NOT_FOUND for one that there is not.
+    """
     DispatchBeforeSpawn: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeSpawnRequest, _hook_service_pb2.DispatchBeforeSpawnResponse]
     """Asks every gate for BEFORE_SPAWN in order of priority; the first deny decides. A plugin that fails and is CLOSED denies:
     UNAVAILABLE PLUGIN_FAILED.
     """
     DispatchBeforeAgentFinalize: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeAgentFinalizeRequest, _hook_service_pb2.DispatchBeforeAgentFinalizeResponse]
     """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of
-    revises are joined. The answer for a `dispatch_key` is kept: a repeat answers the same and asks nobody. At most 3 revisions are granted a run;
-    past that the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
+    revises are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and
+    asks nobody. At most 3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after
+    effects that cannot be undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and
+    nothing is kept.
     """
-    DispatchSubagentEnded: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchSubagentEndedRequest, _hook_service_pb2.DispatchSubagentEndedResponse]
-    """Tells every observer of SUBAGENT_ENDED. Observers that fail are reported in the delivery log; the call succeeds all the same
-    unless one that is CLOSED failed: then UNAVAILABLE PLUGIN_FAILED, and a repeat tells only those that have not heard.
+    PublishEvents: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.PublishEventsRequest, _hook_service_pb2.PublishEventsResponse]
+    """Keeps the events for the observers that are registered now, and answers when they are durable. Each is told at least once, in no promised order,
+    again and again for about a day until it has heard. The same `event_key` again changes nothing. A run tells of itself only, and only of models
+    and tools; NOT_FOUND for another session, INVALID_REQUEST for another event.
     """
     ListDeliveries: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ListDeliveriesRequest, _hook_service_pb2.ListDeliveriesResponse]
-    """What was asked and told, newest first. Sees everything committed before the call."""
+    """What was asked and told, newest first. Sees everything committed before the call; a row is kept for as long as the operator says, 30 days unless
+    told otherwise.
+    """
+    RelayNativeStop: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.RelayNativeStopRequest, _hook_service_pb2.RelayNativeStopResponse]
+    """Asks the gates for BEFORE_AGENT_FINALIZE about a stop of a coding harness that runs outside of the mesh, and says what to answer it. The bounds
+    of DispatchBeforeAgentFinalize hold for one turn of the harness, or for its whole session where it names no turn, whatever the harness says of
+    itself. Events other than stops, and plugins that fail, get no answer, which lets the harness stop. INVALID_REQUEST for what is no such event.
+    """
 
 @_typing.type_check_only
 class HookServiceAsyncStub(HookServiceStub):
@@ -63,28 +82,47 @@ class HookServiceAsyncStub(HookServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     RegisterPlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.RegisterPluginRequest, _hook_service_pb2.RegisterPluginResponse]  # type: ignore[assignment]
-    """Registers a plugin, or replaces the one of that name. ENDPOINT_NOT_ALLOWED for an endpoint outside what the operator allows; GRANT_MISSING for
-    BEFORE_AGENT_FINALIZE without FINALIZE_CONTROL.
+    """Registers a plugin, or replaces the one of that name, which keeps its place among equals. ENDPOINT_NOT_ALLOWED for an endpoint outside what the
+    operator allows; ENDPOINT_NOT_REACHED where nobody answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for the
+    name of a bundled plugin. Calls begun from now on see it, at other replicas within two seconds.
     """
     ListPlugins: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ListPluginsRequest, _hook_service_pb2.ListPluginsResponse]  # type: ignore[assignment]
-    """The tenant's plugins, highest priority first."""
+    """The tenant's plugins and the bundled ones that serve it, highest priority first."""
+    PausePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.PausePluginRequest, _hook_service_pb2.PausePluginResponse]  # type: ignore[assignment]
+    """The plugin is not called until it is resumed; what observers miss meanwhile they never hear. NOT_FOUND for one that there is not."""
+    ResumePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ResumePluginRequest, _hook_service_pb2.ResumePluginResponse]  # type: ignore[assignment]
+    """The plugin is called again, whatever its circuit breaker held against it. NOT_FOUND for one that there is not."""
     RemovePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.RemovePluginRequest, _hook_service_pb2.RemovePluginResponse]  # type: ignore[assignment]
-    """Removes a plugin. Idempotent."""
+    """Removes a plugin, with the news that it has not heard. Idempotent."""
+    TestPlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.TestPluginRequest, _hook_service_pb2.TestPluginResponse]  # type: ignore[assignment]
+    """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`, whether it is paused or cut off. The calls are in the
+    delivery log; what it answers decides nothing. NOT_FOUND for one that there is not.
+    """
     DispatchBeforeSpawn: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeSpawnRequest, _hook_service_pb2.DispatchBeforeSpawnResponse]  # type: ignore[assignment]
     """Asks every gate for BEFORE_SPAWN in order of priority; the first deny decides. A plugin that fails and is CLOSED denies:
     UNAVAILABLE PLUGIN_FAILED.
     """
     DispatchBeforeAgentFinalize: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeAgentFinalizeRequest, _hook_service_pb2.DispatchBeforeAgentFinalizeResponse]  # type: ignore[assignment]
     """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of
-    revises are joined. The answer for a `dispatch_key` is kept: a repeat answers the same and asks nobody. At most 3 revisions are granted a run;
-    past that the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
+    revises are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and
+    asks nobody. At most 3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after
+    effects that cannot be undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and
+    nothing is kept.
     """
-    DispatchSubagentEnded: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchSubagentEndedRequest, _hook_service_pb2.DispatchSubagentEndedResponse]  # type: ignore[assignment]
-    """Tells every observer of SUBAGENT_ENDED. Observers that fail are reported in the delivery log; the call succeeds all the same
-    unless one that is CLOSED failed: then UNAVAILABLE PLUGIN_FAILED, and a repeat tells only those that have not heard.
+    PublishEvents: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.PublishEventsRequest, _hook_service_pb2.PublishEventsResponse]  # type: ignore[assignment]
+    """Keeps the events for the observers that are registered now, and answers when they are durable. Each is told at least once, in no promised order,
+    again and again for about a day until it has heard. The same `event_key` again changes nothing. A run tells of itself only, and only of models
+    and tools; NOT_FOUND for another session, INVALID_REQUEST for another event.
     """
     ListDeliveries: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ListDeliveriesRequest, _hook_service_pb2.ListDeliveriesResponse]  # type: ignore[assignment]
-    """What was asked and told, newest first. Sees everything committed before the call."""
+    """What was asked and told, newest first. Sees everything committed before the call; a row is kept for as long as the operator says, 30 days unless
+    told otherwise.
+    """
+    RelayNativeStop: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.RelayNativeStopRequest, _hook_service_pb2.RelayNativeStopResponse]  # type: ignore[assignment]
+    """Asks the gates for BEFORE_AGENT_FINALIZE about a stop of a coding harness that runs outside of the mesh, and says what to answer it. The bounds
+    of DispatchBeforeAgentFinalize hold for one turn of the harness, or for its whole session where it names no turn, whatever the harness says of
+    itself. Events other than stops, and plugins that fail, get no answer, which lets the harness stop. INVALID_REQUEST for what is no such event.
+    """
 
 class HookServiceServicer(metaclass=_abc_1.ABCMeta):
     """Knows the tenant's plugins and asks them."""
@@ -95,8 +133,9 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.RegisterPluginRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.RegisterPluginResponse, _abc.Awaitable[_hook_service_pb2.RegisterPluginResponse]]:
-        """Registers a plugin, or replaces the one of that name. ENDPOINT_NOT_ALLOWED for an endpoint outside what the operator allows; GRANT_MISSING for
-        BEFORE_AGENT_FINALIZE without FINALIZE_CONTROL.
+        """Registers a plugin, or replaces the one of that name, which keeps its place among equals. ENDPOINT_NOT_ALLOWED for an endpoint outside what the
+        operator allows; ENDPOINT_NOT_REACHED where nobody answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for the
+        name of a bundled plugin. Calls begun from now on see it, at other replicas within two seconds.
         """
 
     @_abc_1.abstractmethod
@@ -105,7 +144,23 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.ListPluginsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.ListPluginsResponse, _abc.Awaitable[_hook_service_pb2.ListPluginsResponse]]:
-        """The tenant's plugins, highest priority first."""
+        """The tenant's plugins and the bundled ones that serve it, highest priority first."""
+
+    @_abc_1.abstractmethod
+    def PausePlugin(
+        self,
+        request: _hook_service_pb2.PausePluginRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hook_service_pb2.PausePluginResponse, _abc.Awaitable[_hook_service_pb2.PausePluginResponse]]:
+        """The plugin is not called until it is resumed; what observers miss meanwhile they never hear. NOT_FOUND for one that there is not."""
+
+    @_abc_1.abstractmethod
+    def ResumePlugin(
+        self,
+        request: _hook_service_pb2.ResumePluginRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hook_service_pb2.ResumePluginResponse, _abc.Awaitable[_hook_service_pb2.ResumePluginResponse]]:
+        """The plugin is called again, whatever its circuit breaker held against it. NOT_FOUND for one that there is not."""
 
     @_abc_1.abstractmethod
     def RemovePlugin(
@@ -113,7 +168,17 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.RemovePluginRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.RemovePluginResponse, _abc.Awaitable[_hook_service_pb2.RemovePluginResponse]]:
-        """Removes a plugin. Idempotent."""
+        """Removes a plugin, with the news that it has not heard. Idempotent."""
+
+    @_abc_1.abstractmethod
+    def TestPlugin(
+        self,
+        request: _hook_service_pb2.TestPluginRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hook_service_pb2.TestPluginResponse, _abc.Awaitable[_hook_service_pb2.TestPluginResponse]]:
+        """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`, whether it is paused or cut off. The calls are in the
+        delivery log; what it answers decides nothing. NOT_FOUND for one that there is not.
+        """
 
     @_abc_1.abstractmethod
     def DispatchBeforeSpawn(
@@ -132,18 +197,21 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.DispatchBeforeAgentFinalizeResponse, _abc.Awaitable[_hook_service_pb2.DispatchBeforeAgentFinalizeResponse]]:
         """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of
-        revises are joined. The answer for a `dispatch_key` is kept: a repeat answers the same and asks nobody. At most 3 revisions are granted a run;
-        past that the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
+        revises are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and
+        asks nobody. At most 3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after
+        effects that cannot be undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and
+        nothing is kept.
         """
 
     @_abc_1.abstractmethod
-    def DispatchSubagentEnded(
+    def PublishEvents(
         self,
-        request: _hook_service_pb2.DispatchSubagentEndedRequest,
+        request: _hook_service_pb2.PublishEventsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_hook_service_pb2.DispatchSubagentEndedResponse, _abc.Awaitable[_hook_service_pb2.DispatchSubagentEndedResponse]]:
-        """Tells every observer of SUBAGENT_ENDED. Observers that fail are reported in the delivery log; the call succeeds all the same
-        unless one that is CLOSED failed: then UNAVAILABLE PLUGIN_FAILED, and a repeat tells only those that have not heard.
+    ) -> _typing.Union[_hook_service_pb2.PublishEventsResponse, _abc.Awaitable[_hook_service_pb2.PublishEventsResponse]]:
+        """Keeps the events for the observers that are registered now, and answers when they are durable. Each is told at least once, in no promised order,
+        again and again for about a day until it has heard. The same `event_key` again changes nothing. A run tells of itself only, and only of models
+        and tools; NOT_FOUND for another session, INVALID_REQUEST for another event.
         """
 
     @_abc_1.abstractmethod
@@ -152,6 +220,19 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.ListDeliveriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.ListDeliveriesResponse, _abc.Awaitable[_hook_service_pb2.ListDeliveriesResponse]]:
-        """What was asked and told, newest first. Sees everything committed before the call."""
+        """What was asked and told, newest first. Sees everything committed before the call; a row is kept for as long as the operator says, 30 days unless
+        told otherwise.
+        """
+
+    @_abc_1.abstractmethod
+    def RelayNativeStop(
+        self,
+        request: _hook_service_pb2.RelayNativeStopRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hook_service_pb2.RelayNativeStopResponse, _abc.Awaitable[_hook_service_pb2.RelayNativeStopResponse]]:
+        """Asks the gates for BEFORE_AGENT_FINALIZE about a stop of a coding harness that runs outside of the mesh, and says what to answer it. The bounds
+        of DispatchBeforeAgentFinalize hold for one turn of the harness, or for its whole session where it names no turn, whatever the harness says of
+        itself. Events other than stops, and plugins that fail, get no answer, which lets the harness stop. INVALID_REQUEST for what is no such event.
+        """
 
 def add_HookServiceServicer_to_server(servicer: HookServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -122,7 +122,11 @@ class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Verdict.Value
     VERDICT_INCAPABLE: _Verdict.ValueType  # 4
     """It was not called: it cannot do what the request needs."""
     VERDICT_NOT_NEEDED: _Verdict.ValueType  # 5
-    """It was not called: one before it answered, or the call was over."""
+    """It was not called: one before it answered, or the call was over; `detail` says which."""
+    VERDICT_READY: _Verdict.ValueType  # 6
+    """Of a route that is only explained: it would be called."""
+    VERDICT_PROBE: _Verdict.ValueType  # 7
+    """Of a route that is only explained: it is cooling, but one call would find out whether it has recovered."""
 
 class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper):
     """What became of one candidate."""
@@ -138,8 +142,48 @@ VERDICT_COOLING: Verdict.ValueType  # 3
 VERDICT_INCAPABLE: Verdict.ValueType  # 4
 """It was not called: it cannot do what the request needs."""
 VERDICT_NOT_NEEDED: Verdict.ValueType  # 5
-"""It was not called: one before it answered, or the call was over."""
+"""It was not called: one before it answered, or the call was over; `detail` says which."""
+VERDICT_READY: Verdict.ValueType  # 6
+"""Of a route that is only explained: it would be called."""
+VERDICT_PROBE: Verdict.ValueType  # 7
+"""Of a route that is only explained: it is cooling, but one call would find out whether it has recovered."""
 Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
+
+class _ImageOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ImageOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ImageOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    IMAGE_OUTCOME_UNSPECIFIED: _ImageOutcome.ValueType  # 0
+    """The request has none, or the candidate was not reached."""
+    IMAGE_OUTCOME_SENT: _ImageOutcome.ValueType  # 1
+    """They were sent."""
+    IMAGE_OUTCOME_STRIPPED: _ImageOutcome.ValueType  # 2
+    """The model cannot see: a note stood in the place of each."""
+    IMAGE_OUTCOME_WITHHELD: _ImageOutcome.ValueType  # 3
+    """A retry: an attempt before failed over the request's form, or was at another provider. A note stood in the place of each."""
+    IMAGE_OUTCOME_ROUTED_AROUND: _ImageOutcome.ValueType  # 4
+    """The model cannot see: it was not called."""
+    IMAGE_OUTCOME_REFUSED: _ImageOutcome.ValueType  # 5
+    """The model cannot see, and policy lets no image be left out: the request was refused."""
+
+class ImageOutcome(_ImageOutcome, metaclass=_ImageOutcomeEnumTypeWrapper):
+    """What became of a request's images at one candidate."""
+
+IMAGE_OUTCOME_UNSPECIFIED: ImageOutcome.ValueType  # 0
+"""The request has none, or the candidate was not reached."""
+IMAGE_OUTCOME_SENT: ImageOutcome.ValueType  # 1
+"""They were sent."""
+IMAGE_OUTCOME_STRIPPED: ImageOutcome.ValueType  # 2
+"""The model cannot see: a note stood in the place of each."""
+IMAGE_OUTCOME_WITHHELD: ImageOutcome.ValueType  # 3
+"""A retry: an attempt before failed over the request's form, or was at another provider. A note stood in the place of each."""
+IMAGE_OUTCOME_ROUTED_AROUND: ImageOutcome.ValueType  # 4
+"""The model cannot see: it was not called."""
+IMAGE_OUTCOME_REFUSED: ImageOutcome.ValueType  # 5
+"""The model cannot see, and policy lets no image be left out: the request was refused."""
+Global___ImageOutcome: _TypeAlias = ImageOutcome  # noqa: Y015
 
 class _StopReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -184,6 +228,7 @@ class CandidateVerdict(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     COOLING_UNTIL_TIME_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    IMAGES_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model, as `provider/model`."""
     verdict: Global___Verdict.ValueType
@@ -192,6 +237,8 @@ class CandidateVerdict(_message.Message):
     """Why it failed or is cooling."""
     detail: _builtins.str
     """One line for people, without secrets."""
+    images: Global___ImageOutcome.ValueType
+    """What became of the request's images there."""
     @_builtins.property
     def cooling_until_time(self) -> _timestamp_pb2.Timestamp:
         """For VERDICT_COOLING: until when."""
@@ -204,10 +251,11 @@ class CandidateVerdict(_message.Message):
         reason: Global___FailoverReason.ValueType = ...,
         cooling_until_time: _timestamp_pb2.Timestamp | None = ...,
         detail: _builtins.str = ...,
+        images: Global___ImageOutcome.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cooling_until_time", b"cooling_until_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cooling_until_time", b"cooling_until_time", "detail", b"detail", "model", b"model", "reason", b"reason", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cooling_until_time", b"cooling_until_time", "detail", b"detail", "images", b"images", "model", b"model", "reason", b"reason", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -268,26 +316,122 @@ class ToolDeclaration(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     PARAMETERS_JSON_FIELD_NUMBER: _builtins.int
+    IS_IDEMPOTENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     description: _builtins.str
     """What it does, for the model."""
     parameters_json: _builtins.str
     """JSON Schema of its parameters."""
+    is_idempotent: _builtins.bool
+    """A call of it whose outcome nobody knows may be made again. Of any other tool that ran, a model that takes over is told that the outcome is
+    unknown.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         description: _builtins.str = ...,
         parameters_json: _builtins.str = ...,
+        is_idempotent: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "name", b"name", "parameters_json", b"parameters_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "is_idempotent", b"is_idempotent", "name", b"name", "parameters_json", b"parameters_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ToolDeclaration: _TypeAlias = ToolDeclaration  # noqa: Y015
+
+@_typing.final
+class PartialExecution(_message.Message):
+    """What a turn did before its model call failed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_NAMES_FIELD_NUMBER: _builtins.int
+    SENT_TO_PERSON_FIELD_NUMBER: _builtins.int
+    sent_to_person: _builtins.bool
+    """Something was sent to a person."""
+    @_builtins.property
+    def tool_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The tools that were called, in order. They may come from a model and need not be clean: no more of them is used than the letters, digits,
+        `_` and `-` of each, 100 of them, and 20 different names.
+        """
+
+    def __init__(
+        self,
+        *,
+        tool_names: _abc.Iterable[_builtins.str] | None = ...,
+        sent_to_person: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sent_to_person", b"sent_to_person", "tool_names", b"tool_names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartialExecution: _TypeAlias = PartialExecution  # noqa: Y015
+
+@_typing.final
+class EarlierAttempt(_message.Message):
+    """An earlier call for the same turn that failed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    PARTIAL_EXECUTION_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """The model that was asked, as `provider/model`; empty when it is not known."""
+    reason: Global___FailoverReason.ValueType
+    """Why it failed."""
+    @_builtins.property
+    def partial_execution(self) -> Global___PartialExecution:
+        """What the turn had done by then."""
+
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        reason: Global___FailoverReason.ValueType = ...,
+        partial_execution: Global___PartialExecution | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["partial_execution", b"partial_execution"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "partial_execution", b"partial_execution", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EarlierAttempt: _TypeAlias = EarlierAttempt  # noqa: Y015
+
+@_typing.final
+class NamedImage(_message.Message):
+    """Images that a prompt names and does not carry."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """As the prompt names it."""
+    @_builtins.property
+    def image(self) -> _message_pb2.Image:
+        """The image, as the caller found it."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        image: _message_pb2.Image | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["image", b"image"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NamedImage: _TypeAlias = NamedImage  # noqa: Y015
 
 @_typing.final
 class Completion(_message.Message):
@@ -299,8 +443,11 @@ class Completion(_message.Message):
     STOP_REASON_FIELD_NUMBER: _builtins.int
     VERDICTS_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
+    IMAGES_FIELD_NUMBER: _builtins.int
     stop_reason: Global___StopReason.ValueType
     """Why it stopped."""
+    images: Global___ImageOutcome.ValueType
+    """What became of the request's images at the model that answered."""
     @_builtins.property
     def message(self) -> _message_pb2.Message:
         """What the model said, with the model's name and the tokens used."""
@@ -320,10 +467,11 @@ class Completion(_message.Message):
         stop_reason: Global___StopReason.ValueType = ...,
         verdicts: _abc.Iterable[Global___CandidateVerdict] | None = ...,
         attempts: _abc.Iterable[Global___Attempt] | None = ...,
+        images: Global___ImageOutcome.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "message", b"message", "stop_reason", b"stop_reason", "verdicts", b"verdicts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "images", b"images", "message", b"message", "stop_reason", b"stop_reason", "verdicts", b"verdicts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from spawnmesh.content.v1 import message_pb2 as _message_pb2
 from spawnmesh.model_router.v1 import generation_pb2 as _generation_pb2
+from spawnmesh.model_router.v1 import routing_pb2 as _routing_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -34,6 +35,10 @@ class GenerateRequest(_message.Message):
     TOOLS_FIELD_NUMBER: _builtins.int
     MAX_OUTPUT_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
+    FALLBACKS_FIELD_NUMBER: _builtins.int
+    PARTIAL_EXECUTION_FIELD_NUMBER: _builtins.int
+    EARLIER_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    NAMED_IMAGES_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model to ask first: `provider/model` or an alias; empty means the configured primary."""
     strict: _builtins.bool
@@ -46,7 +51,7 @@ class GenerateRequest(_message.Message):
     """The session it is for; recorded in telemetry."""
     @_builtins.property
     def fallback_models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The models to ask next, in order."""
+        """The models to ask next, in order, and the configured primary after them. Not both these and `fallbacks`."""
 
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.Message]:
@@ -55,6 +60,26 @@ class GenerateRequest(_message.Message):
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.ToolDeclaration]:
         """The tools it may call."""
+
+    @_builtins.property
+    def fallbacks(self) -> Global___Fallbacks:
+        """Who may be asked after `model`, and nobody else. Absent: `fallback_models` and the primary."""
+
+    @_builtins.property
+    def partial_execution(self) -> _generation_pb2.PartialExecution:
+        """What this turn has done before this call. When an attempt of it fails, the next one at the same provider is told."""
+
+    @_builtins.property
+    def earlier_attempts(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.EarlierAttempt]:
+        """Earlier calls for this turn that failed, oldest first: an attempt of this call is a retry of theirs. Their partial executions and the one
+        above are told as one, without repeats.
+        """
+
+    @_builtins.property
+    def named_images(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.NamedImage]:
+        """Images that the caller found because the newest message of a user names them. They are shown behind that message, and like the others
+        left out on a retry after a failure over the request's form or at another provider.
+        """
 
     def __init__(
         self,
@@ -67,14 +92,42 @@ class GenerateRequest(_message.Message):
         tools: _abc.Iterable[_generation_pb2.ToolDeclaration] | None = ...,
         max_output_token_count: _builtins.int = ...,
         session_id: _builtins.str = ...,
+        fallbacks: Global___Fallbacks | None = ...,
+        partial_execution: _generation_pb2.PartialExecution | None = ...,
+        earlier_attempts: _abc.Iterable[_generation_pb2.EarlierAttempt] | None = ...,
+        named_images: _abc.Iterable[_generation_pb2.NamedImage] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fallbacks", b"fallbacks", "partial_execution", b"partial_execution"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fallback_models", b"fallback_models", "max_output_token_count", b"max_output_token_count", "messages", b"messages", "model", b"model", "session_id", b"session_id", "strict", b"strict", "system_prompt", b"system_prompt", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earlier_attempts", b"earlier_attempts", "fallback_models", b"fallback_models", "fallbacks", b"fallbacks", "max_output_token_count", b"max_output_token_count", "messages", b"messages", "model", b"model", "named_images", b"named_images", "partial_execution", b"partial_execution", "session_id", b"session_id", "strict", b"strict", "system_prompt", b"system_prompt", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GenerateRequest: _TypeAlias = GenerateRequest  # noqa: Y015
+
+@_typing.final
+class Fallbacks(_message.Message):
+    """An explicit choice of who may take over; empty means nobody."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODELS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The models, in order."""
+
+    def __init__(
+        self,
+        *,
+        models: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Fallbacks: _TypeAlias = Fallbacks  # noqa: Y015
 
 @_typing.final
 class GenerateResponse(_message.Message):
@@ -134,19 +187,31 @@ class AttemptStarted(_message.Message):
 
     NUMBER_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
+    IMAGES_FIELD_NUMBER: _builtins.int
+    PROMPT_IMAGE_DETECTION_SUPPRESSED_FIELD_NUMBER: _builtins.int
+    TOLD_OF_PARTIAL_EXECUTION_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Counts from 1 over the whole chain."""
     model: _builtins.str
     """The model, as `provider/model`."""
+    images: _generation_pb2.ImageOutcome.ValueType
+    """What became of the request's images in this attempt."""
+    prompt_image_detection_suppressed: _builtins.bool
+    """Images that the prompt names were not looked at."""
+    told_of_partial_execution: _builtins.bool
+    """The model was told what the turn had already done."""
     def __init__(
         self,
         *,
         number: _builtins.int = ...,
         model: _builtins.str = ...,
+        images: _generation_pb2.ImageOutcome.ValueType = ...,
+        prompt_image_detection_suppressed: _builtins.bool = ...,
+        told_of_partial_execution: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "number", b"number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["images", b"images", "model", b"model", "number", b"number", "prompt_image_detection_suppressed", b"prompt_image_detection_suppressed", "told_of_partial_execution", b"told_of_partial_execution"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -173,3 +238,397 @@ class TextDelta(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TextDelta: _TypeAlias = TextDelta  # noqa: Y015
+
+@_typing.final
+class ExplainRouteRequest(_message.Message):
+    """Asks how a request would be routed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def request(self) -> Global___GenerateRequest:
+        """The request; `messages` may hold a single one, for only its images and tools matter."""
+
+    def __init__(
+        self,
+        *,
+        request: Global___GenerateRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainRouteRequest: _TypeAlias = ExplainRouteRequest  # noqa: Y015
+
+@_typing.final
+class ExplainRouteResponse(_message.Message):
+    """How a request would be routed now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CANDIDATES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def candidates(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.CandidateVerdict]:
+        """Every candidate of the chain, in its order."""
+
+    def __init__(
+        self,
+        *,
+        candidates: _abc.Iterable[_generation_pb2.CandidateVerdict] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainRouteResponse: _TypeAlias = ExplainRouteResponse  # noqa: Y015
+
+@_typing.final
+class ClassifyErrorRequest(_message.Message):
+    """A failed model call as its caller saw it; any field may be missing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HTTP_STATUS_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    ERROR_TYPE_FIELD_NUMBER: _builtins.int
+    PROVIDER_FIELD_NUMBER: _builtins.int
+    DETAILS_FIELD_NUMBER: _builtins.int
+    CAUSES_FIELD_NUMBER: _builtins.int
+    http_status: _builtins.int
+    """The HTTP status; 0 when there was no answer."""
+    message: _builtins.str
+    """The error's text, or the whole body. No more than its first 8,192 characters is read."""
+    code: _builtins.str
+    """The error's code."""
+    error_type: _builtins.str
+    """The error's type, or the name of the exception."""
+    provider: _builtins.str
+    """The provider's name; a few wordings mean something at one provider alone."""
+    @_builtins.property
+    def details(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Further texts of the same answer; the first 25 are read."""
+
+    @_builtins.property
+    def causes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The texts of what caused it, nearest first; the first 25 are read."""
+
+    def __init__(
+        self,
+        *,
+        http_status: _builtins.int = ...,
+        message: _builtins.str = ...,
+        code: _builtins.str = ...,
+        error_type: _builtins.str = ...,
+        provider: _builtins.str = ...,
+        details: _abc.Iterable[_builtins.str] | None = ...,
+        causes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["causes", b"causes", "code", b"code", "details", b"details", "error_type", b"error_type", "http_status", b"http_status", "message", b"message", "provider", b"provider"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClassifyErrorRequest: _TypeAlias = ClassifyErrorRequest  # noqa: Y015
+
+@_typing.final
+class ClassifyErrorResponse(_message.Message):
+    """How the failure is judged."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    IS_TRANSIENT_FIELD_NUMBER: _builtins.int
+    STOPS_CHAIN_FIELD_NUMBER: _builtins.int
+    reason: _generation_pb2.FailoverReason.ValueType
+    """Why the call failed; NO_FAILOVER for a text that no rule knows and that may well be the caller's own."""
+    is_transient: _builtins.bool
+    """Whether the same candidate may be asked again after a pause."""
+    stops_chain: _builtins.bool
+    """Whether no other candidate would do better."""
+    def __init__(
+        self,
+        *,
+        reason: _generation_pb2.FailoverReason.ValueType = ...,
+        is_transient: _builtins.bool = ...,
+        stops_chain: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_transient", b"is_transient", "reason", b"reason", "stops_chain", b"stops_chain"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClassifyErrorResponse: _TypeAlias = ClassifyErrorResponse  # noqa: Y015
+
+@_typing.final
+class PlanRetryRequest(_message.Message):
+    """An attempt that is about to be made."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IS_RETRY_FIELD_NUMBER: _builtins.int
+    PREVIOUS_REASON_FIELD_NUMBER: _builtins.int
+    PROVIDER_FIELD_NUMBER: _builtins.int
+    FIRST_PROVIDER_FIELD_NUMBER: _builtins.int
+    IMAGE_COUNT_FIELD_NUMBER: _builtins.int
+    PARTIAL_EXECUTIONS_FIELD_NUMBER: _builtins.int
+    IDEMPOTENT_TOOL_NAMES_FIELD_NUMBER: _builtins.int
+    is_retry: _builtins.bool
+    """It follows a failed one."""
+    previous_reason: _generation_pb2.FailoverReason.ValueType
+    """Why that one failed."""
+    provider: _builtins.str
+    """The provider that is asked now; empty when it is not known to differ."""
+    first_provider: _builtins.str
+    """The provider of the turn's first attempt; empty when it is not known to differ."""
+    image_count: _builtins.int
+    """Images that the user gave."""
+    @_builtins.property
+    def partial_executions(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.PartialExecution]:
+        """What the attempts before did, oldest first; an empty one for an attempt that did nothing."""
+
+    @_builtins.property
+    def idempotent_tool_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Tools whose calls may be made again."""
+
+    def __init__(
+        self,
+        *,
+        is_retry: _builtins.bool = ...,
+        previous_reason: _generation_pb2.FailoverReason.ValueType = ...,
+        provider: _builtins.str = ...,
+        first_provider: _builtins.str = ...,
+        image_count: _builtins.int = ...,
+        partial_executions: _abc.Iterable[_generation_pb2.PartialExecution] | None = ...,
+        idempotent_tool_names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_provider", b"first_provider", "idempotent_tool_names", b"idempotent_tool_names", "image_count", b"image_count", "is_retry", b"is_retry", "partial_executions", b"partial_executions", "previous_reason", b"previous_reason", "provider", b"provider"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanRetryRequest: _TypeAlias = PlanRetryRequest  # noqa: Y015
+
+@_typing.final
+class PlanRetryResponse(_message.Message):
+    """What the attempt may carry and is told."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IMAGE_COUNT_FIELD_NUMBER: _builtins.int
+    PROMPT_IMAGE_DETECTION_SUPPRESSED_FIELD_NUMBER: _builtins.int
+    PARTIAL_EXECUTION_FIELD_NUMBER: _builtins.int
+    NOTICE_FIELD_NUMBER: _builtins.int
+    image_count: _builtins.int
+    """Images that may be sent."""
+    prompt_image_detection_suppressed: _builtins.bool
+    """Images that the prompt names are not to be looked for."""
+    notice: _builtins.str
+    """What the model is told of it; empty when it is told nothing."""
+    @_builtins.property
+    def partial_execution(self) -> _generation_pb2.PartialExecution:
+        """What all attempts did, cleaned and without repeats; absent when they did nothing."""
+
+    def __init__(
+        self,
+        *,
+        image_count: _builtins.int = ...,
+        prompt_image_detection_suppressed: _builtins.bool = ...,
+        partial_execution: _generation_pb2.PartialExecution | None = ...,
+        notice: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["partial_execution", b"partial_execution"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image_count", b"image_count", "notice", b"notice", "partial_execution", b"partial_execution", "prompt_image_detection_suppressed", b"prompt_image_detection_suppressed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanRetryResponse: _TypeAlias = PlanRetryResponse  # noqa: Y015
+
+@_typing.final
+class ListModelsRequest(_message.Message):
+    """Asks for every model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListModelsRequest: _TypeAlias = ListModelsRequest  # noqa: Y015
+
+@_typing.final
+class ListModelsResponse(_message.Message):
+    """Every model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODELS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def models(self) -> _containers.RepeatedCompositeFieldContainer[_routing_pb2.ModelInfo]:
+        """By name."""
+
+    def __init__(
+        self,
+        *,
+        models: _abc.Iterable[_routing_pb2.ModelInfo] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListModelsResponse: _TypeAlias = ListModelsResponse  # noqa: Y015
+
+@_typing.final
+class ListProviderHealthRequest(_message.Message):
+    """Asks for every provider."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListProviderHealthRequest: _TypeAlias = ListProviderHealthRequest  # noqa: Y015
+
+@_typing.final
+class ListProviderHealthResponse(_message.Message):
+    """Every provider."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROVIDERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def providers(self) -> _containers.RepeatedCompositeFieldContainer[_routing_pb2.ProviderHealth]:
+        """By name."""
+
+    def __init__(
+        self,
+        *,
+        providers: _abc.Iterable[_routing_pb2.ProviderHealth] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["providers", b"providers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListProviderHealthResponse: _TypeAlias = ListProviderHealthResponse  # noqa: Y015
+
+@_typing.final
+class ClearCooldownRequest(_message.Message):
+    """Ends a rest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    scope: _routing_pb2.CooldownScope.ValueType
+    """What rests."""
+    target: _builtins.str
+    """`provider/model` or an alias, `provider/N` for its N-th credential as configured, or `provider`."""
+    def __init__(
+        self,
+        *,
+        scope: _routing_pb2.CooldownScope.ValueType = ...,
+        target: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClearCooldownRequest: _TypeAlias = ClearCooldownRequest  # noqa: Y015
+
+@_typing.final
+class ClearCooldownResponse(_message.Message):
+    """It is over."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAS_COOLING_FIELD_NUMBER: _builtins.int
+    was_cooling: _builtins.bool
+    """There was a rest."""
+    def __init__(
+        self,
+        *,
+        was_cooling: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["was_cooling", b"was_cooling"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClearCooldownResponse: _TypeAlias = ClearCooldownResponse  # noqa: Y015
+
+@_typing.final
+class PrepareTenantRequest(_message.Message):
+    """What holds for a tenant."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    settings_version: _builtins.int
+    """Rises with each change of the tenant's settings."""
+    @_builtins.property
+    def policy(self) -> _routing_pb2.RoutingPolicy:
+        """Absent means the operator's configuration, without limits."""
+
+    def __init__(
+        self,
+        *,
+        settings_version: _builtins.int = ...,
+        policy: _routing_pb2.RoutingPolicy | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy", "settings_version", b"settings_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrepareTenantRequest: _TypeAlias = PrepareTenantRequest  # noqa: Y015
+
+@_typing.final
+class PrepareTenantResponse(_message.Message):
+    """What holds now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
+    settings_version: _builtins.int
+    """The version that holds."""
+    def __init__(
+        self,
+        *,
+        settings_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings_version", b"settings_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrepareTenantResponse: _TypeAlias = PrepareTenantResponse  # noqa: Y015

@@ -40,6 +40,41 @@ class ModelRouterServiceStub:
                 request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.GenerateResponse.FromString,
                 _registered_method=True)
+        self.ExplainRoute = channel.unary_unary(
+                '/spawnmesh.model_router.v1.ModelRouterService/ExplainRoute',
+                request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ExplainRouteRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ExplainRouteResponse.FromString,
+                _registered_method=True)
+        self.ClassifyError = channel.unary_unary(
+                '/spawnmesh.model_router.v1.ModelRouterService/ClassifyError',
+                request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClassifyErrorRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClassifyErrorResponse.FromString,
+                _registered_method=True)
+        self.PlanRetry = channel.unary_unary(
+                '/spawnmesh.model_router.v1.ModelRouterService/PlanRetry',
+                request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PlanRetryRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PlanRetryResponse.FromString,
+                _registered_method=True)
+        self.ListModels = channel.unary_unary(
+                '/spawnmesh.model_router.v1.ModelRouterService/ListModels',
+                request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListModelsRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListModelsResponse.FromString,
+                _registered_method=True)
+        self.ListProviderHealth = channel.unary_unary(
+                '/spawnmesh.model_router.v1.ModelRouterService/ListProviderHealth',
+                request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListProviderHealthRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListProviderHealthResponse.FromString,
+                _registered_method=True)
+        self.ClearCooldown = channel.unary_unary(
+                '/spawnmesh.model_router.v1.ModelRouterService/ClearCooldown',
+                request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownResponse.FromString,
+                _registered_method=True)
+        self.PrepareTenant = channel.unary_unary(
+                '/spawnmesh.model_router.v1.ModelRouterService/PrepareTenant',
+                request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantResponse.FromString,
+                _registered_method=True)
 
 
 class ModelRouterServiceServicer:
@@ -50,8 +85,63 @@ class ModelRouterServiceServicer:
         """Asks the first candidate that is able and not cooling, and the next when it fails before its first output. Once output was sent, a
         failure ends the stream with ABORTED STREAM_BROKEN and nothing is spliced. When no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED with the
         verdicts in the facts; a request that is itself at fault: FAILED_PRECONDITION MODEL_REFUSED. A model that is not configured: INVALID_ARGUMENT
-        UNKNOWN_MODEL before anyone is called. The caller's deadline bounds the whole chain; a caller who goes away cancels the upstream call.
+        UNKNOWN_MODEL before anyone is called. A tenant whose budget is spent: RESOURCE_EXHAUSTED BUDGET_EXCEEDED with the time until it is not; a
+        call is let in when the budget is not spent yet, so that the last one may go beyond it. The caller's deadline bounds the whole chain; a
+        caller who goes away cancels the upstream call within 100 ms, and that is no failure of the provider.
         Not promised: that a repeat answers the same.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExplainRoute(self, request, context):
+        """What Generate would do with the same request, by what is known now: each candidate with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED.
+        Nobody is called, and nothing is counted. UNKNOWN_MODEL as there. Not promised: that it still holds a moment later.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClassifyError(self, request, context):
+        """The reason that a failed model call has, by the same rules that Generate judges by. A pure function of the request.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PlanRetry(self, request, context):
+        """What an attempt may carry and is told, by the same rules that Generate goes by; for callers that go down a chain of their own. A pure
+        function of the request.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListModels(self, request, context):
+        """Every model that can be asked for, by name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListProviderHealth(self, request, context):
+        """Every provider with what rests at it, by name, as this replica knows it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClearCooldown(self, request, context):
+        """Ends a rest and forgets its failures; the other replicas know within 200 ms. It is saved when this answers. A model, credential or
+        provider that is not configured is NOT_FOUND; one that does not rest answers the same.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PrepareTenant(self, request, context):
+        """Tells what holds for the token's tenant from now on. A version that is not newer than the known one changes nothing; the answer gives the
+        one that holds. The other replicas know within 200 ms.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -64,6 +154,41 @@ def add_ModelRouterServiceServicer_to_server(servicer, server):
                     servicer.Generate,
                     request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.GenerateRequest.FromString,
                     response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.GenerateResponse.SerializeToString,
+            ),
+            'ExplainRoute': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainRoute,
+                    request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ExplainRouteRequest.FromString,
+                    response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ExplainRouteResponse.SerializeToString,
+            ),
+            'ClassifyError': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClassifyError,
+                    request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClassifyErrorRequest.FromString,
+                    response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClassifyErrorResponse.SerializeToString,
+            ),
+            'PlanRetry': grpc.unary_unary_rpc_method_handler(
+                    servicer.PlanRetry,
+                    request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PlanRetryRequest.FromString,
+                    response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PlanRetryResponse.SerializeToString,
+            ),
+            'ListModels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListModels,
+                    request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListModelsRequest.FromString,
+                    response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'ListProviderHealth': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListProviderHealth,
+                    request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListProviderHealthRequest.FromString,
+                    response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListProviderHealthResponse.SerializeToString,
+            ),
+            'ClearCooldown': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClearCooldown,
+                    request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownRequest.FromString,
+                    response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownResponse.SerializeToString,
+            ),
+            'PrepareTenant': grpc.unary_unary_rpc_method_handler(
+                    servicer.PrepareTenant,
+                    request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantRequest.FromString,
+                    response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -94,6 +219,195 @@ class ModelRouterService:
             '/spawnmesh.model_router.v1.ModelRouterService/Generate',
             spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.GenerateRequest.SerializeToString,
             spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainRoute(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.model_router.v1.ModelRouterService/ExplainRoute',
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ExplainRouteRequest.SerializeToString,
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ExplainRouteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClassifyError(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.model_router.v1.ModelRouterService/ClassifyError',
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClassifyErrorRequest.SerializeToString,
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClassifyErrorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PlanRetry(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.model_router.v1.ModelRouterService/PlanRetry',
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PlanRetryRequest.SerializeToString,
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PlanRetryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListModels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.model_router.v1.ModelRouterService/ListModels',
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListModelsRequest.SerializeToString,
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListProviderHealth(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.model_router.v1.ModelRouterService/ListProviderHealth',
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListProviderHealthRequest.SerializeToString,
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ListProviderHealthResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClearCooldown(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.model_router.v1.ModelRouterService/ClearCooldown',
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownRequest.SerializeToString,
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.ClearCooldownResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PrepareTenant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.model_router.v1.ModelRouterService/PrepareTenant',
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantRequest.SerializeToString,
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantResponse.FromString,
             options,
             channel_credentials,
             insecure,

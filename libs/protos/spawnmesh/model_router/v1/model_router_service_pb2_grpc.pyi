@@ -37,8 +37,32 @@ class ModelRouterServiceStub:
     """Asks the first candidate that is able and not cooling, and the next when it fails before its first output. Once output was sent, a
     failure ends the stream with ABORTED STREAM_BROKEN and nothing is spliced. When no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED with the
     verdicts in the facts; a request that is itself at fault: FAILED_PRECONDITION MODEL_REFUSED. A model that is not configured: INVALID_ARGUMENT
-    UNKNOWN_MODEL before anyone is called. The caller's deadline bounds the whole chain; a caller who goes away cancels the upstream call.
+    UNKNOWN_MODEL before anyone is called. A tenant whose budget is spent: RESOURCE_EXHAUSTED BUDGET_EXCEEDED with the time until it is not; a
+    call is let in when the budget is not spent yet, so that the last one may go beyond it. The caller's deadline bounds the whole chain; a
+    caller who goes away cancels the upstream call within 100 ms, and that is no failure of the provider.
     Not promised: that a repeat answers the same.
+    """
+    ExplainRoute: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ExplainRouteRequest, _model_router_service_pb2.ExplainRouteResponse]
+    """What Generate would do with the same request, by what is known now: each candidate with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED.
+    Nobody is called, and nothing is counted. UNKNOWN_MODEL as there. Not promised: that it still holds a moment later.
+    """
+    ClassifyError: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ClassifyErrorRequest, _model_router_service_pb2.ClassifyErrorResponse]
+    """The reason that a failed model call has, by the same rules that Generate judges by. A pure function of the request."""
+    PlanRetry: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.PlanRetryRequest, _model_router_service_pb2.PlanRetryResponse]
+    """What an attempt may carry and is told, by the same rules that Generate goes by; for callers that go down a chain of their own. A pure
+    function of the request.
+    """
+    ListModels: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ListModelsRequest, _model_router_service_pb2.ListModelsResponse]
+    """Every model that can be asked for, by name."""
+    ListProviderHealth: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ListProviderHealthRequest, _model_router_service_pb2.ListProviderHealthResponse]
+    """Every provider with what rests at it, by name, as this replica knows it."""
+    ClearCooldown: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ClearCooldownRequest, _model_router_service_pb2.ClearCooldownResponse]
+    """Ends a rest and forgets its failures; the other replicas know within 200 ms. It is saved when this answers. A model, credential or
+    provider that is not configured is NOT_FOUND; one that does not rest answers the same.
+    """
+    PrepareTenant: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.PrepareTenantRequest, _model_router_service_pb2.PrepareTenantResponse]
+    """Tells what holds for the token's tenant from now on. A version that is not newer than the known one changes nothing; the answer gives the
+    one that holds. The other replicas know within 200 ms.
     """
 
 @_typing.type_check_only
@@ -50,8 +74,32 @@ class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
     """Asks the first candidate that is able and not cooling, and the next when it fails before its first output. Once output was sent, a
     failure ends the stream with ABORTED STREAM_BROKEN and nothing is spliced. When no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED with the
     verdicts in the facts; a request that is itself at fault: FAILED_PRECONDITION MODEL_REFUSED. A model that is not configured: INVALID_ARGUMENT
-    UNKNOWN_MODEL before anyone is called. The caller's deadline bounds the whole chain; a caller who goes away cancels the upstream call.
+    UNKNOWN_MODEL before anyone is called. A tenant whose budget is spent: RESOURCE_EXHAUSTED BUDGET_EXCEEDED with the time until it is not; a
+    call is let in when the budget is not spent yet, so that the last one may go beyond it. The caller's deadline bounds the whole chain; a
+    caller who goes away cancels the upstream call within 100 ms, and that is no failure of the provider.
     Not promised: that a repeat answers the same.
+    """
+    ExplainRoute: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ExplainRouteRequest, _model_router_service_pb2.ExplainRouteResponse]  # type: ignore[assignment]
+    """What Generate would do with the same request, by what is known now: each candidate with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED.
+    Nobody is called, and nothing is counted. UNKNOWN_MODEL as there. Not promised: that it still holds a moment later.
+    """
+    ClassifyError: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ClassifyErrorRequest, _model_router_service_pb2.ClassifyErrorResponse]  # type: ignore[assignment]
+    """The reason that a failed model call has, by the same rules that Generate judges by. A pure function of the request."""
+    PlanRetry: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.PlanRetryRequest, _model_router_service_pb2.PlanRetryResponse]  # type: ignore[assignment]
+    """What an attempt may carry and is told, by the same rules that Generate goes by; for callers that go down a chain of their own. A pure
+    function of the request.
+    """
+    ListModels: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ListModelsRequest, _model_router_service_pb2.ListModelsResponse]  # type: ignore[assignment]
+    """Every model that can be asked for, by name."""
+    ListProviderHealth: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ListProviderHealthRequest, _model_router_service_pb2.ListProviderHealthResponse]  # type: ignore[assignment]
+    """Every provider with what rests at it, by name, as this replica knows it."""
+    ClearCooldown: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ClearCooldownRequest, _model_router_service_pb2.ClearCooldownResponse]  # type: ignore[assignment]
+    """Ends a rest and forgets its failures; the other replicas know within 200 ms. It is saved when this answers. A model, credential or
+    provider that is not configured is NOT_FOUND; one that does not rest answers the same.
+    """
+    PrepareTenant: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.PrepareTenantRequest, _model_router_service_pb2.PrepareTenantResponse]  # type: ignore[assignment]
+    """Tells what holds for the token's tenant from now on. A version that is not newer than the known one changes nothing; the answer gives the
+    one that holds. The other replicas know within 200 ms.
     """
 
 class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -66,8 +114,74 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         """Asks the first candidate that is able and not cooling, and the next when it fails before its first output. Once output was sent, a
         failure ends the stream with ABORTED STREAM_BROKEN and nothing is spliced. When no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED with the
         verdicts in the facts; a request that is itself at fault: FAILED_PRECONDITION MODEL_REFUSED. A model that is not configured: INVALID_ARGUMENT
-        UNKNOWN_MODEL before anyone is called. The caller's deadline bounds the whole chain; a caller who goes away cancels the upstream call.
+        UNKNOWN_MODEL before anyone is called. A tenant whose budget is spent: RESOURCE_EXHAUSTED BUDGET_EXCEEDED with the time until it is not; a
+        call is let in when the budget is not spent yet, so that the last one may go beyond it. The caller's deadline bounds the whole chain; a
+        caller who goes away cancels the upstream call within 100 ms, and that is no failure of the provider.
         Not promised: that a repeat answers the same.
+        """
+
+    @_abc_1.abstractmethod
+    def ExplainRoute(
+        self,
+        request: _model_router_service_pb2.ExplainRouteRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_router_service_pb2.ExplainRouteResponse, _abc.Awaitable[_model_router_service_pb2.ExplainRouteResponse]]:
+        """What Generate would do with the same request, by what is known now: each candidate with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED.
+        Nobody is called, and nothing is counted. UNKNOWN_MODEL as there. Not promised: that it still holds a moment later.
+        """
+
+    @_abc_1.abstractmethod
+    def ClassifyError(
+        self,
+        request: _model_router_service_pb2.ClassifyErrorRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_router_service_pb2.ClassifyErrorResponse, _abc.Awaitable[_model_router_service_pb2.ClassifyErrorResponse]]:
+        """The reason that a failed model call has, by the same rules that Generate judges by. A pure function of the request."""
+
+    @_abc_1.abstractmethod
+    def PlanRetry(
+        self,
+        request: _model_router_service_pb2.PlanRetryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_router_service_pb2.PlanRetryResponse, _abc.Awaitable[_model_router_service_pb2.PlanRetryResponse]]:
+        """What an attempt may carry and is told, by the same rules that Generate goes by; for callers that go down a chain of their own. A pure
+        function of the request.
+        """
+
+    @_abc_1.abstractmethod
+    def ListModels(
+        self,
+        request: _model_router_service_pb2.ListModelsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_router_service_pb2.ListModelsResponse, _abc.Awaitable[_model_router_service_pb2.ListModelsResponse]]:
+        """Every model that can be asked for, by name."""
+
+    @_abc_1.abstractmethod
+    def ListProviderHealth(
+        self,
+        request: _model_router_service_pb2.ListProviderHealthRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_router_service_pb2.ListProviderHealthResponse, _abc.Awaitable[_model_router_service_pb2.ListProviderHealthResponse]]:
+        """Every provider with what rests at it, by name, as this replica knows it."""
+
+    @_abc_1.abstractmethod
+    def ClearCooldown(
+        self,
+        request: _model_router_service_pb2.ClearCooldownRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_router_service_pb2.ClearCooldownResponse, _abc.Awaitable[_model_router_service_pb2.ClearCooldownResponse]]:
+        """Ends a rest and forgets its failures; the other replicas know within 200 ms. It is saved when this answers. A model, credential or
+        provider that is not configured is NOT_FOUND; one that does not rest answers the same.
+        """
+
+    @_abc_1.abstractmethod
+    def PrepareTenant(
+        self,
+        request: _model_router_service_pb2.PrepareTenantRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_router_service_pb2.PrepareTenantResponse, _abc.Awaitable[_model_router_service_pb2.PrepareTenantResponse]]:
+        """Tells what holds for the token's tenant from now on. A version that is not newer than the known one changes nothing; the answer gives the
+        one that holds. The other replicas know within 200 ms.
         """
 
 def add_ModelRouterServiceServicer_to_server(servicer: ModelRouterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -327,12 +327,15 @@ class FinalizeRunRequest(_message.Message):
     DRAFT_ENTRY_ID_FIELD_NUMBER: _builtins.int
     DRAFT_TEXT_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    HAS_FINAL_EFFECTS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """The epoch at which the run was claimed."""
     draft_entry_id: _builtins.str
     """The draft's entry in the transcript."""
     draft_text: _builtins.str
     """The draft's text."""
+    has_final_effects: _builtins.bool
+    """The run has done what can neither be undone nor done again; no revision is asked for any more."""
     @_builtins.property
     def usage(self) -> _message_pb2.TokenUsage:
         """Tokens used so far in this run."""
@@ -344,10 +347,11 @@ class FinalizeRunRequest(_message.Message):
         draft_entry_id: _builtins.str = ...,
         draft_text: _builtins.str = ...,
         usage: _message_pb2.TokenUsage | None = ...,
+        has_final_effects: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draft_entry_id", b"draft_entry_id", "draft_text", b"draft_text", "epoch", b"epoch", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draft_entry_id", b"draft_entry_id", "draft_text", b"draft_text", "epoch", b"epoch", "has_final_effects", b"has_final_effects", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

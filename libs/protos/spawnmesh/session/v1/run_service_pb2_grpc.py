@@ -87,7 +87,7 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def HeartbeatRun(self, request, context):
-        """Extends the lease from now, by the database's clock. ABORTED RUN_LEASE_LOST when the run is held with a higher epoch or has ended: stop at once.
+        """Extends the lease from now, by the database's clock. ABORTED RUN_LEASE_LOST when the run is held with a higher epoch, has ended or is deleted: stop at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

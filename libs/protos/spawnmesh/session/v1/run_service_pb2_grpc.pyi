@@ -40,7 +40,7 @@ class RunServiceStub:
     answers an empty list when none came. A run handed out is RUNNING with epoch + 1 and a lease. A runner that does not hear the answer lets the lease run out.
     """
     HeartbeatRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.HeartbeatRunRequest, _run_service_pb2.HeartbeatRunResponse]
-    """Extends the lease from now, by the database's clock. ABORTED RUN_LEASE_LOST when the run is held with a higher epoch or has ended: stop at once."""
+    """Extends the lease from now, by the database's clock. ABORTED RUN_LEASE_LOST when the run is held with a higher epoch, has ended or is deleted: stop at once."""
     ListInbox: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListInboxRequest, _run_service_pb2.ListInboxResponse]
     """Messages for the session that no run has acknowledged, oldest first: results of children, messages of people. Append each under its key as
     idempotency key, then acknowledge it, so that a crash between delivers it once.
@@ -69,7 +69,7 @@ class RunServiceAsyncStub(RunServiceStub):
     answers an empty list when none came. A run handed out is RUNNING with epoch + 1 and a lease. A runner that does not hear the answer lets the lease run out.
     """
     HeartbeatRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.HeartbeatRunRequest, _run_service_pb2.HeartbeatRunResponse]  # type: ignore[assignment]
-    """Extends the lease from now, by the database's clock. ABORTED RUN_LEASE_LOST when the run is held with a higher epoch or has ended: stop at once."""
+    """Extends the lease from now, by the database's clock. ABORTED RUN_LEASE_LOST when the run is held with a higher epoch, has ended or is deleted: stop at once."""
     ListInbox: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListInboxRequest, _run_service_pb2.ListInboxResponse]  # type: ignore[assignment]
     """Messages for the session that no run has acknowledged, oldest first: results of children, messages of people. Append each under its key as
     idempotency key, then acknowledge it, so that a crash between delivers it once.
@@ -107,7 +107,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.HeartbeatRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.HeartbeatRunResponse, _abc.Awaitable[_run_service_pb2.HeartbeatRunResponse]]:
-        """Extends the lease from now, by the database's clock. ABORTED RUN_LEASE_LOST when the run is held with a higher epoch or has ended: stop at once."""
+        """Extends the lease from now, by the database's clock. ABORTED RUN_LEASE_LOST when the run is held with a higher epoch, has ended or is deleted: stop at once."""
 
     @_abc_1.abstractmethod
     def ListInbox(

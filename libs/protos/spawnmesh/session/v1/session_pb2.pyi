@@ -194,6 +194,26 @@ RUN_STATE_KILLED: RunState.ValueType  # 7
 """Terminal: somebody killed it."""
 Global___RunState: _TypeAlias = RunState  # noqa: Y015
 
+class _ReceiptWarning:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReceiptWarningEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReceiptWarning.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RECEIPT_WARNING_UNSPECIFIED: _ReceiptWarning.ValueType  # 0
+    """Never sent."""
+    RECEIPT_WARNING_MOUNT_PATH_IGNORED: _ReceiptWarning.ValueType  # 1
+    """`attach_as.mount_path` has other characters than `A-Z a-z 0-9 . _ / : -`."""
+
+class ReceiptWarning(_ReceiptWarning, metaclass=_ReceiptWarningEnumTypeWrapper):
+    """What of a spawn's request was ignored."""
+
+RECEIPT_WARNING_UNSPECIFIED: ReceiptWarning.ValueType  # 0
+"""Never sent."""
+RECEIPT_WARNING_MOUNT_PATH_IGNORED: ReceiptWarning.ValueType  # 1
+"""`attach_as.mount_path` has other characters than `A-Z a-z 0-9 . _ / : -`."""
+Global___ReceiptWarning: _TypeAlias = ReceiptWarning  # noqa: Y015
+
 class _SessionEventKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -258,6 +278,7 @@ class Session(_message.Message):
     TASK_HASH_FIELD_NUMBER: _builtins.int
     TRACE_ID_FIELD_NUMBER: _builtins.int
     FAILURE_REASON_FIELD_NUMBER: _builtins.int
+    ARCHIVE_TIME_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """`ses_…`."""
     state: Global___SessionState.ValueType
@@ -302,6 +323,10 @@ class Session(_message.Message):
     def receipt(self) -> Global___AttachmentReceipt:
         """What was attached; absent without attachments."""
 
+    @_builtins.property
+    def archive_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was put away; absent while it is not."""
+
     def __init__(
         self,
         *,
@@ -323,10 +348,11 @@ class Session(_message.Message):
         task_hash: _builtins.str = ...,
         trace_id: _builtins.str = ...,
         failure_reason: _builtins.str = ...,
+        archive_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "latest_run", b"latest_run", "receipt", b"receipt"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["archive_time", b"archive_time", "create_time", b"create_time", "end_time", b"end_time", "latest_run", b"latest_run", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "cleanup", b"cleanup", "context", b"context", "create_time", b"create_time", "depth", b"depth", "end_time", b"end_time", "failure_reason", b"failure_reason", "label", b"label", "latest_run", b"latest_run", "mode", b"mode", "parent_run_id", b"parent_run_id", "parent_session_id", b"parent_session_id", "receipt", b"receipt", "runtime", b"runtime", "session_id", b"session_id", "state", b"state", "task_hash", b"task_hash", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "archive_time", b"archive_time", "cleanup", b"cleanup", "context", b"context", "create_time", b"create_time", "depth", b"depth", "end_time", b"end_time", "failure_reason", b"failure_reason", "label", b"label", "latest_run", b"latest_run", "mode", b"mode", "parent_run_id", b"parent_run_id", "parent_session_id", b"parent_session_id", "receipt", b"receipt", "runtime", b"runtime", "session_id", b"session_id", "state", b"state", "task_hash", b"task_hash", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -422,6 +448,7 @@ class AttachmentReceipt(_message.Message):
     FILES_FIELD_NUMBER: _builtins.int
     REL_DIR_FIELD_NUMBER: _builtins.int
     MOUNT_PATH_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     set_id: _builtins.str
     """The set."""
     count: _builtins.int
@@ -431,10 +458,14 @@ class AttachmentReceipt(_message.Message):
     rel_dir: _builtins.str
     """Where the run finds them, relative to its workspace."""
     mount_path: _builtins.str
-    """The caller's hint, recorded and shown, never used as a path."""
+    """The caller's hint, recorded and shown, never used as a path. Empty where it was ignored."""
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.AttachmentFile]:
         """Name, size and hash of each."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[Global___ReceiptWarning.ValueType]:
+        """What of the request was ignored."""
 
     def __init__(
         self,
@@ -445,10 +476,11 @@ class AttachmentReceipt(_message.Message):
         files: _abc.Iterable[_attachment_pb2.AttachmentFile] | None = ...,
         rel_dir: _builtins.str = ...,
         mount_path: _builtins.str = ...,
+        warnings: _abc.Iterable[Global___ReceiptWarning.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "files", b"files", "mount_path", b"mount_path", "rel_dir", b"rel_dir", "set_id", b"set_id", "total_bytes", b"total_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "files", b"files", "mount_path", b"mount_path", "rel_dir", b"rel_dir", "set_id", b"set_id", "total_bytes", b"total_bytes", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,6 +9,7 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from spawnmesh.attachment_blob.v1 import attachment_pb2 as _attachment_pb2
+from spawnmesh.attachment_blob.v1 import upload_pb2 as _upload_pb2
 from spawnmesh.session.v1 import session_pb2 as _session_pb2
 import builtins as _builtins
 import sys
@@ -40,6 +41,7 @@ class SpawnSessionRequest(_message.Message):
     ATTACHMENTS_FIELD_NUMBER: _builtins.int
     ATTACH_AS_FIELD_NUMBER: _builtins.int
     PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
+    UPLOADS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Names this spawn for its repeats."""
     task: _builtins.str
@@ -66,11 +68,17 @@ class SpawnSessionRequest(_message.Message):
 
     @_builtins.property
     def attachments(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.InlineAttachment]:
-        """Files to hand over."""
+        """Files to hand over. With runtime EXTERNAL neither these nor uploads: ATTACHMENTS_UNSUPPORTED_RUNTIME."""
 
     @_builtins.property
     def attach_as(self) -> Global___AttachAs:
         """A hint where the caller would like to see the files."""
+
+    @_builtins.property
+    def uploads(self) -> _containers.RepeatedCompositeFieldContainer[_upload_pb2.UploadedAttachment]:
+        """Files to hand over that were uploaded before, behind the inline ones; the tenant's limits hold for both together. A run names uploads of its
+        own session. UPLOAD_INCOMPLETE for one that is not COMPLETE, and NOT_FOUND as cause of SPAWN_FAILED for one that is not there.
+        """
 
     def __init__(
         self,
@@ -88,10 +96,11 @@ class SpawnSessionRequest(_message.Message):
         attachments: _abc.Iterable[_attachment_pb2.InlineAttachment] | None = ...,
         attach_as: Global___AttachAs | None = ...,
         parent_session_id: _builtins.str = ...,
+        uploads: _abc.Iterable[_upload_pb2.UploadedAttachment] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attach_as", b"attach_as", "run_timeout", b"run_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attach_as", b"attach_as", "attachments", b"attachments", "cleanup", b"cleanup", "context", b"context", "label", b"label", "mode", b"mode", "model", b"model", "parent_session_id", b"parent_session_id", "request_id", b"request_id", "run_timeout", b"run_timeout", "runtime", b"runtime", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attach_as", b"attach_as", "attachments", b"attachments", "cleanup", b"cleanup", "context", b"context", "label", b"label", "mode", b"mode", "model", b"model", "parent_session_id", b"parent_session_id", "request_id", b"request_id", "run_timeout", b"run_timeout", "runtime", b"runtime", "task", b"task", "uploads", b"uploads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -105,7 +114,7 @@ class AttachAs(_message.Message):
 
     MOUNT_PATH_FIELD_NUMBER: _builtins.int
     mount_path: _builtins.str
-    """Recorded and shown, never used as a path."""
+    """Recorded and shown, never used as a path. Made of `A-Z a-z 0-9 . _ / : -`; another one is ignored, and the receipt warns of it."""
     def __init__(
         self,
         *,
@@ -198,22 +207,26 @@ class ListSessionsRequest(_message.Message):
     PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    INCLUDE_ARCHIVED_FIELD_NUMBER: _builtins.int
     parent_session_id: _builtins.str
     """Only children of this session; empty means all."""
     page_size: _builtins.int
     """At most this many; 0 means 50."""
     page_token: _builtins.str
     """`next_page_token` of the page before."""
+    include_archived: _builtins.bool
+    """Archived ones too."""
     def __init__(
         self,
         *,
         parent_session_id: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        include_archived: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "parent_session_id", b"parent_session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_archived", b"include_archived", "page_size", b"page_size", "page_token", b"page_token", "parent_session_id", b"parent_session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -450,3 +463,101 @@ class KillSessionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___KillSessionResponse: _TypeAlias = KillSessionResponse  # noqa: Y015
+
+@_typing.final
+class ArchiveSessionRequest(_message.Message):
+    """Asks for a session to be put away."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveSessionRequest: _TypeAlias = ArchiveSessionRequest  # noqa: Y015
+
+@_typing.final
+class ArchiveSessionResponse(_message.Message):
+    """It is put away."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    ARCHIVED_SESSION_COUNT_FIELD_NUMBER: _builtins.int
+    archived_session_count: _builtins.int
+    """Sessions that were put away now, descendants included."""
+    @_builtins.property
+    def session(self) -> _session_pb2.Session:
+        """The session."""
+
+    def __init__(
+        self,
+        *,
+        session: _session_pb2.Session | None = ...,
+        archived_session_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archived_session_count", b"archived_session_count", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveSessionResponse: _TypeAlias = ArchiveSessionResponse  # noqa: Y015
+
+@_typing.final
+class DeleteSessionRequest(_message.Message):
+    """Asks for a session to be deleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteSessionRequest: _TypeAlias = DeleteSessionRequest  # noqa: Y015
+
+@_typing.final
+class DeleteSessionResponse(_message.Message):
+    """It is deleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELETED_SESSION_COUNT_FIELD_NUMBER: _builtins.int
+    KILLED_RUN_COUNT_FIELD_NUMBER: _builtins.int
+    deleted_session_count: _builtins.int
+    """Sessions that were deleted now, descendants included."""
+    killed_run_count: _builtins.int
+    """Runs that were killed for it."""
+    def __init__(
+        self,
+        *,
+        deleted_session_count: _builtins.int = ...,
+        killed_run_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_session_count", b"deleted_session_count", "killed_run_count", b"killed_run_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteSessionResponse: _TypeAlias = DeleteSessionResponse  # noqa: Y015

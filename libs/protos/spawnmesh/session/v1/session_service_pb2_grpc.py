@@ -71,6 +71,16 @@ class SessionServiceStub:
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.KillSessionRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.KillSessionResponse.FromString,
                 _registered_method=True)
+        self.ArchiveSession = channel.unary_unary(
+                '/spawnmesh.session.v1.SessionService/ArchiveSession',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.ArchiveSessionRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.ArchiveSessionResponse.FromString,
+                _registered_method=True)
+        self.DeleteSession = channel.unary_unary(
+                '/spawnmesh.session.v1.SessionService/DeleteSession',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.DeleteSessionRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.DeleteSessionResponse.FromString,
+                _registered_method=True)
 
 
 class SessionServiceServicer:
@@ -82,9 +92,10 @@ class SessionServiceServicer:
         """Spawns a session: files stored, transcript opened, run queued, all durable before the answer; or nothing of it left, with a reason. The same
         request_id with the same payload answers the same, for 24 h at least, also when the first call failed after the session was begun; with
         another payload ALREADY_EXISTS REQUEST_ID_REUSED; while the first call is still at work ABORTED SPAWN_IN_PROGRESS, after waiting for it within the
-        deadline. Refused before anything is created: INVALID_REQUEST, UNKNOWN_AGENT, AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, CHILDREN_LIMIT_EXCEEDED,
-        RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT, NOT_FOUND (no such parent), SESSION_CLOSED (the parent's). Begun and
-        undone: SPAWN_REFUSED by a hook, the attachment reasons, SPAWN_FAILED.
+        deadline; once the session is deleted NOT_FOUND. Refused before anything is created: INVALID_REQUEST, UNKNOWN_TENANT, UNKNOWN_AGENT,
+        AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, CHILDREN_LIMIT_EXCEEDED, RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT, NOT_FOUND (no
+        such parent), SESSION_CLOSED (the parent's), RUN_LEASE_LOST (the calling run's). Begun and undone: SPAWN_REFUSED by a hook, PLUGIN_FAILED, the
+        attachment reasons, SPAWN_FAILED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -98,7 +109,7 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListSessions(self, request, context):
-        """The tenant's sessions, newest first. Sees everything committed before the call.
+        """The tenant's sessions, newest first, without archived ones unless asked for. Sees everything committed before the call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -112,7 +123,8 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchSession(self, request, context):
-        """The session's events behind a cursor, then the new ones as they commit, each once and in order; ends after a terminal one.
+        """The session's events behind a cursor, then the new ones as they commit, each once and in order; ends after a terminal one, and NOT_FOUND when
+        the session is deleted. Not promised: events older than the tenant's `archive_after`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -120,7 +132,8 @@ class SessionServiceServicer:
 
     def SendMessage(self, request, context):
         """Puts a message into the session's inbox: it steers a running run at its next turn; where none runs and the mode is SESSION it queues a new
-        run. SESSION_CLOSED when the session takes no more. The same request_id again changes nothing; with another text REQUEST_ID_REUSED.
+        run. SESSION_CLOSED when the session takes no more. The same request_id again changes nothing, as long as the message is kept (24 h at least,
+        or `archive_after`); with another text REQUEST_ID_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -128,7 +141,26 @@ class SessionServiceServicer:
 
     def KillSession(self, request, context):
         """Kills the session's live run and every descendant's, and closes them. A run that has ended already keeps its state. Idempotent. The
-        runner's writes are refused from the answer on; its model call is cancelled at its next heartbeat at the latest.
+        runner's writes are refused from the answer on; its model call is cancelled at its next heartbeat at the latest. Files go as after any other end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ArchiveSession(self, request, context):
+        """Puts the session and its descendants away: they are listed only when asked for, and messages that wait are dropped. A session that is open and
+        has no live run is closed first. Transcripts stay, and files as after any other end. RUN_STATE while any of them has a live run, SPAWN_IN_PROGRESS
+        while one is being spawned; then nothing is done. Idempotent. Sessions are archived by themselves, the tenant's `archive_after` after their end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSession(self, request, context):
+        """Deletes the session and its descendants: kills what lives, then they are NOT_FOUND for everyone from the answer on. Their transcripts and files,
+        kept ones too, are deleted before the answer where those services answer, and later by the service itself where they do not. The request_ids are
+        remembered 24 h longer. Idempotent: a deleted session answers the same with counts of 0, and NOT_FOUND once it is forgotten. Sessions
+        are deleted by themselves, the tenant's `delete_after` after their end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -171,6 +203,16 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.KillSession,
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.KillSessionRequest.FromString,
                     response_serializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.KillSessionResponse.SerializeToString,
+            ),
+            'ArchiveSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ArchiveSession,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.ArchiveSessionRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.ArchiveSessionResponse.SerializeToString,
+            ),
+            'DeleteSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSession,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.DeleteSessionRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_session__service__pb2.DeleteSessionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -364,6 +406,60 @@ class SessionService:
             '/spawnmesh.session.v1.SessionService/KillSession',
             spawnmesh_dot_session_dot_v1_dot_session__service__pb2.KillSessionRequest.SerializeToString,
             spawnmesh_dot_session_dot_v1_dot_session__service__pb2.KillSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ArchiveSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.session.v1.SessionService/ArchiveSession',
+            spawnmesh_dot_session_dot_v1_dot_session__service__pb2.ArchiveSessionRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_session__service__pb2.ArchiveSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.session.v1.SessionService/DeleteSession',
+            spawnmesh_dot_session_dot_v1_dot_session__service__pb2.DeleteSessionRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_session__service__pb2.DeleteSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

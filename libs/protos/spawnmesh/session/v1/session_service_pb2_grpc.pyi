@@ -39,25 +39,40 @@ class SessionServiceStub:
     """Spawns a session: files stored, transcript opened, run queued, all durable before the answer; or nothing of it left, with a reason. The same
     request_id with the same payload answers the same, for 24 h at least, also when the first call failed after the session was begun; with
     another payload ALREADY_EXISTS REQUEST_ID_REUSED; while the first call is still at work ABORTED SPAWN_IN_PROGRESS, after waiting for it within the
-    deadline. Refused before anything is created: INVALID_REQUEST, UNKNOWN_AGENT, AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, CHILDREN_LIMIT_EXCEEDED,
-    RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT, NOT_FOUND (no such parent), SESSION_CLOSED (the parent's). Begun and
-    undone: SPAWN_REFUSED by a hook, the attachment reasons, SPAWN_FAILED.
+    deadline; once the session is deleted NOT_FOUND. Refused before anything is created: INVALID_REQUEST, UNKNOWN_TENANT, UNKNOWN_AGENT,
+    AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, CHILDREN_LIMIT_EXCEEDED, RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT, NOT_FOUND (no
+    such parent), SESSION_CLOSED (the parent's), RUN_LEASE_LOST (the calling run's). Begun and undone: SPAWN_REFUSED by a hook, PLUGIN_FAILED, the
+    attachment reasons, SPAWN_FAILED.
     """
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.GetSessionRequest, _session_service_pb2.GetSessionResponse]
     """One session."""
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]
-    """The tenant's sessions, newest first. Sees everything committed before the call."""
+    """The tenant's sessions, newest first, without archived ones unless asked for. Sees everything committed before the call."""
     WaitSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.WaitSessionRequest, _session_service_pb2.WaitSessionResponse]
     """Answers when the session's newest run has ended or the session is terminal, or when `timeout` is over, whichever is first; `done` says which."""
     WatchSession: _grpc.UnaryStreamMultiCallable[_session_service_pb2.WatchSessionRequest, _session_service_pb2.WatchSessionResponse]
-    """The session's events behind a cursor, then the new ones as they commit, each once and in order; ends after a terminal one."""
+    """The session's events behind a cursor, then the new ones as they commit, each once and in order; ends after a terminal one, and NOT_FOUND when
+    the session is deleted. Not promised: events older than the tenant's `archive_after`.
+    """
     SendMessage: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.SendMessageRequest, _session_service_pb2.SendMessageResponse]
     """Puts a message into the session's inbox: it steers a running run at its next turn; where none runs and the mode is SESSION it queues a new
-    run. SESSION_CLOSED when the session takes no more. The same request_id again changes nothing; with another text REQUEST_ID_REUSED.
+    run. SESSION_CLOSED when the session takes no more. The same request_id again changes nothing, as long as the message is kept (24 h at least,
+    or `archive_after`); with another text REQUEST_ID_REUSED.
     """
     KillSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.KillSessionRequest, _session_service_pb2.KillSessionResponse]
     """Kills the session's live run and every descendant's, and closes them. A run that has ended already keeps its state. Idempotent. The
-    runner's writes are refused from the answer on; its model call is cancelled at its next heartbeat at the latest.
+    runner's writes are refused from the answer on; its model call is cancelled at its next heartbeat at the latest. Files go as after any other end.
+    """
+    ArchiveSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ArchiveSessionRequest, _session_service_pb2.ArchiveSessionResponse]
+    """Puts the session and its descendants away: they are listed only when asked for, and messages that wait are dropped. A session that is open and
+    has no live run is closed first. Transcripts stay, and files as after any other end. RUN_STATE while any of them has a live run, SPAWN_IN_PROGRESS
+    while one is being spawned; then nothing is done. Idempotent. Sessions are archived by themselves, the tenant's `archive_after` after their end.
+    """
+    DeleteSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.DeleteSessionRequest, _session_service_pb2.DeleteSessionResponse]
+    """Deletes the session and its descendants: kills what lives, then they are NOT_FOUND for everyone from the answer on. Their transcripts and files,
+    kept ones too, are deleted before the answer where those services answer, and later by the service itself where they do not. The request_ids are
+    remembered 24 h longer. Idempotent: a deleted session answers the same with counts of 0, and NOT_FOUND once it is forgotten. Sessions
+    are deleted by themselves, the tenant's `delete_after` after their end.
     """
 
 @_typing.type_check_only
@@ -71,25 +86,40 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """Spawns a session: files stored, transcript opened, run queued, all durable before the answer; or nothing of it left, with a reason. The same
     request_id with the same payload answers the same, for 24 h at least, also when the first call failed after the session was begun; with
     another payload ALREADY_EXISTS REQUEST_ID_REUSED; while the first call is still at work ABORTED SPAWN_IN_PROGRESS, after waiting for it within the
-    deadline. Refused before anything is created: INVALID_REQUEST, UNKNOWN_AGENT, AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, CHILDREN_LIMIT_EXCEEDED,
-    RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT, NOT_FOUND (no such parent), SESSION_CLOSED (the parent's). Begun and
-    undone: SPAWN_REFUSED by a hook, the attachment reasons, SPAWN_FAILED.
+    deadline; once the session is deleted NOT_FOUND. Refused before anything is created: INVALID_REQUEST, UNKNOWN_TENANT, UNKNOWN_AGENT,
+    AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, CHILDREN_LIMIT_EXCEEDED, RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT, NOT_FOUND (no
+    such parent), SESSION_CLOSED (the parent's), RUN_LEASE_LOST (the calling run's). Begun and undone: SPAWN_REFUSED by a hook, PLUGIN_FAILED, the
+    attachment reasons, SPAWN_FAILED.
     """
     GetSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.GetSessionRequest, _session_service_pb2.GetSessionResponse]  # type: ignore[assignment]
     """One session."""
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]  # type: ignore[assignment]
-    """The tenant's sessions, newest first. Sees everything committed before the call."""
+    """The tenant's sessions, newest first, without archived ones unless asked for. Sees everything committed before the call."""
     WaitSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.WaitSessionRequest, _session_service_pb2.WaitSessionResponse]  # type: ignore[assignment]
     """Answers when the session's newest run has ended or the session is terminal, or when `timeout` is over, whichever is first; `done` says which."""
     WatchSession: _aio.UnaryStreamMultiCallable[_session_service_pb2.WatchSessionRequest, _session_service_pb2.WatchSessionResponse]  # type: ignore[assignment]
-    """The session's events behind a cursor, then the new ones as they commit, each once and in order; ends after a terminal one."""
+    """The session's events behind a cursor, then the new ones as they commit, each once and in order; ends after a terminal one, and NOT_FOUND when
+    the session is deleted. Not promised: events older than the tenant's `archive_after`.
+    """
     SendMessage: _aio.UnaryUnaryMultiCallable[_session_service_pb2.SendMessageRequest, _session_service_pb2.SendMessageResponse]  # type: ignore[assignment]
     """Puts a message into the session's inbox: it steers a running run at its next turn; where none runs and the mode is SESSION it queues a new
-    run. SESSION_CLOSED when the session takes no more. The same request_id again changes nothing; with another text REQUEST_ID_REUSED.
+    run. SESSION_CLOSED when the session takes no more. The same request_id again changes nothing, as long as the message is kept (24 h at least,
+    or `archive_after`); with another text REQUEST_ID_REUSED.
     """
     KillSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.KillSessionRequest, _session_service_pb2.KillSessionResponse]  # type: ignore[assignment]
     """Kills the session's live run and every descendant's, and closes them. A run that has ended already keeps its state. Idempotent. The
-    runner's writes are refused from the answer on; its model call is cancelled at its next heartbeat at the latest.
+    runner's writes are refused from the answer on; its model call is cancelled at its next heartbeat at the latest. Files go as after any other end.
+    """
+    ArchiveSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ArchiveSessionRequest, _session_service_pb2.ArchiveSessionResponse]  # type: ignore[assignment]
+    """Puts the session and its descendants away: they are listed only when asked for, and messages that wait are dropped. A session that is open and
+    has no live run is closed first. Transcripts stay, and files as after any other end. RUN_STATE while any of them has a live run, SPAWN_IN_PROGRESS
+    while one is being spawned; then nothing is done. Idempotent. Sessions are archived by themselves, the tenant's `archive_after` after their end.
+    """
+    DeleteSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.DeleteSessionRequest, _session_service_pb2.DeleteSessionResponse]  # type: ignore[assignment]
+    """Deletes the session and its descendants: kills what lives, then they are NOT_FOUND for everyone from the answer on. Their transcripts and files,
+    kept ones too, are deleted before the answer where those services answer, and later by the service itself where they do not. The request_ids are
+    remembered 24 h longer. Idempotent: a deleted session answers the same with counts of 0, and NOT_FOUND once it is forgotten. Sessions
+    are deleted by themselves, the tenant's `delete_after` after their end.
     """
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -106,9 +136,10 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         """Spawns a session: files stored, transcript opened, run queued, all durable before the answer; or nothing of it left, with a reason. The same
         request_id with the same payload answers the same, for 24 h at least, also when the first call failed after the session was begun; with
         another payload ALREADY_EXISTS REQUEST_ID_REUSED; while the first call is still at work ABORTED SPAWN_IN_PROGRESS, after waiting for it within the
-        deadline. Refused before anything is created: INVALID_REQUEST, UNKNOWN_AGENT, AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, CHILDREN_LIMIT_EXCEEDED,
-        RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT, NOT_FOUND (no such parent), SESSION_CLOSED (the parent's). Begun and
-        undone: SPAWN_REFUSED by a hook, the attachment reasons, SPAWN_FAILED.
+        deadline; once the session is deleted NOT_FOUND. Refused before anything is created: INVALID_REQUEST, UNKNOWN_TENANT, UNKNOWN_AGENT,
+        AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, CHILDREN_LIMIT_EXCEEDED, RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT, NOT_FOUND (no
+        such parent), SESSION_CLOSED (the parent's), RUN_LEASE_LOST (the calling run's). Begun and undone: SPAWN_REFUSED by a hook, PLUGIN_FAILED, the
+        attachment reasons, SPAWN_FAILED.
         """
 
     @_abc_1.abstractmethod
@@ -125,7 +156,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.ListSessionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.ListSessionsResponse, _abc.Awaitable[_session_service_pb2.ListSessionsResponse]]:
-        """The tenant's sessions, newest first. Sees everything committed before the call."""
+        """The tenant's sessions, newest first, without archived ones unless asked for. Sees everything committed before the call."""
 
     @_abc_1.abstractmethod
     def WaitSession(
@@ -141,7 +172,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.WatchSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_session_service_pb2.WatchSessionResponse], _abc.AsyncIterator[_session_service_pb2.WatchSessionResponse]]:
-        """The session's events behind a cursor, then the new ones as they commit, each once and in order; ends after a terminal one."""
+        """The session's events behind a cursor, then the new ones as they commit, each once and in order; ends after a terminal one, and NOT_FOUND when
+        the session is deleted. Not promised: events older than the tenant's `archive_after`.
+        """
 
     @_abc_1.abstractmethod
     def SendMessage(
@@ -150,7 +183,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.SendMessageResponse, _abc.Awaitable[_session_service_pb2.SendMessageResponse]]:
         """Puts a message into the session's inbox: it steers a running run at its next turn; where none runs and the mode is SESSION it queues a new
-        run. SESSION_CLOSED when the session takes no more. The same request_id again changes nothing; with another text REQUEST_ID_REUSED.
+        run. SESSION_CLOSED when the session takes no more. The same request_id again changes nothing, as long as the message is kept (24 h at least,
+        or `archive_after`); with another text REQUEST_ID_REUSED.
         """
 
     @_abc_1.abstractmethod
@@ -160,7 +194,30 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.KillSessionResponse, _abc.Awaitable[_session_service_pb2.KillSessionResponse]]:
         """Kills the session's live run and every descendant's, and closes them. A run that has ended already keeps its state. Idempotent. The
-        runner's writes are refused from the answer on; its model call is cancelled at its next heartbeat at the latest.
+        runner's writes are refused from the answer on; its model call is cancelled at its next heartbeat at the latest. Files go as after any other end.
+        """
+
+    @_abc_1.abstractmethod
+    def ArchiveSession(
+        self,
+        request: _session_service_pb2.ArchiveSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_service_pb2.ArchiveSessionResponse, _abc.Awaitable[_session_service_pb2.ArchiveSessionResponse]]:
+        """Puts the session and its descendants away: they are listed only when asked for, and messages that wait are dropped. A session that is open and
+        has no live run is closed first. Transcripts stay, and files as after any other end. RUN_STATE while any of them has a live run, SPAWN_IN_PROGRESS
+        while one is being spawned; then nothing is done. Idempotent. Sessions are archived by themselves, the tenant's `archive_after` after their end.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteSession(
+        self,
+        request: _session_service_pb2.DeleteSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_service_pb2.DeleteSessionResponse, _abc.Awaitable[_session_service_pb2.DeleteSessionResponse]]:
+        """Deletes the session and its descendants: kills what lives, then they are NOT_FOUND for everyone from the answer on. Their transcripts and files,
+        kept ones too, are deleted before the answer where those services answer, and later by the service itself where they do not. The request_ids are
+        remembered 24 h longer. Idempotent: a deleted session answers the same with counts of 0, and NOT_FOUND once it is forgotten. Sessions
+        are deleted by themselves, the tenant's `delete_after` after their end.
         """
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -5,10 +5,13 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as _attachment_blob_service_pb2
+from spawnmesh.transcript.v1 import tenant_pb2 as _tenant_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,6 +22,38 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _TenantState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TenantStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TenantState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TENANT_STATE_UNSPECIFIED: _TenantState.ValueType  # 0
+    """Never sent."""
+    TENANT_STATE_CREATING: _TenantState.ValueType  # 1
+    """Its creation was cut off; repeat it."""
+    TENANT_STATE_ACTIVE: _TenantState.ValueType  # 2
+    """Sessions can be spawned."""
+    TENANT_STATE_DELETING: _TenantState.ValueType  # 3
+    """Nothing begins in it any more, and what it has is being removed."""
+    TENANT_STATE_DELETED: _TenantState.ValueType  # 4
+    """Terminal: nothing of it is left in `session`, `attachment-blob` and `transcript` but its id and this report."""
+
+class TenantState(_TenantState, metaclass=_TenantStateEnumTypeWrapper):
+    """The life of a tenant: CREATING -> ACTIVE -> DELETING -> DELETED. CreateTenant makes one of a DELETED one again."""
+
+TENANT_STATE_UNSPECIFIED: TenantState.ValueType  # 0
+"""Never sent."""
+TENANT_STATE_CREATING: TenantState.ValueType  # 1
+"""Its creation was cut off; repeat it."""
+TENANT_STATE_ACTIVE: TenantState.ValueType  # 2
+"""Sessions can be spawned."""
+TENANT_STATE_DELETING: TenantState.ValueType  # 3
+"""Nothing begins in it any more, and what it has is being removed."""
+TENANT_STATE_DELETED: TenantState.ValueType  # 4
+"""Terminal: nothing of it is left in `session`, `attachment-blob` and `transcript` but its id and this report."""
+Global___TenantState: _TypeAlias = TenantState  # noqa: Y015
 
 @_typing.final
 class Tenant(_message.Message):
@@ -31,12 +66,16 @@ class Tenant(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    DELETION_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
     """Lower-case letters, digits and `-`; also part of the bucket's name."""
     display_name: _builtins.str
     """A name for people."""
     settings_version: _builtins.int
     """Rises with each change of the settings."""
+    state: Global___TenantState.ValueType
+    """Where it is in its life."""
     @_builtins.property
     def settings(self) -> Global___TenantSettings:
         """What holds for it."""
@@ -44,6 +83,10 @@ class Tenant(_message.Message):
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was created."""
+
+    @_builtins.property
+    def deletion(self) -> Global___TenantDeletion:
+        """How far its deletion is; absent before there is one. Of a DELETED tenant nothing else is known."""
 
     def __init__(
         self,
@@ -53,14 +96,66 @@ class Tenant(_message.Message):
         settings: Global___TenantSettings | None = ...,
         settings_version: _builtins.int = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
+        state: Global___TenantState.ValueType = ...,
+        deletion: Global___TenantDeletion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "settings", b"settings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deletion", b"deletion", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "display_name", b"display_name", "settings", b"settings", "settings_version", b"settings_version", "tenant_id", b"tenant_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deletion", b"deletion", "display_name", b"display_name", "settings", b"settings", "settings_version", b"settings_version", "state", b"state", "tenant_id", b"tenant_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Tenant: _TypeAlias = Tenant  # noqa: Y015
+
+@_typing.final
+class TenantDeletion(_message.Message):
+    """The deletion of a tenant, and what it has removed so far."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    KILLED_RUN_COUNT_FIELD_NUMBER: _builtins.int
+    DELETED_SESSION_COUNT_FIELD_NUMBER: _builtins.int
+    DELETED_TRANSCRIPT_COUNT_FIELD_NUMBER: _builtins.int
+    DELETED_OBJECT_COUNT_FIELD_NUMBER: _builtins.int
+    STALLED_BY_FIELD_NUMBER: _builtins.int
+    killed_run_count: _builtins.int
+    """Runs that were killed."""
+    deleted_session_count: _builtins.int
+    """Sessions, those included that were deleted before and remembered only."""
+    deleted_transcript_count: _builtins.int
+    """Transcripts."""
+    deleted_object_count: _builtins.int
+    """Objects in the bucket."""
+    stalled_by: _builtins.str
+    """What stopped the newest try, such as `attachment-blob: DEPENDENCY_UNAVAILABLE`; empty where nothing did. It is tried again in any case."""
+    @_builtins.property
+    def request_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was asked for."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """When nothing was left: `attachment-blob` and `transcript` had answered that they are done, and had had nothing more to remove. Absent before."""
+
+    def __init__(
+        self,
+        *,
+        request_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        killed_run_count: _builtins.int = ...,
+        deleted_session_count: _builtins.int = ...,
+        deleted_transcript_count: _builtins.int = ...,
+        deleted_object_count: _builtins.int = ...,
+        stalled_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "request_time", b"request_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_object_count", b"deleted_object_count", "deleted_session_count", b"deleted_session_count", "deleted_transcript_count", b"deleted_transcript_count", "end_time", b"end_time", "killed_run_count", b"killed_run_count", "request_time", b"request_time", "stalled_by", b"stalled_by"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TenantDeletion: _TypeAlias = TenantDeletion  # noqa: Y015
 
 @_typing.final
 class TenantSettings(_message.Message):
@@ -76,8 +171,11 @@ class TenantSettings(_message.Message):
     MAX_LIVE_CHILD_COUNT_FIELD_NUMBER: _builtins.int
     MAX_QUEUED_RUN_COUNT_FIELD_NUMBER: _builtins.int
     MAX_RUNNING_RUN_COUNT_FIELD_NUMBER: _builtins.int
+    ARCHIVE_AFTER_FIELD_NUMBER: _builtins.int
+    DELETE_AFTER_FIELD_NUMBER: _builtins.int
+    TRANSCRIPTS_FIELD_NUMBER: _builtins.int
     retain_on_session_keep: _builtins.bool
-    """Keep the attachments of sessions with cleanup KEEP after their end."""
+    """Keep the attachments of sessions with cleanup KEEP after their end: until `attachments.retention` is over, or the session is deleted."""
     max_spawn_depth: _builtins.int
     """How deep sessions may be nested; 0 means 5."""
     max_live_child_count: _builtins.int
@@ -88,7 +186,21 @@ class TenantSettings(_message.Message):
     """Runs at once; 0 means 32."""
     @_builtins.property
     def attachments(self) -> _attachment_blob_service_pb2.AttachmentLimits:
-        """What may be attached; absent means 50 files, 1 MiB each, 5 MiB in all."""
+        """What may be attached, and how long files are kept; absent means 50 files, 1 MiB each, 5 MiB in all, kept as long as their sessions."""
+
+    @_builtins.property
+    def archive_after(self) -> _duration_pb2.Duration:
+        """A session is archived this long after its end. Events, and messages that were read, are dropped at this age, whether their session lives or not,
+        but not before 24 h. Absent or 0 means 30 days.
+        """
+
+    @_builtins.property
+    def delete_after(self) -> _duration_pb2.Duration:
+        """A session is deleted this long after its end, children before their parents. Absent or 0 means never."""
+
+    @_builtins.property
+    def transcripts(self) -> _tenant_pb2.TranscriptSettings:
+        """What holds for transcripts; absent means that secrets are not masked."""
 
     def __init__(
         self,
@@ -99,10 +211,13 @@ class TenantSettings(_message.Message):
         max_live_child_count: _builtins.int = ...,
         max_queued_run_count: _builtins.int = ...,
         max_running_run_count: _builtins.int = ...,
+        archive_after: _duration_pb2.Duration | None = ...,
+        delete_after: _duration_pb2.Duration | None = ...,
+        transcripts: _tenant_pb2.TranscriptSettings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "delete_after", b"delete_after", "transcripts", b"transcripts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "max_live_child_count", b"max_live_child_count", "max_queued_run_count", b"max_queued_run_count", "max_running_run_count", b"max_running_run_count", "max_spawn_depth", b"max_spawn_depth", "retain_on_session_keep", b"retain_on_session_keep"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "delete_after", b"delete_after", "max_live_child_count", b"max_live_child_count", "max_queued_run_count", b"max_queued_run_count", "max_running_run_count", b"max_running_run_count", "max_spawn_depth", b"max_spawn_depth", "retain_on_session_keep", b"retain_on_session_keep", "transcripts", b"transcripts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

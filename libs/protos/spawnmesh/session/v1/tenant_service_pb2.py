@@ -27,7 +27,7 @@ from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_po
 from spawnmesh.session.v1 import tenant_pb2 as spawnmesh_dot_session_dot_v1_dot_tenant__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)spawnmesh/session/v1/tenant_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/policy/v1/policy.proto\x1a!spawnmesh/session/v1/tenant.proto\"\xaa\x01\n\x13\x43reateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\"D\n\x14\x43reateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"\x14\n\x12ListTenantsRequest\"D\n\x13ListTenantsResponse\x12-\n\x07tenants\x18\x01 \x03(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"L\n\x0fPutAgentRequest\x12\x39\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfileB\x06\xbaH\x03\xc8\x01\x01\"E\n\x10PutAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"\x13\n\x11ListAgentsRequest\"H\n\x12ListAgentsResponse\x12\x32\n\x06\x61gents\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.AgentProfile2\xc6\x03\n\rTenantService\x12q\n\x0c\x43reateTenant\x12).spawnmesh.session.v1.CreateTenantRequest\x1a*.spawnmesh.session.v1.CreateTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12n\n\x0bListTenants\x12(.spawnmesh.session.v1.ListTenantsRequest\x1a).spawnmesh.session.v1.ListTenantsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12\x65\n\x08PutAgent\x12%.spawnmesh.session.v1.PutAgentRequest\x1a&.spawnmesh.session.v1.PutAgentResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x12k\n\nListAgents\x12\'.spawnmesh.session.v1.ListAgentsRequest\x1a(.spawnmesh.session.v1.ListAgentsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)spawnmesh/session/v1/tenant_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/policy/v1/policy.proto\x1a!spawnmesh/session/v1/tenant.proto\"\xaa\x01\n\x13\x43reateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\"D\n\x14\x43reateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"O\n\x10GetTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"A\n\x11GetTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"R\n\x13\x44\x65leteTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"D\n\x14\x44\x65leteTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"\x14\n\x12ListTenantsRequest\"D\n\x13ListTenantsResponse\x12-\n\x07tenants\x18\x01 \x03(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"L\n\x0fPutAgentRequest\x12\x39\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfileB\x06\xbaH\x03\xc8\x01\x01\"E\n\x10PutAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"\x13\n\x11ListAgentsRequest\"H\n\x12ListAgentsResponse\x12\x32\n\x06\x61gents\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.AgentProfile2\xa3\x05\n\rTenantService\x12q\n\x0c\x43reateTenant\x12).spawnmesh.session.v1.CreateTenantRequest\x1a*.spawnmesh.session.v1.CreateTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12h\n\tGetTenant\x12&.spawnmesh.session.v1.GetTenantRequest\x1a\'.spawnmesh.session.v1.GetTenantResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12q\n\x0c\x44\x65leteTenant\x12).spawnmesh.session.v1.DeleteTenantRequest\x1a*.spawnmesh.session.v1.DeleteTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12n\n\x0bListTenants\x12(.spawnmesh.session.v1.ListTenantsRequest\x1a).spawnmesh.session.v1.ListTenantsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12\x65\n\x08PutAgent\x12%.spawnmesh.session.v1.PutAgentRequest\x1a&.spawnmesh.session.v1.PutAgentResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x12k\n\nListAgents\x12\'.spawnmesh.session.v1.ListAgentsRequest\x1a(.spawnmesh.session.v1.ListAgentsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,10 +38,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATETENANTREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272H%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$'
   _globals['_CREATETENANTREQUEST'].fields_by_name['display_name']._loaded_options = None
   _globals['_CREATETENANTREQUEST'].fields_by_name['display_name']._serialized_options = b'\272H\005r\003(\200\002'
+  _globals['_GETTENANTREQUEST'].fields_by_name['tenant_id']._loaded_options = None
+  _globals['_GETTENANTREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272H%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$'
+  _globals['_DELETETENANTREQUEST'].fields_by_name['tenant_id']._loaded_options = None
+  _globals['_DELETETENANTREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272H%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$'
   _globals['_PUTAGENTREQUEST'].fields_by_name['agent']._loaded_options = None
   _globals['_PUTAGENTREQUEST'].fields_by_name['agent']._serialized_options = b'\272H\003\310\001\001'
   _globals['_TENANTSERVICE'].methods_by_name['CreateTenant']._loaded_options = None
   _globals['_TENANTSERVICE'].methods_by_name['CreateTenant']._serialized_options = b'\220\002\002\262\341\030\003\n\001\002'
+  _globals['_TENANTSERVICE'].methods_by_name['GetTenant']._loaded_options = None
+  _globals['_TENANTSERVICE'].methods_by_name['GetTenant']._serialized_options = b'\220\002\001\262\341\030\003\n\001\002'
+  _globals['_TENANTSERVICE'].methods_by_name['DeleteTenant']._loaded_options = None
+  _globals['_TENANTSERVICE'].methods_by_name['DeleteTenant']._serialized_options = b'\220\002\002\262\341\030\003\n\001\002'
   _globals['_TENANTSERVICE'].methods_by_name['ListTenants']._loaded_options = None
   _globals['_TENANTSERVICE'].methods_by_name['ListTenants']._serialized_options = b'\220\002\001\262\341\030\003\n\001\002'
   _globals['_TENANTSERVICE'].methods_by_name['PutAgent']._loaded_options = None
@@ -52,18 +60,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATETENANTREQUEST']._serialized_end=336
   _globals['_CREATETENANTRESPONSE']._serialized_start=338
   _globals['_CREATETENANTRESPONSE']._serialized_end=406
-  _globals['_LISTTENANTSREQUEST']._serialized_start=408
-  _globals['_LISTTENANTSREQUEST']._serialized_end=428
-  _globals['_LISTTENANTSRESPONSE']._serialized_start=430
-  _globals['_LISTTENANTSRESPONSE']._serialized_end=498
-  _globals['_PUTAGENTREQUEST']._serialized_start=500
-  _globals['_PUTAGENTREQUEST']._serialized_end=576
-  _globals['_PUTAGENTRESPONSE']._serialized_start=578
-  _globals['_PUTAGENTRESPONSE']._serialized_end=647
-  _globals['_LISTAGENTSREQUEST']._serialized_start=649
-  _globals['_LISTAGENTSREQUEST']._serialized_end=668
-  _globals['_LISTAGENTSRESPONSE']._serialized_start=670
-  _globals['_LISTAGENTSRESPONSE']._serialized_end=742
-  _globals['_TENANTSERVICE']._serialized_start=745
-  _globals['_TENANTSERVICE']._serialized_end=1199
+  _globals['_GETTENANTREQUEST']._serialized_start=408
+  _globals['_GETTENANTREQUEST']._serialized_end=487
+  _globals['_GETTENANTRESPONSE']._serialized_start=489
+  _globals['_GETTENANTRESPONSE']._serialized_end=554
+  _globals['_DELETETENANTREQUEST']._serialized_start=556
+  _globals['_DELETETENANTREQUEST']._serialized_end=638
+  _globals['_DELETETENANTRESPONSE']._serialized_start=640
+  _globals['_DELETETENANTRESPONSE']._serialized_end=708
+  _globals['_LISTTENANTSREQUEST']._serialized_start=710
+  _globals['_LISTTENANTSREQUEST']._serialized_end=730
+  _globals['_LISTTENANTSRESPONSE']._serialized_start=732
+  _globals['_LISTTENANTSRESPONSE']._serialized_end=800
+  _globals['_PUTAGENTREQUEST']._serialized_start=802
+  _globals['_PUTAGENTREQUEST']._serialized_end=878
+  _globals['_PUTAGENTRESPONSE']._serialized_start=880
+  _globals['_PUTAGENTRESPONSE']._serialized_end=949
+  _globals['_LISTAGENTSREQUEST']._serialized_start=951
+  _globals['_LISTAGENTSREQUEST']._serialized_end=970
+  _globals['_LISTAGENTSRESPONSE']._serialized_start=972
+  _globals['_LISTAGENTSRESPONSE']._serialized_end=1044
+  _globals['_TENANTSERVICE']._serialized_start=1047
+  _globals['_TENANTSERVICE']._serialized_end=1722
 # @@protoc_insertion_point(module_scope)

@@ -40,6 +40,16 @@ class TenantServiceStub:
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.CreateTenantRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.CreateTenantResponse.FromString,
                 _registered_method=True)
+        self.GetTenant = channel.unary_unary(
+                '/spawnmesh.session.v1.TenantService/GetTenant',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantResponse.FromString,
+                _registered_method=True)
+        self.DeleteTenant = channel.unary_unary(
+                '/spawnmesh.session.v1.TenantService/DeleteTenant',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteTenantRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteTenantResponse.FromString,
+                _registered_method=True)
         self.ListTenants = channel.unary_unary(
                 '/spawnmesh.session.v1.TenantService/ListTenants',
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.ListTenantsRequest.SerializeToString,
@@ -63,14 +73,33 @@ class TenantServiceServicer:
 
     def CreateTenant(self, request, context):
         """Creates a tenant, its bucket included, with an agent named `default` that may use every built-in tool and spawn every agent. The same tenant with the same
-        settings answers the same; with others ALREADY_EXISTS. A call cut off between leaves a tenant that the repeat completes.
+        settings answers the same; with others ALREADY_EXISTS. A call cut off between leaves a tenant that the repeat completes. CONFLICT while a tenant of
+        this id is being deleted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetTenant(self, request, context):
+        """One tenant, deleted ones too: how far a deletion is, and what it has removed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteTenant(self, request, context):
+        """Begins to delete the tenant, and answers when that is durable: from then on nothing is spawned, sent or written in it (UNKNOWN_TENANT). The
+        service kills what runs, then removes sessions, transcripts and the bucket with all that is in it, and goes on after any crash. GetTenant shows
+        how far it is, and ends DELETED; so does a repeat.
+        Not promised: that observers hear of the ends. Not removed: what `hook` knows of the tenant (plugins, decisions, deliveries), what `model-router` does,
+        and what plugins and providers keep.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTenants(self, request, context):
-        """Every tenant, by id.
+        """Every tenant, by id; those too that are being deleted, and not those that are DELETED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -97,6 +126,16 @@ def add_TenantServiceServicer_to_server(servicer, server):
                     servicer.CreateTenant,
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.CreateTenantRequest.FromString,
                     response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.CreateTenantResponse.SerializeToString,
+            ),
+            'GetTenant': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTenant,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantResponse.SerializeToString,
+            ),
+            'DeleteTenant': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteTenant,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteTenantRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteTenantResponse.SerializeToString,
             ),
             'ListTenants': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTenants,
@@ -142,6 +181,60 @@ class TenantService:
             '/spawnmesh.session.v1.TenantService/CreateTenant',
             spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.CreateTenantRequest.SerializeToString,
             spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.CreateTenantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTenant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.session.v1.TenantService/GetTenant',
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteTenant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.session.v1.TenantService/DeleteTenant',
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteTenantRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteTenantResponse.FromString,
             options,
             channel_credentials,
             insecure,

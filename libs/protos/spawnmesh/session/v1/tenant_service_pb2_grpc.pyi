@@ -35,10 +35,20 @@ class TenantServiceStub:
     def __new__(cls, channel: _aio.Channel) -> TenantServiceAsyncStub: ...
     CreateTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.CreateTenantRequest, _tenant_service_pb2.CreateTenantResponse]
     """Creates a tenant, its bucket included, with an agent named `default` that may use every built-in tool and spawn every agent. The same tenant with the same
-    settings answers the same; with others ALREADY_EXISTS. A call cut off between leaves a tenant that the repeat completes.
+    settings answers the same; with others ALREADY_EXISTS. A call cut off between leaves a tenant that the repeat completes. CONFLICT while a tenant of
+    this id is being deleted.
+    """
+    GetTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.GetTenantRequest, _tenant_service_pb2.GetTenantResponse]
+    """One tenant, deleted ones too: how far a deletion is, and what it has removed."""
+    DeleteTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.DeleteTenantRequest, _tenant_service_pb2.DeleteTenantResponse]
+    """Begins to delete the tenant, and answers when that is durable: from then on nothing is spawned, sent or written in it (UNKNOWN_TENANT). The
+    service kills what runs, then removes sessions, transcripts and the bucket with all that is in it, and goes on after any crash. GetTenant shows
+    how far it is, and ends DELETED; so does a repeat.
+    Not promised: that observers hear of the ends. Not removed: what `hook` knows of the tenant (plugins, decisions, deliveries), what `model-router` does,
+    and what plugins and providers keep.
     """
     ListTenants: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.ListTenantsRequest, _tenant_service_pb2.ListTenantsResponse]
-    """Every tenant, by id."""
+    """Every tenant, by id; those too that are being deleted, and not those that are DELETED."""
     PutAgent: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.PutAgentRequest, _tenant_service_pb2.PutAgentResponse]
     """Writes an agent of the token's tenant. Runs claimed from now on see it."""
     ListAgents: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.ListAgentsRequest, _tenant_service_pb2.ListAgentsResponse]
@@ -51,10 +61,20 @@ class TenantServiceAsyncStub(TenantServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.CreateTenantRequest, _tenant_service_pb2.CreateTenantResponse]  # type: ignore[assignment]
     """Creates a tenant, its bucket included, with an agent named `default` that may use every built-in tool and spawn every agent. The same tenant with the same
-    settings answers the same; with others ALREADY_EXISTS. A call cut off between leaves a tenant that the repeat completes.
+    settings answers the same; with others ALREADY_EXISTS. A call cut off between leaves a tenant that the repeat completes. CONFLICT while a tenant of
+    this id is being deleted.
+    """
+    GetTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.GetTenantRequest, _tenant_service_pb2.GetTenantResponse]  # type: ignore[assignment]
+    """One tenant, deleted ones too: how far a deletion is, and what it has removed."""
+    DeleteTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.DeleteTenantRequest, _tenant_service_pb2.DeleteTenantResponse]  # type: ignore[assignment]
+    """Begins to delete the tenant, and answers when that is durable: from then on nothing is spawned, sent or written in it (UNKNOWN_TENANT). The
+    service kills what runs, then removes sessions, transcripts and the bucket with all that is in it, and goes on after any crash. GetTenant shows
+    how far it is, and ends DELETED; so does a repeat.
+    Not promised: that observers hear of the ends. Not removed: what `hook` knows of the tenant (plugins, decisions, deliveries), what `model-router` does,
+    and what plugins and providers keep.
     """
     ListTenants: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.ListTenantsRequest, _tenant_service_pb2.ListTenantsResponse]  # type: ignore[assignment]
-    """Every tenant, by id."""
+    """Every tenant, by id; those too that are being deleted, and not those that are DELETED."""
     PutAgent: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.PutAgentRequest, _tenant_service_pb2.PutAgentResponse]  # type: ignore[assignment]
     """Writes an agent of the token's tenant. Runs claimed from now on see it."""
     ListAgents: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.ListAgentsRequest, _tenant_service_pb2.ListAgentsResponse]  # type: ignore[assignment]
@@ -70,7 +90,29 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_service_pb2.CreateTenantResponse, _abc.Awaitable[_tenant_service_pb2.CreateTenantResponse]]:
         """Creates a tenant, its bucket included, with an agent named `default` that may use every built-in tool and spawn every agent. The same tenant with the same
-        settings answers the same; with others ALREADY_EXISTS. A call cut off between leaves a tenant that the repeat completes.
+        settings answers the same; with others ALREADY_EXISTS. A call cut off between leaves a tenant that the repeat completes. CONFLICT while a tenant of
+        this id is being deleted.
+        """
+
+    @_abc_1.abstractmethod
+    def GetTenant(
+        self,
+        request: _tenant_service_pb2.GetTenantRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tenant_service_pb2.GetTenantResponse, _abc.Awaitable[_tenant_service_pb2.GetTenantResponse]]:
+        """One tenant, deleted ones too: how far a deletion is, and what it has removed."""
+
+    @_abc_1.abstractmethod
+    def DeleteTenant(
+        self,
+        request: _tenant_service_pb2.DeleteTenantRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tenant_service_pb2.DeleteTenantResponse, _abc.Awaitable[_tenant_service_pb2.DeleteTenantResponse]]:
+        """Begins to delete the tenant, and answers when that is durable: from then on nothing is spawned, sent or written in it (UNKNOWN_TENANT). The
+        service kills what runs, then removes sessions, transcripts and the bucket with all that is in it, and goes on after any crash. GetTenant shows
+        how far it is, and ends DELETED; so does a repeat.
+        Not promised: that observers hear of the ends. Not removed: what `hook` knows of the tenant (plugins, decisions, deliveries), what `model-router` does,
+        and what plugins and providers keep.
         """
 
     @_abc_1.abstractmethod
@@ -79,7 +121,7 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tenant_service_pb2.ListTenantsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_service_pb2.ListTenantsResponse, _abc.Awaitable[_tenant_service_pb2.ListTenantsResponse]]:
-        """Every tenant, by id."""
+        """Every tenant, by id; those too that are being deleted, and not those that are DELETED."""
 
     @_abc_1.abstractmethod
     def PutAgent(

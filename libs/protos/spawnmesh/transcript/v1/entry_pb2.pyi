@@ -3,9 +3,11 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from spawnmesh.content.v1 import message_pb2 as _message_pb2
 import builtins as _builtins
@@ -171,6 +173,7 @@ class EntryBody(_message.Message):
     CUSTOM_FIELD_NUMBER: _builtins.int
     OPAQUE_FIELD_NUMBER: _builtins.int
     MIRROR_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> Global___Header:
         """The first entry of every transcript; the service writes it."""
@@ -211,6 +214,10 @@ class EntryBody(_message.Message):
     def mirror(self) -> Global___Mirror:
         """The copy of a message that was delivered elsewhere; no model reads it."""
 
+    @_builtins.property
+    def source(self) -> Global___Source:
+        """The line of the session file that it was imported from; written by imports alone."""
+
     def __init__(
         self,
         *,
@@ -224,16 +231,53 @@ class EntryBody(_message.Message):
         custom: Global___Custom | None = ...,
         opaque: Global___Opaque | None = ...,
         mirror: Global___Mirror | None = ...,
+        source: Global___Source | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["branch_summary", b"branch_summary", "compaction", b"compaction", "custom", b"custom", "header", b"header", "kind", b"kind", "label", b"label", "message", b"message", "mirror", b"mirror", "model_change", b"model_change", "opaque", b"opaque", "system_note", b"system_note"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["branch_summary", b"branch_summary", "compaction", b"compaction", "custom", b"custom", "header", b"header", "kind", b"kind", "label", b"label", "message", b"message", "mirror", b"mirror", "model_change", b"model_change", "opaque", b"opaque", "source", b"source", "system_note", b"system_note"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch_summary", b"branch_summary", "compaction", b"compaction", "custom", b"custom", "header", b"header", "kind", b"kind", "label", b"label", "message", b"message", "mirror", b"mirror", "model_change", b"model_change", "opaque", b"opaque", "system_note", b"system_note"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch_summary", b"branch_summary", "compaction", b"compaction", "custom", b"custom", "header", b"header", "kind", b"kind", "label", b"label", "message", b"message", "mirror", b"mirror", "model_change", b"model_change", "opaque", b"opaque", "source", b"source", "system_note", b"system_note"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["header", "message", "system_note", "label", "model_change", "compaction", "branch_summary", "custom", "opaque", "mirror"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
 Global___EntryBody: _TypeAlias = EntryBody  # noqa: Y015
+
+@_typing.final
+class Source(_message.Message):
+    """The line of a session file that an entry was imported from, without what the entry itself holds. With `gap` taken for each of the entry's texts in
+    their order, and each written as JSON at its gap, the line is whole again.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """The entry's id in the file."""
+    line: _builtins.str
+    """The line, with gaps."""
+    @_builtins.property
+    def gaps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Where in `line` each text goes, in characters from its beginning; -1 for one that the line still has. The texts are, in order: of each block its
+        text, its thought and signature, its call's `block_json`, or its image as base64; the command; the summary; `data_json`; `entry_json`.
+        """
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        line: _builtins.str = ...,
+        gaps: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gaps", b"gaps", "id", b"id", "line", b"line"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Source: _TypeAlias = Source  # noqa: Y015
 
 @_typing.final
 class Writer(_message.Message):
@@ -516,3 +560,33 @@ class Mirror(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Mirror: _TypeAlias = Mirror  # noqa: Y015
+
+@_typing.final
+class EntryFilter(_message.Message):
+    """Which entries are asked for. A filter for what is rare reads all that lies between."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KINDS_FIELD_NUMBER: _builtins.int
+    ROLES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___EntryKind.ValueType]:
+        """Only entries of these kinds; all where empty."""
+
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedScalarFieldContainer[_message_pb2.Role.ValueType]:
+        """Only messages of these roles; where it is not empty, no entry that is no message."""
+
+    def __init__(
+        self,
+        *,
+        kinds: _abc.Iterable[Global___EntryKind.ValueType] | None = ...,
+        roles: _abc.Iterable[_message_pb2.Role.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kinds", b"kinds", "roles", b"roles"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EntryFilter: _TypeAlias = EntryFilter  # noqa: Y015

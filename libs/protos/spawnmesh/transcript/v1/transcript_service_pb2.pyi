@@ -7,7 +7,6 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from spawnmesh.content.v1 import message_pb2 as _message_pb2
 from spawnmesh.transcript.v1 import entry_pb2 as _entry_pb2
 import builtins as _builtins
 import sys
@@ -28,8 +27,11 @@ class CreateTranscriptRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     FORK_FIELD_NUMBER: _builtins.int
+    PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
+    parent_session_id: _builtins.str
+    """The session that spawned this one; empty for none. Runs of that session, and of those it descends from, may read this transcript."""
     @_builtins.property
     def fork(self) -> Global___Fork:
         """Copy from another session of the tenant."""
@@ -39,10 +41,11 @@ class CreateTranscriptRequest(_message.Message):
         *,
         session_id: _builtins.str = ...,
         fork: Global___Fork | None = ...,
+        parent_session_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fork", b"fork"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fork", b"fork", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fork", b"fork", "parent_session_id", b"parent_session_id", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -56,19 +59,23 @@ class Fork(_message.Message):
 
     SOURCE_SESSION_ID_FIELD_NUMBER: _builtins.int
     MAX_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    UP_TO_SEQ_FIELD_NUMBER: _builtins.int
     source_session_id: _builtins.str
     """The session to copy from."""
     max_token_count: _builtins.int
     """At most this many tokens are copied."""
+    up_to_seq: _builtins.int
+    """Only entries up to this seq are copied, as if there were no later ones; 0 means all. More than the source has means all of it."""
     def __init__(
         self,
         *,
         source_session_id: _builtins.str = ...,
         max_token_count: _builtins.int = ...,
+        up_to_seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_token_count", b"max_token_count", "source_session_id", b"source_session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_token_count", b"max_token_count", "source_session_id", b"source_session_id", "up_to_seq", b"up_to_seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -563,7 +570,7 @@ class ListEntriesRequest(_message.Message):
     page_size: _builtins.int
     """At most this many; 0 means 100."""
     @_builtins.property
-    def filter(self) -> Global___EntryFilter:
+    def filter(self) -> _entry_pb2.EntryFilter:
         """Which entries."""
 
     def __init__(
@@ -573,7 +580,7 @@ class ListEntriesRequest(_message.Message):
         after_seq: _builtins.int = ...,
         before_seq: _builtins.int = ...,
         page_size: _builtins.int = ...,
-        filter: Global___EntryFilter | None = ...,
+        filter: _entry_pb2.EntryFilter | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "before_seq", b"before_seq", "direction", b"direction", "filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -584,36 +591,6 @@ class ListEntriesRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_direction) -> _WhichOneofReturnType_direction | None: ...
 
 Global___ListEntriesRequest: _TypeAlias = ListEntriesRequest  # noqa: Y015
-
-@_typing.final
-class EntryFilter(_message.Message):
-    """Which entries are asked for. A filter for what is rare reads all that lies between."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    KINDS_FIELD_NUMBER: _builtins.int
-    ROLES_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_entry_pb2.EntryKind.ValueType]:
-        """Only entries of these kinds; all where empty."""
-
-    @_builtins.property
-    def roles(self) -> _containers.RepeatedScalarFieldContainer[_message_pb2.Role.ValueType]:
-        """Only messages of these roles; where it is not empty, no entry that is no message."""
-
-    def __init__(
-        self,
-        *,
-        kinds: _abc.Iterable[_entry_pb2.EntryKind.ValueType] | None = ...,
-        roles: _abc.Iterable[_message_pb2.Role.ValueType] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kinds", b"kinds", "roles", b"roles"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___EntryFilter: _TypeAlias = EntryFilter  # noqa: Y015
 
 @_typing.final
 class ListEntriesResponse(_message.Message):
@@ -666,7 +643,7 @@ class FollowEntriesRequest(_message.Message):
     incarnation: _builtins.str
     """The incarnation that `after_seq` belongs to; empty means the one there is now."""
     @_builtins.property
-    def filter(self) -> Global___EntryFilter:
+    def filter(self) -> _entry_pb2.EntryFilter:
         """Which entries."""
 
     def __init__(
@@ -675,7 +652,7 @@ class FollowEntriesRequest(_message.Message):
         session_id: _builtins.str = ...,
         after_seq: _builtins.int = ...,
         incarnation: _builtins.str = ...,
-        filter: Global___EntryFilter | None = ...,
+        filter: _entry_pb2.EntryFilter | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from spawnmesh.transcript.v1 import tenant_pb2 as spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -26,8 +27,8 @@ if _version_not_supported:
 
 
 class TranscriptServiceStub:
-    """Keeps one transcript for each session. The tenant is always the token's; another tenant's session is NOT_FOUND. A run reads and writes
-    its own session only.
+    """Keeps one transcript for each session. The tenant is always the token's; another tenant's session is NOT_FOUND. A run writes its own session only,
+    and reads that one and, by ListEntries, those that descend from it; any other is NOT_FOUND for it.
     """
 
     def __init__(self, channel):
@@ -36,6 +37,16 @@ class TranscriptServiceStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.PrepareTenant = channel.unary_unary(
+                '/spawnmesh.transcript.v1.TranscriptService/PrepareTenant',
+                request_serializer=spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PrepareTenantRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PrepareTenantResponse.FromString,
+                _registered_method=True)
+        self.PurgeTenant = channel.unary_unary(
+                '/spawnmesh.transcript.v1.TranscriptService/PurgeTenant',
+                request_serializer=spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PurgeTenantRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PurgeTenantResponse.FromString,
+                _registered_method=True)
         self.CreateTranscript = channel.unary_unary(
                 '/spawnmesh.transcript.v1.TranscriptService/CreateTranscript',
                 request_serializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.CreateTranscriptRequest.SerializeToString,
@@ -89,12 +100,30 @@ class TranscriptServiceStub:
 
 
 class TranscriptServiceServicer:
-    """Keeps one transcript for each session. The tenant is always the token's; another tenant's session is NOT_FOUND. A run reads and writes
-    its own session only.
+    """Keeps one transcript for each session. The tenant is always the token's; another tenant's session is NOT_FOUND. A run writes its own session only,
+    and reads that one and, by ListEntries, those that descend from it; any other is NOT_FOUND for it.
     """
 
+    def PrepareTenant(self, request, context):
+        """Makes the tenant ready: these settings hold from the next append on, at every replica. A call with an older version than the stored one
+        changes nothing. A tenant that was never made ready has every setting off. CONFLICT while the tenant is being purged. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PurgeTenant(self, request, context):
+        """Removes every row of the tenant. Bounded work for each call: repeat until `done`; a call that is cut off is gone on with by the next one.
+        From the first call until `done` no transcript is created for the tenant (UNKNOWN_TENANT) and none is read or written (NOT_FOUND). Idempotent:
+        a tenant of which nothing is left answers `done`. Not promised: that nothing is created behind `done`; the caller has ended all work first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CreateTranscript(self, request, context):
-        """Creates the session's transcript with its header entry. Idempotent: an existing one of the same origin answers the same.
+        """Creates the session's transcript with its header entry. Idempotent: an existing one of the same origin answers the same. One that was
+        deleted is never created again: TRANSCRIPT_DELETED, also where the deletion came before the first creation.
         With `fork`, the newest messages of the source that fit the cap are copied behind the header, a call never without its result.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -102,7 +131,8 @@ class TranscriptServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTranscript(self, request, context):
-        """Deletes the transcript and all its entries. Idempotent; an unknown one answers OK.
+        """Deletes the transcript with its entries and all else of it. At once nobody reads or writes it any more; large ones take several transactions,
+        and a call that is cut off is gone on with by the next one. Idempotent; an unknown one answers OK, and cannot be created from then on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -186,6 +216,16 @@ class TranscriptServiceServicer:
 
 def add_TranscriptServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'PrepareTenant': grpc.unary_unary_rpc_method_handler(
+                    servicer.PrepareTenant,
+                    request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PrepareTenantRequest.FromString,
+                    response_serializer=spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PrepareTenantResponse.SerializeToString,
+            ),
+            'PurgeTenant': grpc.unary_unary_rpc_method_handler(
+                    servicer.PurgeTenant,
+                    request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PurgeTenantRequest.FromString,
+                    response_serializer=spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PurgeTenantResponse.SerializeToString,
+            ),
             'CreateTranscript': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateTranscript,
                     request_deserializer=spawnmesh_dot_transcript_dot_v1_dot_transcript__service__pb2.CreateTranscriptRequest.FromString,
@@ -245,9 +285,63 @@ def add_TranscriptServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TranscriptService:
-    """Keeps one transcript for each session. The tenant is always the token's; another tenant's session is NOT_FOUND. A run reads and writes
-    its own session only.
+    """Keeps one transcript for each session. The tenant is always the token's; another tenant's session is NOT_FOUND. A run writes its own session only,
+    and reads that one and, by ListEntries, those that descend from it; any other is NOT_FOUND for it.
     """
+
+    @staticmethod
+    def PrepareTenant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.transcript.v1.TranscriptService/PrepareTenant',
+            spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PrepareTenantRequest.SerializeToString,
+            spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PrepareTenantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PurgeTenant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.transcript.v1.TranscriptService/PurgeTenant',
+            spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PurgeTenantRequest.SerializeToString,
+            spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2.PurgeTenantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def CreateTranscript(request,

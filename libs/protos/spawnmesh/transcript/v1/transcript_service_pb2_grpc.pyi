@@ -5,6 +5,7 @@ Append-only history behind a one-writer fence."""
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from spawnmesh.transcript.v1 import tenant_pb2 as _tenant_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as _transcript_service_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -27,20 +28,32 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TranscriptServiceStub:
-    """Keeps one transcript for each session. The tenant is always the token's; another tenant's session is NOT_FOUND. A run reads and writes
-    its own session only.
+    """Keeps one transcript for each session. The tenant is always the token's; another tenant's session is NOT_FOUND. A run writes its own session only,
+    and reads that one and, by ListEntries, those that descend from it; any other is NOT_FOUND for it.
     """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TranscriptServiceAsyncStub: ...
+    PrepareTenant: _grpc.UnaryUnaryMultiCallable[_tenant_pb2.PrepareTenantRequest, _tenant_pb2.PrepareTenantResponse]
+    """Makes the tenant ready: these settings hold from the next append on, at every replica. A call with an older version than the stored one
+    changes nothing. A tenant that was never made ready has every setting off. CONFLICT while the tenant is being purged. Idempotent.
+    """
+    PurgeTenant: _grpc.UnaryUnaryMultiCallable[_tenant_pb2.PurgeTenantRequest, _tenant_pb2.PurgeTenantResponse]
+    """Removes every row of the tenant. Bounded work for each call: repeat until `done`; a call that is cut off is gone on with by the next one.
+    From the first call until `done` no transcript is created for the tenant (UNKNOWN_TENANT) and none is read or written (NOT_FOUND). Idempotent:
+    a tenant of which nothing is left answers `done`. Not promised: that nothing is created behind `done`; the caller has ended all work first.
+    """
     CreateTranscript: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.CreateTranscriptRequest, _transcript_service_pb2.CreateTranscriptResponse]
-    """Creates the session's transcript with its header entry. Idempotent: an existing one of the same origin answers the same.
+    """Creates the session's transcript with its header entry. Idempotent: an existing one of the same origin answers the same. One that was
+    deleted is never created again: TRANSCRIPT_DELETED, also where the deletion came before the first creation.
     With `fork`, the newest messages of the source that fit the cap are copied behind the header, a call never without its result.
     """
     DeleteTranscript: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.DeleteTranscriptRequest, _transcript_service_pb2.DeleteTranscriptResponse]
-    """Deletes the transcript and all its entries. Idempotent; an unknown one answers OK."""
+    """Deletes the transcript with its entries and all else of it. At once nobody reads or writes it any more; large ones take several transactions,
+    and a call that is cut off is gone on with by the next one. Idempotent; an unknown one answers OK, and cannot be created from then on.
+    """
     AcquireWriter: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.AcquireWriterRequest, _transcript_service_pb2.AcquireWriterResponse]
     """Makes (run, epoch) the one writer. A claim with a higher epoch takes over; the same claim again answers the same; a lower or equal one
     of another run, or one that was released, is ABORTED WRITER_CLAIM_LOST. Its facts give the head: a claim with an epoch above `writer_epoch`
@@ -86,17 +99,29 @@ class TranscriptServiceStub:
 
 @_typing.type_check_only
 class TranscriptServiceAsyncStub(TranscriptServiceStub):
-    """Keeps one transcript for each session. The tenant is always the token's; another tenant's session is NOT_FOUND. A run reads and writes
-    its own session only.
+    """Keeps one transcript for each session. The tenant is always the token's; another tenant's session is NOT_FOUND. A run writes its own session only,
+    and reads that one and, by ListEntries, those that descend from it; any other is NOT_FOUND for it.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
+    PrepareTenant: _aio.UnaryUnaryMultiCallable[_tenant_pb2.PrepareTenantRequest, _tenant_pb2.PrepareTenantResponse]  # type: ignore[assignment]
+    """Makes the tenant ready: these settings hold from the next append on, at every replica. A call with an older version than the stored one
+    changes nothing. A tenant that was never made ready has every setting off. CONFLICT while the tenant is being purged. Idempotent.
+    """
+    PurgeTenant: _aio.UnaryUnaryMultiCallable[_tenant_pb2.PurgeTenantRequest, _tenant_pb2.PurgeTenantResponse]  # type: ignore[assignment]
+    """Removes every row of the tenant. Bounded work for each call: repeat until `done`; a call that is cut off is gone on with by the next one.
+    From the first call until `done` no transcript is created for the tenant (UNKNOWN_TENANT) and none is read or written (NOT_FOUND). Idempotent:
+    a tenant of which nothing is left answers `done`. Not promised: that nothing is created behind `done`; the caller has ended all work first.
+    """
     CreateTranscript: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.CreateTranscriptRequest, _transcript_service_pb2.CreateTranscriptResponse]  # type: ignore[assignment]
-    """Creates the session's transcript with its header entry. Idempotent: an existing one of the same origin answers the same.
+    """Creates the session's transcript with its header entry. Idempotent: an existing one of the same origin answers the same. One that was
+    deleted is never created again: TRANSCRIPT_DELETED, also where the deletion came before the first creation.
     With `fork`, the newest messages of the source that fit the cap are copied behind the header, a call never without its result.
     """
     DeleteTranscript: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.DeleteTranscriptRequest, _transcript_service_pb2.DeleteTranscriptResponse]  # type: ignore[assignment]
-    """Deletes the transcript and all its entries. Idempotent; an unknown one answers OK."""
+    """Deletes the transcript with its entries and all else of it. At once nobody reads or writes it any more; large ones take several transactions,
+    and a call that is cut off is gone on with by the next one. Idempotent; an unknown one answers OK, and cannot be created from then on.
+    """
     AcquireWriter: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.AcquireWriterRequest, _transcript_service_pb2.AcquireWriterResponse]  # type: ignore[assignment]
     """Makes (run, epoch) the one writer. A claim with a higher epoch takes over; the same claim again answers the same; a lower or equal one
     of another run, or one that was released, is ABORTED WRITER_CLAIM_LOST. Its facts give the head: a claim with an epoch above `writer_epoch`
@@ -141,9 +166,30 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
     """
 
 class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Keeps one transcript for each session. The tenant is always the token's; another tenant's session is NOT_FOUND. A run reads and writes
-    its own session only.
+    """Keeps one transcript for each session. The tenant is always the token's; another tenant's session is NOT_FOUND. A run writes its own session only,
+    and reads that one and, by ListEntries, those that descend from it; any other is NOT_FOUND for it.
     """
+
+    @_abc_1.abstractmethod
+    def PrepareTenant(
+        self,
+        request: _tenant_pb2.PrepareTenantRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tenant_pb2.PrepareTenantResponse, _abc.Awaitable[_tenant_pb2.PrepareTenantResponse]]:
+        """Makes the tenant ready: these settings hold from the next append on, at every replica. A call with an older version than the stored one
+        changes nothing. A tenant that was never made ready has every setting off. CONFLICT while the tenant is being purged. Idempotent.
+        """
+
+    @_abc_1.abstractmethod
+    def PurgeTenant(
+        self,
+        request: _tenant_pb2.PurgeTenantRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tenant_pb2.PurgeTenantResponse, _abc.Awaitable[_tenant_pb2.PurgeTenantResponse]]:
+        """Removes every row of the tenant. Bounded work for each call: repeat until `done`; a call that is cut off is gone on with by the next one.
+        From the first call until `done` no transcript is created for the tenant (UNKNOWN_TENANT) and none is read or written (NOT_FOUND). Idempotent:
+        a tenant of which nothing is left answers `done`. Not promised: that nothing is created behind `done`; the caller has ended all work first.
+        """
 
     @_abc_1.abstractmethod
     def CreateTranscript(
@@ -151,7 +197,8 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transcript_service_pb2.CreateTranscriptRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transcript_service_pb2.CreateTranscriptResponse, _abc.Awaitable[_transcript_service_pb2.CreateTranscriptResponse]]:
-        """Creates the session's transcript with its header entry. Idempotent: an existing one of the same origin answers the same.
+        """Creates the session's transcript with its header entry. Idempotent: an existing one of the same origin answers the same. One that was
+        deleted is never created again: TRANSCRIPT_DELETED, also where the deletion came before the first creation.
         With `fork`, the newest messages of the source that fit the cap are copied behind the header, a call never without its result.
         """
 
@@ -161,7 +208,9 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transcript_service_pb2.DeleteTranscriptRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transcript_service_pb2.DeleteTranscriptResponse, _abc.Awaitable[_transcript_service_pb2.DeleteTranscriptResponse]]:
-        """Deletes the transcript and all its entries. Idempotent; an unknown one answers OK."""
+        """Deletes the transcript with its entries and all else of it. At once nobody reads or writes it any more; large ones take several transactions,
+        and a call that is cut off is gone on with by the next one. Idempotent; an unknown one answers OK, and cannot be created from then on.
+        """
 
     @_abc_1.abstractmethod
     def AcquireWriter(
