@@ -8,6 +8,9 @@ from spawnmesh_runtime.settings import ProcessSettings
 
 Options = list[tuple[str, str | int]]
 
+_CONNECTION_AGE_MS = (
+    60_000  # A client looks for new replicas when a connection ends; running calls are let finish on the old one.
+)
 _PING_EVERY_MS = 30_000
 _PING_TIMEOUT_MS = 5_000
 _MAX_HEADER_BYTES = (
@@ -20,6 +23,7 @@ def server_options(settings: ProcessSettings) -> Options:
     return [
         *_both_ends(settings),
         ("grpc.so_reuseport", 0),  # Two processes on one port is a mistake that must show.
+        ("grpc.max_connection_age_ms", _CONNECTION_AGE_MS),
         ("grpc.http2.min_ping_interval_without_data_ms", _PING_EVERY_MS // 3),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_EVERY_MS // 3),
     ]
@@ -53,7 +57,10 @@ def _both_ends(settings: ProcessSettings) -> Options:
 
 @cache
 def _service_config() -> str:
-    """Replicas in turn; one call is tried up to three times where nobody answered and its contract says that repeating is safe."""
+    """Replicas in turn; one call is tried up to three times where nobody answered and its contract says that repeating is safe.
+
+    CANCELLED is what a call gets that reaches a server in the instant in which it stops.
+    """
     methods = [
         {"service": service.full_name, "method": method.name}
         for service in mesh_services()
@@ -65,7 +72,7 @@ def _service_config() -> str:
         "initialBackoff": "0.05s",
         "maxBackoff": "0.5s",
         "backoffMultiplier": 2,
-        "retryableStatusCodes": ["UNAVAILABLE"],
+        "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
     }
     return json.dumps(
         {"loadBalancingConfig": [{"round_robin": {}}], "methodConfig": [{"name": methods, "retryPolicy": retry}]}

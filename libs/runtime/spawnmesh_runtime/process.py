@@ -4,8 +4,8 @@ import asyncio
 import signal
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -17,8 +17,10 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler
 from opentelemetry.trace import Tracer
 
+from spawnmesh_runtime.health import Health, open_health
 from spawnmesh_runtime.jwks import JwksFile, JwksUnreadable, JwksUrl
 from spawnmesh_runtime.logs import write_json_logs
+from spawnmesh_runtime.metrics import NO_METRICS, Metrics, open_metrics
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.telemetry import use_tracer
 from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
@@ -38,23 +40,30 @@ class Process:
     minter: TokenMinter | None
     verifier: TokenVerifier | None
     tracer: Tracer
+    metrics: Metrics = NO_METRICS
+    health: Health = field(default_factory=Health)
 
 
 @asynccontextmanager
 async def start_process(service: str, settings: ProcessSettings) -> AsyncIterator[Process]:
-    """Sets up logs and tracing, reads the keys, and on the way out sends the spans that are left.
+    """Sets up logs, tracing and metrics, reads the keys, answers health checks, and on the way out sends the spans and metrics that are left.
 
-    Ends the process with one line where a key file or the JWKS file cannot be read.
+    Ends the process with one line where a key file or the JWKS file cannot be read, or a port cannot be had.
     """
     write_json_logs(service, settings.log_level)
     minter, verifier = _minter(service, settings), _verifier(service, settings)
-    provider = _tracer_provider(service, settings)
+    resource = _resource(service, settings)
+    provider = _tracer_provider(settings, resource)
     tracer = provider.get_tracer("spawnmesh")
     use_tracer(tracer)
+    measuring = ExitStack()
     try:
-        yield Process(service, settings, minter, verifier, tracer)
+        metrics = measuring.enter_context(open_metrics(service, settings, resource))
+        async with open_health(service, settings.health_listen) as health:
+            yield Process(service, settings, minter, verifier, tracer, metrics, health)
     finally:
-        await asyncio.to_thread(provider.shutdown)
+        # Side by side: each waits for a collector that does not answer.
+        await asyncio.gather(asyncio.to_thread(provider.shutdown), asyncio.to_thread(measuring.close))
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -98,13 +107,9 @@ def _verifier(service: str, settings: ProcessSettings) -> TokenVerifier | None:
     return TokenVerifier(source, audience=settings.token_audience, client_issuers=settings.client_issuers)
 
 
-def _tracer_provider(service: str, settings: ProcessSettings) -> TracerProvider:
-    """Without an endpoint nothing is recorded, but ids are made, so that logs and errors have a trace id all the same.
-
-    Attributes such as `k8s.pod.name` are taken from OTEL_RESOURCE_ATTRIBUTES, where a deployment puts them.
-    """
-    sampler: Sampler = ParentBased(ALWAYS_ON) if settings.otlp_endpoint else ALWAYS_OFF
-    resource = Resource.create(
+def _resource(service: str, settings: ProcessSettings) -> Resource:
+    """Who sends telemetry. Attributes such as `k8s.pod.name` are taken from OTEL_RESOURCE_ATTRIBUTES, where a deployment puts them."""
+    return Resource.create(
         {
             "service.name": service,
             "service.namespace": "spawnmesh",
@@ -113,6 +118,11 @@ def _tracer_provider(service: str, settings: ProcessSettings) -> TracerProvider:
             "deployment.environment.name": settings.environment,
         }
     )
+
+
+def _tracer_provider(settings: ProcessSettings, resource: Resource) -> TracerProvider:
+    """Without an endpoint nothing is recorded, but ids are made, so that logs and errors have a trace id all the same."""
+    sampler: Sampler = ParentBased(ALWAYS_ON) if settings.otlp_endpoint else ALWAYS_OFF
     provider = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
     if settings.otlp_endpoint:
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=settings.otlp_endpoint, timeout=5)))

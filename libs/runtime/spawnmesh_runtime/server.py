@@ -4,7 +4,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import grpc
@@ -29,7 +29,7 @@ from spawnmesh_runtime.process import Process, stop_signals
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenVerifier
 
-_SEND_SECONDS = 1.0  # For the last answers to leave once no handler runs any more.
+_CLOSE_SECONDS = 1.0  # For handlers that were cut off to close their spans and write their log events.
 
 log = structlog.get_logger()
 
@@ -69,8 +69,7 @@ class MeshServer(grpc.aio.Server):
         service = self._process.service
         step = validated_calls(_servicer(handler), method)
         step = authenticated_calls(step, method, self._verifier)
-        step = self.drain.admitted_calls(bounded_calls(step))
-        step = typed_errors(step, service, self._translate)
+        step = typed_errors(bounded_calls(step), service, self._translate)
         step = logged_calls(step, method, service)
         return self.drain.counted_calls(traced_calls(step, method, self._process.tracer))
 
@@ -86,21 +85,22 @@ class MeshServer(grpc.aio.Server):
         await self._inner.start()
         for name in ("", *self._services):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await self._process.health.ready()
 
     async def stop(self, grace: float | None = None) -> None:
         await self._inner.stop(grace)
 
     async def drain_and_stop(self, grace_seconds: float) -> None:
-        """Health turns to NOT_SERVING, new calls are refused with DRAINING; stops when the running ones are done, or the grace is over."""
+        """Health turns to NOT_SERVING, callers are told to take another replica, and the running calls get the grace to end in.
+
+        They are told at once: a connection that stays open is one that its client goes on sending to.
+        """
+        await self._process.health.leaving()
         await self._health.enter_graceful_shutdown()
-        self.drain.begin()
-        try:
-            async with asyncio.timeout(grace_seconds):
+        await self._inner.stop(grace_seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
                 await self.drain.idle()
-        except TimeoutError:
-            await self._inner.stop(None)
-        else:
-            await self._inner.stop(_SEND_SECONDS)
 
     async def wait_for_termination(self, timeout: float | None = None) -> bool:
         return await self._inner.wait_for_termination(timeout)

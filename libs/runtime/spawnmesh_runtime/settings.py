@@ -1,6 +1,8 @@
 """What every process reads from its environment; each service subclasses it with a prefix of its own."""
 
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, Self, TypeVar
 
@@ -21,6 +23,8 @@ class ProcessSettings(BaseSettings):
 
     listen: str = "127.0.0.1:0"
     """`host:port` to serve on; port 0 takes a free one."""
+    health_listen: str | None = None
+    """`host:port` that answers health checks alone, without TLS; its service `live` is SERVING while the process can answer at all."""
     jwks_file: Path | None = None
     jwks_url: str | None = None
     token_audience: str = "spawnmesh"  # noqa: S105 - a name, no secret
@@ -29,7 +33,9 @@ class ProcessSettings(BaseSettings):
     client_issuers: list[str] = ["client"]
     """Issuers whose tokens may stand for clients and operators."""
     otlp_endpoint: str | None = None
-    """`http://host:port` of an OTLP/gRPC collector; without it no trace leaves the process."""
+    """`http://host:port` of an OTLP/gRPC collector; without it neither a trace nor a metric leaves the process by itself."""
+    metrics_listen: str | None = None
+    """`host:port` at which Prometheus may fetch metrics; without it nothing listens. Port 0 takes a free one."""
     environment: str = "local"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     drain_grace_seconds: float = Field(default=10.0, ge=0, le=3600)
@@ -39,11 +45,11 @@ class ProcessSettings(BaseSettings):
     tls_ca_file: Path | None = None
     """Authority of the peers' certificates. With it, both sides of a connection must show one."""
 
-    @field_validator("listen")
+    @field_validator("listen", "health_listen", "metrics_listen")
     @classmethod
-    def _listen_is_an_address(cls, value: str) -> str:
-        match = _LISTEN.fullmatch(value)
-        if match is None or int(match.group(2)) > 65535:
+    def _is_an_address(cls, value: str | None) -> str | None:
+        match = None if value is None else _LISTEN.fullmatch(value)
+        if value is not None and (match is None or int(match.group(2)) > 65535):
             raise ValueError("must be host:port")
         return value
 
@@ -66,21 +72,35 @@ class ProcessSettings(BaseSettings):
 
     @property
     def listen_host(self) -> str:
-        return self.listen.rpartition(":")[0].strip("[]")
+        return address_parts(self.listen)[0]
 
     @property
     def listen_port(self) -> int:
-        return int(self.listen.rpartition(":")[2])
+        return address_parts(self.listen)[1]
+
+
+def address_parts(address: str) -> tuple[str, int]:
+    """Host and port of a well-formed `host:port`, an IPv6 host without its brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 S = TypeVar("S", bound=ProcessSettings)
 
 
 def load_settings(cls: type[S]) -> S:
-    """The settings from the environment. Invalid ones end the process with one line that names each variable, without its value."""
+    """The settings from the environment. Invalid ones end the process with one line that names each variable, without its value.
+
+    A variable that is not set is read from the file of its name in the directory `<prefix>SECRETS_DIR`, where that is set: so a password that
+    is mounted is in no environment.
+    """
     prefix = cls.model_config.get("env_prefix", "")
+    folder = os.environ.get(f"{prefix}SECRETS_DIR")
+    if folder is not None and not Path(folder).is_dir():
+        raise SystemExit(f"invalid settings: {prefix}SECRETS_DIR: is not a directory")
+    read: Callable[..., S] = cls
     try:
-        return cls()
+        return read(_secrets_dir=folder)
     except ValidationError as error:
         problems = [_problem(prefix, ".".join(map(str, item["loc"])), item["msg"]) for item in error.errors()]
     except SettingsError:

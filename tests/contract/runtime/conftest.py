@@ -113,7 +113,7 @@ class Plugin(pb_grpc.HookHandlerServiceServicer):
     async def HandleBeforeAgentFinalize(self, request: Any, context: Any) -> Any:
         raise NotImplementedError
 
-    async def HandleSubagentEnded(self, request: Any, context: Any) -> Any:
+    async def HandleObservedEvent(self, request: Any, context: Any) -> Any:
         return await self.behavior(request, context)
 
 

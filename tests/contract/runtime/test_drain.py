@@ -8,9 +8,11 @@ from typing import Any
 import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
 from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as pb_grpc
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.ports import free_ports
 from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.server import build_server, run_until_stopped
 
@@ -22,7 +24,16 @@ async def health_of(channel: grpc.aio.Channel, service: str) -> int:
     return int(answer.status)
 
 
-async def test_signal_refuses_new_calls_and_finishes_the_running_one(
+async def reached(peer: Any, method: Any, request: Any) -> bool:
+    """Whether a call is still let in; one that is not finds nobody there, and would take another replica."""
+    try:
+        await peer.unary(method, request, timeout_seconds=0.2)
+    except MeshError as error:
+        return error.reason is not Reason.DEPENDENCY_UNAVAILABLE
+    return True
+
+
+async def test_signal_sends_new_calls_elsewhere_and_finishes_the_running_one(
     process_named: Any, peer_of: Any, request_with: Any, events: Any
 ) -> None:
     begun, finish = asyncio.Event(), asyncio.Event()
@@ -46,12 +57,8 @@ async def test_signal_refuses_new_calls_and_finishes_the_running_one(
             await begun.wait()
             os.kill(os.getpid(), signal.SIGTERM)
             async with asyncio.timeout(5):
-                while await health_of(peer.channel, name) != health_pb2.HealthCheckResponse.NOT_SERVING:
+                while await reached(peer, method, request_with()):
                     pass
-            assert await health_of(peer.channel, "") == health_pb2.HealthCheckResponse.NOT_SERVING
-            with pytest.raises(MeshError) as caught:
-                await peer.unary(method, request_with())
-        assert (caught.value.reason, caught.value.retry_after_seconds) == (Reason.DRAINING, 0.1)
         assert not serving.done()
         finish.set()
         assert (await running).decision.HasField("allow")
@@ -84,3 +91,51 @@ async def test_idle_server_stops_at_once(serve: Any) -> None:
     served = await serve()
     async with asyncio.timeout(5):
         await served.server.drain_and_stop(60)
+
+
+async def test_replicas_that_stop_and_start_under_load_lose_no_call(process_named: Any, peer_of: Any) -> None:
+    request = pb.HandleObservedEventRequest()
+    request.event.event_key, request.event.session_id = "end", "ses_1"
+    request.event.session_end.SetInParent()
+    ports = free_ports(2)
+    targets = ",".join(f"127.0.0.1:{port}" for port in ports)
+    errors: list[MeshError] = []
+    calls, done = 0, False
+
+    async def behavior(request: Any, context: Any) -> Any:
+        await asyncio.sleep(0.005)
+        return pb.HandleObservedEventResponse()
+
+    async def call_steadily(method: Any) -> None:
+        nonlocal calls
+        while not done:
+            calls += 1
+            try:
+                with acting_for("acme"):
+                    await peer.unary(method, request, timeout_seconds=10)
+            except MeshError as error:
+                errors.append(error)
+
+    async def start(port: int) -> Any:
+        server = build_server(process_named("transcript"))
+        pb_grpc.add_HookHandlerServiceServicer_to_server(Plugin(behavior), server)
+        server.add_insecure_port(f"127.0.0.1:{port}")
+        await server.start()
+        return server
+
+    running = {port: await start(port) for port in ports}
+    async with peer_of(f"ipv4:{targets}") as peer, asyncio.TaskGroup() as load:
+        method = pb_grpc.HookHandlerServiceStub(peer.channel).HandleObservedEvent
+        for _ in range(8):
+            load.create_task(call_steadily(method))
+        for port in (*ports, *ports):
+            before = calls
+            await running[port].drain_and_stop(5)
+            running[port] = await start(port)
+            async with asyncio.timeout(20):
+                while calls < before + 300:
+                    await asyncio.sleep(0.01)
+        done = True
+    for server in running.values():
+        await server.stop(None)
+    assert errors == []

@@ -18,7 +18,7 @@ async def test_idempotent_call_is_repeated_when_a_replica_drains(serve: Any, pee
         calls += 1
         if calls < 3:
             raise MeshError(Reason.DRAINING, "elsewhere")
-        return pb.HandleSubagentEndedResponse()
+        return pb.HandleObservedEventResponse()
 
     assert await told(await serve(behavior), peer_of) is None
     assert calls == 3
@@ -54,12 +54,12 @@ async def test_call_that_is_not_idempotent_is_not_repeated(serve: Any, peer_of: 
 
 
 async def told(served: Any, peer_of: Any) -> MeshError | None:
-    request = pb.HandleSubagentEndedRequest()
+    request = pb.HandleObservedEventRequest()
     request.event.session_id = "ses_1"
     async with peer_of(served.target) as peer:
         with acting_for("acme"):
             try:
-                await peer.unary(pb_grpc.HookHandlerServiceStub(peer.channel).HandleSubagentEnded, request)
+                await peer.unary(pb_grpc.HookHandlerServiceStub(peer.channel).HandleObservedEvent, request)
             except MeshError as error:
                 return error
     return None

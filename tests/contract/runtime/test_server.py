@@ -41,7 +41,7 @@ def declare(service: str, policy: policy_pb2.CallPolicy | None, **method: Any) -
     rpc = file.service.add(name=service).method.add(
         name="Count",
         input_type=f".{pb.HandleBeforeSpawnRequest.DESCRIPTOR.full_name}",
-        output_type=f".{pb.HandleSubagentEndedResponse.DESCRIPTOR.full_name}",
+        output_type=f".{pb.HandleObservedEventResponse.DESCRIPTOR.full_name}",
         **method,
     )
     if policy is not None:
@@ -81,13 +81,13 @@ async def test_client_stream_is_validated_message_by_message(process_named: Any,
     async def count(requests: AsyncIterator[Any], context: Any) -> Any:
         async for request in requests:
             seen.append(request)  # noqa: PERF401 - what came before the error counts
-        return pb.HandleSubagentEndedResponse()
+        return pb.HandleObservedEventResponse()
 
     server = build_server(process_named("hook"))
     handler = grpc.stream_unary_rpc_method_handler(
         count,
         request_deserializer=pb.HandleBeforeSpawnRequest.FromString,
-        response_serializer=pb.HandleSubagentEndedResponse.SerializeToString,
+        response_serializer=pb.HandleObservedEventResponse.SerializeToString,
     )
     add(server, "Streamed", handler)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -98,7 +98,7 @@ async def test_client_stream_is_validated_message_by_message(process_named: Any,
             call = channel.stream_unary(
                 "/test.runtime.Streamed/Count",
                 request_serializer=pb.HandleBeforeSpawnRequest.SerializeToString,
-                response_deserializer=pb.HandleSubagentEndedResponse.FromString,
+                response_deserializer=pb.HandleObservedEventResponse.FromString,
             )
             await call(iter([request_with(depth=1), request_with(depth=2)]), metadata=metadata)
             assert [request.event.depth for request in seen] == [1, 2]

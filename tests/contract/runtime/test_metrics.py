@@ -1,0 +1,107 @@
+"""Metrics of a process: what a collector is sent, and what Prometheus fetches."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import grpc.aio
+import pytest
+import structlog
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from pydantic import ValidationError
+from spawnmesh_runtime.process import Process, start_process
+from spawnmesh_runtime.settings import ProcessSettings
+
+
+@pytest.fixture
+async def collector() -> AsyncIterator[tuple[str, list[Any]]]:
+    received: list[Any] = []
+
+    class Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):
+        async def Export(self, request: Any, context: Any) -> Any:
+            received.append(request)
+            return metrics_service_pb2.ExportMetricsServiceResponse()
+
+    class Traces(trace_service_pb2_grpc.TraceServiceServicer):
+        async def Export(self, request: Any, context: Any) -> Any:
+            return trace_service_pb2.ExportTraceServiceResponse()
+
+    server = grpc.aio.server()
+    add_metrics: Any = metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server
+    add_traces: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
+    add_metrics(Metrics(), server)
+    add_traces(Traces(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield f"http://127.0.0.1:{port}", received
+    await server.stop(None)
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+async def fetched(process: Process) -> str:
+    return await asyncio.to_thread(lambda: urlopen(f"http://127.0.0.1:{process.metrics.port}/metrics").read().decode())
+
+
+async def test_prometheus_fetches_what_was_counted() -> None:
+    async with start_process("hook", ProcessSettings(metrics_listen="127.0.0.1:0")) as process:
+        calls = process.metrics.meter.create_counter("spawnmesh.things", unit="{thing}")
+        calls.add(2, {"spawnmesh.kind": "old"})
+        calls.add(3, {"spawnmesh.kind": "old"})
+
+        text = await fetched(process)
+
+    assert 'spawnmesh_things_total{spawnmesh_kind="old"} 5.0' in text
+    assert 'service_name="hook"' in text
+    with pytest.raises(URLError):
+        await fetched(process)
+
+
+async def test_two_processes_in_one_program_do_not_mix() -> None:
+    settings = ProcessSettings(metrics_listen="127.0.0.1:0")
+    async with start_process("hook", settings) as one, start_process("session", settings) as other:
+        one.metrics.meter.create_counter("spawnmesh.things").add(1)
+
+        assert "spawnmesh_things_total 1.0" in await fetched(one)
+        assert "spawnmesh_things" not in await fetched(other)
+
+
+async def test_collector_is_sent_what_is_left_at_the_end(collector: tuple[str, list[Any]]) -> None:
+    endpoint, received = collector
+    async with start_process("hook", ProcessSettings(otlp_endpoint=endpoint)) as process:
+        process.metrics.meter.create_histogram("spawnmesh.wait", unit="s").record(0.5)
+        assert process.metrics.port is None
+
+    (resource,) = received[-1].resource_metrics
+    assert {"service.name": "hook", "service.namespace": "spawnmesh"}.items() <= {
+        pair.key: pair.value.string_value for pair in resource.resource.attributes
+    }.items()
+    (metric,) = resource.scope_metrics[0].metrics
+    assert (metric.name, metric.unit, metric.histogram.data_points[0].sum) == ("spawnmesh.wait", "s", 0.5)
+
+
+async def test_without_anybody_to_tell_nothing_is_kept_and_nothing_listens() -> None:
+    async with start_process("hook", ProcessSettings()) as process:
+        process.metrics.meter.create_counter("spawnmesh.things").add(1)
+        assert process.metrics.port is None
+
+
+async def test_port_in_use_ends_the_process_with_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(SystemExit, match=f"hook: cannot offer metrics on {address}: the port is in use"):
+            async with start_process("hook", ProcessSettings(metrics_listen=address)):
+                pass
+
+
+def test_metrics_listen_is_an_address() -> None:
+    with pytest.raises(ValidationError, match="metrics_listen"):
+        ProcessSettings(metrics_listen="9464")

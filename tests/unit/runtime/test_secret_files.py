@@ -1,0 +1,75 @@
+"""Settings that are mounted as files, and health on a port of its own."""
+
+from pathlib import Path
+
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from pydantic import SecretStr
+from pydantic_settings import SettingsConfigDict
+from spawnmesh_devstack.ports import free_ports
+from spawnmesh_runtime.health import LIVE, open_health
+from spawnmesh_runtime.settings import ProcessSettings, load_settings
+
+
+class HookSettings(ProcessSettings):
+    model_config = SettingsConfigDict(env_prefix="HOOK_")
+
+    database_url: str
+    key: SecretStr = SecretStr("")
+
+
+def test_variable_that_is_not_set_is_read_from_the_file_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "HOOK_DATABASE_URL").write_text("postgresql://hook\n")
+    (tmp_path / "hook_key").write_text("hush")
+    (tmp_path / "SESSION_LISTEN").write_text("nobody's")
+    monkeypatch.setenv("HOOK_SECRETS_DIR", str(tmp_path))
+    settings = load_settings(HookSettings)
+    assert (settings.database_url, settings.key.get_secret_value()) == ("postgresql://hook", "hush")
+    monkeypatch.setenv("HOOK_DATABASE_URL", "postgresql://other")
+    assert load_settings(HookSettings).database_url == "postgresql://other"
+
+
+def test_mounted_secret_that_is_wrong_is_named_and_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "HOOK_DATABASE_URL").write_text("postgresql://hook")
+    (tmp_path / "HOOK_LISTEN").write_text("hush")
+    monkeypatch.setenv("HOOK_SECRETS_DIR", str(tmp_path))
+    with pytest.raises(SystemExit, match=r"^invalid settings: HOOK_LISTEN: must be host:port$"):
+        load_settings(HookSettings)
+
+
+def test_directory_of_secrets_that_is_not_there_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK_SECRETS_DIR", str(tmp_path / "none"))
+    with pytest.raises(SystemExit, match=r"^invalid settings: HOOK_SECRETS_DIR: is not a directory$"):
+        load_settings(HookSettings)
+
+
+async def test_process_is_live_at_once_and_ready_when_it_says_so() -> None:
+    (port,) = free_ports(1)
+    serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+    async with (
+        open_health("hook", f"127.0.0.1:{port}") as health,
+        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        check = health_pb2_grpc.HealthStub(channel).Check
+
+        async def status(service: str) -> int:
+            answer = await check(health_pb2.HealthCheckRequest(service=service), timeout=5)
+            return int(answer.status)
+
+        assert (await status(LIVE), await status("")) == (serving, not_serving)
+        await health.ready()
+        assert await status("") == serving
+        await health.leaving()
+        assert (await status(LIVE), await status("")) == (serving, not_serving)
+
+
+async def test_health_port_that_cannot_be_had_ends_the_process_with_one_line() -> None:
+    async with open_health("hook", "127.0.0.1:0"):
+        with pytest.raises(SystemExit, match=r"^hook: cannot answer health checks on 192\.0\.2\.1:1: "):
+            async with open_health("hook", "192.0.2.1:1"):
+                pass
