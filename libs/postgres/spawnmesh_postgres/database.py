@@ -106,19 +106,30 @@ async def _configure(connection: Connection) -> None:
 
 @asynccontextmanager
 async def open_database(
-    dsn: str, *, name: str, max_connections: int, wait_seconds: float = 3.0, statement_timeout_seconds: float = 30.0
+    dsn: str,
+    *,
+    name: str,
+    max_connections: int,
+    wait_seconds: float = 3.0,
+    statement_timeout_seconds: float = 30.0,
+    pooled: bool = False,
 ) -> AsyncIterator[Database]:
     """Opens the pool: at most `max_connections`, each statement cut off after `statement_timeout_seconds`.
 
     A caller who finds every connection in use waits `wait_seconds` and is then refused with psycopg_pool.PoolTimeout. Opening does not wait for
-    the server: a process starts while its database is down, and answers UNAVAILABLE until it is up.
+    the server: a process starts while its database is down, and answers UNAVAILABLE until it is up. `pooled` is for a DSN that leads through a
+    pooler in transaction mode: nothing is left on a connection for the next transaction, and the timeouts are those of the role.
     """
     arguments: dict[str, Any] = {
         "row_factory": dict_row,
         "application_name": name,
         "connect_timeout": 5,
-        "options": f"-c statement_timeout={int(statement_timeout_seconds * 1000)} -c idle_in_transaction_session_timeout=60000",
     }
+    if pooled:
+        arguments["prepare_threshold"] = None
+    else:
+        milliseconds = int(statement_timeout_seconds * 1000)
+        arguments["options"] = f"-c statement_timeout={milliseconds} -c idle_in_transaction_session_timeout=60000"
     pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
         dsn,
         kwargs=arguments,

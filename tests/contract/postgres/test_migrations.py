@@ -1,0 +1,215 @@
+"""Schemas come to the newest version once, from wherever they were, and never from what they were not."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_postgres.jobs import install_job_tables
+from spawnmesh_postgres.migration_files import migration_files
+from spawnmesh_postgres.migrations import MigrationChanged, migrate, migrate_and_tell
+from spawnmesh_postgres.roles import Entries, prepare_database
+from spawnmesh_postgres.schema_version import until_schema_known
+
+SERVICES = ("session", "attachment_blob", "transcript", "model_router", "hook")
+
+SHAPE = """
+select 'column', table_name, column_name, data_type || coalesce(column_default, '') || is_nullable
+  from information_schema.columns where table_schema = current_schema() and table_name not like '\\_yoyo%'
+                                    and table_name not like 'yoyo%'
+union all select 'index', tablename, indexname, indexdef from pg_indexes where schemaname = current_schema()
+union all select 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid)
+  from pg_constraint where connamespace = current_schema()::regnamespace
+union all select 'policy', tablename, policyname, coalesce(qual, '') || coalesce(with_check, '')
+  from pg_policies where schemaname = current_schema()
+union all select 'function', proname, pg_get_function_identity_arguments(oid), pg_get_functiondef(oid)
+  from pg_proc where pronamespace = current_schema()::regnamespace and prokind = 'f'
+union all select 'table', relname, relrowsecurity::text, relforcerowsecurity::text || coalesce(relacl::text, '')
+  from pg_class where relnamespace = current_schema()::regnamespace and relkind = 'r'
+order by 1, 2, 3, 4
+"""
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> Callable[[str], ServiceDsn]:
+    """Makes a database with an empty schema of that name."""
+
+    def make(schema: str) -> ServiceDsn:
+        name = f"m_{uuid4().hex[:12]}"
+        roles = (schema, f"{schema}_owner")
+        app, owner = (make_conninfo(postgres.superuser_dsn, user=role, dbname=name) for role in roles)
+        prepare_database(postgres.superuser_dsn, {schema: Entries(app, owner)})
+        return ServiceDsn(app, owner)
+
+    return make
+
+
+class Package:
+    """A package with migrations, which grows as releases do."""
+
+    def __init__(self, root: Path) -> None:
+        self.name = f"released_{uuid4().hex[:12]}"
+        self.folder = root / self.name / "migrations"
+        self.folder.mkdir(parents=True)
+        (root / self.name / "__init__.py").touch()
+
+    def add(self, name: str, text: str) -> None:
+        (self.folder / f"{name}.sql").write_text(text)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Package]:
+    monkeypatch.syspath_prepend(tmp_path)
+    made = Package(tmp_path)
+    yield made
+    sys.modules.pop(made.name, None)
+
+
+def shape(dsn: str) -> list[Any]:
+    with psycopg.connect(dsn) as connection:
+        return connection.execute(SHAPE).fetchall()
+
+
+def prepare(schema: str, owner: str) -> None:
+    if schema == "session":
+        install_job_tables(owner)
+
+
+@pytest.mark.parametrize("schema", SERVICES)
+def test_schema_migrated_release_by_release_equals_a_fresh_one(
+    database: Callable[[str], ServiceDsn], package: Package, schema: str
+) -> None:
+    fresh, grown = database(schema), database(schema)
+    prepare(schema, fresh.owner)
+    prepare(schema, grown.owner)
+    migrate(fresh.owner, package=f"spawnmesh_{schema}", schema=schema)
+    sources = sorted((files(f"spawnmesh_{schema}") / "migrations").iterdir(), key=lambda file: file.name)
+    for source in sources:
+        package.add(source.name.removesuffix(".sql"), source.read_text())
+        assert migrate(grown.owner, package=package.name, schema=schema) == [source.name.removesuffix(".sql")]
+    assert shape(grown.owner) == shape(fresh.owner)
+    assert len(shape(fresh.owner)) > 10
+
+
+@pytest.mark.parametrize("schema", SERVICES)
+def test_migrating_again_does_nothing(database: Callable[[str], ServiceDsn], schema: str) -> None:
+    dsn = database(schema)
+    prepare(schema, dsn.owner)
+    assert migrate(dsn.owner, package=f"spawnmesh_{schema}", schema=schema)
+    before = shape(dsn.owner)
+    assert migrate(dsn.owner, package=f"spawnmesh_{schema}", schema=schema) == []
+    assert shape(dsn.owner) == before
+
+
+async def test_two_who_migrate_at_once_do_it_once(database: Callable[[str], ServiceDsn], package: Package) -> None:
+    dsn = database("hook")
+    for number in range(1, 5):
+        package.add(f"000{number}_step", f"create table step_{number} (id int); select pg_sleep(0.05);")
+    both = await asyncio.gather(
+        *(asyncio.to_thread(migrate, dsn.owner, package=package.name, schema="hook") for _ in range(4))
+    )
+    assert sorted(both, key=len) == [[], [], [], ["0001_step", "0002_step", "0003_step", "0004_step"]]
+
+
+def test_migration_that_fails_leaves_those_before_it_and_nothing_of_itself(
+    database: Callable[[str], ServiceDsn], package: Package
+) -> None:
+    dsn = database("hook")
+    package.add("0001_good", "create table good (id int);")
+    package.add("0002_bad", "create table half (id int); select 1 / 0;")
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        migrate(dsn.owner, package=package.name, schema="hook")
+    tables = {row[1] for row in shape(dsn.owner) if row[0] == "table"}
+    assert "good" in tables
+    assert "half" not in tables
+    package.add("0002_bad", "create table whole (id int);")
+    assert migrate(dsn.owner, package=package.name, schema="hook") == ["0002_bad"]
+
+
+def test_applied_migration_that_was_edited_is_refused_before_anything_happens(
+    database: Callable[[str], ServiceDsn], package: Package
+) -> None:
+    dsn = database("hook")
+    package.add("0001_first", "create table first (id int);")
+    migrate(dsn.owner, package=package.name, schema="hook")
+    package.add("0001_first", "create table first (id bigint);")
+    package.add("0002_second", "create table second (id int);")
+    with pytest.raises(MigrationChanged, match="0001_first"):
+        migrate(dsn.owner, package=package.name, schema="hook")
+    assert "second" not in {row[1] for row in shape(dsn.owner)}
+    with pytest.raises(SystemExit, match=r"^hook: migration 0001_first was applied with another content"):
+        migrate_and_tell(dsn.owner, package=package.name, schema="hook")
+
+
+def test_line_ends_are_no_edit(database: Callable[[str], ServiceDsn], package: Package) -> None:
+    dsn = database("hook")
+    package.add("0001_first", "create table first (id int);\n")
+    migrate(dsn.owner, package=package.name, schema="hook")
+    (package.folder / "0001_first.sql").write_bytes(b"create table first (id int);\r\n")
+    assert migrate(dsn.owner, package=package.name, schema="hook") == []
+
+
+async def test_migrator_killed_before_it_recorded_is_finished_by_the_next(
+    database: Callable[[str], ServiceDsn], package: Package
+) -> None:
+    dsn = database("hook")
+    package.add("0001_first", "create table first (id int);")
+    migrate(dsn.owner, package=package.name, schema="hook")
+    with psycopg.connect(dsn.owner) as connection:
+        connection.execute("truncate _yoyo_checksum")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await until_schema_known(dsn.app, package=package.name)
+    assert migrate(dsn.owner, package=package.name, schema="hook") == []
+    await until_schema_known(dsn.app, package=package.name)
+
+
+async def test_waiting_ends_when_the_schema_comes(database: Callable[[str], ServiceDsn], package: Package) -> None:
+    dsn = database("hook")
+    package.add("0001_first", "create table first (id int);")
+    waiting = asyncio.create_task(until_schema_known(dsn.app, package=package.name))
+    await asyncio.wait([waiting], timeout=0.3)
+    assert not waiting.done()
+    await asyncio.to_thread(migrate, dsn.owner, package=package.name, schema="hook")
+    async with asyncio.timeout(5):
+        await waiting
+
+
+async def test_old_process_runs_on_an_expanded_schema_and_not_on_a_contracted_one(
+    database: Callable[[str], ServiceDsn], package: Package, tmp_path: Path
+) -> None:
+    dsn = database("hook")
+    package.add("0001_first", "create table first (id int, old int);")
+    old = Package(tmp_path)
+    old.add("0001_first", "create table first (id int, old int);")
+    package.add("0002_expand", "alter table first add column new int;")
+    migrate(dsn.owner, package=package.name, schema="hook")
+    async with asyncio.timeout(5):
+        await until_schema_known(dsn.app, package=old.name)
+    package.add(
+        "0003_contract", "-- contracts: `old` is read by no release since 0002_expand\nalter table first drop old;"
+    )
+    migrate(dsn.owner, package=package.name, schema="hook")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await until_schema_known(dsn.app, package=old.name)
+    await until_schema_known(dsn.app, package=package.name)
+
+
+def test_no_owner_is_told_in_one_line() -> None:
+    with pytest.raises(SystemExit, match=r"^hook: migrating takes HOOK_DATABASE_OWNER_URL, which is not set$"):
+        migrate_and_tell("", package="spawnmesh_hook", schema="hook")
+
+
+@pytest.mark.parametrize("schema", SERVICES)
+def test_migrations_are_numbered_without_a_gap(schema: str) -> None:
+    numbers = [int(file.migration_id[:4]) for file in migration_files(f"spawnmesh_{schema}")]
+    assert numbers == list(range(1, len(numbers) + 1))

@@ -1,0 +1,89 @@
+"""A database is prepared from what the operator has in a secret."""
+
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_postgres.roles import main
+
+
+@pytest.fixture
+def secret(tmp_path: Path, postgres: Postgres) -> Path:
+    """A directory as Kubernetes mounts the secret: a URL in each file."""
+    host, database = postgres.superuser_dsn.partition("?")[2], f"prepared_{uuid4().hex[:12]}"
+    (tmp_path / "admin-url").write_text(postgres.superuser_dsn + "\n")
+    for service in ("alpha", "beta-two"):
+        role = f"{service.replace('-', '_')}_{database[-6:]}"
+        for key, user in ((f"{service}-url", role), (f"{service}-owner-url", f"{role}_owner")):
+            (tmp_path / key).write_text(f"postgresql://{user}:pass-of-{user}@/{database}?{host}\n")
+    return tmp_path
+
+
+def entered(secret: Path, key: str) -> "psycopg.Connection":
+    return psycopg.connect((secret / key).read_text().strip(), autocommit=True)
+
+
+def test_services_get_schemas_that_only_they_see(secret: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([str(secret)])
+    assert capsys.readouterr().out == "prepared for alpha, beta_two\n"
+    with entered(secret, "beta-two-owner-url") as owner:
+        owner.execute("create table notes (id int)")
+    with entered(secret, "beta-two-url") as app:
+        app.execute("insert into notes values (1)")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            app.execute("create table more (id int)")
+    with entered(secret, "alpha-url") as stranger, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        stranger.execute("select * from beta_two.notes")
+
+
+def test_passwords_are_those_of_the_urls_and_stored_hashed(secret: Path, postgres: Postgres) -> None:
+    main([str(secret)])
+    with psycopg.connect(postgres.superuser_dsn) as admin, entered(secret, "alpha-url") as app:
+        query = "select rolpassword from pg_authid where rolname = %s"
+        row = admin.execute(query, (app.info.user,)).fetchone()
+    assert row is not None
+    assert row[0].startswith("SCRAM-SHA-256$")
+
+
+def test_preparing_again_changes_nothing(secret: Path) -> None:
+    main([str(secret)])
+    with entered(secret, "alpha-owner-url") as owner:
+        owner.execute("create table kept (id int)")
+    main([str(secret)])
+    with entered(secret, "alpha-url") as app:
+        assert app.execute("select count(*) from kept").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("admin-url", None, "the file admin-url cannot be read"),
+        ("alpha-url", None, "the file alpha-url cannot be read"),
+        ("admin-url", "postgresql://nobody:hush@/postgres?host=/nowhere", "does not let the role of admin-url in"),
+        ("alpha-url", "postgresql://alpha:hush@/elsewhere", "cannot be prepared: ValueError"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line_without_a_url(
+    secret: Path, file: str, content: str | None, said: str
+) -> None:
+    (secret / file).unlink()
+    if content is not None:
+        (secret / file).write_text(content)
+    with pytest.raises(SystemExit) as caught:
+        main([str(secret)])
+    assert said in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_makes_databases_that_can_be_named_in_any_way(secret: Path) -> None:
+    for file in secret.iterdir():
+        if file.name != "admin-url":
+            url = file.read_text()
+            name = url.partition("@/")[2].partition("?")[0]
+            file.write_text(make_conninfo(url.strip(), dbname=f"{name} with 'quotes'"))
+    main([str(secret)])
+    with entered(secret, "alpha-url") as app:
+        assert app.info.dbname.endswith("with 'quotes'")
