@@ -16,7 +16,7 @@ from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
 from spawnmesh_attachment_blob.app import open_service
-from spawnmesh_attachment_blob.domain.sets import object_key
+from spawnmesh_attachment_blob.domain.sets import StoredFile, object_key
 from spawnmesh_attachment_blob.objects import ObjectStore
 from spawnmesh_attachment_blob.removal import Removal
 from spawnmesh_attachment_blob.s3_calls import http_pool, open_s3_calls
@@ -29,8 +29,9 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_postgres.database import Database, open_database
+from spawnmesh_postgres.database import Connection, Database, open_database
 from spawnmesh_postgres.migrations import migrate
+from spawnmesh_postgres.statements import load_statements
 from spawnmesh_runtime.acting import acting_with_token
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.tokens import TokenMinter
@@ -78,6 +79,7 @@ class BlobService:
     settings: AttachmentBlobSettings
     database: Database
     admin: Minio
+    target: str
 
     def tenant(self) -> "Tenant":
         return Tenant(self)
@@ -237,7 +239,7 @@ async def open_blob_service(
         peer = await stack.enter_async_context(caller_at(target, "attachment-blob"))
         database = await stack.enter_async_context(open_database(dsn.app, name="test", max_connections=8))
         http = stack.enter_context(urllib3.PoolManager(timeout=10, retries=False))
-        yield BlobService(peer, keys, settings, database, admin_of(endpoint, http))
+        yield BlobService(peer, keys, settings, database, admin_of(endpoint, http), target)
 
 
 @pytest.fixture(scope="session")
@@ -253,6 +255,25 @@ async def tenant(blobs: BlobService) -> Tenant:
     tenant = blobs.tenant()
     await tenant.prepare()
     return tenant
+
+
+async def intend_within(connection: Connection, tenant_id: str, *files: StoredFile) -> list[str]:
+    """Writes a new set down as staging does, but in a transaction that stays open; the hashes that are not stored."""
+    arguments = {
+        "tenant_id": tenant_id,
+        "settings_version": 1,
+        "set_id": new_set_id(),
+        "session_id": new_id(IdKind.SESSION),
+        "names": [file.name for file in files],
+        "sizes": [file.size_bytes for file in files],
+        "hashes": [file.sha256 for file in files],
+        "mime_types": [file.mime_type for file in files],
+    }
+    statement = load_statements("spawnmesh_attachment_blob")["intend_set"]
+    row = await (await connection.execute(statement, arguments)).fetchone()
+    assert row is not None
+    assert row["outcome"] == "INTENDED"
+    return list(row["unstored"])
 
 
 @asynccontextmanager

@@ -13,10 +13,10 @@ import structlog
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh.attachment_blob.v1 import attachment_pb2
-from spawnmesh_attachment_blob import store
 from spawnmesh_attachment_blob.app import open_stores, open_worker
 from spawnmesh_attachment_blob.collecting import Collecting
-from spawnmesh_attachment_blob.domain.sets import object_key
+from spawnmesh_attachment_blob.collection_metrics import CollectionMetrics
+from spawnmesh_attachment_blob.domain.sets import StoredFile, object_key
 from spawnmesh_attachment_blob.objects import ObjectStore
 from spawnmesh_attachment_blob.removal import Removal
 from spawnmesh_attachment_blob.staging import SetRequest
@@ -25,11 +25,14 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_runtime.metrics import NO_METRICS
+from spawnmesh_runtime.process import start_process
 
 from tests.contract.attachment_blob_fixtures import (
     BlobService,
     Tenant,
     blobs,
+    intend_within,
     new_set_id,
     open_blob_service,
     open_staging,
@@ -108,10 +111,8 @@ async def test_staging_killed_between_objects_and_rows(tenant: Tenant) -> None:
 async def test_staging_killed_before_its_objects(tenant: Tenant) -> None:
     kept = await tenant.stage(text("kept", "A"))
     async with tenant.service.database.transaction(tenant.tenant_id) as connection:
-        files = tuple(
-            store.StoredFile(name, 1, hashlib.sha256(name.encode()).hexdigest(), "") for name in ("A", "never")
-        )
-        await store.intend_set(connection, tenant.tenant_id, new_set_id(), new_id(IdKind.SESSION), files)
+        files = (StoredFile(name, 1, hashlib.sha256(name.encode()).hexdigest(), "") for name in ("A", "never"))
+        await intend_within(connection, tenant.tenant_id, *files)
 
     await repaired(tenant, {"unfinished_set_count": 1})
 
@@ -267,7 +268,15 @@ async def test_pages_of_two_see_as_much_as_one(tenant: Tenant) -> None:
 
     async with open_stores(tenant.service.settings) as on:
         collecting = Collecting(
-            on.database, on.objects, on.multiparts, on.removal, on.upload_removal, 0, page_rows=2, clock=in_a_minute
+            on.database,
+            on.objects,
+            on.multiparts,
+            on.removal,
+            on.upload_removal,
+            0,
+            CollectionMetrics(NO_METRICS.meter),
+            page_rows=2,
+            clock=in_a_minute,
         )
         counts = await collecting.collect(tenant.tenant_id, dry_run=False)
 
@@ -341,7 +350,10 @@ async def test_the_worker_collects_for_each_tenant_once_in_each_interval(eager: 
         await tenant.prepare()
         tenant.put(object_key("0" * 64), b"x")
 
-    async with open_worker(eager.settings) as worker:
+    async with (
+        start_process("attachment-blob", eager.settings) as process,
+        open_worker(process, eager.settings) as worker,
+    ):
         working = asyncio.ensure_future(worker.work())
         await until(lambda: all(tenant.object_keys() == [] for tenant in tenants))
         tenants[0].put(object_key("0" * 64), b"x")

@@ -91,7 +91,7 @@ async def test_every_object_is_put_with_the_encryption_of_the_settings(
         async with open_s3_calls(chosen) as calls:
             buckets = TenantBuckets(chosen, http)
             await ObjectStore(buckets, calls).put_all("t1", {"0" * 64: b"x"})
-            await ObjectStore(buckets, calls).put("t1", "k", b"x")
+            await ObjectStore(buckets, calls).put("t1", "k", "0" * 64, b"x")
             assert await Multiparts(buckets, calls).begin("t1", "k") == "u1"
 
     found = [(headers.get("x-amz-server-side-encryption"), headers.get(_KEY)) for headers in seen]

@@ -2,9 +2,16 @@
 
 import asyncio
 
+import pytest
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh_attachment_blob.app import open_stores
+from spawnmesh_attachment_blob.domain import AttachmentLimits
+from spawnmesh_attachment_blob.domain.limits import TenantPolicy
 from spawnmesh_attachment_blob.purging import Purging
+from spawnmesh_attachment_blob.s3_calls import http_pool
+from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
+from spawnmesh_attachment_blob.tenants import Tenants
+from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from tests.contract.attachment_blob_fixtures import TABLES, BlobService, Tenant, blobs, refused, tenant, text
@@ -91,6 +98,49 @@ async def test_PurgeTenant__while_sets_are_staged(tenant: Tenant) -> None:
     await asyncio.gather(*staging, return_exceptions=True)
 
     assert (await purge(tenant)).done
+    assert await nothing_is_left(tenant)
+
+
+async def test_PurgeTenant__is_not_done_before_it_looked_and_found_nothing(tenant: Tenant) -> None:
+    await filled(tenant)
+
+    class BucketComesBack(Purging):
+        """What a call of PrepareTenant does that the purge overtook."""
+
+        async def _nothing_is_left(self, tenant_id: str) -> bool:
+            if not came_back:
+                came_back.append(tenant.service.admin.make_bucket(tenant.bucket))
+            return await super()._nothing_is_left(tenant_id)
+
+    came_back: list[None] = []
+    async with open_stores(tenant.service.settings) as on:
+        purging = BucketComesBack(on.database, on.objects, on.multiparts, on.buckets, on.calls)
+        assert not (await purging.purge(tenant.tenant_id)).done
+        assert (await purging.purge(tenant.tenant_id)).done
+
+    assert await nothing_is_left(tenant)
+
+
+async def test_PrepareTenant__that_a_purge_overtakes_leaves_no_bucket(tenant: Tenant) -> None:
+    await tenant.stage(text("a", "x"))
+    async with open_stores(tenant.service.settings) as on:
+
+        class Overtaken(TenantBuckets):
+            def make_bucket(self, tenant_id: str) -> None:
+                asyncio.run_coroutine_threadsafe(purging.purge(tenant_id), loop).result(20)
+                super().make_bucket(tenant_id)
+
+        loop = asyncio.get_running_loop()
+        purging = Purging(on.database, on.objects, on.multiparts, on.buckets, on.calls, max_pages=2)
+        with http_pool(tenant.service.settings) as http:
+            tenants = Tenants(on.database, Overtaken(tenant.service.settings, http), on.calls)
+            with pytest.raises(MeshError) as refused_error:
+                await tenants.prepare(tenant.tenant_id, 2, TenantPolicy(AttachmentLimits()))
+
+        assert refused_error.value.reason is Reason.CONFLICT
+        assert not tenant.service.admin.bucket_exists(tenant.bucket)
+        while not (await purging.purge(tenant.tenant_id)).done:
+            pass
     assert await nothing_is_left(tenant)
 
 

@@ -21,6 +21,7 @@ from tests.contract.attachment_blob_fixtures import (
     BlobService,
     Tenant,
     blobs,
+    intend_within,
     new_set_id,
     open_staging,
     refused,
@@ -136,10 +137,8 @@ async def test_who_waits_to_delete_bytes_leaves_them_to_who_took_them_back(tenan
             return await store.lock_condemned_blobs(connection, tenant_id, old.set_id)
 
     async with database.transaction(tenant_id) as connection:
-        files = (StoredFile("b", 4, old.files[0].sha256, ""),)
-        assert await store.unstored(
-            await store.intend_set(connection, tenant_id, new_set_id(), new_id(IdKind.SESSION), files)
-        )
+        sha256 = old.files[0].sha256
+        assert await intend_within(connection, tenant_id, StoredFile("b", 4, sha256, "")) == [sha256]
         deleting = asyncio.ensure_future(blobs_to_delete())
         await eventually(lambda: waits_for_a_lock(postgres))
 
@@ -196,12 +195,12 @@ class PausedPuts(ObjectStore):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.put = asyncio.Event()
+        self.were_put = asyncio.Event()
         self.go_on = asyncio.Event()
 
     async def put_all(self, tenant_id: str, data_by_hash: Mapping[str, bytes]) -> None:
         await super().put_all(tenant_id, data_by_hash)
-        self.put.set()
+        self.were_put.set()
         await self.go_on.wait()
 
 
@@ -211,7 +210,7 @@ async def test_ReleaseSet__waits_for_the_last_put_of_the_same_set(tenant: Tenant
         staged = asyncio.ensure_future(
             staging.stage(tenant.tenant_id, SetRequest(set_id, new_id(IdKind.SESSION), FILES))
         )
-        await objects.put.wait()
+        await objects.were_put.wait()
         assert len(tenant.object_keys()) == 2
         with refused(Reason.NOT_FOUND):
             await tenant.get(set_id)
@@ -231,7 +230,7 @@ async def test_a_cancelled_staging_comes_to_its_end_so_that_a_release_finds_it_a
         staged = asyncio.ensure_future(
             staging.stage(tenant.tenant_id, SetRequest(set_id, new_id(IdKind.SESSION), FILES))
         )
-        await objects.put.wait()
+        await objects.were_put.wait()
         staged.cancel()
         objects.go_on.set()
         with pytest.raises(asyncio.CancelledError):

@@ -5,13 +5,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import add_AttachmentBlobServiceServicer_to_server
+from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import add_BlobServiceServicer_to_server
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.errors import translate
+from spawnmesh_runtime.metrics import NO_METRICS, Metrics
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 
 from spawnmesh_attachment_blob.attaching import Attaching
+from spawnmesh_attachment_blob.blob_servicer import BlobServicer
 from spawnmesh_attachment_blob.collecting import Collecting
+from spawnmesh_attachment_blob.collection_metrics import CollectionMetrics
 from spawnmesh_attachment_blob.multiparts import Multiparts
 from spawnmesh_attachment_blob.objects import ObjectStore
 from spawnmesh_attachment_blob.purging import Purging
@@ -46,12 +50,17 @@ class Stores:
 
 
 @asynccontextmanager
-async def open_stores(settings: AttachmentBlobSettings) -> AsyncIterator[Stores]:
+async def open_stores(settings: AttachmentBlobSettings, metrics: Metrics = NO_METRICS) -> AsyncIterator[Stores]:
     """Connections and threads, closed when the block ends."""
     async with AsyncExitStack() as stack:
         max_connections = settings.database_max_connections
         database = await stack.enter_async_context(
-            open_database(settings.database_url, name="attachment-blob", max_connections=max_connections)
+            open_database(
+                settings.database_url,
+                name="attachment-blob",
+                max_connections=max_connections,
+                pooled=bool(settings.database_direct_url),
+            )
         )
         http = stack.enter_context(http_pool(settings))
         calls = await stack.enter_async_context(open_s3_calls(settings))
@@ -60,14 +69,15 @@ async def open_stores(settings: AttachmentBlobSettings) -> AsyncIterator[Stores]
         turns = S3Turns(max_connections)
         removal = Removal(database, objects, turns)
         upload_removal = UploadRemoval(database, objects, multiparts, removal)
-        collecting = Collecting(database, objects, multiparts, removal, upload_removal, settings.collect_grace_seconds)
+        grace_seconds, counting = settings.collect_grace_seconds, CollectionMetrics(metrics.meter)
+        collecting = Collecting(database, objects, multiparts, removal, upload_removal, grace_seconds, counting)
         yield Stores(database, calls, buckets, objects, multiparts, turns, removal, upload_removal, collecting)
 
 
 @asynccontextmanager
 async def open_service(process: Process, settings: AttachmentBlobSettings) -> AsyncIterator[MeshServer]:
     """The server with everything registered, not started; what it stands on is closed when the block ends."""
-    async with open_stores(settings) as on:
+    async with open_stores(settings, process.metrics) as on:
         upload_parts = UploadParts(
             on.database, on.objects, on.multiparts, on.upload_removal, settings.upload_ttl_seconds
         )
@@ -83,11 +93,12 @@ async def open_service(process: Process, settings: AttachmentBlobSettings) -> As
         )
         server = build_server(process, translate_errors=(translate,))
         add_AttachmentBlobServiceServicer_to_server(AttachmentBlobServicer(parts), server)
+        add_BlobServiceServicer_to_server(BlobServicer(parts.staging, parts.reading, parts.removal), server)
         yield server
 
 
 @asynccontextmanager
-async def open_worker(settings: AttachmentBlobSettings) -> AsyncIterator[Worker]:
+async def open_worker(process: Process, settings: AttachmentBlobSettings) -> AsyncIterator[Worker]:
     """What collects garbage by itself; closed when the block ends."""
-    async with open_stores(settings) as on:
+    async with open_stores(settings, process.metrics) as on:
         yield Worker(on.database, on.collecting, settings.collect_interval_seconds)

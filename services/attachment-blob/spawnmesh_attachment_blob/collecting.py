@@ -10,12 +10,13 @@ from contextlib import aclosing
 from datetime import timedelta
 
 import structlog
-from spawnmesh_core.clock import Clock, utc_now
+from spawnmesh_core.clock import Clock, monotonic_seconds, utc_now
 from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_attachment_blob import garbage_store, store, upload_store
+from spawnmesh_attachment_blob.collection_metrics import CollectionMetrics
 from spawnmesh_attachment_blob.domain.comparison import BlobEntry, ObjectEntry, compare
 from spawnmesh_attachment_blob.domain.garbage import GarbageCounts
 from spawnmesh_attachment_blob.garbage_store import Page
@@ -42,6 +43,7 @@ class Collecting:
         removal: Removal,
         upload_removal: UploadRemoval,
         grace_seconds: int,
+        metrics: CollectionMetrics,
         *,
         page_rows: int = 200,
         clock: Clock = utc_now,
@@ -52,6 +54,7 @@ class Collecting:
         self._removal = removal
         self._upload_removal = upload_removal
         self._grace_seconds = grace_seconds
+        self._metrics = metrics
         self._page_rows = page_rows
         self._clock = clock
 
@@ -62,6 +65,19 @@ class Collecting:
         if tenant is None or tenant.purging:
             raise not_found("tenant", tenant_id)
         counts = GarbageCounts()
+        began = monotonic_seconds()
+        try:
+            await self._collect(tenant_id, counts, dry_run=dry_run)
+        except Exception as error:
+            if not dry_run:
+                self._metrics.failed(error, monotonic_seconds() - began)
+            raise
+        if not dry_run:
+            self._metrics.collected(counts, monotonic_seconds() - began)
+        log.info("garbage_collected", tenant_id=tenant_id, dry_run=dry_run, **_told(counts))
+        return counts
+
+    async def _collect(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
         async with traced("collect_garbage", spawnmesh__tenant__id=tenant_id, spawnmesh__dry_run=dry_run):
             await self._settle_rows(tenant_id, counts, dry_run=dry_run)
             try:
@@ -69,8 +85,6 @@ class Collecting:
                 await self._abort_multiparts(tenant_id, counts, dry_run=dry_run)
             except BucketMissing:
                 log.error("bucket_missing", tenant_id=tenant_id)
-        log.info("garbage_collected", tenant_id=tenant_id, dry_run=dry_run, **_told(counts))
-        return counts
 
     async def _settle_rows(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
         async with aclosing(self._pages(tenant_id, garbage_store.unfinished_sets)) as pages:

@@ -125,3 +125,9 @@ async def purge_rows(connection: Connection, tenant_id: str, limit: int) -> int:
 async def purge_tenant(connection: Connection, tenant_id: str) -> int:
     """Deletes the tenant's own row; how many."""
     return (await connection.execute(_SQL["purge_tenant"], {"tenant_id": tenant_id})).rowcount
+
+
+async def has_rows(connection: Connection, tenant_id: str) -> bool:
+    """Whether any table has a row of the tenant."""
+    row = await (await connection.execute(_SQL["has_rows"], {"tenant_id": tenant_id})).fetchone()
+    return row is None or bool(row["has_rows"])

@@ -2,13 +2,13 @@
 
 import asyncio
 import hashlib
-import io
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
+from minio.credentials.credentials import Credentials
 from minio.error import S3Error
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -16,6 +16,7 @@ from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_attachment_blob.domain.sets import object_key
 from spawnmesh_attachment_blob.s3_calls import S3Calls, S3Failed
+from spawnmesh_attachment_blob.s3_puts import CredentialsRefused, Put
 from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
 
 PIECE_BYTES = 256 * 1024
@@ -76,7 +77,7 @@ class ObjectStore:
         """Puts all of them side by side, each under its hash, and waits for all. Raises NotAllPut."""
         async with traced("s3.put_objects", spawnmesh__object_count=len(data_by_hash)):
             results = await asyncio.gather(
-                *(self._calls.run(self._put_by_hash, tenant_id, sha256, data) for sha256, data in data_by_hash.items()),
+                *(self.put(tenant_id, object_key(sha256), sha256, data) for sha256, data in data_by_hash.items()),
                 return_exceptions=True,
             )
         failed = [result for result in results if isinstance(result, BaseException)]
@@ -89,9 +90,25 @@ class ObjectStore:
                 frozenset(sha256 for sha256, found in by_hash if isinstance(found, S3Failed) and found.never_sent)
             )
 
-    async def put(self, tenant_id: str, key: str, data: bytes) -> None:
-        """The object, durable. Raises S3Failed."""
-        await self._calls.run(self._put, tenant_id, key, data)
+    async def put(self, tenant_id: str, key: str, sha256: str, data: bytes) -> None:
+        """The object, durable; `sha256` is that of the bytes. Raises S3Failed."""
+        put = Put(self._buckets.bucket_of(tenant_id), key, sha256, data, self._buckets.encryption_of(tenant_id))
+        try:
+            await self._calls.put(put, await self._credentials(tenant_id))
+        except CredentialsRefused:
+            self._buckets.forget(tenant_id)
+            await self._put_again(put, tenant_id)
+
+    async def _put_again(self, put: Put, tenant_id: str) -> None:
+        try:
+            await self._calls.put(put, await self._credentials(tenant_id))
+        except CredentialsRefused:
+            raise S3Failed(never_sent=False) from None
+
+    async def _credentials(self, tenant_id: str) -> Credentials:
+        """Without a thread, as long as they need not be fetched."""
+        at_hand = self._buckets.credentials_at_hand(tenant_id)
+        return at_hand if at_hand is not None else await self._calls.run(self._buckets.credentials, tenant_id)
 
     async def delete_all(self, tenant_id: str, keys: Collection[str]) -> None:
         """Deletes all of them side by side and waits for all; one that is not there counts as deleted. Raises S3Failed."""
@@ -119,15 +136,6 @@ class ObjectStore:
     async def download_url(self, tenant_id: str, key: str, name: str, lifetime_seconds: int) -> str:
         """A URL that gives the object as a download of that name, whatever its bytes look like. Raises S3Failed."""
         return await self._calls.run(self._url, tenant_id, key, name, lifetime_seconds)
-
-    def _put_by_hash(self, tenant_id: str, sha256: str, data: bytes) -> None:
-        self._put(tenant_id, object_key(sha256), data)
-
-    def _put(self, tenant_id: str, key: str, data: bytes) -> None:
-        sse = self._buckets.encryption_of(tenant_id)
-        self._buckets.within(
-            tenant_id, lambda client, bucket: client.put_object(bucket, key, io.BytesIO(data), len(data), sse=sse)
-        )
 
     def _delete(self, tenant_id: str, key: str) -> None:
         self._buckets.within(tenant_id, lambda client, bucket: client.remove_object(bucket, key))

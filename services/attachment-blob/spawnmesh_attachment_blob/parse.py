@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
-from spawnmesh.attachment_blob.v1 import attachment_pb2, upload_pb2
+from spawnmesh.attachment_blob.v1 import attachment_pb2, blob_service_pb2, upload_pb2
 from spawnmesh_core.errors import FieldViolation, MeshError, invalid
 from spawnmesh_core.ids import IdKind, is_id
 from spawnmesh_core.reasons import Reason
@@ -13,7 +13,7 @@ from spawnmesh_attachment_blob.domain.limits import TenantPolicy
 from spawnmesh_attachment_blob.domain.mime import mime_type_problem
 from spawnmesh_attachment_blob.domain.ranges import ByteRange
 from spawnmesh_attachment_blob.domain.uploads import Chunk, Finish, UploadRef, UploadSpec
-from spawnmesh_attachment_blob.staging import SetRequest
+from spawnmesh_attachment_blob.staging import BlobRequest, SetRequest
 
 _ENCODING = {attachment_pb2.ENCODING_UTF8: Encoding.UTF8, attachment_pb2.ENCODING_BASE64: Encoding.BASE64}
 
@@ -38,7 +38,21 @@ def parse_page_token(page_token: str) -> str:
     return _parse_id(IdKind.ATTACHMENT_SET, "page_token", page_token) if page_token else ""
 
 
-def parse_range(request: pb.ReadFileRequest) -> ByteRange:
+def parse_blob_id(blob_id: str) -> str:
+    """The id of a payload. Raises INVALID_REQUEST for what cannot be one."""
+    return _parse_id(IdKind.BLOB, "blob_id", blob_id)
+
+
+def parse_blob(request: blob_service_pb2.PutBlobRequest) -> BlobRequest:
+    """A payload that is to be kept. Raises INVALID_REQUEST."""
+    problem = mime_type_problem(request.mime_type)
+    if problem:
+        raise invalid("mime_type", problem)
+    session_id = parse_session_id(request.session_id)
+    return BlobRequest(parse_blob_id(request.blob_id), session_id, request.data, request.mime_type)
+
+
+def parse_range(request: pb.ReadFileRequest | blob_service_pb2.GetBlobRequest) -> ByteRange:
     """Which bytes of a file are asked for."""
     return ByteRange(request.offset, request.length)
 

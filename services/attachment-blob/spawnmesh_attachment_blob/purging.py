@@ -43,7 +43,9 @@ class Purging:
         self._max_pages = max_pages
 
     async def purge(self, tenant_id: str) -> Purged:
-        """Removes up to `max_pages` pages of objects or rows. Nothing new is stored for the tenant from its start on. Raises S3Failed."""
+        """Removes up to `max_pages` pages of objects or rows; `done` once it looked and found nothing. Nothing new is stored for the tenant from
+        its start on. Raises S3Failed.
+        """
         async with self._database.transaction(tenant_id) as connection:
             await garbage_store.mark_purging(connection, tenant_id)
         objects = rows = 0
@@ -52,12 +54,27 @@ class Purging:
             objects += deleted or 0
             if deleted is not None:
                 continue
+            is_last = False
             async with self._database.transaction(tenant_id) as connection:
                 gone = await garbage_store.purge_rows(connection, tenant_id, _PAGE)
                 if gone == 0:
-                    return Purged(True, objects, rows + await garbage_store.purge_tenant(connection, tenant_id))
+                    gone = await garbage_store.purge_tenant(connection, tenant_id)
+                    is_last = True
             rows += gone
+            if is_last:
+                return Purged(await self._nothing_is_left(tenant_id), objects, rows)
         return Purged(False, objects, rows)
+
+    async def _nothing_is_left(self, tenant_id: str) -> bool:
+        """Looks once more, now that all is committed: whoever was storing when the purge began may have come back to it in between."""
+        async with self._database.transaction(tenant_id) as connection:
+            if await garbage_store.has_rows(connection, tenant_id):
+                return False
+        try:
+            await self._multiparts.list_objects(tenant_id, "", "", 1)
+        except BucketMissing:
+            return True
+        return False
 
     async def _empty_bucket(self, tenant_id: str) -> int | None:
         """How many objects of one page were deleted; None when the bucket does not exist any more."""

@@ -5,22 +5,20 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import ParamSpec, TypeVar
-from xml.etree.ElementTree import ParseError
 
 import structlog
 import urllib3
-from minio.error import MinioException
+from minio.credentials.credentials import Credentials
 from spawnmesh_core.errors import MeshError, unavailable
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, MaxRetryError, NewConnectionError
+from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NewConnectionError
 
+from spawnmesh_attachment_blob.bucket_credentials import S3_FAILURES
+from spawnmesh_attachment_blob.s3_puts import PUT_FAILURES, ObjectPuts, Put, is_never_sent, open_puts
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 from spawnmesh_attachment_blob.uninterrupted import uninterrupted
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_S3_FAILURES = (MinioException, HTTPError, OSError, ValueError, ParseError)
-"""What the client raises when S3 or STS fails; it says ValueError for an answer of STS that is no success."""
 
 log = structlog.get_logger()
 
@@ -51,8 +49,9 @@ def http_pool(settings: AttachmentBlobSettings) -> urllib3.PoolManager:
 class S3Calls:
     """Runs calls in threads of their own, at most as many at a time as the executor has; the others wait."""
 
-    def __init__(self, executor: ThreadPoolExecutor) -> None:
+    def __init__(self, executor: ThreadPoolExecutor, puts: ObjectPuts) -> None:
         self._executor = executor
+        self._puts = puts
 
     async def run(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """What the call returns. Raises S3Failed, which names no address, for whatever S3 or the way to it did wrong.
@@ -61,9 +60,20 @@ class S3Calls:
         """
         try:
             return await uninterrupted(self._in_thread(lambda: call(*args, **kwargs)))
-        except _S3_FAILURES as error:
+        except S3_FAILURES as error:
             log.warning("s3_call_failed", error=type(error).__name__, code=str(getattr(error, "code", "")))
             raise S3Failed(never_sent=_never_sent(error)) from None
+
+    async def put(self, put: Put, credentials: Credentials) -> None:
+        """The object, durable. Raises CredentialsRefused where S3 says that these do not hold, S3Failed for all else that goes wrong.
+
+        Not in a thread, and held like `run` until it is known what became of it.
+        """
+        try:
+            await uninterrupted(self._puts.put(put, credentials))
+        except PUT_FAILURES as error:
+            log.warning("s3_call_failed", error=type(error).__name__, code=getattr(error, "code", ""))
+            raise S3Failed(never_sent=is_never_sent(error)) from None
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
@@ -78,6 +88,7 @@ async def open_s3_calls(settings: AttachmentBlobSettings) -> AsyncIterator[S3Cal
     """The threads, ended when the block ends."""
     executor = ThreadPoolExecutor(settings.s3_max_threads, thread_name_prefix="s3")
     try:
-        yield S3Calls(executor)
+        async with open_puts(settings) as puts:
+            yield S3Calls(executor, puts)
     finally:
         await asyncio.to_thread(executor.shutdown)

@@ -15,6 +15,8 @@ class AttachmentBlobSettings(ProcessSettings):
     database_url: str
     database_owner_url: str = ""
     """For `migrate` alone."""
+    database_direct_url: str = ""
+    """Set where `database_url` leads through a pooler in transaction mode; nothing listens here."""
     database_max_connections: int = Field(default=8, ge=2, le=1000)
     s3_endpoint: str = Field(pattern=r"^[^/\s]+$")
     """`host:port`."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from enum import StrEnum
 
-from psycopg import AsyncCursor
 from psycopg.rows import DictRow
-from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_attachment_blob.domain import AttachmentLimits
@@ -25,6 +25,23 @@ class TenantRow:
     purging: bool
     set_state: SetState | None
     uploads: dict[str, NamedUpload]
+
+
+class Intention(StrEnum):
+    """What became of a set that was to be written down."""
+
+    INTENDED = "INTENDED"
+    EXISTS = "EXISTS"
+    POLICY_CHANGED = "POLICY_CHANGED"
+    UNKNOWN_TENANT = "UNKNOWN_TENANT"
+
+
+@dataclass(frozen=True, slots=True)
+class Intended:
+    """`unstored` are the hashes whose objects are not there yet, of a set that was written down now."""
+
+    outcome: Intention
+    unstored: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,31 +112,30 @@ async def list_tenants(connection: Connection, after: str, limit: int) -> list[s
 
 
 async def intend_set(
-    connection: Connection, tenant_id: str, set_id: str, session_id: str, files: tuple[StoredFile, ...]
-) -> AsyncCursor[DictRow]:
-    """Writes down a set and the objects it is going to put; `unstored` says what the cursor found.
+    database: Database,
+    tenant_id: str,
+    settings_version: int,
+    set_id: str,
+    session_id: str,
+    files: tuple[StoredFile, ...],
+) -> Intended:
+    """Writes down a set and the objects it is going to put, committed, if the policy of that version still holds.
 
     Waits for whoever is deleting one of the objects. The commit is not waited for to reach the disk: the rows have to outlive this process, not
     the database. What a crash of the database right now would lose is found by comparing the bucket with the rows.
     """
-    return await connection.execute(
-        _SQL["intend_set"],
-        {
-            "tenant_id": tenant_id,
-            "set_id": set_id,
-            "session_id": session_id,
-            "names": [file.name for file in files],
-            "sizes": [file.size_bytes for file in files],
-            "hashes": [file.sha256 for file in files],
-            "mime_types": [file.mime_type for file in files],
-        },
-    )
-
-
-async def unstored(intended: AsyncCursor[DictRow]) -> set[str] | None:
-    """The hashes of an intended set that are not stored yet; None where the set existed before."""
-    rows = await intended.fetchall()
-    return {row["sha256"] for row in rows if row["state"] != "STORED"} if rows else None
+    arguments = {
+        "tenant_id": tenant_id,
+        "settings_version": settings_version,
+        "set_id": set_id,
+        "session_id": session_id,
+        "names": [file.name for file in files],
+        "sizes": [file.size_bytes for file in files],
+        "hashes": [file.sha256 for file in files],
+        "mime_types": [file.mime_type for file in files],
+    }
+    (row,) = await database.call(tenant_id, _SQL["intend_set"], arguments)
+    return Intended(Intention(row["outcome"]), frozenset(row["unstored"] or ()))
 
 
 async def get_set(connection: Connection, tenant_id: str, set_id: str) -> AttachmentSet | None:
@@ -152,10 +168,10 @@ async def lock_set(connection: Connection, tenant_id: str, set_id: str) -> Attac
     return None if row is None else _set(row)
 
 
-async def unstored_hashes(connection: Connection, tenant_id: str, set_id: str) -> set[str]:
+async def unstored_hashes(connection: Connection, tenant_id: str, set_id: str) -> frozenset[str]:
     """The hashes in the set whose objects nobody promises to exist."""
     cursor = await connection.execute(_SQL["unstored_hashes"], {"tenant_id": tenant_id, "set_id": set_id})
-    return {row["sha256"] for row in await cursor.fetchall()}
+    return frozenset(row["sha256"] for row in await cursor.fetchall())
 
 
 async def finish_staging(connection: Connection, tenant_id: str, set_id: str, put_hashes: Collection[str]) -> None:

@@ -1,73 +1,32 @@
 """One bucket for each tenant, and a client for it that S3 refuses everywhere else. Synchronous: to be called in a thread."""
 
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import dataclass
 from typing import Any
 
 import urllib3
 from minio import Minio
 from minio.credentials.credentials import Credentials
-from minio.credentials.providers import AssumeRoleProvider, Provider
+from minio.credentials.providers import Provider
 from minio.error import S3Error
 from minio.sse import Sse, SseKMS, SseS3
 from spawnmesh_core.clock import Clock, utc_now
 
+from spawnmesh_attachment_blob.bucket_credentials import BucketCredentials
+from spawnmesh_attachment_blob.s3_puts import CREDENTIALS_REFUSED
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 
-_ACTIONS = [
-    "s3:GetObject",
-    "s3:PutObject",
-    "s3:DeleteObject",
-    "s3:ListBucket",
-    "s3:AbortMultipartUpload",
-    "s3:ListBucketMultipartUploads",
-]
-_CREDENTIALS_SECONDS = 3600
-_RENEW_BEFORE = timedelta(minutes=5)  # Far longer than the longest call they are used for.
-_CREDENTIALS_REFUSED = ("AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch")
 _ALREADY_THERE = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
 
 
-class _BucketCredentials(Provider):
-    """Credentials that STS gives for one bucket, taken by one thread at a time and renewed before they expire."""
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """How one tenant's bucket is reached."""
 
-    def __init__(self, settings: AttachmentBlobSettings, http: urllib3.PoolManager, bucket: str, clock: Clock) -> None:
-        self._settings = settings
-        self._http = http
-        self._bucket = bucket
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._current: Credentials | None = None
-
-    def retrieve(self) -> Credentials:
-        with self._lock:
-            if self._current is None or self._is_due(self._current):
-                self._current = self._assume_role()
-            return self._current
-
-    def _is_due(self, credentials: Credentials) -> bool:
-        # The library keeps the time of expiry in UTC, without saying so.
-        return credentials.expiration is not None and (
-            self._clock().replace(tzinfo=None) > credentials.expiration - _RENEW_BEFORE
-        )
-
-    def _assume_role(self) -> Credentials:
-        arn = f"arn:aws:s3:::{self._bucket}"
-        statement = {"Effect": "Allow", "Action": _ACTIONS, "Resource": [arn, f"{arn}/*"]}
-        return AssumeRoleProvider(
-            sts_endpoint=self._settings.sts_endpoint,
-            access_key=self._settings.s3_access_key.get_secret_value(),
-            secret_key=self._settings.s3_secret_key.get_secret_value(),
-            duration_seconds=_CREDENTIALS_SECONDS,
-            policy=json.dumps({"Version": "2012-10-17", "Statement": [statement]}),
-            region=self._settings.s3_region,
-            role_arn=self._settings.sts_role_arn,
-            role_session_name=self._bucket,
-            http_client=self._http,
-        ).retrieve()
+    credentials: BucketCredentials
+    client: Minio
 
 
 class TenantBuckets:
@@ -77,7 +36,7 @@ class TenantBuckets:
         self._settings = settings
         self._http = http
         self._clock = clock
-        self._clients: OrderedDict[str, Minio] = OrderedDict()
+        self._accesses: OrderedDict[str, _Access] = OrderedDict()
         self._lock = threading.Lock()
 
     def bucket_of(self, tenant_id: str) -> str:
@@ -115,29 +74,46 @@ class TenantBuckets:
                 return None
 
     def within(self, tenant_id: str, call: Callable[[Minio, str], Any]) -> Any:
-        """What the call makes of the tenant's client and bucket. After a refusal the next call takes new credentials."""
+        """What the call makes of the tenant's client and bucket. Refused credentials are replaced, and the call is made once more."""
+        bucket = self.bucket_of(tenant_id)
         try:
-            return call(self.client_for(tenant_id), self.bucket_of(tenant_id))
+            return call(self.client_for(tenant_id), bucket)
         except S3Error as error:
-            if error.code in _CREDENTIALS_REFUSED:
-                self._forget(tenant_id)
-            raise
+            if error.code not in CREDENTIALS_REFUSED:
+                raise
+        self.forget(tenant_id)
+        return call(self.client_for(tenant_id), bucket)
 
     def client_for(self, tenant_id: str) -> Minio:
         """A client with credentials for the tenant's bucket alone; kept for the next call, as those of the most recent tenants are."""
-        with self._lock:
-            client = self._clients.pop(tenant_id, None)
-            if client is None:
-                bucket = self.bucket_of(tenant_id)
-                client = self._client(_BucketCredentials(self._settings, self._http, bucket, self._clock))
-            self._clients[tenant_id] = client
-            if len(self._clients) > self._settings.s3_max_cached_tenants:
-                self._clients.popitem(last=False)
-            return client
+        return self._access(tenant_id).client
 
-    def _forget(self, tenant_id: str) -> None:
+    def credentials(self, tenant_id: str) -> Credentials:
+        """Credentials for the tenant's bucket alone, fetched or renewed where that is due."""
+        return self._access(tenant_id).credentials.retrieve()
+
+    def credentials_at_hand(self, tenant_id: str) -> Credentials | None:
+        """Those that need neither be fetched nor be renewed. Does not block."""
+        return self._access(tenant_id).credentials.at_hand()
+
+    def forget(self, tenant_id: str) -> None:
+        """The next call for the tenant takes new credentials."""
         with self._lock:
-            self._clients.pop(tenant_id, None)
+            self._accesses.pop(tenant_id, None)
+
+    def _access(self, tenant_id: str) -> _Access:
+        with self._lock:
+            access = self._accesses.pop(tenant_id, None)
+            if access is None:
+                credentials = self._credentials_of(self.bucket_of(tenant_id))
+                access = _Access(credentials, self._client(credentials))
+            self._accesses[tenant_id] = access
+            if len(self._accesses) > self._settings.s3_max_cached_tenants:
+                self._accesses.popitem(last=False)
+            return access
+
+    def _credentials_of(self, bucket: str) -> BucketCredentials:
+        return BucketCredentials(self._settings, self._http, bucket, self._clock)
 
     def _client(self, credentials: Provider | None) -> Minio:
         keys = (

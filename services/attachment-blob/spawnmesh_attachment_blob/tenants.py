@@ -31,5 +31,7 @@ class Tenants:
             await store.put_tenant(connection, tenant_id, settings_version, policy)
             tenant = await store.get_tenant(connection, tenant_id)
         if tenant is None or tenant.purging:
+            # The purge began meanwhile, and may have been through with the bucket before it was made again.
+            await self._calls.run(self._buckets.remove_bucket, tenant_id)
             raise being_purged()
         return tenant.settings_version

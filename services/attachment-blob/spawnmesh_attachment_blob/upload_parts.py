@@ -154,7 +154,7 @@ class UploadWriter:
         if len(data) <= _MARKER_BYTES and is_redaction_marker(data):
             await self._within.removal.remove(self._tenant_id, spec.upload_id, anyway=True)
             raise content_is_marker(0)
-        await self._within.objects.put(self._tenant_id, self.upload.object_key, data)
+        await self._within.objects.put(self._tenant_id, self.upload.object_key, spec.sha256, data)
 
     async def _assemble(self) -> None:
         """The object is there and has the announced hash."""

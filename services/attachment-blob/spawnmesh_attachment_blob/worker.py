@@ -21,7 +21,7 @@ class Worker:
 
     def __init__(self, database: Database, collecting: Collecting, interval_seconds: float) -> None:
         self._database = database
-        self._collecting = collecting
+        self.collecting = collecting
         self._interval_seconds = interval_seconds
 
     async def work(self) -> None:
@@ -51,6 +51,6 @@ class Worker:
             async with self._database.transaction(tenant_id) as connection:
                 is_ours = await garbage_store.claim_collection(connection, tenant_id, self._interval_seconds)
             if is_ours:
-                await self._collecting.collect(tenant_id, dry_run=False)
+                await self.collecting.collect(tenant_id, dry_run=False)
         except (MeshError, psycopg.Error) as error:
             log.warning("collection_failed", tenant_id=tenant_id, error=type(error).__name__)

@@ -1,5 +1,6 @@
 import base64
 import hashlib
+import time
 import tracemalloc
 
 import pytest
@@ -140,6 +141,23 @@ def test_hostile_length_is_refused_without_a_copy(encoding: Encoding, filler: st
     finally:
         tracemalloc.stop()
     assert peak < MIB // 4
+
+
+def test_a_gibibyte_of_blanks_is_refused_by_its_length() -> None:
+    content = " " * (1024 * MIB)
+    for encoding, reason in (
+        (Encoding.UTF8, AttachmentReason.FILE_BYTES_EXCEEDED),
+        (Encoding.BASE64, AttachmentReason.INVALID_BASE64_OR_TOO_LARGE),
+    ):
+        tracemalloc.start()
+        began = time.perf_counter()
+        try:
+            assert refusal([InlineItem("a", content, encoding)], AttachmentLimits()).reason is reason
+            took, peak = time.perf_counter() - began, tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < MIB // 16
+        assert took < 0.05, "it was looked at"
 
 
 def test_hostile_name_is_refused_without_a_copy() -> None:

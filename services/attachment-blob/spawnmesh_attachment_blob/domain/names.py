@@ -51,9 +51,9 @@ def name_problem(name: str) -> NameProblem | None:
         return NameProblem.TOO_LONG
     if name != name.strip():
         return NameProblem.EDGE_SPACE
-    if name.endswith("."):  # "." and ".." among them
-        return NameProblem.DOTS
     alias = _alias(name)
+    if name.endswith(".") or alias in (".", ".."):  # Also spelled with wide dots, which some systems narrow.
+        return NameProblem.DOTS
     if alias.partition(".")[0].rstrip() in _DEVICES:
         return NameProblem.DEVICE
     if alias == MANIFEST_NAME:

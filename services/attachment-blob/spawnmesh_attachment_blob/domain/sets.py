@@ -10,6 +10,9 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_attachment_blob.domain.items import ValidFile
 
+BLOB_NAME = "blob"
+"""What the one file of a set is called that keeps a payload. Such sets have ids of another kind, and nobody is shown them."""
+
 
 class SetState(StrEnum):
     """STAGING -> STAGED -> ATTACHED -> RELEASED; every state may go to RELEASED, which is terminal."""

@@ -153,3 +153,12 @@ where (tenant_id, sha256) in (select b.tenant_id, b.sha256 from blobs b where b.
 -- Index: attachment_tenants_pkey.
 delete from attachment_tenants
 where tenant_id = %(tenant_id)s and purging;
+
+-- name: has_rows
+-- No lock. Index: the primary key of each table. Parts have no rows without their upload.
+select
+    exists (select from attachment_tenants t where t.tenant_id = %(tenant_id)s)
+    or exists (select from sets s where s.tenant_id = %(tenant_id)s)
+    or exists (select from set_files f where f.tenant_id = %(tenant_id)s)
+    or exists (select from blobs b where b.tenant_id = %(tenant_id)s)
+    or exists (select from uploads u where u.tenant_id = %(tenant_id)s) as has_rows;

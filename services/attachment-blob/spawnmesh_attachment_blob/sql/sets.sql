@@ -1,31 +1,11 @@
 -- name: intend_set
--- Does nothing where the set exists. Else adds it, and locks the blobs in the order of their hashes: waits for whoever is deleting one of
--- them, and takes back one that is marked for it. Gives nothing where the set exists. Index: sets_pkey, blobs_pkey.
-with new_set as (
-    insert into sets (tenant_id, set_id, session_id, state)
-    select %(tenant_id)s, %(set_id)s, %(session_id)s, 'STAGING'
-    from set_config('synchronous_commit', 'off', true) as commit_mode (setting)
-    where commit_mode.setting = 'off'
-        and exists (select from attachment_tenants t where t.tenant_id = %(tenant_id)s and not t.purging)
-    on conflict (tenant_id, set_id) do nothing
-    returning tenant_id, set_id
-),
-new_files as (
-    insert into set_files (tenant_id, set_id, position, name, size_bytes, sha256, mime_type)
-    select n.tenant_id, n.set_id, f.position, f.name, f.size_bytes, f.sha256, f.mime_type
-    from new_set n,
-        unnest(%(names)s::text[], %(sizes)s::bigint[], %(hashes)s::text[], %(mime_types)s::text[])
-        with ordinality as f (name, size_bytes, sha256, mime_type, position)
-)
-insert into blobs as b (tenant_id, sha256, size_bytes, state, object_key)
-select n.tenant_id, f.sha256, f.size_bytes, 'PENDING', 'sha256/' || left(f.sha256, 2) || '/' || f.sha256
-from new_set n,
-    (select distinct d.size_bytes, d.sha256 from unnest(%(sizes)s::bigint[], %(hashes)s::text[]) as d (size_bytes, sha256)) f
-order by f.sha256
-on conflict (tenant_id, sha256) do update
-set state = case b.state when 'STORED' then 'STORED' else 'PENDING' end, state_time = now(),
-    object_key = case b.state when 'STORED' then b.object_key else excluded.object_key end
-returning b.sha256, b.state;
+-- Locks the blobs in the order of their hashes: waits for whoever is deleting one of them, and takes back one that is marked for it. Commits by
+-- itself. Index: attachment_tenants_pkey, sets_pkey, blobs_pkey.
+select i.outcome, i.unstored
+from intend_set(
+    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(settings_version)s, %(set_id)s, %(session_id)s, %(names)s::text[], %(sizes)s::bigint[],
+    %(hashes)s::text[], %(mime_types)s::text[]
+) i;
 
 -- name: get_set
 -- No lock. Index: sets_pkey, set_files_pkey.
@@ -40,7 +20,7 @@ from sets s
 where s.tenant_id = %(tenant_id)s and s.set_id = %(set_id)s;
 
 -- name: list_sets
--- No lock. Tombstones have no session. Index: sets_pkey or sets_session_idx, set_files_pkey.
+-- No lock. Tombstones have no session; sets that keep payloads have ids of another kind. Index: sets_pkey or sets_session_idx, set_files_pkey.
 select
     s.set_id, s.session_id, s.state, s.create_time,
     (
@@ -49,7 +29,7 @@ select
         where f.tenant_id = s.tenant_id and f.set_id = s.set_id
     ) as files
 from sets s
-where s.tenant_id = %(tenant_id)s and s.state <> 'STAGING' and s.session_id <> ''
+where s.tenant_id = %(tenant_id)s and s.state <> 'STAGING' and s.session_id <> '' and starts_with(s.set_id, 'att_')
     and (%(session_id)s = '' or s.session_id = %(session_id)s)
     and (%(before)s = '' or s.set_id < %(before)s)
 order by s.set_id desc
@@ -75,7 +55,8 @@ where s.tenant_id = %(tenant_id)s and s.set_id = %(set_id)s
 for update of s;
 
 -- name: finish_staging
--- The set is locked by lock_set. Locks the blobs in the order of their hashes. Index: sets_pkey, blobs_pkey.
+-- The set is locked by lock_set, and STAGING: to look for that again would lead through the index of sets that are, which keeps what is not any
+-- more until it is vacuumed. Locks the blobs in the order of their hashes. Index: sets_pkey, blobs_pkey.
 with locked as (
     select b.sha256
     from blobs b
@@ -91,7 +72,7 @@ stored as (
 )
 update sets
 set state = 'STAGED', state_time = now()
-where tenant_id = %(tenant_id)s and set_id = %(set_id)s and state = 'STAGING';
+where tenant_id = %(tenant_id)s and set_id = %(set_id)s;
 
 -- name: attach_set
 -- Locks the set. Index: sets_pkey.

@@ -1,0 +1,125 @@
+"""The same bytes staged, given up and collected by many at once: nothing that a set promises is lost, and nothing stays that nobody promises."""
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from spawnmesh_attachment_blob.domain import Encoding, InlineItem
+from spawnmesh_attachment_blob.domain.ranges import ByteRange
+from spawnmesh_attachment_blob.staging import SetRequest
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.reasons import Reason
+
+from tests.contract.attachment_blob_fixtures import Tenant, blobs, new_set_id, tenant
+from tests.contract.attachment_blob_parts import ServiceParts, SlowObjects, open_parts
+
+__all__ = ["blobs", "tenant"]
+
+CONTENTS = ("red", "green", "blue")
+ACTORS = 8
+STEPS = 12
+# What the collector may do to a set that is being staged, since it has no grace period here; and what a released set answers.
+BY_RIGHT = (Reason.CONFLICT, Reason.ATTACHMENT_SET_STATE)
+
+
+@dataclass
+class Promised:
+    """Contents of the sets whose staging was answered and whose release was not asked for; and all that were ever begun."""
+
+    contents_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    begun: list[str] = field(default_factory=list)
+
+    def any_set(self, rng: random.Random) -> str | None:
+        return rng.choice(sorted(self.contents_of)) if self.contents_of else None
+
+
+class Actor:
+    """Does one random thing after the other."""
+
+    def __init__(self, tenant: Tenant, parts: ServiceParts, promised: Promised, rng: random.Random) -> None:
+        self._tenant_id = tenant.tenant_id
+        self._parts = parts
+        self._promised = promised
+        self._rng = rng
+
+    async def act(self) -> None:
+        for _ in range(STEPS):
+            deed = self._rng.choices((self.stage, self.release, self.read, self.attach, self.collect), (5, 4, 2, 1, 1))[
+                0
+            ]
+            await deed()
+
+    async def stage(self) -> None:
+        set_id = new_set_id()
+        contents = tuple(self._rng.choices(CONTENTS, k=self._rng.randint(1, 3)))
+        items = [InlineItem(f"{n}", content, Encoding.UTF8) for n, content in enumerate(contents)]
+        self._promised.begun.append(set_id)
+        try:
+            await self._parts.staging.stage(self._tenant_id, SetRequest(set_id, new_id(IdKind.SESSION), items))
+        except MeshError as error:
+            if error.reason not in BY_RIGHT:
+                raise
+        else:
+            self._promised.contents_of[set_id] = contents
+
+    async def release(self) -> None:
+        set_id = self._promised.any_set(self._rng)
+        if self._rng.random() < 0.2 and self._promised.begun:  # Perhaps one that is being staged this moment.
+            set_id = self._rng.choice(self._promised.begun)
+        if set_id is not None:
+            self._promised.contents_of.pop(set_id, None)
+            await self._parts.removal.release(self._tenant_id, set_id)
+            self._promised.contents_of.pop(set_id, None)
+
+    async def read(self) -> None:
+        set_id = self._promised.any_set(self._rng)
+        if set_id is not None:
+            contents = self._promised.contents_of[set_id]
+            try:
+                await self.expect(set_id, contents)
+            except MeshError:
+                assert set_id not in self._promised.contents_of, "refused although nobody gave it up"
+
+    async def expect(self, set_id: str, contents: tuple[str, ...]) -> None:
+        for number, content in enumerate(contents):
+            pieces = self._parts.reading.read(self._tenant_id, set_id, f"{number}", None, ByteRange())
+            assert b"".join([piece async for piece in pieces]).decode() == content
+
+    async def attach(self) -> None:
+        set_id = self._promised.any_set(self._rng)
+        if set_id is not None:
+            try:
+                await self._parts.attaching.attach(self._tenant_id, set_id)
+            except MeshError:
+                assert set_id not in self._promised.contents_of
+
+    async def collect(self) -> None:
+        counts = await self._parts.collecting.collect(self._tenant_id, dry_run=False)
+        assert (counts.missing_object_count, counts.damaged_object_count) == (0, 0)
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+async def test_no_interleaving_loses_what_is_promised_or_keeps_what_is_not(tenant: Tenant, seed: int) -> None:
+    promised = Promised()
+    SlowObjects.rng = random.Random(seed)
+    async with (
+        open_parts(tenant.service, objects_kind=SlowObjects) as one,
+        open_parts(tenant.service, objects_kind=SlowObjects) as other,
+    ):
+        rngs = [random.Random(f"{seed}/{number}") for number in range(ACTORS)]
+        actors = [Actor(tenant, (one, other)[n % 2], promised, rng) for n, rng in enumerate(rngs)]
+        async with asyncio.TaskGroup() as tasks:
+            for actor in actors:
+                tasks.create_task(actor.act())
+        print(f"seed {seed}: {len(promised.begun)} sets begun, {len(promised.contents_of)} promised at the end")
+
+        for set_id, contents in promised.contents_of.items():
+            await actors[0].expect(set_id, contents)
+        await actors[0].collect()
+        stored = {content for contents in promised.contents_of.values() for content in contents}
+        assert len(tenant.object_keys()) == len(stored) == len(await tenant.rows("blobs"))
+        await asyncio.gather(*(one.removal.release(tenant.tenant_id, set_id) for set_id in promised.contents_of))
+
+    assert await tenant.left() == (0, 0, 0)

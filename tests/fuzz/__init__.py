@@ -1,0 +1,1 @@
+"""Random and mutated input for what judges names and base64: `python -m tests.fuzz names --seconds 60`."""
