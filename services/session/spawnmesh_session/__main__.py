@@ -4,7 +4,8 @@ import asyncio
 import sys
 
 from spawnmesh_postgres.jobs import install_job_tables
-from spawnmesh_postgres.migrations import migrate
+from spawnmesh_postgres.migrations import migrate_and_tell
+from spawnmesh_postgres.schema_version import until_schema_known
 from spawnmesh_runtime.process import run, start_process, stop_signals
 from spawnmesh_runtime.server import run_until_stopped
 from spawnmesh_runtime.settings import load_settings
@@ -14,14 +15,22 @@ from spawnmesh_session.settings import SessionSettings
 
 
 async def _serve(settings: SessionSettings) -> None:
-    async with start_process("session", settings) as process, open_service(process, settings) as server:
-        await run_until_stopped(process, server)
+    async with start_process("session", settings) as process:
+        await until_schema_known(settings.database_url, package="spawnmesh_session")
+        async with open_service(process, settings) as server:
+            await run_until_stopped(process, server)
 
 
 async def _work(settings: SessionSettings) -> None:
     """Works until SIGTERM or SIGINT; a job that is cut off is worked on again by another worker."""
     async with start_process("session", settings) as process, asyncio.TaskGroup() as tasks:
-        worker = tasks.create_task(work(process, settings), name="worker")
+
+        async def work_on_known_schema() -> None:
+            await until_schema_known(settings.database_url, package="spawnmesh_session")
+            await process.health.ready()
+            await work(process, settings)
+
+        worker = tasks.create_task(work_on_known_schema(), name="worker")
         with stop_signals() as stop:
             await stop.wait()
         worker.cancel()
@@ -37,9 +46,8 @@ def main() -> None:
         case "worker":
             run(_work(settings))
         case "migrate":
-            install_job_tables(settings.database_owner_url)
-            applied = migrate(settings.database_owner_url, package="spawnmesh_session", schema="session")
-            print(f"session: {len(applied)} migrations applied")
+            url = settings.database_owner_url
+            migrate_and_tell(url, package="spawnmesh_session", schema="session", first=install_job_tables)
         case _:
             sys.exit(f"there is no {command!r}; choose serve, worker or migrate")
 

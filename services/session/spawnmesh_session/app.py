@@ -19,14 +19,20 @@ from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 
 from spawnmesh_session.jobs import add_tasks
+from spawnmesh_session.operations.archive import Archive
+from spawnmesh_session.operations.backlog import Backlog
 from spawnmesh_session.operations.claim import Leases
+from spawnmesh_session.operations.delete import Delete
 from spawnmesh_session.operations.endings import Endings
 from spawnmesh_session.operations.finalize import FinalizeSaga
 from spawnmesh_session.operations.kill import Kill
 from spawnmesh_session.operations.messages import Messages
+from spawnmesh_session.operations.retain import Retain
 from spawnmesh_session.operations.spawn import SpawnSaga
 from spawnmesh_session.operations.sweep import Sweep
+from spawnmesh_session.operations.tenant_deletion import TenantDeletion
 from spawnmesh_session.operations.tenants import Tenants
+from spawnmesh_session.operations.undo import SpawnUndo
 from spawnmesh_session.operations.watch import Watch
 from spawnmesh_session.peers import AttachmentSets, Hooks, Transcripts
 from spawnmesh_session.servicers.run import RunServicer
@@ -46,26 +52,44 @@ class Parts:
     hooks: Hooks
     job_app: App
     endings: Endings
+    undo: SpawnUndo
     spawn: SpawnSaga
+    kill: Kill
+    delete: Delete
+    deletion: TenantDeletion
+    backlog: Backlog
 
 
 @asynccontextmanager
-async def _open_parts(process: Process, settings: SessionSettings) -> AsyncIterator[Parts]:
+async def open_parts(process: Process, settings: SessionSettings) -> AsyncIterator[Parts]:
+    """Connections to database and peers, and what is done with them; nothing served, nothing running."""
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(
-            open_database(settings.database_url, name="session", max_connections=settings.database_max_connections)
+            open_database(
+                settings.database_url,
+                name="session",
+                max_connections=settings.database_max_connections,
+                pooled=bool(settings.database_direct_url),
+            )
         )
         listener = await stack.enter_async_context(
-            open_listener(settings.database_url, name="session listener", channels=("run_queued", "session_changed"))
+            open_listener(
+                settings.database_direct_url or settings.database_url,
+                name="session listener",
+                channels=("run_queued", "session_changed"),
+            )
         )
         step = settings.step_timeout_seconds
         blob = await stack.enter_async_context(open_peer(process, "attachment-blob", settings.attachment_blob_target))
         transcript = await stack.enter_async_context(open_peer(process, "transcript", settings.transcript_target))
         hook = await stack.enter_async_context(open_peer(process, "hook", settings.hook_target))
         sets, transcripts, hooks = AttachmentSets(blob, step), Transcripts(transcript, step), Hooks(hook, step)
-        job_app = open_job_app(settings.database_url, name="session jobs")
+        job_app = open_job_app(settings.database_direct_url or settings.database_url, name="session jobs")
         add_tasks(job_app, sets, hooks)
         endings = Endings(job_app, settings.max_run_attempts)
+        undo = SpawnUndo(database, sets, transcripts, job_app)
+        kill = Kill(database, endings, undo, transcripts)
+        spawn_deadline = timedelta(seconds=settings.spawn_deadline_seconds)
         spawn = SpawnSaga(
             database,
             listener,
@@ -73,10 +97,16 @@ async def _open_parts(process: Process, settings: SessionSettings) -> AsyncItera
             transcripts,
             hooks,
             endings,
-            deadline=timedelta(seconds=settings.spawn_deadline_seconds),
+            undo,
+            deadline=spawn_deadline,
             fork_token_count=settings.fork_token_count,
         )
-        yield Parts(database, listener, sets, transcripts, hooks, job_app, endings, spawn)
+        delete = Delete(database, kill, sets, transcripts)
+        deletion = TenantDeletion(database, kill, sets, transcripts, spawn_deadline)
+        backlog = Backlog(database, process.metrics.meter)
+        yield Parts(
+            database, listener, sets, transcripts, hooks, job_app, endings, undo, spawn, kill, delete, deletion, backlog
+        )
 
 
 @asynccontextmanager
@@ -84,33 +114,46 @@ async def open_service(process: Process, settings: SessionSettings) -> AsyncIter
     """The gRPC server, with everything registered and nothing started."""
     if process.minter is None:
         raise RuntimeError("session mints run tokens and needs SESSION_SIGNING_KEY_FILE")
-    async with _open_parts(process, settings) as parts:
+    async with open_parts(process, settings) as parts:
         leases = Leases(parts.database, parts.listener, timedelta(seconds=settings.lease_ttl_seconds))
         finalize = FinalizeSaga(parts.database, parts.transcripts, parts.hooks, parts.endings)
         watch = Watch(parts.database, parts.listener, asyncio.Semaphore(max(1, settings.database_max_connections // 2)))
         messages = Messages(parts.database, parts.endings)
-        kill = Kill(parts.database, parts.endings, parts.spawn, parts.transcripts)
-        tenants = Tenants(parts.database, parts.sets)
+        archive = Archive(parts.database, parts.endings)
+        tenants = Tenants(parts.database, parts.sets, parts.transcripts)
         server = build_server(process, translate_errors=(translate,))
         add_SessionServiceServicer_to_server(
-            SessionServicer(parts.database, parts.spawn, watch, messages, kill), server
+            SessionServicer(parts.database, parts.spawn, watch, messages, parts.kill, archive, parts.delete), server
         )
         add_RunServiceServicer_to_server(RunServicer(leases, finalize, process.minter), server)
-        add_TenantServiceServicer_to_server(TenantServicer(tenants), server)
+        add_TenantServiceServicer_to_server(TenantServicer(tenants, parts.deletion), server)
         yield server
 
 
 @asynccontextmanager
 async def open_sweep(process: Process, settings: SessionSettings) -> AsyncIterator[Sweep]:
     """The sweep of the worker, not running."""
-    async with _open_parts(process, settings) as parts:
-        yield Sweep(parts.database, parts.endings, parts.spawn, settings.sweep_interval_seconds)
+    async with open_parts(process, settings) as parts:
+        yield sweep_of(parts, settings)
+
+
+def sweep_of(parts: Parts, settings: SessionSettings) -> Sweep:
+    """The sweep with these parts, not running."""
+    retain = Retain(parts.database, parts.delete, timedelta(seconds=settings.retention_interval_seconds))
+    return Sweep(
+        parts.database,
+        parts.endings,
+        parts.undo,
+        parts.delete,
+        retain,
+        parts.deletion,
+        settings.sweep_interval_seconds,
+        parts.backlog,
+    )
 
 
 async def work(process: Process, settings: SessionSettings) -> None:
     """Works on jobs and sweeps, until cancelled."""
-    async with _open_parts(process, settings) as parts:
-        sweep = Sweep(parts.database, parts.endings, parts.spawn, settings.sweep_interval_seconds)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(sweep.run_for_ever(), name="sweep")
-            tasks.create_task(work_on_jobs(parts.job_app, concurrency=settings.worker_concurrency), name="jobs")
+    async with open_parts(process, settings) as parts, asyncio.TaskGroup() as tasks:
+        tasks.create_task(sweep_of(parts, settings).run_for_ever(), name="sweep")
+        tasks.create_task(work_on_jobs(parts.job_app, concurrency=settings.worker_concurrency), name="jobs")

@@ -12,6 +12,7 @@ from spawnmesh_core.status import Status
 
 DEFAULT_AGENT_ID = "default"
 DEFAULT_RUN_TIMEOUT = timedelta(hours=1)
+DEFAULT_ARCHIVE_AFTER = timedelta(days=30)
 EVERY_AGENT = "*"
 BUILT_IN_TOOLS = ("list_files", "read_file", "search_files", "write_file", "sessions_spawn", "sessions_wait")
 
@@ -131,6 +132,7 @@ class Spawn:
     attachment_count: int
     traceparent: str
     parent_epoch: int = 0
+    mount_path_ignored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +234,34 @@ class Ending:
     draft_entry_id: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long what has ended is kept; a `delete_after` of None is for ever."""
+
+    archive_after: timedelta = DEFAULT_ARCHIVE_AFTER
+    delete_after: timedelta | None = None
+
+
+def retention_of(settings: Mapping[str, object]) -> Retention:
+    """What a tenant's stored settings say; what is absent or 0 has its default."""
+
+    def duration(name: str) -> timedelta | None:
+        value = settings.get(name)  # Stored as JSON writes a duration: seconds, then `s`.
+        return timedelta(seconds=float(value[:-1])) or None if isinstance(value, str) else None
+
+    return Retention(duration("archive_after") or DEFAULT_ARCHIVE_AFTER, duration("delete_after"))
+
+
+class DeletionStep(StrEnum):
+    """KILL what lives -> SETTLE what was under way -> our own ROWS -> what PEERS keep -> DONE."""
+
+    KILL = "KILL"
+    SETTLE = "SETTLE"
+    ROWS = "ROWS"
+    PEERS = "PEERS"
+    DONE = "DONE"
+
+
 def announcement(session_id: str, label: str, ending: Ending) -> str:
     """What the parent's model reads of a child's end."""
     name = f"{session_id} ({label})" if label else session_id
@@ -258,6 +288,13 @@ def releases_attachments(cleanup: str, *, retain_on_session_keep: bool) -> bool:
 def mount_path_of(hint: str) -> str:
     """The caller's hint if it is made of harmless characters; empty otherwise. It is shown, never used as a path."""
     return hint if _MOUNT_PATH.fullmatch(hint) else ""
+
+
+def mount_note(mount_path: str) -> str:
+    """What a hint adds to the note about the files; it is made of harmless characters. Empty without one."""
+    if not mount_path:
+        return ""
+    return f"\nWhoever sent them speaks of them as `{mount_path}`: a name, and no place where they are."
 
 
 def storable(text: str) -> str:

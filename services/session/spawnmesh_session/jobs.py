@@ -6,7 +6,14 @@ from procrastinate import App, BaseRetryStrategy, Blueprint, RetryDecision
 from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import Job
 from psycopg import Error as DatabaseError
-from spawnmesh.hook.v1.event_pb2 import SubagentEndedEvent
+from spawnmesh.hook.v1.observed_pb2 import (
+    AgentEndEvent,
+    ObservedEvent,
+    SessionEndEvent,
+    SessionStartEvent,
+    SubagentEndedEvent,
+    SubagentSpawnedEvent,
+)
 from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.jobs import JobArguments, enqueue
@@ -50,7 +57,7 @@ async def enqueue_ended(
     outcome: str,
     traceparent: str,
 ) -> None:
-    """Tells the observers of the session's end after the transaction."""
+    """Tells the observers of the end of the run, or of the spawn that failed, after the transaction."""
     arguments = {
         "tenant_id": tenant_id,
         "session_id": session_id,
@@ -60,6 +67,25 @@ async def enqueue_ended(
         "traceparent": traceparent,
     }
     await _enqueue(app, connection, "tell_subagent_ended", arguments)
+
+
+async def enqueue_started(
+    app: App, connection: Connection, tenant_id: str, session_id: str, *, parent_session_id: str, traceparent: str
+) -> None:
+    """Tells the observers of the session's start after the transaction."""
+    arguments = {
+        "tenant_id": tenant_id,
+        "session_id": session_id,
+        "parent_session_id": parent_session_id,
+        "traceparent": traceparent,
+    }
+    await _enqueue(app, connection, "tell_session_start", arguments)
+
+
+async def enqueue_closed(app: App, connection: Connection, tenant_id: str, session_id: str, traceparent: str) -> None:
+    """Tells the observers that the session takes no further runs, after the transaction."""
+    arguments = {"tenant_id": tenant_id, "session_id": session_id, "traceparent": traceparent}
+    await _enqueue(app, connection, "tell_session_end", arguments)
 
 
 async def _enqueue(app: App, connection: Connection, task: str, arguments: JobArguments) -> None:
@@ -86,15 +112,55 @@ def add_tasks(app: App, sets: AttachmentSets, hooks: Hooks) -> None:
     async def tell_subagent_ended(
         tenant_id: str, session_id: str, run_id: str, parent_session_id: str, outcome: str, traceparent: str
     ) -> None:
-        event = SubagentEndedEvent(
-            session_id=session_id,
-            run_id=run_id,
-            parent_session_id=parent_session_id,
-            outcome=outcome,
-            event_key=f"subagent_ended:v1:{session_id}:{run_id}",
-        )
+        events = [
+            ObservedEvent(
+                event_key=f"subagent_ended:v1:{session_id}:{run_id}",
+                session_id=session_id,
+                run_id=run_id,
+                subagent_ended=SubagentEndedEvent(parent_session_id=parent_session_id, outcome=outcome),
+            )
+        ]
+        if run_id:
+            events.append(
+                ObservedEvent(
+                    event_key=f"agent_end:v1:{session_id}:{run_id}",
+                    session_id=session_id,
+                    run_id=run_id,
+                    agent_end=AgentEndEvent(outcome=outcome),
+                )
+            )
         with continue_trace(traceparent), acting_for(tenant_id):
             async with traced("tell_subagent_ended"):
-                await hooks.subagent_ended(event)
+                await hooks.publish(events)
+
+    @blueprint.task(name="tell_session_start", retry=Retry(max_attempts=_A_DAY_OF_PAUSES))
+    async def tell_session_start(tenant_id: str, session_id: str, parent_session_id: str, traceparent: str) -> None:
+        events = [
+            ObservedEvent(
+                event_key=f"session_start:v1:{session_id}",
+                session_id=session_id,
+                session_start=SessionStartEvent(parent_session_id=parent_session_id),
+            )
+        ]
+        if parent_session_id:
+            events.append(
+                ObservedEvent(
+                    event_key=f"subagent_spawned:v1:{session_id}",
+                    session_id=session_id,
+                    subagent_spawned=SubagentSpawnedEvent(parent_session_id=parent_session_id),
+                )
+            )
+        with continue_trace(traceparent), acting_for(tenant_id):
+            async with traced("tell_session_start"):
+                await hooks.publish(events)
+
+    @blueprint.task(name="tell_session_end", retry=Retry(max_attempts=_A_DAY_OF_PAUSES))
+    async def tell_session_end(tenant_id: str, session_id: str, traceparent: str) -> None:
+        event = ObservedEvent(
+            event_key=f"session_end:v1:{session_id}", session_id=session_id, session_end=SessionEndEvent()
+        )
+        with continue_trace(traceparent), acting_for(tenant_id):
+            async with traced("tell_session_end"):
+                await hooks.publish([event])
 
     app.add_tasks_from(blueprint, namespace=_PREFIX)

@@ -73,11 +73,12 @@ def parse_spawn(request: SpawnSessionRequest, caller: Caller) -> Order:
         parent_session_id=parent_session_id,
         parent_run_id=parent_run_id,
         mount_path=mount_path_of(hint),
-        attachment_count=len(request.attachments),
+        mount_path_ignored=bool(hint) and not mount_path_of(hint),
+        attachment_count=len(request.attachments) + len(request.uploads),
         traceparent=current_traceparent(),
         parent_epoch=parent_epoch,
     )
-    return Order(spawn, _no_nul("task", request.task), list(request.attachments))
+    return Order(spawn, _no_nul("task", request.task), list(request.attachments), list(request.uploads))
 
 
 def _name(enum: object, number: int, prefix: str) -> str:
@@ -114,10 +115,11 @@ def parse_agent(agent: AgentProto) -> AgentProfile:
 
 
 def parse_settings(settings: TenantSettings) -> dict[str, object]:
-    """The settings as they are stored: attachment limits always spelled out."""
+    """The settings as they are stored: attachment limits always spelled out, how long files are kept only where it is said."""
     stored: dict[str, object] = MessageToDict(settings, preserving_proto_field_name=True)
     limits = settings.attachments if settings.HasField("attachments") else _DEFAULT_ATTACHMENTS
     stored["attachments"] = {
+        **MessageToDict(limits, preserving_proto_field_name=True),
         "enabled": limits.enabled,
         "max_file_count": limits.max_file_count,
         "max_file_bytes": limits.max_file_bytes,
@@ -139,7 +141,14 @@ def usage_of(usage: TokenUsage) -> dict[str, int]:
 def parse_draft(request: FinalizeRunRequest, caller: Caller) -> Draft:
     """The draft, of the run that the token names."""
     require_epoch(caller, request.epoch)
-    return Draft(caller.run_id, request.epoch, request.draft_entry_id, request.draft_text, usage_of(request.usage))
+    return Draft(
+        caller.run_id,
+        request.epoch,
+        request.draft_entry_id,
+        request.draft_text,
+        usage_of(request.usage),
+        has_final_effects=request.has_final_effects,
+    )
 
 
 def require_epoch(caller: Caller, epoch: int) -> None:

@@ -1,16 +1,25 @@
 """The calls that session makes to its peers, with the deadline of each."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentSet, InlineAttachment
+from spawnmesh.attachment_blob.v1.upload_pb2 import UploadedAttachment
 from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
-from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent, BeforeSpawnEvent, SubagentEndedEvent
+from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent, BeforeSpawnEvent
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1.entry_pb2 import EntryBody
+from spawnmesh.transcript.v1.tenant_pb2 import (
+    PrepareTenantRequest,
+    PurgeTenantRequest,
+    PurgeTenantResponse,
+    TranscriptSettings,
+)
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_runtime.peers import Peer
 
@@ -20,6 +29,7 @@ if TYPE_CHECKING:  # The stubs' types for asyncio exist for type checkers only.
     from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceAsyncStub
 
 _HOOK_MARGIN_SECONDS = 5.0
+_PURGE_SECONDS = 60.0  # One call removes up to thousands of objects.
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +48,22 @@ class AttachmentSets:
         request = blob_pb.PrepareTenantRequest(settings_version=settings_version, limits=limits)
         await self.peer.unary(self._stub.PrepareTenant, request, timeout_seconds=self.timeout_seconds)
 
-    async def stage(self, set_id: str, session_id: str, items: list[InlineAttachment]) -> AttachmentSet:
-        """All files stored, or none."""
-        request = blob_pb.StageSetRequest(set_id=set_id, session_id=session_id, items=items)
+    async def stage(
+        self,
+        set_id: str,
+        session_id: str,
+        items: list[InlineAttachment],
+        uploads: list[UploadedAttachment],
+        uploader_session_id: str,
+    ) -> AttachmentSet:
+        """All files stored, or none. Uploads are those of the session whose run asks, or of clients where that is empty."""
+        request = blob_pb.StageSetRequest(
+            set_id=set_id,
+            session_id=session_id,
+            items=items,
+            uploads=uploads,
+            uploader_session_id=uploader_session_id,
+        )
         return (await self.peer.unary(self._stub.StageSet, request, timeout_seconds=self.timeout_seconds)).set
 
     async def attach(self, set_id: str) -> None:
@@ -52,6 +75,11 @@ class AttachmentSets:
         """Any state -> RELEASED; an unknown set too."""
         request = blob_pb.ReleaseSetRequest(set_id=set_id)
         await self.peer.unary(self._stub.ReleaseSet, request, timeout_seconds=self.timeout_seconds)
+
+    async def purge_tenant(self) -> blob_pb.PurgeTenantResponse:
+        """A bounded part of removing all that the tenant has there."""
+        request = blob_pb.PurgeTenantRequest()
+        return await self.peer.unary(self._stub.PurgeTenant, request, timeout_seconds=_PURGE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +93,27 @@ class Transcripts:
     def _stub(self) -> "TranscriptServiceAsyncStub":
         return TranscriptServiceStub(self.peer.channel)
 
-    async def create(self, session_id: str, fork: transcript_pb.Fork | None) -> None:
+    async def prepare_tenant(self, settings_version: int, settings: TranscriptSettings) -> None:
+        """These settings hold for the tenant's transcripts."""
+        request = PrepareTenantRequest(settings_version=settings_version, settings=settings)
+        await self.peer.unary(self._stub.PrepareTenant, request, timeout_seconds=self.timeout_seconds)
+
+    async def create(self, session_id: str, parent_session_id: str, fork: transcript_pb.Fork | None) -> None:
         """The session's transcript exists afterwards."""
-        request = transcript_pb.CreateTranscriptRequest(session_id=session_id, fork=fork)
+        request = transcript_pb.CreateTranscriptRequest(
+            session_id=session_id, parent_session_id=parent_session_id, fork=fork
+        )
         await self.peer.unary(self._stub.CreateTranscript, request, timeout_seconds=self.timeout_seconds)
 
     async def delete(self, session_id: str) -> None:
         """It does not exist afterwards."""
         request = transcript_pb.DeleteTranscriptRequest(session_id=session_id)
         await self.peer.unary(self._stub.DeleteTranscript, request, timeout_seconds=self.timeout_seconds)
+
+    async def purge_tenant(self) -> PurgeTenantResponse:
+        """A bounded part of removing all that the tenant has there."""
+        request = PurgeTenantRequest()
+        return await self.peer.unary(self._stub.PurgeTenant, request, timeout_seconds=_PURGE_SECONDS)
 
     async def acquire(self, session_id: str, claim: transcript_pb.WriterClaim) -> None:
         """The claim is that of the one writer; WRITER_CLAIM_LOST where a higher one is."""
@@ -115,8 +155,7 @@ class Hooks:
         timeout = self.timeout_seconds + _HOOK_MARGIN_SECONDS
         return await self.peer.unary(self._stub.DispatchBeforeAgentFinalize, request, timeout_seconds=timeout)
 
-    async def subagent_ended(self, event: SubagentEndedEvent) -> None:
-        """It has ended."""
-        request = hook_pb.DispatchSubagentEndedRequest(event=event)
-        timeout = self.timeout_seconds + _HOOK_MARGIN_SECONDS
-        await self.peer.unary(self._stub.DispatchSubagentEnded, request, timeout_seconds=timeout)
+    async def publish(self, events: Sequence[ObservedEvent]) -> None:
+        """Every observer will hear of these."""
+        request = hook_pb.PublishEventsRequest(events=events)
+        await self.peer.unary(self._stub.PublishEvents, request, timeout_seconds=self.timeout_seconds)

@@ -66,6 +66,7 @@ def render_session(row: DictRow) -> pb.Session:
         task_hash=row["task_hash"],
         trace_id=trace_id_of(row["traceparent"]),
         failure_reason=row["failure"]["reason"] if row["failure"] else "",
+        archive_time=_time(row["archive_time"]),
     )
 
 
@@ -77,6 +78,7 @@ def _receipt(receipt: dict[str, Any]) -> pb.AttachmentReceipt:
         files=[AttachmentFile(**file) for file in receipt["files"]],
         rel_dir=receipt["rel_dir"],
         mount_path=receipt["mount_path"],
+        warnings=[pb.ReceiptWarning.Value(f"RECEIPT_WARNING_{name}") for name in receipt.get("warnings", ())],
     )
 
 
@@ -119,11 +121,31 @@ def render_agent(agent: AgentProfile) -> tenant_pb2.AgentProfile:
 
 
 def render_tenant(row: DictRow) -> tenant_pb2.Tenant:
-    """A tenant."""
+    """A tenant, or what is left of one."""
+    deletion = row["deletion"]
+    if row["settings"] is None:
+        return tenant_pb2.Tenant(
+            tenant_id=row["tenant_id"], state=tenant_pb2.TENANT_STATE_DELETED, deletion=_deletion(deletion)
+        )
+    state = tenant_pb2.TENANT_STATE_ACTIVE if row["ready"] else tenant_pb2.TENANT_STATE_CREATING
     return tenant_pb2.Tenant(
         tenant_id=row["tenant_id"],
         display_name=row["display_name"],
         settings=ParseDict(row["settings"], tenant_pb2.TenantSettings()),
         settings_version=row["settings_version"],
         create_time=_time(row["create_time"]),
+        state=tenant_pb2.TENANT_STATE_DELETING if deletion else state,
+        deletion=_deletion(deletion) if deletion else None,
+    )
+
+
+def _deletion(deletion: dict[str, Any]) -> tenant_pb2.TenantDeletion:
+    return tenant_pb2.TenantDeletion(
+        request_time=_time(deletion["request_time"]),
+        end_time=_time(deletion["end_time"]),
+        killed_run_count=deletion["killed_run_count"],
+        deleted_session_count=deletion["deleted_session_count"],
+        deleted_transcript_count=deletion["deleted_transcript_count"],
+        deleted_object_count=deletion["deleted_object_count"],
+        stalled_by=deletion["stalled_by"],
     )

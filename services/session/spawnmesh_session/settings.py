@@ -12,6 +12,8 @@ class SessionSettings(ProcessSettings):
 
     database_url: str
     database_owner_url: str = ""
+    database_direct_url: str = ""
+    """For what listens for notifications, where `database_url` leads through a pooler in transaction mode."""
     database_max_connections: int = 8
     attachment_blob_target: str
     transcript_target: str
@@ -23,3 +25,4 @@ class SessionSettings(ProcessSettings):
     fork_token_count: int = Field(default=20_000, gt=0)
     worker_concurrency: int = Field(default=8, gt=0)
     sweep_interval_seconds: float = Field(default=1.0, gt=0)
+    retention_interval_seconds: float = Field(default=300.0, gt=0)

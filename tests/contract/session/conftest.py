@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from spawnmesh_attachment_blob.app import open_service as open_attachment_blob
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
+from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.app import open_service as open_hook
@@ -23,6 +24,7 @@ from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.contract.serving import caller_at, served, shared_settings
 from tests.contract.session.harness import Mesh, OpenMesh
+from tests.contract.session.remains import Remains
 
 PEERS = ("attachment-blob", "transcript", "hook")
 NOWHERE = "127.0.0.1:1"
@@ -101,3 +103,9 @@ async def session_database(migrated: dict[str, ServiceDsn]) -> AsyncIterator[Dat
     """The session service's own database, as its own role."""
     async with open_database(migrated["session"].app, name="test", max_connections=4) as database:
         yield database
+
+
+@pytest.fixture(scope="session")
+def remains(postgres: Postgres, s3: S3Endpoint, migrated: dict[str, ServiceDsn]) -> Remains:
+    """Counts what a tenant has."""
+    return Remains(postgres.superuser_dsn, s3)

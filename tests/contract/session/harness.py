@@ -14,7 +14,7 @@ from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
-from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile, Tenant, TenantSettings
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh_runtime.acting import acting_with_token
 from spawnmesh_runtime.peers import Peer
@@ -54,6 +54,20 @@ class Mesh:
         request = tenant_pb.CreateTenantRequest(tenant_id=tenant or self.tenant, settings=settings)
         with acting_with_token(client_tokens(self.keys).admin_token("operator", 600)):
             await self.peer.unary(TenantServiceStub(self.peer.channel).CreateTenant, request, timeout_seconds=20.0)
+
+    async def operator(self, name: str, request: Any) -> Any:
+        call = getattr(TenantServiceStub(self.peer.channel), name)
+        with acting_with_token(client_tokens(self.keys).admin_token("operator", 600)):
+            return await self.peer.unary(call, request, timeout_seconds=20.0)
+
+    async def delete_tenant(self) -> Tenant:
+        request = tenant_pb.DeleteTenantRequest(tenant_id=self.tenant)
+        tenant: Tenant = (await self.operator("DeleteTenant", request)).tenant
+        return tenant
+
+    async def tenant_state(self) -> Tenant:
+        tenant: Tenant = (await self.operator("GetTenant", tenant_pb.GetTenantRequest(tenant_id=self.tenant))).tenant
+        return tenant
 
     async def put_agent(self, agent: AgentProfile) -> None:
         await self.client(TenantServiceStub(self.peer.channel).PutAgent, tenant_pb.PutAgentRequest(agent=agent))

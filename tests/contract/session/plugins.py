@@ -51,7 +51,7 @@ class Plugin(HookHandlerServiceServicer):
         await self.meanwhile(request.event.session_id)
         return handler_pb.HandleBeforeAgentFinalizeResponse(decision=self.on_finalize)
 
-    async def HandleSubagentEnded(self, request: Any, context: Any) -> Any:
+    async def HandleObservedEvent(self, request: Any, context: Any) -> Any:
         raise AssertionError("not registered for this")
 
 

@@ -21,18 +21,14 @@ from spawnmesh_core.status import Status
 from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.process import start_process
-from spawnmesh_session.app import open_sweep
+from spawnmesh_session.app import open_parts
 from spawnmesh_session.domain import Spawn, SpawnFailure
 from spawnmesh_session.operations.spawn import Order
 
 from tests.contract.session.harness import Mesh, OpenMesh, attachment
 from tests.contract.session.plugins import Plugin, plugged
-from tests.contract.session.test_spawn_undone import NOTHING, Remains, swept
-
-
-@pytest.fixture
-def remains(postgres: Any, s3: Any, migrated: Any) -> Remains:
-    return Remains(postgres.superuser_dsn, s3)
+from tests.contract.session.remains import NOTHING, Remains
+from tests.contract.session.test_spawn_undone import swept
 
 
 async def refusal(mesh: Mesh, **fields: Any) -> MeshError:
@@ -65,7 +61,7 @@ def spawn_order() -> Order:
         attachment_count=1,
         traceparent="",
     )
-    return Order(spawn, "count", [attachment()])
+    return Order(spawn, "count", [attachment()], [])
 
 
 class ForgetfulDatabase:
@@ -90,9 +86,9 @@ async def test_spawn_whose_commit_was_done_and_its_answer_lost(
     mesh: Mesh, remains: Remains, lost: int, postgres: Any
 ) -> None:
     """The second commit passes the gate, the third activates the session. What is active is not undone, and what is not leaves nothing."""
-    async with start_process("session", mesh.settings) as process, open_sweep(process, mesh.settings) as sweep:
-        database: Any = ForgetfulDatabase(sweep.database, lost)
-        saga = replace(sweep.spawn, database=database)
+    async with start_process("session", mesh.settings) as process, open_parts(process, mesh.settings) as parts:
+        database: Any = ForgetfulDatabase(parts.database, lost)
+        saga = replace(parts.spawn, database=database)
         order = spawn_order()
         with acting_for(mesh.tenant):
             if lost == 3:
@@ -104,7 +100,7 @@ async def test_spawn_whose_commit_was_done_and_its_answer_lost(
             with pytest.raises(MeshError) as first:
                 await saga.run(mesh.tenant, order)
             with pytest.raises(MeshError) as again:
-                await sweep.spawn.run(mesh.tenant, order)
+                await parts.spawn.run(mesh.tenant, order)
     assert first.value.reason is Reason.SPAWN_FAILED
     assert first.value.facts["cause"] == Reason.DEPENDENCY_UNAVAILABLE
     assert told(again.value) == told(first.value)
@@ -115,9 +111,9 @@ async def test_spawn_whose_commit_was_done_and_its_answer_lost(
 async def test_undo_of_a_session_that_is_spawned_leaves_it_alone(mesh: Mesh, remains: Remains) -> None:
     session = await mesh.spawn(attachments=[attachment()])
     before = await remains.of(mesh.tenant)
-    async with start_process("session", mesh.settings) as process, open_sweep(process, mesh.settings) as sweep:
+    async with start_process("session", mesh.settings) as process, open_parts(process, mesh.settings) as parts:
         with acting_for(mesh.tenant):
-            await sweep.spawn.undo(mesh.tenant, session.session_id, SpawnFailure.at("kill", "late"), settled=False)
+            await parts.undo.run(mesh.tenant, session.session_id, SpawnFailure.at("kill", "late"), settled=False)
     assert await remains.of(mesh.tenant) == before
     assert (await mesh.get(session.session_id)).state == session_pb2.SESSION_STATE_ACTIVE
 
@@ -128,7 +124,7 @@ async def test_SpawnSession__refusals_are_the_same_again_in_every_part(
     bad = {"request_id": uuid4().hex, "attachments": [attachment("../evil")]}
     assert told(await refusal(mesh, **bad)) == told(await refusal(mesh, **bad))
     denied = {"request_id": uuid4().hex}
-    async with plugged(mesh, peers, Plugin(on_spawn=SpawnDecision(deny=Deny(reason="not\x00 now")))):
+    async with plugged(mesh, peers, Plugin(on_spawn=SpawnDecision(deny=Deny(reason="not now")))):
         first = await refusal(mesh, **denied)
     assert first.reason is Reason.SPAWN_REFUSED
     assert told(await refusal(mesh, **denied)) == told(first)

@@ -9,7 +9,6 @@ from uuid import uuid4
 import grpc.aio
 import psycopg
 import pytest
-from minio import Minio
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
 from spawnmesh.hook.v1.decision_pb2 import Allow, Deny, SpawnDecision
@@ -24,14 +23,13 @@ from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
-from spawnmesh_devstack.s3 import S3Endpoint
-from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime.acting import acting_with_token
 from spawnmesh_runtime.process import start_process
 from spawnmesh_session.app import open_sweep
 
 from tests.contract.serving import caller_at, client_tokens
 from tests.contract.session.harness import Mesh, OpenMesh, attachment, eventually
+from tests.contract.session.remains import NOTHING, Remains
 
 NOWHERE = "127.0.0.1:1"
 
@@ -53,7 +51,7 @@ class Gate(HookHandlerServiceServicer):
     async def HandleBeforeAgentFinalize(self, request: Any, context: Any) -> Any:
         raise AssertionError("not registered for this")
 
-    async def HandleSubagentEnded(self, request: Any, context: Any) -> Any:
+    async def HandleObservedEvent(self, request: Any, context: Any) -> Any:
         raise AssertionError("not registered for this")
 
 
@@ -73,43 +71,6 @@ async def gate_for(mesh: Mesh, peers: dict[str, str], gate: Gate) -> AsyncIterat
         yield
     finally:
         await server.stop(None)
-
-
-class Remains:
-    """What a tenant has anywhere but its sessions' own rows."""
-
-    def __init__(self, superuser_dsn: str, s3: S3Endpoint) -> None:
-        self._dsn = superuser_dsn.replace("/postgres?", "/spawnmesh?")
-        self._minio = Minio(s3.endpoint, s3.access_key, s3.secret_key, secure=False, region=s3.region)
-
-    async def of(self, tenant: str) -> dict[str, int]:
-        counted = {}
-        tables = {
-            "runs": "session.runs",
-            "queue": "session.dispatch",
-            "transcripts": "transcript.transcripts",
-            "entries": "transcript.entries",
-            "files": "attachment_blob.set_files",
-        }
-        async with await psycopg.AsyncConnection.connect(self._dsn) as connection:
-            for name, table in tables.items():
-                row = await (
-                    await connection.execute(f"select count(*) from {table} where tenant_id = %s", (tenant,))
-                ).fetchone()
-                assert row is not None
-                counted[name] = int(row[0])
-        objects = await asyncio.to_thread(
-            lambda: len(list(self._minio.list_objects(f"spawnmesh-{tenant}", recursive=True)))
-        )
-        return {**counted, "objects": objects}
-
-
-NOTHING = {"runs": 0, "queue": 0, "transcripts": 0, "entries": 0, "files": 0, "objects": 0}
-
-
-@pytest.fixture
-def remains(postgres: Any, s3: S3Endpoint, migrated: dict[str, ServiceDsn]) -> Remains:
-    return Remains(postgres.superuser_dsn, s3)
 
 
 async def refusal(mesh: Mesh, **fields: Any) -> MeshError:

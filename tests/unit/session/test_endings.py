@@ -1,13 +1,17 @@
 """How an end is told, and what becomes of the files."""
 
+from datetime import timedelta
+
 import pytest
 from spawnmesh_session.domain import (
     Ending,
     RunState,
     announce_key,
     announcement,
+    mount_note,
     mount_path_of,
     releases_attachments,
+    retention_of,
     storable,
 )
 
@@ -51,3 +55,23 @@ def test_odd_mount_path_is_ignored(hint: str) -> None:
 
 def test_nul_is_replaced_before_it_is_stored() -> None:
     assert storable("a\x00b") == "a\ufffdb"
+
+
+def test_note_shows_the_hint_and_says_nothing_without_one() -> None:
+    assert "`/mnt/in`" in mount_note("/mnt/in")
+    assert mount_note("") == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "archive_after", "delete_after"),
+    [
+        ({}, timedelta(days=30), None),
+        ({"archive_after": "0s", "delete_after": "0s"}, timedelta(days=30), None),
+        ({"archive_after": "3600s", "delete_after": "86400.500s"}, timedelta(hours=1), timedelta(days=1, seconds=0.5)),
+    ],
+)
+def test_retention_of_what_is_absent_or_zero_has_its_default(
+    settings: dict[str, object], archive_after: timedelta, delete_after: timedelta | None
+) -> None:
+    retention = retention_of(settings)
+    assert (retention.archive_after, retention.delete_after) == (archive_after, delete_after)

@@ -98,6 +98,7 @@ class Endings:
         if not await sessions.close(connection, tenant_id, session["session_id"]):
             return
         await sessions.append_event(connection, tenant_id, session["session_id"], EventKind.CLOSED)
+        await jobs.enqueue_closed(self.job_app, connection, tenant_id, session["session_id"], session["traceparent"])
         tenant = await tenants.get(connection, tenant_id)
         retain = bool(tenant["settings"].get("retain_on_session_keep", False))
         if session["receipt"] and releases_attachments(session["cleanup"], retain_on_session_keep=retain):

@@ -29,6 +29,7 @@ class Draft:
     entry_id: str
     text: str
     usage: dict[str, int]
+    has_final_effects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class FinalizeSaga:
             max_revision_count=MAX_REVISION_COUNT,
             draft_text=draft.text,
             draft_bytes=len(draft.text.encode()),
+            has_final_effects=draft.has_final_effects,
         )
         answer = await self.hooks.before_finalize(event, f"{draft.run_id}:{draft.entry_id}")
         if not answer.decision.HasField("revise"):

@@ -11,7 +11,7 @@ from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_session.domain import Ending, RunState, SessionState, SpawnFailure
 from spawnmesh_session.operations.endings import Endings, lock_run
-from spawnmesh_session.operations.spawn import SpawnSaga
+from spawnmesh_session.operations.undo import SpawnUndo
 from spawnmesh_session.peers import Transcripts
 from spawnmesh_session.store import runs, sessions
 
@@ -21,12 +21,21 @@ _FENCES_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
+class EndedFamily:
+    """A session and its descendants, ended in a transaction that is not committed yet."""
+
+    members: list[str]
+    spawning: list[str]
+    killed_run_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Kill:
     """Kills sessions."""
 
     database: Database
     endings: Endings
-    spawn: SpawnSaga
+    undo: SpawnUndo
     transcripts: Transcripts
 
     async def run(self, tenant_id: str, session_id: str, visible_to: str) -> int:
@@ -36,20 +45,27 @@ class Kill:
         runners that held the runs. Where transcript does not answer, that is what the caller hears, and a repeat does what is left.
         """
         async with self.database.transaction(tenant_id) as connection:
-            session = await sessions.get(connection, tenant_id, session_id, visible_to=visible_to)
-            if session["parent_session_id"]:  # It will be told, and parents are locked before their children.
-                await sessions.lock(connection, tenant_id, session["parent_session_id"])
-            family = await sessions.lock_family(connection, tenant_id, session_id)
-            spawning = [row["session_id"] for row in family if row["state"] == SessionState.PROVISIONING]
-            for member in spawning:
-                await self.spawn.mark_failed(connection, tenant_id, member, _KILLED_WHILE_SPAWNING)
-            active = [row["session_id"] for row in family if row["state"] == SessionState.ACTIVE]
-            ended = [await self._end(connection, tenant_id, member) for member in active]
-            held = await runs.list_killed(connection, tenant_id, [row["session_id"] for row in family])
-        for member in spawning:
-            await self.spawn.clean_up(tenant_id, member, _KILLED_WHILE_SPAWNING, settled=False)
+            family = await self.end_family(connection, tenant_id, session_id, visible_to)
+            held = await runs.list_killed(connection, tenant_id, family.members)
+        for member in family.spawning:
+            await self.undo.clean_up(tenant_id, member, _KILLED_WHILE_SPAWNING, settled=False)
         await self._fence(held)
-        return sum(ended)
+        return family.killed_run_count
+
+    async def end_family(
+        self, connection: Connection, tenant_id: str, session_id: str, visible_to: str = ""
+    ) -> EndedFamily:
+        """Ends all of the family that has not ended, all of it locked afterwards. What spawns have made is for the caller to undo."""
+        session = await sessions.get(connection, tenant_id, session_id, visible_to=visible_to)
+        if session["parent_session_id"]:  # It will be told, and parents are locked before their children.
+            await sessions.lock(connection, tenant_id, session["parent_session_id"])
+        family = await sessions.lock_family(connection, tenant_id, session_id)
+        spawning = [row["session_id"] for row in family if row["state"] == SessionState.PROVISIONING]
+        for member in spawning:
+            await self.undo.mark_failed(connection, tenant_id, member, _KILLED_WHILE_SPAWNING)
+        active = [row["session_id"] for row in family if row["state"] == SessionState.ACTIVE]
+        ended = [await self._end(connection, tenant_id, member) for member in active]
+        return EndedFamily([row["session_id"] for row in family], spawning, sum(ended))
 
     async def _end(self, connection: Connection, tenant_id: str, session_id: str) -> bool:
         """Closes an active session; whether it had a live run."""

@@ -9,7 +9,7 @@ from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_session.domain import SessionState, message_key, storable
 from spawnmesh_session.operations.endings import Endings
-from spawnmesh_session.store import inbox, runs, sessions
+from spawnmesh_session.store import inbox, runs, sessions, tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class Messages:
         key = message_key(request_id)
         async with self.database.transaction(tenant_id) as connection:
             await sessions.get(connection, tenant_id, session_id, visible_to=visible_to)
+            await tenants.enter_ready(connection, tenant_id)
             session = await sessions.lock(connection, tenant_id, session_id)
             known = await inbox.text_of(connection, tenant_id, session_id, key)
             if known is not None and known != storable(text):

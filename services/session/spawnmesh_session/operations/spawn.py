@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-import structlog
 from psycopg.rows import DictRow
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentSet, InlineAttachment
+from spawnmesh.attachment_blob.v1.upload_pb2 import UploadedAttachment
 from spawnmesh.content.v1.message_pb2 import ROLE_USER, ContentBlock, Message, Text
 from spawnmesh.hook.v1.event_pb2 import BeforeSpawnEvent
 from spawnmesh.transcript.v1.entry_pb2 import EntryBody, SystemNote
 from spawnmesh.transcript.v1.transcript_service_pb2 import Fork
 from spawnmesh_core.attachment_note import NotedFile, system_note
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
@@ -25,14 +25,23 @@ from spawnmesh_postgres.listener import Listener
 from spawnmesh_runtime.interceptors.deadline import remaining_seconds
 from spawnmesh_runtime.telemetry import traced
 
-from spawnmesh_session import jobs
-from spawnmesh_session.domain import EventKind, Parent, SessionState, Spawn, SpawnFailure, check_spawn, limits_of
+from spawnmesh_session.domain import (
+    EventKind,
+    Parent,
+    SessionState,
+    Spawn,
+    SpawnFailure,
+    check_spawn,
+    limits_of,
+    mount_note,
+)
+from spawnmesh_session.jobs import enqueue_started
 from spawnmesh_session.operations.claim import require_held
 from spawnmesh_session.operations.endings import Endings
+from spawnmesh_session.operations.undo import SpawnUndo
 from spawnmesh_session.peers import AttachmentSets, Hooks, Transcripts
 from spawnmesh_session.store import runs, sessions, tenants
 
-UNDO_RETRY = timedelta(seconds=5)
 _WAIT_FOR_TWIN_SECONDS = 30.0
 _ANSWER_SECONDS = 0.2  # Kept back of a repeat's time, to be heard before its deadline.
 _LOOK_AGAIN_SECONDS = 0.5
@@ -47,6 +56,7 @@ class Order:
     spawn: Spawn
     task: str
     attachments: list[InlineAttachment]
+    uploads: list[UploadedAttachment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,7 @@ class SpawnSaga:
     transcripts: Transcripts
     hooks: Hooks
     endings: Endings
+    undo: SpawnUndo
     deadline: timedelta
     fork_token_count: int
 
@@ -78,7 +89,7 @@ class SpawnSaga:
     async def _begin(self, tenant_id: str, spawn: Spawn) -> int | None:
         """Checks the limits and inserts the session; returns its depth, or None where another call has the request_id."""
         async with self.database.transaction(tenant_id) as connection:
-            tenant = await tenants.get_ready(connection, tenant_id)
+            tenant = await tenants.enter_ready(connection, tenant_id)
             await tenants.get_agent(connection, tenant_id, spawn.agent_id)
             parent = await _lock_parent(connection, tenant_id, spawn) if spawn.parent_session_id else None
             limits = limits_of(tenant["settings"])
@@ -124,9 +135,11 @@ class SpawnSaga:
             else:  # Before the gate has answered no peer has made anything.
                 failure = SpawnFailure.of(step, _as_answer(step, refusal))
                 settled = step == "gate" or not _leaves_doubt(refusal)
-            kept = await asyncio.shield(self.undo(tenant_id, spawn.session_id, failure, settled=settled))
+            kept = await asyncio.shield(self.undo.run(tenant_id, spawn.session_id, failure, settled=settled))
             if kept is None or not isinstance(error, Exception):
                 raise
+            if kept["delete_time"] is not None:
+                raise not_found("session", spawn.session_id) from error
             if kept["state"] == SessionState.SPAWN_FAILED:
                 if refusal is None:
                     raise
@@ -161,7 +174,9 @@ class SpawnSaga:
         if spawn.context == "FORK":
             fork = Fork(source_session_id=spawn.parent_session_id, max_token_count=self.fork_token_count)
         results = await asyncio.gather(
-            self._stage(order), self.transcripts.create(spawn.session_id, fork), return_exceptions=True
+            self._stage(order),
+            self.transcripts.create(spawn.session_id, spawn.parent_session_id, fork),
+            return_exceptions=True,
         )
         errors = [result for result in results if isinstance(result, BaseException)]
         if errors:
@@ -169,21 +184,22 @@ class SpawnSaga:
         return results[0] if isinstance(results[0], AttachmentSet) else None
 
     async def _stage(self, order: Order) -> AttachmentSet | None:
-        if not order.attachments:
+        spawn = order.spawn
+        if not spawn.attachment_count:
             return None
-        set_id = derived_id(IdKind.ATTACHMENT_SET, order.spawn.session_id)
-        return await self.sets.stage(set_id, order.spawn.session_id, order.attachments)
+        uploader = spawn.parent_session_id if spawn.parent_run_id else ""
+        set_id = derived_id(IdKind.ATTACHMENT_SET, spawn.session_id)
+        return await self.sets.stage(set_id, spawn.session_id, order.attachments, order.uploads, uploader)
 
     async def _enrol(self, tenant_id: str, order: Order, staged: AttachmentSet | None) -> None:
         """The task in the transcript, the set attached, and the run in the queue."""
         spawn, receipt = order.spawn, None
         entries = []
         if staged is not None:
-            receipt = _receipt(staged, spawn.mount_path)
+            receipt = _receipt(staged, spawn)
             files = [NotedFile(file.name, file.size_bytes) for file in staged.files]
-            entries.append(
-                EntryBody(system_note=SystemNote(topic="attachments", text=system_note(receipt["rel_dir"], files)))
-            )
+            note = system_note(receipt["rel_dir"], files) + mount_note(spawn.mount_path)
+            entries.append(EntryBody(system_note=SystemNote(topic="attachments", text=note)))
             await self.sets.attach(staged.set_id)
         task = Message(role=ROLE_USER, content=[ContentBlock(text=Text(text=order.task))])
         await self.transcripts.append(spawn.session_id, "spawn:v1", [*entries, EntryBody(message=task)])
@@ -194,71 +210,14 @@ class SpawnSaga:
             await runs.delete_dispatch(connection, tenant_id, runs.SPAWN, spawn.session_id)
             session = await sessions.lock(connection, tenant_id, spawn.session_id)
             await self.endings.queue_run(connection, tenant_id, session)
-
-    async def undo(self, tenant_id: str, session_id: str, failure: SpawnFailure, *, settled: bool) -> DictRow | None:
-        """PROVISIONING -> SPAWN_FAILED, then everything that the steps may have made goes, as `clean_up` says. A spawned session is left alone.
-
-        Returns the session's state and the failure that is kept, which is another where it had failed already; None where the database did
-        not answer: then the row in the queue makes the reconciler undo it. Never raises.
-        """
-        try:
-            async with self.database.transaction(tenant_id) as connection:
-                await self.mark_failed(connection, tenant_id, session_id, failure)
-                kept = await sessions.get(connection, tenant_id, session_id)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the spawn's own failure is what the caller must hear.
-            structlog.get_logger().warning("undo_postponed", session_id=session_id, error=type(error).__name__)
-            return None
-        if kept["state"] == SessionState.SPAWN_FAILED:
-            await self.clean_up(tenant_id, session_id, failure, settled=settled)
-        return kept
-
-    async def mark_failed(self, connection: Connection, tenant_id: str, session_id: str, failure: SpawnFailure) -> None:
-        """PROVISIONING -> SPAWN_FAILED. A session that has failed already while its saga was at work goes back into the queue: what the saga
-        has made meanwhile must go too."""
-        session = await sessions.lock(connection, tenant_id, session_id)
-        if session["state"] not in (SessionState.PROVISIONING, SessionState.SPAWN_FAILED):
-            return
-        await runs.insert_dispatch(connection, tenant_id, runs.SPAWN, session_id, due_in=UNDO_RETRY)
-        if session["state"] == SessionState.SPAWN_FAILED:
-            return
-        await sessions.fail_spawn(connection, tenant_id, session_id, failure)
-        await sessions.append_event(connection, tenant_id, session_id, EventKind.SPAWN_FAILED, detail=failure.reason)
-        if session["gate_passed"]:
-            await jobs.enqueue_ended(
+            await enqueue_started(
                 self.endings.job_app,
                 connection,
                 tenant_id,
-                session_id,
-                run_id="",
-                parent_session_id=session["parent_session_id"],
-                outcome="spawn_failed",
+                spawn.session_id,
+                parent_session_id=spawn.parent_session_id,
                 traceparent=session["traceparent"],
             )
-
-    async def clean_up(self, tenant_id: str, session_id: str, failure: SpawnFailure, *, settled: bool) -> None:
-        """Removes what a failed spawn may have made. Never raises.
-
-        What cannot be removed now, since a peer is down, stays in the queue until the reconciler has removed it. Where it is not `settled`
-        what a step did (its answer was lost, or it may still be at work), the reconciler looks once more later.
-        """
-        log = structlog.get_logger().bind(
-            tenant=tenant_id, session_id=session_id, step=failure.step, reason=failure.reason
-        )
-        try:
-            await self.clear(tenant_id, session_id, forget=settled)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the row in the queue makes the reconciler repeat it.
-            log.warning("undo_postponed", error=type(error).__name__)
-        else:
-            log.info("spawn_undone")
-
-    async def clear(self, tenant_id: str, session_id: str, *, forget: bool) -> None:
-        """Releases the set and deletes the transcript of a spawn that failed; with `forget` the reconciler need not look at it again."""
-        await self.sets.release(derived_id(IdKind.ATTACHMENT_SET, session_id))
-        await self.transcripts.delete(session_id)
-        if not forget:
-            return
-        async with self.database.transaction(tenant_id) as connection:
-            await runs.delete_dispatch(connection, tenant_id, runs.SPAWN, session_id)
 
     async def _answer_again(self, tenant_id: str, spawn: Spawn) -> DictRow:
         """What the first call with this request_id was answered, once it has been."""
@@ -284,7 +243,7 @@ class SpawnSaga:
                 await changed.wait(min(left, _LOOK_AGAIN_SECONDS))
 
     async def _find(self, tenant_id: str, spawn: Spawn) -> DictRow:
-        """What is known of the request_id; REQUEST_ID_REUSED where that had another payload."""
+        """What is known of the request_id; REQUEST_ID_REUSED where that had another payload, NOT_FOUND where its session was deleted."""
         async with self.database.transaction(tenant_id) as connection:
             known = await sessions.find_spawn(connection, tenant_id, spawn.request_id)
         if known is None:
@@ -295,6 +254,8 @@ class SpawnSaga:
                 f"request_id {spawn.request_id!r} was used before with another payload; draw a new one",
                 facts={"request_id": spawn.request_id},
             )
+        if known["deleted"]:
+            raise not_found("session", known["session_id"])
         return known
 
 
@@ -340,7 +301,7 @@ def _leaves_doubt(error: BaseException) -> bool:
 
 def _as_answer(step: str, error: MeshError) -> MeshError:
     """What the caller is told: its own mistakes as they are, everything else as SPAWN_FAILED with the step and the cause."""
-    if error.reason in _OWN_REASONS or error.reason.startswith("ATTACHMENT"):
+    if error.reason in _OWN_REASONS or error.reason.startswith(("ATTACHMENT", "UPLOAD")):
         return error
     return MeshError(
         Reason.SPAWN_FAILED,
@@ -350,7 +311,7 @@ def _as_answer(step: str, error: MeshError) -> MeshError:
     )
 
 
-def _receipt(staged: AttachmentSet, mount_path: str) -> dict[str, Any]:
+def _receipt(staged: AttachmentSet, spawn: Spawn) -> dict[str, Any]:
     return {
         "set_id": staged.set_id,
         "total_bytes": staged.total_bytes,
@@ -359,5 +320,6 @@ def _receipt(staged: AttachmentSet, mount_path: str) -> dict[str, Any]:
             for file in staged.files
         ],
         "rel_dir": f".spawnmesh/attachments/{staged.set_id}",
-        "mount_path": mount_path,
+        "mount_path": spawn.mount_path,
+        "warnings": ["MOUNT_PATH_IGNORED"] if spawn.mount_path_ignored else [],
     }

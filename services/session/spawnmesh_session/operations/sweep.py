@@ -1,4 +1,4 @@
-"""What nobody is left to do: undoing spawns that were cut off, ending runs that no runner can finish."""
+"""What nobody is left to do: undoing spawns that were cut off, ending runs that no runner can finish, finishing deletions, letting time pass."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,9 +10,13 @@ from spawnmesh_postgres.database import EVERY_TENANT, Database
 from spawnmesh_runtime.acting import acting_for
 
 from spawnmesh_session.domain import Ending, RunState, SessionState, SpawnFailure
+from spawnmesh_session.operations.backlog import Backlog
+from spawnmesh_session.operations.delete import Delete
 from spawnmesh_session.operations.endings import Endings, lock_run
-from spawnmesh_session.operations.spawn import UNDO_RETRY, SpawnSaga
-from spawnmesh_session.store import runs, sessions
+from spawnmesh_session.operations.retain import Retain
+from spawnmesh_session.operations.tenant_deletion import TenantDeletion
+from spawnmesh_session.operations.undo import UNDO_RETRY, SpawnUndo
+from spawnmesh_session.store import ended, runs, tenants
 
 _TIMED_OUT = Ending(
     state=RunState.TIMED_OUT, error_reason="RUN_TIMEOUT", error_message="the run took longer than its run_timeout"
@@ -21,7 +25,7 @@ _LOST = Ending(
     state=RunState.FAILED, error_reason="ATTEMPTS_EXHAUSTED", error_message="every runner that held the run was lost"
 )
 _CUT_OFF = SpawnFailure.at("deadline", "the spawn was cut off and undone; spawn again with a new request_id")
-_UNDONE_AT_ONCE = 8  # A peer that is slow for one tenant's spawns must not hold up those of all others.
+_AT_ONCE = 8  # A peer that is slow for one tenant must not hold up all others.
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +34,24 @@ class Sweep:
 
     database: Database
     endings: Endings
-    spawn: SpawnSaga
+    undo: SpawnUndo
+    delete: Delete
+    retention: Retain
+    deletion: TenantDeletion
     interval_seconds: float
+    backlog: Backlog
 
     async def run_for_ever(self) -> None:
-        """Sweeps at every interval: runs and spawns side by side, so that a peer that is away delays no run's end."""
+        """Sweeps at every interval: all kinds side by side, so that a peer that is away delays no run's end."""
         async with asyncio.TaskGroup() as sweeps:
             sweeps.create_task(self._repeat("ended_runs", self.end_lost_runs))
             sweeps.create_task(self._repeat("undone_spawns", self.undo_spawns))
+            sweeps.create_task(self._repeat("deleted_sessions", self.finish_deletions))
+            sweeps.create_task(self._repeat("retained_tenants", self.retain))
+            sweeps.create_task(self._repeat("deleted_tenants", self.delete_tenants))
+            sweeps.create_task(self._repeat("measured", self.backlog.measure))
 
-    async def _repeat(self, what: str, sweep: Callable[[], Awaitable[int]]) -> None:
+    async def _repeat(self, what: str, sweep: Callable[[], Awaitable[int | None]]) -> None:
         log = structlog.get_logger()
         while True:
             try:
@@ -73,28 +85,52 @@ class Sweep:
 
     async def undo_spawns(self) -> int:
         """Undoes spawns past their deadline, and repeats what could not be undone at once; returns how many were looked at."""
-        async with self.database.transaction(EVERY_TENANT) as connection:
-            overdue = await runs.take_overdue_spawns(connection, UNDO_RETRY)
-        places = asyncio.Semaphore(_UNDONE_AT_ONCE)
+        return await self._take(runs.SPAWN, self._undo)
 
-        async def undo(row: DictRow) -> None:
+    async def finish_deletions(self) -> int:
+        """Removes what peers keep of deleted sessions still; returns how many were looked at."""
+        return await self._take(runs.DELETE, self.delete.finish)
+
+    async def retain(self) -> int:
+        """Applies the retention of tenants whose time has come; returns how many were looked at."""
+        async with self.database.transaction(EVERY_TENANT) as connection:
+            due = await tenants.list_to_retain(connection)
+        return await self._each("RETAIN", due, lambda tenant_id, _: self.retention.run(tenant_id))
+
+    async def delete_tenants(self) -> int:
+        """Goes on with deletions of tenants; returns how many were looked at."""
+        return await self._take(runs.PURGE, lambda tenant_id, _: self.deletion.run(tenant_id))
+
+    async def _take(self, kind: str, work: Callable[[str, str], Awaitable[object]]) -> int:
+        async with self.database.transaction(EVERY_TENANT) as connection:
+            due = await runs.take_overdue(connection, kind, UNDO_RETRY)
+        return await self._each(kind, due, work)
+
+    async def _each(self, kind: str, due: list[DictRow], work: Callable[[str, str], Awaitable[object]]) -> int:
+        """Works on what is due, several at once, in the name of its tenant: `work` is given the tenant and the subject."""
+        places = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(row: DictRow) -> None:
             async with places:
                 try:
                     with acting_for(row["tenant_id"]):
-                        await self._undo(row["tenant_id"], row["session_id"])
+                        await work(row["tenant_id"], row["subject_id"])
                 except Exception as error:  # noqa: BLE001 - it comes again, and keeps no other.
-                    log = structlog.get_logger().bind(tenant=row["tenant_id"], session_id=row["session_id"])
-                    log.warning("spawn_not_undone", error=type(error).__name__)
+                    log = structlog.get_logger().bind(kind=kind, tenant=row["tenant_id"], subject=row["subject_id"])
+                    log.warning("swept_in_vain", error=type(error).__name__)
 
-        async with asyncio.TaskGroup() as undoing:
-            for row in overdue:
-                undoing.create_task(undo(row))
-        return len(overdue)
+        async with asyncio.TaskGroup() as working:
+            for row in due:
+                working.create_task(one(row))
+        return len(due)
 
     async def _undo(self, tenant_id: str, session_id: str) -> None:
         async with self.database.transaction(tenant_id) as connection:
-            state = (await sessions.get(connection, tenant_id, session_id))["state"]
-        if state == SessionState.PROVISIONING:
-            await self.spawn.undo(tenant_id, session_id, _CUT_OFF, settled=True)
-        elif state == SessionState.SPAWN_FAILED:
-            await self.spawn.clear(tenant_id, session_id, forget=True)
+            session = await ended.lock_even_deleted(connection, tenant_id, session_id)
+            if session is None or session["delete_time"] is not None:
+                await runs.delete_dispatch(connection, tenant_id, runs.SPAWN, session_id)
+                return
+        if session["state"] == SessionState.PROVISIONING:
+            await self.undo.run(tenant_id, session_id, _CUT_OFF, settled=True)
+        elif session["state"] == SessionState.SPAWN_FAILED:
+            await self.undo.clear(tenant_id, session_id, forget=True)

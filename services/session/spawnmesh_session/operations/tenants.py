@@ -1,19 +1,21 @@
 """Creating a tenant: its row, its bucket, its default agent."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.json_format import ParseDict
 from psycopg.rows import DictRow
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import AttachmentLimits
-from spawnmesh_core.errors import MeshError
+from spawnmesh.transcript.v1.tenant_pb2 import TranscriptSettings
+from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.database import EVERY_TENANT, Database
+from spawnmesh_postgres.database import EVERY_TENANT, Connection, Database
 from spawnmesh_runtime.acting import acting_for
 
-from spawnmesh_session.domain import DEFAULT_AGENT, AgentProfile
-from spawnmesh_session.peers import AttachmentSets
-from spawnmesh_session.store import tenants
+from spawnmesh_session.domain import DEFAULT_AGENT, AgentProfile, DeletionStep
+from spawnmesh_session.peers import AttachmentSets, Transcripts
+from spawnmesh_session.store import tenant_deletions, tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +24,12 @@ class Tenants:
 
     database: Database
     sets: AttachmentSets
+    transcripts: Transcripts
 
     async def create(self, tenant_id: str, display_name: str, settings: dict[str, Any]) -> DictRow:
         """Every step may be repeated, so a call cut off between is completed by the next one."""
         async with self.database.transaction(tenant_id) as connection:
+            await self._clear_of_deletion(connection, tenant_id)
             await tenants.insert(connection, tenant_id, display_name, settings)
             row = await tenants.get(connection, tenant_id)
             if row["settings"] != settings or row["display_name"] != display_name:
@@ -36,10 +40,23 @@ class Tenants:
                 )
             await tenants.insert_agent(connection, tenant_id, DEFAULT_AGENT)
         limits = ParseDict(settings["attachments"], AttachmentLimits())
+        of_transcripts = ParseDict(settings.get("transcripts", {}), TranscriptSettings())
         with acting_for(tenant_id):
-            await self.sets.prepare_tenant(row["settings_version"], limits)
+            await asyncio.gather(
+                self.sets.prepare_tenant(row["settings_version"], limits),
+                self.transcripts.prepare_tenant(row["settings_version"], of_transcripts),
+            )
         async with self.database.transaction(tenant_id) as connection:
+            await self._clear_of_deletion(connection, tenant_id)
             await tenants.mark_ready(connection, tenant_id)
+            return await tenants.get(connection, tenant_id)
+
+    async def find(self, tenant_id: str) -> DictRow:
+        """The tenant, or the report of its deletion; NOT_FOUND where there is neither."""
+        async with self.database.transaction(tenant_id) as connection:
+            row = await tenants.find(connection, tenant_id)
+        if row is None:
+            raise not_found("tenant", tenant_id)
         return row
 
     async def list_all(self) -> list[DictRow]:
@@ -50,10 +67,24 @@ class Tenants:
     async def put_agent(self, tenant_id: str, agent: AgentProfile) -> None:
         """Writes an agent."""
         async with self.database.transaction(tenant_id) as connection:
-            await tenants.get_ready(connection, tenant_id)
+            await tenants.enter_ready(connection, tenant_id)
             await tenants.put_agent(connection, tenant_id, agent)
 
     async def list_agents(self, tenant_id: str) -> list[AgentProfile]:
         """The tenant's agents, by id."""
         async with self.database.transaction(tenant_id) as connection:
             return await tenants.list_agents(connection, tenant_id)
+
+    async def _clear_of_deletion(self, connection: Connection, tenant_id: str) -> None:
+        """Forgets a deletion that is done; CONFLICT while one is not. None begins until the transaction has ended."""
+        row = await tenants.enter(connection, tenant_id)
+        if row is None or not row["deletion"]:
+            return
+        if row["deletion"]["step"] != DeletionStep.DONE:
+            raise MeshError(
+                Reason.CONFLICT,
+                f"tenant {tenant_id} is being deleted; create it again once it is",
+                retry_after_seconds=5.0,
+                facts={"tenant_id": tenant_id},
+            )
+        await tenant_deletions.forget(connection, tenant_id)

@@ -10,6 +10,8 @@ from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceServicer
 from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.caller import current_caller
 
+from spawnmesh_session.operations.archive import Archive
+from spawnmesh_session.operations.delete import Delete
 from spawnmesh_session.operations.kill import Kill
 from spawnmesh_session.operations.messages import Messages
 from spawnmesh_session.operations.spawn import SpawnSaga
@@ -31,6 +33,8 @@ class SessionServicer(SessionServiceServicer):
     watch: Watch
     messages: Messages
     kill: Kill
+    archive: Archive
+    delete: Delete
 
     async def SpawnSession(self, request: pb.SpawnSessionRequest, context: Context) -> pb.SpawnSessionResponse:
         caller = current_caller()
@@ -54,6 +58,7 @@ class SessionServicer(SessionServiceServicer):
                 visible_to=visible_to(caller),
                 before_id=page.before_id,
                 page_size=page.size + 1,
+                include_archived=request.include_archived,
             )
         shown = rows[: page.size]
         token = shown[-1]["session_id"] if shown and rows[0]["found"] > len(shown) else ""
@@ -85,3 +90,13 @@ class SessionServicer(SessionServiceServicer):
         caller = current_caller()
         killed = await self.kill.run(caller.tenant_id, request.session_id, visible_to(caller))
         return pb.KillSessionResponse(killed_run_count=killed)
+
+    async def ArchiveSession(self, request: pb.ArchiveSessionRequest, context: Context) -> pb.ArchiveSessionResponse:
+        session, count = await self.archive.run(current_caller().tenant_id, request.session_id)
+        return pb.ArchiveSessionResponse(session=render_session(session), archived_session_count=count)
+
+    async def DeleteSession(self, request: pb.DeleteSessionRequest, context: Context) -> pb.DeleteSessionResponse:
+        deleted = await self.delete.run(current_caller().tenant_id, request.session_id)
+        return pb.DeleteSessionResponse(
+            deleted_session_count=deleted.session_count, killed_run_count=deleted.killed_run_count
+        )

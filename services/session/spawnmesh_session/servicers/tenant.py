@@ -7,6 +7,7 @@ from spawnmesh.session.v1 import tenant_service_pb2 as pb
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceServicer
 from spawnmesh_runtime.caller import current_caller
 
+from spawnmesh_session.operations.tenant_deletion import TenantDeletion
 from spawnmesh_session.operations.tenants import Tenants
 from spawnmesh_session.parse import parse_agent, parse_settings
 from spawnmesh_session.render import render_agent, render_tenant
@@ -19,10 +20,17 @@ class TenantServicer(TenantServiceServicer):
     """Tenants, their settings and their agents."""
 
     tenants: Tenants
+    deletion: TenantDeletion
 
     async def CreateTenant(self, request: pb.CreateTenantRequest, context: Context) -> pb.CreateTenantResponse:
         row = await self.tenants.create(request.tenant_id, request.display_name, parse_settings(request.settings))
         return pb.CreateTenantResponse(tenant=render_tenant(row))
+
+    async def GetTenant(self, request: pb.GetTenantRequest, context: Context) -> pb.GetTenantResponse:
+        return pb.GetTenantResponse(tenant=render_tenant(await self.tenants.find(request.tenant_id)))
+
+    async def DeleteTenant(self, request: pb.DeleteTenantRequest, context: Context) -> pb.DeleteTenantResponse:
+        return pb.DeleteTenantResponse(tenant=render_tenant(await self.deletion.begin(request.tenant_id)))
 
     async def ListTenants(self, request: pb.ListTenantsRequest, context: Context) -> pb.ListTenantsResponse:
         return pb.ListTenantsResponse(tenants=[render_tenant(row) for row in await self.tenants.list_all()])

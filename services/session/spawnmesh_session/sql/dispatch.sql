@@ -87,15 +87,21 @@ select from dispatch
 where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
   and (expire_time <= now() or (attempts_left <= 0 and due_time = %(taken_due_time)s))
 
--- name: take_overdue_spawns
+-- name: take_overdue
 -- Locks the rows taken, skips those that another sweep holds, and lets them wait again; reads and writes in the scope of every tenant.
 -- Index: dispatch_due_idx.
 with taken as (
     select tenant_id, subject_id from dispatch
-    where kind = 'SPAWN' and due_time <= now()
+    where kind = %(kind)s and due_time <= now()
     order by due_time limit 32
     for update skip locked
 )
 update dispatch d set due_time = now() + %(again_in)s::interval
-from taken where d.tenant_id = taken.tenant_id and d.kind = 'SPAWN' and d.subject_id = taken.subject_id
-returning d.tenant_id, d.subject_id as session_id
+from taken where d.tenant_id = taken.tenant_id and d.kind = %(kind)s and d.subject_id = taken.subject_id
+returning d.tenant_id, d.subject_id
+
+-- name: count_backlog
+-- Locks nothing; reads the queue and the directory in the scope of every tenant, and the job library's queue. What should have been seen to by now.
+select kind, count(*) as waiting from dispatch where kind <> 'RUN' and due_time <= now() group by kind
+union all select 'RETAIN', count(*) from tenants where retain_time <= now()
+union all select 'JOB', count(*) from procrastinate_jobs where status = 'todo' and coalesce(scheduled_at, now()) <= now()

@@ -9,22 +9,22 @@ on conflict do nothing
 returning session_id
 
 -- name: find_spawn
--- Locks nothing. Index: sessions_tenant_id_request_id_key.
-select session_id, state, payload_hash, failure from sessions where tenant_id = %(tenant_id)s and request_id = %(request_id)s
+-- Locks nothing. Finds deleted ones too. Index: sessions_tenant_id_request_id_key.
+select session_id, state, payload_hash, failure, delete_time is not null as deleted from sessions where tenant_id = %(tenant_id)s and request_id = %(request_id)s
 
 -- name: get_session
 -- Locks nothing. Index: sessions_pkey, runs_session_idx.
 select s.*, to_jsonb(r) - 'tenant_id' as latest_run
 from sessions s
 left join lateral (select * from runs where tenant_id = s.tenant_id and session_id = s.session_id order by run_id desc limit 1) r on true
-where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s
+where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.delete_time is null
 
 -- name: list_sessions
 -- Locks nothing. As many as fit into %(max_bytes)s of results and receipts, and one in any case; `found` says how many there were before that.
 -- Index: sessions_pkey backwards; with a parent sessions_parent_idx; runs_session_idx.
 with page as (
     select tenant_id, session_id, receipt from sessions s
-    where tenant_id = %(tenant_id)s
+    where tenant_id = %(tenant_id)s and delete_time is null and (archive_time is null or %(include_archived)s)
       and (%(parent_session_id)s = '' or parent_session_id = %(parent_session_id)s)
       and (%(visible_to)s = '' or session_id = %(visible_to)s or %(visible_to)s = any (ancestor_ids))
       and (%(before_id)s = '' or session_id < %(before_id)s)
@@ -47,7 +47,7 @@ order by s.session_id desc
 
 -- name: lock_session
 -- Locks the session until the transaction ends. Index: sessions_pkey.
-select * from sessions where tenant_id = %(tenant_id)s and session_id = %(session_id)s for update
+select * from sessions where tenant_id = %(tenant_id)s and session_id = %(session_id)s and delete_time is null for update
 
 -- name: count_live_children
 -- Locks nothing; exact while the parent is locked. Index: sessions_parent_idx.
@@ -56,7 +56,7 @@ where tenant_id = %(tenant_id)s and parent_session_id = %(session_id)s and state
 
 -- name: count_waiting
 -- Locks nothing. Runs that wait and spawns under way. Index: dispatch_due_idx.
-select count(*) as waiting from dispatch where tenant_id = %(tenant_id)s and not leased
+select count(*) as waiting from dispatch where tenant_id = %(tenant_id)s and kind in ('RUN', 'SPAWN') and not leased
 
 -- name: lock_queue
 -- Makes whoever else fills the tenant's queue wait until the transaction ends.
@@ -89,11 +89,12 @@ returning session_id
 -- name: lock_family
 -- Locks the session and those descendants that were there when the statement began, parents first. Index: sessions_pkey, sessions_parent_idx.
 with recursive family as (
-    select session_id from sessions where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    select session_id from sessions where tenant_id = %(tenant_id)s and session_id = %(session_id)s and delete_time is null
     union
-    select s.session_id from sessions s join family f on s.parent_session_id = f.session_id where s.tenant_id = %(tenant_id)s
+    select s.session_id from sessions s join family f on s.parent_session_id = f.session_id
+    where s.tenant_id = %(tenant_id)s and s.delete_time is null
 )
-select s.session_id, s.state from sessions s join family f using (session_id)
+select s.session_id, s.state, s.archive_time from sessions s join family f using (session_id)
 where s.tenant_id = %(tenant_id)s order by cardinality(s.ancestor_ids), s.session_id for update of s
 
 -- name: append_event

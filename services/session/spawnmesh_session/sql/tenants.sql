@@ -8,13 +8,42 @@ on conflict do nothing
 -- Locks the tenant. Index: tenants_pkey.
 update tenants set ready = true where tenant_id = %(tenant_id)s and not ready
 
+-- name: enter_tenant
+-- Waits for a deletion of the tenant that is just beginning, and lets none begin until the transaction ends. Index: tenants_pkey, tenant_deletions_pkey.
+select * from enter_tenant(%(tenant_id)s)
+
 -- name: get_tenant
--- Locks nothing. Index: tenants_pkey.
-select tenant_id, display_name, settings, settings_version, ready, create_time from tenants where tenant_id = %(tenant_id)s
+-- Locks nothing. Index: tenants_pkey, tenant_deletions_pkey.
+select asked.tenant_id, t.display_name, t.settings, t.settings_version, t.ready, t.create_time, to_jsonb(d) - 'tenant_id' as deletion
+from (select %(tenant_id)s::text as tenant_id) asked
+left join tenants t on t.tenant_id = asked.tenant_id
+left join tenant_deletions d on d.tenant_id = asked.tenant_id
+where t.tenant_id is not null or d.tenant_id is not null
 
 -- name: list_tenants
--- Locks nothing; reads the directory in the scope of every tenant. Index: tenants_pkey.
-select tenant_id, display_name, settings, settings_version, ready, create_time from tenants where ready order by tenant_id
+-- Locks nothing; reads the directory in the scope of every tenant. Index: tenants_pkey, tenant_deletions_pkey.
+select t.tenant_id, t.display_name, t.settings, t.settings_version, t.ready, t.create_time, to_jsonb(d) - 'tenant_id' as deletion
+from tenants t left join tenant_deletions d on d.tenant_id = t.tenant_id
+where t.ready or d.tenant_id is not null
+order by t.tenant_id
+
+-- name: list_to_retain
+-- Locks nothing; reads the directory in the scope of every tenant. Index: tenants_retain_idx.
+select tenant_id, tenant_id as subject_id from tenants where retain_time <= now() order by retain_time limit 32
+
+-- name: claim_retention
+-- Locks the tenant. No row: it is not due, another sweep came first. Index: tenants_pkey.
+update tenants set retain_time = now() + %(again_in)s::interval
+where tenant_id = %(tenant_id)s and retain_time <= now()
+returning settings
+
+-- name: hasten_retention
+-- Locks the tenant. Index: tenants_pkey.
+update tenants set retain_time = now() where tenant_id = %(tenant_id)s
+
+-- name: delete_tenant
+-- Locks the row. Index: tenants_pkey.
+delete from tenants where tenant_id = %(tenant_id)s
 
 -- name: put_agent
 -- Locks the agent. Index: agents_pkey.

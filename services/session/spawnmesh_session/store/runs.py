@@ -6,14 +6,18 @@ from typing import Any
 
 from psycopg.rows import DictRow
 from psycopg.types.json import Jsonb
-from spawnmesh_core.errors import not_found
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection
 
 from spawnmesh_session.domain import Ending, RunState, storable
 from spawnmesh_session.store.statements import SQL
 
+# What may wait in the queue: a run, a spawn, a deleted session, a tenant that is being deleted.
 RUN = "RUN"
 SPAWN = "SPAWN"
+DELETE = "DELETE"
+PURGE = "PURGE"
 
 
 async def _one(connection: Connection, statement: str, **values: Any) -> DictRow | None:
@@ -70,19 +74,28 @@ async def delete_dispatch(connection: Connection, tenant_id: str, kind: str, sub
 
 
 async def get(connection: Connection, tenant_id: str, run_id: str) -> DictRow:
-    """The run; NOT_FOUND where there is none."""
+    """The run; RUN_LEASE_LOST where it was deleted."""
     row = await _one(connection, "get_run", tenant_id=tenant_id, run_id=run_id)
     if row is None:
-        raise not_found("run", run_id)
+        raise _deleted(run_id)
     return row
 
 
 async def lock(connection: Connection, tenant_id: str, run_id: str) -> DictRow:
-    """The run, locked until the transaction ends; NOT_FOUND where there is none."""
+    """The run, locked until the transaction ends; RUN_LEASE_LOST where it was deleted."""
     row = await _one(connection, "lock_run", tenant_id=tenant_id, run_id=run_id)
     if row is None:
-        raise not_found("run", run_id)
+        raise _deleted(run_id)
     return row
+
+
+def _deleted(run_id: str) -> MeshError:
+    """Only tokens of ours and rows of ours name runs, so one that is not there was there: its runner is to stop."""
+    return MeshError(
+        Reason.RUN_LEASE_LOST,
+        f"run {run_id} was deleted with its session; stop working on it",
+        facts={"run_id": run_id, "state": "DELETED"},
+    )
 
 
 async def lock_live(connection: Connection, tenant_id: str, session_id: str) -> DictRow | None:
@@ -118,9 +131,15 @@ async def is_lost(connection: Connection, tenant_id: str, run_id: str, taken_due
     return row is not None
 
 
-async def take_overdue_spawns(connection: Connection, again_in: timedelta) -> list[DictRow]:
-    """Ids of sessions whose spawn is past its deadline; they come again after `again_in`. In the scope of every tenant."""
-    return await (await connection.execute(SQL["take_overdue_spawns"], {"again_in": again_in})).fetchall()
+async def take_overdue(connection: Connection, kind: str, again_in: timedelta) -> list[DictRow]:
+    """At most 32 of the kind whose time has come; they come again after `again_in`. In the scope of every tenant."""
+    return await (await connection.execute(SQL["take_overdue"], {"kind": kind, "again_in": again_in})).fetchall()
+
+
+async def count_backlog(connection: Connection) -> dict[str, int]:
+    """How much of each kind should have been seen to by now. In the scope of every tenant."""
+    rows = await (await connection.execute(SQL["count_backlog"])).fetchall()
+    return {row["kind"]: row["waiting"] for row in rows}
 
 
 async def claim(

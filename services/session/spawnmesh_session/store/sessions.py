@@ -25,7 +25,7 @@ async def insert(connection: Connection, tenant_id: str, spawn: Spawn, ancestor_
 
 
 async def find_spawn(connection: Connection, tenant_id: str, request_id: str) -> DictRow | None:
-    """What became of the spawn of that request_id."""
+    """What became of the spawn of that request_id, `deleted` where its session was."""
     return await _one(connection, "find_spawn", tenant_id=tenant_id, request_id=request_id)
 
 
@@ -38,7 +38,14 @@ async def get(connection: Connection, tenant_id: str, session_id: str, *, visibl
 
 
 async def list_page(
-    connection: Connection, tenant_id: str, *, parent_session_id: str, visible_to: str, before_id: str, page_size: int
+    connection: Connection,
+    tenant_id: str,
+    *,
+    parent_session_id: str,
+    visible_to: str,
+    before_id: str,
+    page_size: int,
+    include_archived: bool,
 ) -> list[DictRow]:
     """A page of sessions with their newest runs, newest first: fewer where results are large. `found` counts those there would have been."""
     values = {
@@ -48,6 +55,7 @@ async def list_page(
         "visible_to": visible_to,
         "before_id": before_id,
         "page_size": page_size,
+        "include_archived": include_archived,
     }
     return await (await connection.execute(SQL["list_sessions"], values)).fetchall()
 

@@ -1,6 +1,7 @@
 """Tenants and their agents."""
 
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Any
 
 from psycopg.rows import DictRow
@@ -24,25 +25,40 @@ async def insert(connection: Connection, tenant_id: str, display_name: str, sett
     await connection.execute(SQL["insert_tenant"], values)
 
 
+async def find(connection: Connection, tenant_id: str) -> DictRow | None:
+    """What there is of the tenant: its own row, with `settings` None where only its deletion is left, and its `deletion`, if any."""
+    return await (await connection.execute(SQL["get_tenant"], {"tenant_id": tenant_id})).fetchone()
+
+
 async def get(connection: Connection, tenant_id: str) -> DictRow:
-    """The tenant, ready or not; refused with UNKNOWN_TENANT where there is none."""
-    row = await (await connection.execute(SQL["get_tenant"], {"tenant_id": tenant_id})).fetchone()
-    if row is None:
+    """The tenant, ready or not, being deleted or not; refused with UNKNOWN_TENANT where there is none."""
+    return _existing(tenant_id, await find(connection, tenant_id))
+
+
+async def enter(connection: Connection, tenant_id: str) -> DictRow | None:
+    """As `find`, and no deletion of the tenant begins until the transaction has ended: what it makes will be found and removed."""
+    return await (await connection.execute(SQL["enter_tenant"], {"tenant_id": tenant_id})).fetchone()
+
+
+async def enter_ready(connection: Connection, tenant_id: str) -> DictRow:
+    """As `enter`; refused with UNKNOWN_TENANT unless its creation is complete and it is not being deleted."""
+    row = _existing(tenant_id, await enter(connection, tenant_id))
+    if row["deletion"]:
+        raise MeshError(Reason.UNKNOWN_TENANT, f"tenant {tenant_id} is being deleted", facts={"tenant_id": tenant_id})
+    if not row["ready"]:
         raise MeshError(
             Reason.UNKNOWN_TENANT,
-            f"tenant {tenant_id} has not been created; an operator creates it with `spawnmesh tenant create {tenant_id}`",
+            f"the creation of tenant {tenant_id} is not complete; repeat CreateTenant",
             facts={"tenant_id": tenant_id},
         )
     return row
 
 
-async def get_ready(connection: Connection, tenant_id: str) -> DictRow:
-    """The tenant, once its creation is complete; refused with UNKNOWN_TENANT otherwise."""
-    row = await get(connection, tenant_id)
-    if not row["ready"]:
+def _existing(tenant_id: str, row: DictRow | None) -> DictRow:
+    if row is None or row["settings"] is None:
         raise MeshError(
             Reason.UNKNOWN_TENANT,
-            f"the creation of tenant {tenant_id} is not complete; repeat CreateTenant",
+            f"tenant {tenant_id} has not been created; an operator creates it with `spawnmesh tenant create {tenant_id}`",
             facts={"tenant_id": tenant_id},
         )
     return row
@@ -53,8 +69,29 @@ async def mark_ready(connection: Connection, tenant_id: str) -> None:
     await connection.execute(SQL["mark_tenant_ready"], {"tenant_id": tenant_id})
 
 
+async def list_to_retain(connection: Connection) -> list[DictRow]:
+    """At most 32 tenants whose ended sessions are to be looked at; in the scope of every tenant."""
+    return await (await connection.execute(SQL["list_to_retain"])).fetchall()
+
+
+async def claim_retention(connection: Connection, tenant_id: str, again_in: timedelta) -> DictRow | None:
+    """The `settings` of a tenant whose ended sessions are to be looked at, for one sweep; it comes again after `again_in`."""
+    values = {"tenant_id": tenant_id, "again_in": again_in}
+    return await (await connection.execute(SQL["claim_retention"], values)).fetchone()
+
+
+async def hasten_retention(connection: Connection, tenant_id: str) -> None:
+    """The tenant's ended sessions are to be looked at again at once."""
+    await connection.execute(SQL["hasten_retention"], {"tenant_id": tenant_id})
+
+
+async def delete(connection: Connection, tenant_id: str) -> None:
+    """Removes the tenant's own row."""
+    await connection.execute(SQL["delete_tenant"], {"tenant_id": tenant_id})
+
+
 async def list_ready(connection: Connection) -> list[DictRow]:
-    """Every tenant, by id; in the scope of every tenant."""
+    """Every tenant, by id, but those whose creation is not complete; in the scope of every tenant."""
     return await (await connection.execute(SQL["list_tenants"])).fetchall()
 
 

@@ -1,0 +1,27 @@
+"""How far the cleaning up is behind."""
+
+from opentelemetry.metrics import Meter
+from spawnmesh_postgres.database import EVERY_TENANT, Database
+
+from spawnmesh_session.store import runs
+
+_KINDS = (runs.SPAWN, runs.DELETE, runs.PURGE, "RETAIN", "JOB")
+
+
+class Backlog:
+    """Measures for all tenants; every worker measures the same."""
+
+    def __init__(self, database: Database, meter: Meter) -> None:
+        self._database = database
+        self._gauge = meter.create_gauge(
+            "spawnmesh.session.cleanup.backlog",
+            unit="{item}",
+            description="Spawns to undo, deletions to finish, tenants to look at and jobs, whose time has come.",
+        )
+
+    async def measure(self) -> None:
+        """Sets the gauge to what should have been seen to by now and is not, for each kind."""
+        async with self._database.transaction(EVERY_TENANT) as connection:
+            waiting = await runs.count_backlog(connection)
+        for kind in _KINDS:
+            self._gauge.set(waiting.get(kind, 0), {"spawnmesh.session.cleanup.kind": kind.lower()})

@@ -1,0 +1,56 @@
+"""What a tenant has in databases and bucket, counted past the services."""
+
+import asyncio
+
+import psycopg
+from minio import Minio
+from spawnmesh_devstack.s3 import S3Endpoint
+
+NOTHING = {"runs": 0, "queue": 0, "transcripts": 0, "entries": 0, "files": 0, "objects": 0}
+
+_COUNTS = {
+    "runs": "session.runs where true",
+    "queue": "session.dispatch where true",
+    "transcripts": "transcript.transcripts where state = 'LIVE'",
+    "entries": "transcript.entries where true",
+    "files": "attachment_blob.set_files where true",
+}
+
+
+class Remains:
+    """Counts as a superuser, and as the bucket's owner."""
+
+    def __init__(self, superuser_dsn: str, s3: S3Endpoint) -> None:
+        self.dsn = superuser_dsn.replace("/postgres?", "/spawnmesh?")
+        self._minio = Minio(s3.endpoint, s3.access_key, s3.secret_key, secure=False, region=s3.region)
+
+    async def of(self, tenant: str) -> dict[str, int]:
+        """What it has anywhere but its sessions' own rows."""
+        counted = {name: await self.count(tenant, table) for name, table in _COUNTS.items()}
+        return {**counted, "objects": len(await asyncio.to_thread(self._objects, tenant))}
+
+    async def count(self, tenant: str, table: str) -> int:
+        """Rows of `schema.table where condition`."""
+        async with await psycopg.AsyncConnection.connect(self.dsn) as connection:
+            query = f"select count(*) from {table} and tenant_id = %s"
+            row = await (await connection.execute(query, (tenant,))).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    async def everywhere(self, tenant: str) -> dict[str, int]:
+        """Rows in every table of every service that has any, and whether there is a bucket."""
+        async with await psycopg.AsyncConnection.connect(self.dsn) as connection:
+            query = """
+                select table_schema || '.' || table_name from information_schema.columns
+                where column_name = 'tenant_id' and table_schema in ('session', 'attachment_blob', 'transcript', 'hook', 'model_router')"""
+            tables = [row[0] for row in await (await connection.execute(query)).fetchall()]
+            jobs = "select count(*) from session.procrastinate_jobs where args ->> 'tenant_id' = %s"
+            row = await (await connection.execute(jobs, (tenant,))).fetchone()
+        assert row is not None
+        counted = {table: await self.count(tenant, f"{table} where true") for table in tables}
+        counted["jobs"] = int(row[0])
+        counted["buckets"] = int(await asyncio.to_thread(self._minio.bucket_exists, f"spawnmesh-{tenant}"))
+        return {name: count for name, count in counted.items() if count}
+
+    def _objects(self, tenant: str) -> list[object]:
+        return list(self._minio.list_objects(f"spawnmesh-{tenant}", recursive=True))

@@ -1,0 +1,191 @@
+"""DeleteTenant: nothing begins any more, nothing is left anywhere, and nobody else is touched."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import session_pb2, tenant_pb2
+from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
+from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
+
+from tests.contract.session.harness import Mesh, OpenMesh, attachment
+from tests.contract.session.remains import Remains
+from tests.contract.session.worker import make_due, parts_of, sweep_of, work_once
+
+REPORT = {"session.tenant_deletions": 1}
+DELETING, DELETED = tenant_pb2.TENANT_STATE_DELETING, tenant_pb2.TENANT_STATE_DELETED
+
+
+async def reason_of(call: Any) -> Reason:
+    with pytest.raises(MeshError) as caught:
+        await call
+    return caught.value.reason
+
+
+async def filled(mesh: Mesh) -> run_pb.ClaimedRun:
+    """A family with files, of which one run is held, one has ended, and one is deleted; messages wait."""
+    held = await mesh.claim((await mesh.spawn(attachments=[attachment()])).session_id)
+    child = await mesh.spawn_as(held, attachments=[attachment("b.txt", "other")])
+    await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=child.session_id))
+    gone = await mesh.spawn(attachments=[attachment()])
+    await mesh.client(mesh.sessions.DeleteSession, pb.DeleteSessionRequest(session_id=gone.session_id))
+    await mesh.put_agent(AgentProfile(agent_id="analyst"))
+    return held
+
+
+async def test_DeleteTenant__refuses_at_once_kills_and_leaves_nothing_anywhere(mesh: Mesh, remains: Remains) -> None:
+    other = Mesh(mesh.peer, mesh.keys, mesh.settings)
+    await other.create_tenant()
+    await filled(other)
+    await work_once(other.settings, remains.dsn, other.tenant)
+    others = await remains.everywhere(other.tenant)
+    held = await filled(mesh)
+    session_id = held.session.session_id
+
+    answer = await mesh.delete_tenant()
+    assert (answer.state, answer.deletion.HasField("end_time")) == (DELETING, False)
+    send = pb.SendMessageRequest(session_id=session_id, request_id="m", text="hello")
+    for refused in (
+        mesh.spawn(),
+        mesh.spawn_as(held),
+        mesh.client(mesh.sessions.SendMessage, send),
+        mesh.put_agent(AgentProfile(agent_id="late")),
+    ):
+        assert await reason_of(refused) is Reason.UNKNOWN_TENANT
+    assert await reason_of(mesh.create_tenant()) is Reason.CONFLICT
+    assert mesh.tenant in await tenants(mesh)
+
+    await work_once(mesh.settings, remains.dsn, mesh.tenant)
+    after = await mesh.tenant_state()
+    assert after.state == DELETED
+    deletion = after.deletion
+    assert deletion.end_time.seconds >= deletion.request_time.seconds > 0
+    assert (deletion.killed_run_count, deletion.deleted_session_count) == (1, 3)
+    assert (deletion.deleted_transcript_count, deletion.deleted_object_count) == (2, 1)
+    assert await remains.everywhere(mesh.tenant) == REPORT
+    assert mesh.tenant not in await tenants(mesh)
+    heartbeat = run_pb.HeartbeatRunRequest(epoch=held.run.epoch)
+    assert await reason_of(mesh.run(held, mesh.runs.HeartbeatRun, heartbeat)) is Reason.RUN_LEASE_LOST
+    assert await reason_of(mesh.get(session_id)) is Reason.NOT_FOUND
+    assert await reason_of(mesh.spawn()) is Reason.UNKNOWN_TENANT
+    assert await remains.everywhere(other.tenant) == others
+
+    again = await mesh.delete_tenant()
+    await work_once(mesh.settings, remains.dsn, mesh.tenant)
+    assert again == after == await mesh.tenant_state()
+
+
+async def test_CreateTenant__of_a_deleted_one_begins_anew(mesh: Mesh, remains: Remains) -> None:
+    await filled(mesh)
+    await mesh.delete_tenant()
+    await work_once(mesh.settings, remains.dsn, mesh.tenant)
+    await mesh.create_tenant(settings=TenantSettings(max_spawn_depth=2))
+    tenant = await mesh.tenant_state()
+    assert (tenant.state, tenant.HasField("deletion")) == (tenant_pb2.TENANT_STATE_ACTIVE, False)
+    session = await mesh.spawn(attachments=[attachment()])
+    assert session.state == session_pb2.SESSION_STATE_ACTIVE
+    listed = await mesh.client(mesh.sessions.ListSessions, pb.ListSessionsRequest(include_archived=True))
+    assert [one.session_id for one in listed.sessions] == [session.session_id]
+    await mesh.delete_tenant()
+    await work_once(mesh.settings, remains.dsn, mesh.tenant)
+    assert await remains.everywhere(mesh.tenant) == REPORT
+
+
+async def test_DeleteTenant__beside_spawns_and_by_several_at_once(mesh: Mesh, remains: Remains) -> None:
+    """Whatever spawns at that moment is either refused or removed."""
+
+    async def spawn() -> bool:
+        try:
+            await mesh.spawn(attachments=[attachment()])
+        except MeshError as error:
+            if error.reason not in (Reason.UNKNOWN_TENANT, Reason.SPAWN_FAILED):
+                raise
+            return False
+        return True
+
+    async def sweep() -> None:
+        async with parts_of(mesh.settings) as parts:
+            for _ in range(10):
+                await make_due(remains.dsn, mesh.tenant)
+                await sweep_of(parts, mesh.settings).delete_tenants()
+
+    spawns = [asyncio.create_task(spawn()) for _ in range(12)]
+    while not any(task.done() for task in spawns):
+        await asyncio.sleep(0)
+    answers = await asyncio.gather(*(mesh.delete_tenant() for _ in range(4)))
+    assert {answer.state for answer in answers} <= {DELETING, DELETED}
+    await asyncio.gather(*spawns)
+    assert not await spawn()
+    await asyncio.gather(*(sweep() for _ in range(3)))
+    await work_once(mesh.settings, remains.dsn, mesh.tenant)
+    deletion = (await mesh.tenant_state()).deletion
+    assert await remains.everywhere(mesh.tenant) == REPORT
+    assert deletion.deleted_session_count >= 1
+    assert deletion.killed_run_count <= deletion.deleted_session_count
+
+
+@pytest.mark.parametrize("peer", ["attachment-blob", "transcript"])
+async def test_DeleteTenant__peer_that_is_down_is_told_and_waited_for(
+    mesh: Mesh, open_mesh: OpenMesh, remains: Remains, peer: str
+) -> None:
+    await filled(mesh)
+    async with open_mesh(elsewhere={peer: "127.0.0.1:1"}) as broken:
+        await mesh.delete_tenant()
+        async with parts_of(broken.settings) as parts:
+            await make_due(remains.dsn, mesh.tenant)
+            for _ in range(3):
+                await make_due(remains.dsn, mesh.tenant)
+                await sweep_of(parts, broken.settings).delete_tenants()
+    stalled = await mesh.tenant_state()
+    assert stalled.state == DELETING
+    assert stalled.deletion.stalled_by == f"{peer}: DEPENDENCY_UNAVAILABLE"
+    await work_once(mesh.settings, remains.dsn, mesh.tenant)
+    after = await mesh.tenant_state()
+    assert (after.state, after.deletion.stalled_by) == (DELETED, "")
+    assert await remains.everywhere(mesh.tenant) == REPORT
+
+
+async def test_DeleteTenant__waits_until_what_was_under_way_has_settled(mesh: Mesh, remains: Remains) -> None:
+    """A deleted session whose peers have not been seen to: somebody may be at it."""
+    session = await mesh.spawn(attachments=[attachment()])
+    async with parts_of(mesh.settings) as parts:
+        async with parts.database.transaction(mesh.tenant) as connection:
+            family = await parts.kill.end_family(connection, mesh.tenant, session.session_id)
+            await parts.delete.mark(connection, mesh.tenant, family.members)
+        await mesh.delete_tenant()
+        await sweep_of(parts, mesh.settings).delete_tenants()
+    assert (await mesh.tenant_state()).state == DELETING
+    assert (await remains.of(mesh.tenant))["objects"] == 1
+    await work_once(mesh.settings, remains.dsn, mesh.tenant)
+    assert await remains.everywhere(mesh.tenant) == REPORT
+
+
+async def test_tenant_service_is_for_operators(mesh: Mesh) -> None:
+    stub: Any = TenantServiceStub(mesh.peer.channel)
+    held = await mesh.claim((await mesh.spawn()).session_id)
+    for call, request in (
+        (stub.DeleteTenant, tenant_pb.DeleteTenantRequest(tenant_id=mesh.tenant)),
+        (stub.GetTenant, tenant_pb.GetTenantRequest(tenant_id=mesh.tenant)),
+    ):
+        assert await reason_of(mesh.client(call, request)) is Reason.CALLER_NOT_ALLOWED
+        assert await reason_of(mesh.run(held, call, request)) is Reason.CALLER_NOT_ALLOWED
+    assert (await mesh.tenant_state()).state == tenant_pb2.TENANT_STATE_ACTIVE
+
+
+async def test_tenant_that_never_was(mesh: Mesh) -> None:
+    nobody = Mesh(mesh.peer, mesh.keys, mesh.settings)
+    for call in (nobody.delete_tenant(), nobody.tenant_state()):
+        with pytest.raises(MeshError) as caught:
+            await call
+        assert (caught.value.reason, caught.value.status) == (Reason.NOT_FOUND, Status.NOT_FOUND)
+
+
+async def tenants(mesh: Mesh) -> set[str]:
+    listed = await mesh.operator("ListTenants", tenant_pb.ListTenantsRequest())
+    return {tenant.tenant_id for tenant in listed.tenants}
