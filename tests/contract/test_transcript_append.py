@@ -268,6 +268,10 @@ _BAD_ENTRIES = {
     "opaque that is no object": entry_pb2.EntryBody(opaque=entry_pb2.Opaque(type="t", entry_json="[1]")),
     "opaque that is no json": entry_pb2.EntryBody(opaque=entry_pb2.Opaque(type="t", entry_json="{nope")),
     "opaque without a type": entry_pb2.EntryBody(opaque=entry_pb2.Opaque(entry_json="{}")),
+    "a line of a file": entry_pb2.EntryBody(
+        message=content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[text_block("x")]),
+        source=entry_pb2.Source(line="{}"),
+    ),
     "no role": entry_pb2.EntryBody(message=content_pb.Message(content=[text_block("x")])),
 }
 

@@ -9,11 +9,13 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database, open_database
 
+from tests.contract.test_transcript_search import search
+from tests.contract.transcript_files import HEADER, file_of, message, send
 from tests.contract.transcript_fixtures import Session, refused, service, session, user
 
 __all__ = ["service", "session"]
 
-_TABLES = ("transcripts", "entries", "appends")
+_TABLES = ("transcripts", "entries", "appends", "tenants", "search_progress", "search_pieces", "imports")
 
 
 def _elsewhere(owner: Session) -> Session:
@@ -67,10 +69,10 @@ async def test_a_run_sees_its_own_session_only(session: Session) -> None:
 async def test_a_statement_without_its_where_reads_and_changes_no_other_tenants_rows(
     session: Session, table: str
 ) -> None:
-    await session.append([user("ours")])
+    await _in_every_table(session)
     stranger = _elsewhere(session)
     await stranger.create()
-    await stranger.append([user("theirs")])
+    await _in_every_table(stranger)
     async with open_database(session.service.dsn.app, name="isolation", max_connections=1) as database:
         async with database.transaction(stranger.tenant_id) as connection:
             rows = await (await connection.execute(f"select distinct tenant_id from {table}")).fetchall()
@@ -93,8 +95,15 @@ async def _execute(database: Database, tenant_id: str, statement: LiteralString,
         await connection.execute(statement, parameters)
 
 
+async def _in_every_table(session: Session) -> None:
+    await session.append([user("a word")])
+    await session.prepare_tenant(1, mask_secrets=True)
+    assert (await search(session, words="word")).hits
+    await send(session.sibling(), file_of(HEADER, message(1)))
+
+
 @pytest.mark.parametrize("table", _TABLES)
 async def test_without_a_tenant_there_are_no_rows(session: Session, table: str) -> None:
-    await session.append([user("ours")])
+    await _in_every_table(session)
     async with await AsyncConnection.connect(session.service.dsn.app, autocommit=True) as connection:
         assert await (await connection.execute(f"select from {table}")).fetchall() == []

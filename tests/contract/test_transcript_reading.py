@@ -116,8 +116,8 @@ async def test_ListEntries__by_kind_and_role_both_ways(
 
 
 async def test_ListEntries__unknown_kinds_and_roles_are_refused(session: Session) -> None:
-    unspecified = pb.EntryFilter(kinds=[entry_pb2.ENTRY_KIND_UNSPECIFIED])
-    unknown = pb.EntryFilter()
+    unspecified = entry_pb2.EntryFilter(kinds=[entry_pb2.ENTRY_KIND_UNSPECIFIED])
+    unknown = entry_pb2.EntryFilter()
     unknown.roles.append(content_pb.Role.ValueType(99))
     for choice in (unspecified, unknown):
         request = pb.ListEntriesRequest(session_id=session.session_id, filter=choice)
@@ -155,7 +155,7 @@ async def following(
     *,
     after_seq: int = 0,
     incarnation: str = "",
-    choice: pb.EntryFilter | None = None,
+    choice: entry_pb2.EntryFilter | None = None,
     token: str = "",
     peer: Peer | None = None,
 ) -> AsyncIterator[Following]:
@@ -221,7 +221,7 @@ async def test_FollowEntries__misses_nothing_while_many_append(session: Session)
 
 
 async def test_FollowEntries__a_filter_leaves_out_and_moves_on(session: Session) -> None:
-    choice = pb.EntryFilter(kinds=[entry_pb2.ENTRY_KIND_MIRROR])
+    choice = entry_pb2.EntryFilter(kinds=[entry_pb2.ENTRY_KIND_MIRROR])
     async with following(session, choice=choice) as follower:
         assert await follower.next() == []
         await _mixed(session)
@@ -240,8 +240,7 @@ async def test_FollowEntries__ends_when_the_transcript_is_gone(session: Session)
 async def test_FollowEntries__ends_when_the_transcript_begins_anew(session: Session) -> None:
     async with following(session) as follower:
         await follower.next()
-        await session.delete()
-        await session.create()
+        await session.create_anew()
         await session.append([user("other")])
         with refused(Reason.NOT_FOUND):
             await follower.next()

@@ -69,10 +69,10 @@ class Windows(RuleBasedStateMachine):
         self.runners = [Runner() for _ in range(3)]
         self.appended: list[tuple[list[str], Claim | None, str]] = []
         self.incarnation = 0
+        self.wait(self.session.create())
         self.begin()
 
     def begin(self) -> None:
-        self.wait(self.session.create())
         self.entries = [Written("header")]
         self.holder: Claim | None = None
         self.highest_epoch = 0
@@ -171,7 +171,7 @@ class Windows(RuleBasedStateMachine):
     @precondition(lambda self: len(self.entries) > 12)
     @rule()
     def begin_anew(self) -> None:
-        self.wait(self.session.delete())
+        self.wait(self.session.create_anew())
         self.incarnation += 1
         self.begin()
 

@@ -100,20 +100,6 @@ async def test_CreateTranscript__fork_stays_under_its_cap(session: Session) -> N
     assert [len(await child.entries()) for child in (nothing, one, two)] == [1, 2, 3]
 
 
-async def test_DeleteTranscript__removes_all_and_may_be_repeated(session: Session) -> None:
-    first = await session.create()
-    await session.append([user("hi")], key="k")
-    await session.delete()
-    await session.delete()
-    with refused(Reason.NOT_FOUND):
-        await session.entries()
-    with refused(Reason.NOT_FOUND):
-        await session.append([user("hi")])
-    second = await session.create()
-    assert second.incarnation != first.incarnation
-    assert not (await session.append([user("other")], key="k")).replayed
-
-
 async def test_AcquireWriter__a_higher_epoch_takes_over_and_a_lower_one_is_refused(session: Session) -> None:
     old = await session.acquire(3)
     assert (await session.acquire_claim(old)).writer_epoch == 3

@@ -13,6 +13,7 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import make_conninfo
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
+from spawnmesh.transcript.v1 import tenant_pb2 as tenant_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_core.errors import MeshError
@@ -76,11 +77,21 @@ class Session:
         """Of a client that may append mirrors."""
         return self.service.client_minter.client_token(self.tenant_id, "gateway", 300, permissions=["unowned_append"])
 
-    async def create(self, *, fork_of: "Session | None" = None, max_token_count: int = 10_000) -> pb.Head:
+    async def create(
+        self,
+        *,
+        fork_of: "Session | None" = None,
+        max_token_count: int = 10_000,
+        up_to_seq: int = 0,
+        child_of: "Session | None" = None,
+    ) -> pb.Head:
         request = pb.CreateTranscriptRequest(session_id=self.session_id)
+        if child_of:
+            request.parent_session_id = child_of.session_id
         if fork_of:
             request.fork.source_session_id = fork_of.session_id
             request.fork.max_token_count = max_token_count
+            request.fork.up_to_seq = up_to_seq
         with acting_with_token(self.service_token()):
             return (await self.service.peer.unary(self.service.stub.CreateTranscript, request)).head
 
@@ -89,6 +100,25 @@ class Session:
             await self.service.peer.unary(
                 self.service.stub.DeleteTranscript, pb.DeleteTranscriptRequest(session_id=self.session_id)
             )
+
+    async def prepare_tenant(self, version: int, *, mask_secrets: bool, token: str = "") -> int:
+        """The version that holds."""
+        wanted = tenant_pb.TranscriptSettings(mask_secrets=mask_secrets)
+        request = tenant_pb.PrepareTenantRequest(settings_version=version, settings=wanted)
+        with acting_with_token(token or self.service_token()):
+            return (await self.service.peer.unary(self.service.stub.PrepareTenant, request)).settings_version
+
+    async def purge_tenant(self, *, token: str = "") -> tenant_pb.PurgeTenantResponse:
+        """One call."""
+        with acting_with_token(token or self.service_token()):
+            return await self.service.peer.unary(self.service.stub.PurgeTenant, tenant_pb.PurgeTenantRequest())
+
+    async def create_anew(self) -> pb.Head:
+        """The transcript of the same session once more, which takes a tenant that begins anew."""
+        await self.delete()
+        while not (await self.purge_tenant()).done:
+            pass
+        return await self.create()
 
     async def acquire(self, epoch: int, *, run_id: str = "", token: str = "") -> pb.WriterClaim:
         claim = pb.WriterClaim(run_id=run_id or new_id(IdKind.RUN), epoch=epoch)
@@ -145,7 +175,7 @@ class Session:
     ) -> pb.ListEntriesResponse:
         """Upwards from `after_seq`, or downwards where `before_seq` is given."""
         request = pb.ListEntriesRequest(
-            session_id=self.session_id, page_size=page_size, filter=pb.EntryFilter(kinds=kinds, roles=roles)
+            session_id=self.session_id, page_size=page_size, filter=entry_pb.EntryFilter(kinds=kinds, roles=roles)
         )
         if before_seq is None:
             request.after_seq = after_seq

@@ -166,8 +166,7 @@ HOLD: dict[str, Meanwhile] = {
 
 
 async def recreated(world: World) -> None:
-    await world.session.delete()
-    await world.session.create()
+    await world.session.create_anew()
 
 
 async def recreated_longer_than_before(world: World) -> None:

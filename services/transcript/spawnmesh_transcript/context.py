@@ -27,12 +27,33 @@ class Chosen:
 async def choose_context(connection: Connection, key: Key, transcript: Transcript, *, token_budget: int) -> Chosen:
     """Messages and notes for a model: the newest that fit the budget, and the newest user message in any case."""
     always = await store.newest_user_turn(connection, key)
-    return await _choose(connection, key, transcript, token_budget=token_budget, always=always, with_notes=True)
+    return await _choose(
+        connection,
+        key,
+        transcript,
+        token_budget=token_budget,
+        always=always,
+        with_notes=True,
+        up_to_seq=transcript.head.seq,
+    )
 
 
-async def choose_fork(connection: Connection, key: Key, transcript: Transcript, *, max_token_count: int) -> Chosen:
-    """Messages for another session: the newest that fit the cap. Notes stay, since they speak of what this session alone has."""
-    return await _choose(connection, key, transcript, token_budget=max_token_count, always=None, with_notes=False)
+async def choose_fork(
+    connection: Connection, key: Key, transcript: Transcript, *, max_token_count: int, up_to_seq: int
+) -> Chosen:
+    """Messages for another session: the newest that fit the cap, of those up to a seq, as if there were none behind it.
+
+    Notes stay, since they speak of what this session alone has.
+    """
+    return await _choose(
+        connection,
+        key,
+        transcript,
+        token_budget=max_token_count,
+        always=None,
+        with_notes=False,
+        up_to_seq=up_to_seq,
+    )
 
 
 async def _choose(
@@ -43,9 +64,10 @@ async def _choose(
     token_budget: int,
     always: Turn | None,
     with_notes: bool,
+    up_to_seq: int,
 ) -> Chosen:
     scanned: list[ScannedEntry] = []
-    before_seq = transcript.head.seq + 1
+    before_seq = up_to_seq + 1
     row_count = _rows_for(token_budget, transcript)
     while True:
         rows = await store.scan_entries(connection, key, before_seq=before_seq, row_count=row_count)

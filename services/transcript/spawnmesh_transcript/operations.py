@@ -8,14 +8,13 @@ from spawnmesh_core.errors import not_found
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection, Database
 
-from spawnmesh_transcript import store
+from spawnmesh_transcript import store, tenant_store
 from spawnmesh_transcript.bodies import serialize
 from spawnmesh_transcript.context import choose_context, choose_fork
 from spawnmesh_transcript.domain.entries import EntryKind, Head, NewEntry, StoredEntry, WriterClaim
-from spawnmesh_transcript.domain.refusals import claim_lost, key_reused, other_origin, unowned_append_not_allowed
+from spawnmesh_transcript.domain.refusals import claim_lost, other_origin, tenant_purged, transcript_deleted
 from spawnmesh_transcript.domain.turns import Group, Turn
-from spawnmesh_transcript.domain.writers import Writer, may_append
-from spawnmesh_transcript.prepare import Prepared, message_entry
+from spawnmesh_transcript.prepare import message_entry
 from spawnmesh_transcript.store import Filter, Key, Position
 from spawnmesh_transcript.synthetic import synthetic_result
 
@@ -29,16 +28,7 @@ class Fork:
 
     source_session_id: str
     max_token_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """Where entries landed: ids in order, the seq of the first, and the head right behind them."""
-
-    entry_ids: tuple[str, ...]
-    first_seq: int
-    head: Head
-    is_replay: bool
+    up_to_seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +50,30 @@ class Context:
     superseded_entry_count: int
 
 
-async def create_transcript(database: Database, key: Key, fork: Fork | None, *, service: str) -> Head:
+async def create_transcript(
+    database: Database, key: Key, fork: Fork | None, *, parent_session_id: str, service: str
+) -> Head:
     """Creates the transcript with its header and what is forked into it; answers where it stands if it is there already.
 
-    Raises NOT_FOUND without the session to fork from, and ALREADY_EXISTS for a transcript of another origin.
+    Raises NOT_FOUND without the session to fork from, ALREADY_EXISTS for a transcript of another origin, TRANSCRIPT_DELETED for one that was
+    deleted, and UNKNOWN_TENANT while the tenant is being purged.
     """
     origin = fork.source_session_id if fork else ""
     incarnation = new_id(IdKind.INCARNATION)
     header = pb.Header(session_id=key.session_id, forked_from_session_id=origin, incarnation=incarnation)
     entries = [NewEntry(kind=EntryKind.HEADER, body=serialize(pb.EntryBody(header=header)))]
     async with database.transaction(key.tenant_id) as connection:
-        if not await store.insert_transcript(connection, key, incarnation=incarnation, forked_from_session_id=origin):
+        if not await tenant_store.enter_tenant(connection, key.tenant_id):
+            raise tenant_purged()
+        if not await store.insert_transcript(
+            connection,
+            key,
+            incarnation=incarnation,
+            forked_from_session_id=origin,
+            parent_session_id=parent_session_id,
+        ):
+            if await store.is_deleted(connection, key):
+                raise transcript_deleted(key.session_id)
             existing = await _transcript(connection, key)
             if existing.forked_from_session_id != origin:
                 raise other_origin(key.session_id, existing.forked_from_session_id)
@@ -78,12 +81,6 @@ async def create_transcript(database: Database, key: Key, fork: Fork | None, *, 
         if fork:
             entries += await _forked_entries(connection, Key(key.tenant_id, fork.source_session_id), fork)
         return await store.write_entries(connection, key, entries, service=service)
-
-
-async def delete_transcript(database: Database, key: Key) -> None:
-    """Deletes the transcript with its entries and keys."""
-    async with database.transaction(key.tenant_id) as connection:
-        await store.delete_transcript(connection, key)
 
 
 async def acquire_writer(database: Database, key: Key, claim: WriterClaim) -> Head:
@@ -100,38 +97,6 @@ async def release_writer(database: Database, key: Key, claim: WriterClaim) -> He
     async with database.transaction(key.tenant_id) as connection:
         await store.release_writer(connection, key, claim)
         return (await _transcript(connection, key)).head
-
-
-async def append_entries(
-    database: Database, key: Key, prepared: Prepared, *, idempotency_key: str, writer: Writer
-) -> Appended:
-    """Appends all entries or none.
-
-    Raises NOT_FOUND for the transcript or an entry that one refers to, IDEMPOTENCY_KEY_REUSED, WRITER_CLAIM_LOST, and
-    UNOWNED_APPEND_NOT_ALLOWED.
-    """
-    for entry in prepared.entries:
-        if not may_append(writer, entry):
-            raise unowned_append_not_allowed(f"this writer may not append an entry of kind {entry.kind} this way")
-    done = await store.append_entries(
-        database,
-        key,
-        prepared.entries,
-        idempotency_key=idempotency_key,
-        content_hash=prepared.content_hash,
-        writer=writer,
-    )
-    match done.outcome, done.head:
-        case "APPENDED" | "REPLAYED", Head() as head:
-            return Appended(done.entry_ids, done.first_seq, head, is_replay=done.outcome == "REPLAYED")
-        case "CLAIM_LOST", Head() as head:
-            raise claim_lost(head)
-        case "KEY_REUSED", _:
-            raise key_reused(idempotency_key)
-        case "TARGET_NOT_FOUND", _:
-            raise not_found("entry", done.missing_entry_id)
-        case _:
-            raise not_found("transcript", key.session_id)
 
 
 async def list_entries(database: Database, key: Key, position: Position, choice: Filter, *, page_size: int) -> Page:
@@ -182,7 +147,13 @@ async def _forked_entries(connection: Connection, source: Key, fork: Fork) -> li
     """Copies of the source's newest messages, as stored there: redacted already. Missing results are written down as what they are."""
     await store.keep_index_order(connection)
     transcript = await _transcript(connection, source)
-    chosen = await choose_fork(connection, source, transcript, max_token_count=fork.max_token_count)
+    chosen = await choose_fork(
+        connection,
+        source,
+        transcript,
+        max_token_count=fork.max_token_count,
+        up_to_seq=fork.up_to_seq or transcript.head.seq,
+    )
     stored = await _entries_of(connection, source, chosen.groups)
     copies: list[NewEntry] = []
     for group in chosen.groups:
@@ -195,10 +166,13 @@ async def _forked_entries(connection: Connection, source: Key, fork: Fork) -> li
     return copies
 
 
-def _copy(turn: Turn, body: bytes) -> NewEntry:
+def _copy(turn: Turn, stored: bytes) -> NewEntry:
+    """The message alone: the line that it was imported from names entries of its own file."""
+    body = pb.EntryBody.FromString(stored)
+    body.ClearField("source")
     return NewEntry(
         kind=EntryKind.MESSAGE,
-        body=body,
+        body=serialize(body),
         token_count=turn.token_count,
         role=turn.role,
         calls=turn.calls,

@@ -1,16 +1,20 @@
 """Requests into domain values, and what a caller may ask for."""
 
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
+from spawnmesh.transcript.v1 import tenant_pb2 as tenant_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.errors import invalid, not_found
+from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.caller import Caller, CallerKind
 
 from spawnmesh_transcript.bodies import ROLES
 from spawnmesh_transcript.domain.entries import EntryKind, WriterClaim
+from spawnmesh_transcript.domain.policy import TenantPolicy
 from spawnmesh_transcript.domain.refusals import claim_of_another_run, client_with_claim, unowned_append_not_allowed
 from spawnmesh_transcript.domain.window import Fence
 from spawnmesh_transcript.domain.writers import UNOWNED_APPEND, Writer, unowned_of_client, unowned_of_service
 from spawnmesh_transcript.operations import Fork
+from spawnmesh_transcript.search_store import is_descendant
 from spawnmesh_transcript.store import Filter, Key, Position
 
 _BEHIND_ALL = 2**63 - 1
@@ -23,6 +27,18 @@ def parse_key(session_id: str, caller: Caller) -> Key:
     return Key(caller.tenant_id, session_id)
 
 
+async def readable_key(database: Database, session_id: str, caller: Caller) -> Key:
+    """The caller's transcript of that session, for reading: a run also reads what descends from its session. Raises NOT_FOUND."""
+    if caller.kind is not CallerKind.RUN or caller.session_id == session_id:
+        return parse_key(session_id, caller)
+    if "\x00" not in session_id:
+        key = Key(caller.tenant_id, session_id)
+        async with database.transaction(caller.tenant_id) as connection:
+            if await is_descendant(connection, key, caller.session_id):
+                return key
+    raise not_found("transcript", session_id)
+
+
 def parse_fork(request: pb.CreateTranscriptRequest) -> Fork | None:
     """What to copy, if anything. Raises INVALID_REQUEST for a session that would be its own source, NOT_FOUND for an id that cannot exist."""
     if not request.HasField("fork"):
@@ -32,7 +48,19 @@ def parse_fork(request: pb.CreateTranscriptRequest) -> Fork | None:
         raise invalid("fork.source_session_id", "is the session itself")
     if "\x00" in source:
         raise not_found("transcript", source)
-    return Fork(source, request.fork.max_token_count)
+    return Fork(source, request.fork.max_token_count, request.fork.up_to_seq)
+
+
+def parse_parent(request: pb.CreateTranscriptRequest) -> str:
+    """The session that spawned this one. Raises INVALID_REQUEST for a session that would be its own parent."""
+    if "\x00" in request.parent_session_id or request.parent_session_id == request.session_id:
+        raise invalid("parent_session_id", "is the session itself, or no id")
+    return request.parent_session_id
+
+
+def parse_policy(request: tenant_pb.PrepareTenantRequest) -> TenantPolicy:
+    """What is to hold for a tenant."""
+    return TenantPolicy(request.settings_version, request.settings.mask_secrets)
 
 
 def parse_claim(claim: pb.WriterClaim, caller: Caller) -> WriterClaim:
@@ -73,7 +101,7 @@ def parse_position(request: pb.ListEntriesRequest) -> Position:
     return Position(request.after_seq)
 
 
-def parse_filter(given: pb.EntryFilter) -> Filter:
+def parse_filter(given: entry_pb.EntryFilter) -> Filter:
     """Which entries are asked for."""
     names = (entry_pb.EntryKind.Name(kind) for kind in given.kinds)
     return Filter(

@@ -14,6 +14,7 @@ from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
 from spawnmesh_transcript.domain.json_text import NotJson
 from spawnmesh_transcript.domain.redact import redact_block, redact_document
 from spawnmesh_transcript.domain.turns import Role
+from spawnmesh_transcript.masking import masked_body
 from spawnmesh_transcript.synthetic import is_synthetic_result
 from spawnmesh_transcript.tokens import IMAGE_TOKEN_COUNT, count_tokens
 
@@ -29,23 +30,23 @@ class Prepared:
     content_hash: bytes
 
 
-async def prepare(bodies: Sequence[pb.EntryBody]) -> Prepared:
-    """Prepares the entries of one append, in a thread where that takes long.
+async def prepare(bodies: Sequence[pb.EntryBody], *, mask_secrets: bool) -> Prepared:
+    """Prepares the entries of one append, in a thread where that takes long. With `mask_secrets`, secrets are replaced as attachments are.
 
     Raises INVALID_REQUEST for what cannot be stored, with the path of the field, and ATTACHMENT_CONTENT_IS_MARKER.
     """
     if sum(body.ByteSize() for body in bodies) <= _INLINE_BYTES:
-        return _prepare(bodies)
-    return await asyncio.to_thread(_prepare, bodies)
+        return _prepare(bodies, mask_secrets)
+    return await asyncio.to_thread(_prepare, bodies, mask_secrets)
 
 
-def message_entry(message: content_pb.Message) -> NewEntry:
-    """A message that is already as it is to be stored."""
+def message_entry(message: content_pb.Message, source: pb.Source | None = None) -> NewEntry:
+    """A message that is already as it is to be stored, with the line that it was imported from."""
     calls = [block.tool_call.tool_call_id.strip() for block in message.content if block.HasField("tool_call")]
     role = ROLES[message.role]
     return NewEntry(
         kind=EntryKind.MESSAGE,
-        body=serialize(pb.EntryBody(message=message)),
+        body=serialize(pb.EntryBody(message=message, source=source)),
         token_count=_message_token_count(message),
         role=role,
         calls=tuple(dict.fromkeys(calls)) if role is Role.ASSISTANT else (),
@@ -54,18 +55,22 @@ def message_entry(message: content_pb.Message) -> NewEntry:
     )
 
 
-def _prepare(bodies: Sequence[pb.EntryBody]) -> Prepared:
+def _prepare(bodies: Sequence[pb.EntryBody], mask_secrets: bool) -> Prepared:
     content = hashlib.sha256()
     entries: list[NewEntry] = []
     for index, body in enumerate(bodies):
         given = serialize(body)
         content.update(len(given).to_bytes(8))
         content.update(given)
+        if mask_secrets:
+            body = masked_body(body, f"entries[{index}]")
         entries.append(_entry(body, f"entries[{index}]"))
     return Prepared(tuple(entries), content.digest())
 
 
 def _entry(body: pb.EntryBody, path: str) -> NewEntry:
+    if body.HasField("source"):
+        raise invalid(f"{path}.source", "is written by imports alone")
     match body.WhichOneof("kind"):
         case "message":
             return message_entry(_storable_message(body.message, f"{path}.message"))

@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as service_pb
 
+from spawnmesh_transcript.appending import Appended
 from spawnmesh_transcript.domain.entries import Head, StoredEntry
 from spawnmesh_transcript.domain.turns import Turn
 from spawnmesh_transcript.domain.window import Fence
 from spawnmesh_transcript.follow import News
-from spawnmesh_transcript.operations import Appended, Context, Page
+from spawnmesh_transcript.operations import Context, Page
 from spawnmesh_transcript.synthetic import synthetic_result, synthetic_token_count
 
 _EPOCH = datetime.fromtimestamp(0, UTC)

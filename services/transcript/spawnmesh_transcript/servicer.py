@@ -5,13 +5,15 @@ from contextlib import aclosing
 from typing import Any
 
 import grpc
+from spawnmesh.transcript.v1 import tenant_pb2 as tenant_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1 import transcript_service_pb2_grpc as pb_grpc
 from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.caller import current_caller
 
-from spawnmesh_transcript import operations, windows
+from spawnmesh_transcript import deletion, operations, tenants, windows
 from spawnmesh_transcript.announcements import Announcements
+from spawnmesh_transcript.appending import append_entries
 from spawnmesh_transcript.follow import Followers
 from spawnmesh_transcript.parse import (
     parse_claim,
@@ -20,10 +22,12 @@ from spawnmesh_transcript.parse import (
     parse_fork,
     parse_idempotency_key,
     parse_key,
+    parse_parent,
+    parse_policy,
     parse_position,
     parse_writer,
+    readable_key,
 )
-from spawnmesh_transcript.prepare import prepare
 from spawnmesh_transcript.render import (
     render_appended,
     render_context,
@@ -32,6 +36,7 @@ from spawnmesh_transcript.render import (
     render_news,
     render_page,
 )
+from spawnmesh_transcript.tenants import Policies
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -41,17 +46,40 @@ _DEFAULT_PAGE_SIZE = 100
 class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
     """Each RPC does what the contract says of it."""
 
-    def __init__(self, database: Database, announcements: Announcements, followers: Followers) -> None:
+    def __init__(
+        self, database: Database, policies: Policies, announcements: Announcements, followers: Followers
+    ) -> None:
         self._database = database
+        self._policies = policies
         self._announcements = announcements
         self._followers = followers
+
+    async def PrepareTenant(
+        self, request: tenant_pb.PrepareTenantRequest, context: Context
+    ) -> tenant_pb.PrepareTenantResponse:
+        tenant_id = current_caller().tenant_id
+        policy = await tenants.prepare_tenant(self._database, tenant_id, parse_policy(request))
+        self._policies.learn(tenant_id, policy)
+        return tenant_pb.PrepareTenantResponse(settings_version=policy.settings_version)
+
+    async def PurgeTenant(
+        self, request: tenant_pb.PurgeTenantRequest, context: Context
+    ) -> tenant_pb.PurgeTenantResponse:
+        purged = await tenants.purge_tenant(self._database, current_caller().tenant_id)
+        return tenant_pb.PurgeTenantResponse(
+            done=purged.is_done, deleted_transcript_count=purged.transcript_count, deleted_row_count=purged.row_count
+        )
 
     async def CreateTranscript(
         self, request: pb.CreateTranscriptRequest, context: Context
     ) -> pb.CreateTranscriptResponse:
         caller = current_caller()
         head = await operations.create_transcript(
-            self._database, parse_key(request.session_id, caller), parse_fork(request), service=caller.service
+            self._database,
+            parse_key(request.session_id, caller),
+            parse_fork(request),
+            parent_session_id=parse_parent(request),
+            service=caller.service,
         )
         return pb.CreateTranscriptResponse(head=render_head(head))
 
@@ -59,7 +87,7 @@ class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
         self, request: pb.DeleteTranscriptRequest, context: Context
     ) -> pb.DeleteTranscriptResponse:
         key = parse_key(request.session_id, current_caller())
-        await operations.delete_transcript(self._database, key)
+        await deletion.delete_transcript(self._database, key)
         self._announcements.changed(key)
         return pb.DeleteTranscriptResponse()
 
@@ -80,14 +108,13 @@ class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
     async def AppendEntries(self, request: pb.AppendEntriesRequest, context: Context) -> pb.AppendEntriesResponse:
         caller = current_caller()
         key = parse_key(request.session_id, caller)
-        writer = parse_writer(request, caller)
-        idempotency_key = parse_idempotency_key(request)
-        appended = await operations.append_entries(
+        appended = await append_entries(
             self._database,
+            self._policies,
             key,
-            await prepare(request.entries),
-            idempotency_key=idempotency_key,
-            writer=writer,
+            request.entries,
+            idempotency_key=parse_idempotency_key(request),
+            writer=parse_writer(request, caller),
         )
         self._announcements.changed(key)
         return render_appended(appended)
@@ -112,7 +139,7 @@ class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
     async def ListEntries(self, request: pb.ListEntriesRequest, context: Context) -> pb.ListEntriesResponse:
         page = await operations.list_entries(
             self._database,
-            parse_key(request.session_id, current_caller()),
+            await readable_key(self._database, request.session_id, current_caller()),
             parse_position(request),
             parse_filter(request.filter),
             page_size=request.page_size or _DEFAULT_PAGE_SIZE,

@@ -11,4 +11,6 @@ class TranscriptSettings(ProcessSettings):
 
     database_url: str
     database_owner_url: str = ""
+    database_direct_url: str = ""
+    """For what listens for notifications, where `database_url` leads through a pooler in transaction mode."""
     database_max_connections: int = 8

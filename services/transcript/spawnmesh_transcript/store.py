@@ -12,6 +12,7 @@ from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.bodies import is_canonical
 from spawnmesh_transcript.domain.entries import EntryKind, Head, Label, NewEntry, StoredEntry, WriterClaim
+from spawnmesh_transcript.domain.policy import TenantPolicy
 from spawnmesh_transcript.domain.turns import Role, Turn
 from spawnmesh_transcript.domain.window import WindowEntry
 from spawnmesh_transcript.domain.writers import Writer
@@ -51,6 +52,8 @@ class AppendOutcome:
     first_seq: int
     entry_ids: tuple[str, ...]
     missing_entry_id: str
+    policy: TenantPolicy | None
+    """The one that holds, where the entries were made ready under another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +88,24 @@ class ScannedEntry(NamedTuple):
     mark: Mark | None
 
 
-async def insert_transcript(connection: Connection, key: Key, *, incarnation: str, forked_from_session_id: str) -> bool:
-    """Inserts an empty transcript; False where there is one."""
+async def insert_transcript(
+    connection: Connection, key: Key, *, incarnation: str, forked_from_session_id: str, parent_session_id: str
+) -> bool:
+    """Inserts an empty transcript; False where there is one, or was one."""
     row = await _one(
-        connection, "insert_transcript", key, incarnation=incarnation, forked_from_session_id=forked_from_session_id
+        connection,
+        "insert_transcript",
+        key,
+        incarnation=incarnation,
+        forked_from_session_id=forked_from_session_id,
+        parent_session_id=parent_session_id,
     )
     return row is not None
+
+
+async def is_deleted(connection: Connection, key: Key) -> bool:
+    """Whether there was a transcript, or one was deleted before it was created."""
+    return await _one(connection, "is_deleted", key) is not None
 
 
 async def write_entries(connection: Connection, key: Key, entries: Sequence[NewEntry], *, service: str) -> Head:
@@ -109,8 +124,11 @@ async def append_entries(
     idempotency_key: str,
     content_hash: bytes,
     writer: Writer,
+    policy: TenantPolicy,
 ) -> AppendOutcome:
     """Appends under the fence, in a transaction of its own and one round trip."""
+    described = _entry_parameters(entries)
+    target_ids = [entry.target_entry_id for entry in entries if entry.target_entry_id]
     parameters = _parameters(
         key,
         idempotency_key=idempotency_key,
@@ -119,15 +137,18 @@ async def append_entries(
         epoch=writer.claim.epoch if writer.claim else 0,
         service=writer.service,
         client=writer.client,
-        **_entry_parameters(entries),
+        settings_version=policy.settings_version,
+        target_ids=target_ids or None,
+        **described,
     )
     (row,) = await database.call(key.tenant_id, _SQL["append_entries"], parameters)
     return AppendOutcome(
         outcome=row["outcome"],
         head=_head(row) if row["seq"] is not None else None,
         first_seq=row["first_seq"] or 0,
-        entry_ids=tuple(row["entry_ids"] or ()),
+        entry_ids=tuple(row["entry_ids"] or (one["entry_id"] for one in described["entries"].obj)),
         missing_entry_id=row["missing_entry_id"] or "",
+        policy=None if row["settings_version"] is None else TenantPolicy(row["settings_version"], row["mask_secrets"]),
     )
 
 
@@ -166,12 +187,6 @@ async def scan_window(
         first["incarnation"], first["head_seq"], first["head_chain_hash"], first["head_run_id"], first["head_epoch"]
     )
     return head, sorted(_window_entry(row) for row in rows if row["seq"] is not None)
-
-
-async def delete_transcript(connection: Connection, key: Key) -> None:
-    """Deletes the transcript with all that belongs to it, if it is there."""
-    for statement in ("delete_transcript", "delete_entries", "delete_appends"):
-        await connection.execute(_SQL[statement], _parameters(key))
 
 
 async def begin_snapshot(connection: Connection) -> None:
@@ -257,7 +272,8 @@ async def _stored_entries(connection: Connection, statement: str, key: Key, **mo
 def _entry_parameters(entries: Sequence[NewEntry]) -> dict[str, Any]:
     described = [
         {
-            "entry_id": new_id(IdKind.ENTRY),
+            "entry_id": entry.entry_id or new_id(IdKind.ENTRY),
+            "parent_entry_id": entry.parent_entry_id,
             "kind": entry.kind,
             "role": entry.role or "",
             "token_count": entry.token_count,

@@ -53,7 +53,8 @@ class Head:
 class NewEntry:
     """An entry ready to be stored: `body` is final, and what selection needs of it stands beside it.
 
-    `target_entry_id` is an entry of the same transcript that it speaks of.
+    `target_entry_id` is an entry of the same transcript that it speaks of. An empty `entry_id` is drawn; an empty `parent_entry_id` is the entry
+    before it.
     """
 
     kind: EntryKind
@@ -65,6 +66,8 @@ class NewEntry:
     is_synthetic: bool = False
     label: Label | None = None
     target_entry_id: str = ""
+    entry_id: str = ""
+    parent_entry_id: str = ""
 
 
 class StoredEntry(

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from json import JSONDecoder
+from json import JSONDecoder, dumps
 
 MAX_DEPTH = 100
 """Deeper nesting than any tool call has; a text beyond it is refused rather than half understood."""
@@ -10,6 +10,7 @@ MAX_DEPTH = 100
 # Not strict: some providers send raw line breaks inside strings, and a text that is not understood is not redacted.
 _STRINGS = JSONDecoder(strict=False)
 _SPACE = re.compile(r"[ \t\n\r]*")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null|-?Infinity|NaN")
 
 
@@ -69,6 +70,11 @@ def parse_json(text: str) -> Node:
     if _skip_space(text, node.end) != len(text):
         raise NotJson("text behind the value")
     return node
+
+
+def quoted(text: str) -> str:
+    """The text as a JSON string. A lone surrogate can only be written as an escape."""
+    return dumps(text, ensure_ascii=_SURROGATE.search(text) is not None)
 
 
 def apply_edits(text: str, edits: list[Edit]) -> str:

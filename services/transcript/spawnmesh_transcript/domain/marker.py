@@ -2,14 +2,18 @@
 
 import hashlib
 import json
+import re
 from base64 import b64decode
 
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_transcript.domain.json_text import NotJson, Object, String, parse_json
+from spawnmesh_transcript.domain.json_text import Node, NotJson, Object, Scalar, String, parse_json
 
 MARKER_KEY = "$redacted"
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+_MAX_SIZE_DIGITS = 15  # Enough for any size, and for nothing that somebody would hide in it.
 
 
 def marker_json(content: bytes) -> str:
@@ -17,6 +21,25 @@ def marker_json(content: bytes) -> str:
     return json.dumps(
         {MARKER_KEY: "attachment", "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)},
         separators=(",", ":"),
+    )
+
+
+def is_marker(node: Node) -> bool:
+    """Whether it is a marker as this service writes it, with nothing else in it."""
+    if not isinstance(node, Object):
+        return False
+    members = dict(node.members)
+    if len(node.members) != len(members) or set(members) != {MARKER_KEY, "sha256", "bytes"}:
+        return False
+    what, digest, size = members[MARKER_KEY], members["sha256"], members["bytes"]
+    return (
+        isinstance(what, String)
+        and what.value == "attachment"
+        and isinstance(digest, String)
+        and _SHA256.fullmatch(digest.value) is not None
+        and isinstance(size, Scalar)
+        and size.is_number
+        and size.end - size.start <= _MAX_SIZE_DIGITS
     )
 
 

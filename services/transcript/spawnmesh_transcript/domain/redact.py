@@ -19,8 +19,15 @@ from spawnmesh_transcript.domain.json_text import (
     String,
     apply_edits,
     parse_json,
+    quoted,
 )
-from spawnmesh_transcript.domain.marker import content_bytes, marker_json, refuse_marker, refuse_marker_object
+from spawnmesh_transcript.domain.marker import (
+    content_bytes,
+    is_marker,
+    marker_json,
+    refuse_marker,
+    refuse_marker_object,
+)
 
 SPAWN_TOOLS = frozenset({"sessions_spawn", "spawn_session"})
 
@@ -75,10 +82,22 @@ _METADATA_KEYS = frozenset(
         "description",
     }
 )
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _PUNCTUATION = re.compile(r"[\W_]+")
 
-_Visit = Callable[[str, Node, int, list[Edit]], None]
+
+class Edits(list[Edit]):
+    """What is to be changed in a text. With `keeps_markers`, markers in it are what is left of an earlier redaction, and stay."""
+
+    def __init__(self, *, keeps_markers: bool = False) -> None:
+        super().__init__()
+        self.keeps_markers = keeps_markers
+
+    def inner(self) -> "Edits":
+        """For a text inside the text."""
+        return Edits(keeps_markers=self.keeps_markers)
+
+
+_Visit = Callable[[str, Node, int, Edits], None]
 
 
 def redact_block(tool_name: str, block_json: str) -> str:
@@ -86,7 +105,7 @@ def redact_block(tool_name: str, block_json: str) -> str:
 
     Raises NotJson for a text that is not one JSON object or too deeply nested to be searched, and ATTACHMENT_CONTENT_IS_MARKER.
     """
-    if not _may_spawn(tool_name, block_json):
+    if not (_is_spawn_tool(tool_name) or may_hold_spawn_call(block_json)):
         _require_object(block_json)
         return block_json
     root = parse_json(block_json)
@@ -94,27 +113,28 @@ def redact_block(tool_name: str, block_json: str) -> str:
         raise NotJson("not an object")
     if not (_is_spawn_tool(tool_name) or _names_spawn_tool(root)):
         return block_json
-    edits: list[Edit] = []
+    edits = Edits()
     _search(block_json, root, 0, edits)
     return apply_edits(block_json, edits)
 
 
-def redact_document(text: str, *, is_object: bool) -> str:
+def redact_document(text: str, *, is_object: bool, keeps_markers: bool = False) -> str:
     """A JSON text of unknown shape as it may be stored: whatever in it calls the spawn tool is redacted as such a block is.
 
+    With `keeps_markers`, for what was stored before and comes back as a whole, a well-formed marker is left where it is.
     Raises NotJson, also for a text that is no object where `is_object` asks for one, and ATTACHMENT_CONTENT_IS_MARKER.
     """
     root = parse_json(text)
     if is_object and not isinstance(root, Object):
         raise NotJson("not an object")
-    if not _may_spawn("", text):
+    if not may_hold_spawn_call(text):
         return text
-    edits: list[Edit] = []
+    edits = Edits(keeps_markers=keeps_markers)
     _search_blocks(text, root, 0, edits)
     return apply_edits(text, edits)
 
 
-def _search_blocks(text: str, node: Node, depth: int, edits: list[Edit]) -> None:
+def _search_blocks(text: str, node: Node, depth: int, edits: Edits) -> None:
     """Looks for calls of the spawn tool anywhere."""
     _check_depth(depth)
     if isinstance(node, Object):
@@ -126,7 +146,7 @@ def _search_blocks(text: str, node: Node, depth: int, edits: list[Edit]) -> None
     elif isinstance(node, List):
         for item in node.items:
             _search_blocks(text, item, depth + 1, edits)
-    elif isinstance(node, String) and _may_spawn("", node.value):
+    elif isinstance(node, String) and may_hold_spawn_call(node.value):
         _inside(node, depth, edits, visit=_search_blocks, or_replace=False)
 
 
@@ -141,9 +161,9 @@ def _require_object(text: str) -> None:
         raise NotJson("not an object")
 
 
-def _may_spawn(tool_name: str, block_json: str) -> bool:
-    """A cheap look that is never wrong about a spawn call: most blocks are calls of other tools and need no search."""
-    return _is_spawn_tool(tool_name) or "\\u" in block_json or "spawn" in block_json.casefold()
+def may_hold_spawn_call(text: str) -> bool:
+    """A cheap look that is never wrong about a JSON text without spawn calls: most are calls of other tools and need no search."""
+    return "\\u" in text or "spawn" in text.casefold()
 
 
 def _is_spawn_tool(name: str) -> bool:
@@ -167,7 +187,7 @@ def _plain(key: str) -> str:
     return _PUNCTUATION.sub("", key.casefold())
 
 
-def _search(text: str, node: Node, depth: int, edits: list[Edit]) -> None:
+def _search(text: str, node: Node, depth: int, edits: Edits) -> None:
     """Looks for attachments anywhere."""
     _check_depth(depth)
     if isinstance(node, Object):
@@ -186,7 +206,7 @@ def _search(text: str, node: Node, depth: int, edits: list[Edit]) -> None:
         _inside(node, depth, edits, visit=_search, or_replace=False)
 
 
-def _arguments(text: str, node: Node, depth: int, edits: list[Edit]) -> None:
+def _arguments(text: str, node: Node, depth: int, edits: Edits) -> None:
     """Arguments, also as JSON in a string, or in a string of a string. A string that is no JSON may be anything."""
     if isinstance(node, String):
         _inside(node, depth, edits, visit=_arguments, or_replace=True)
@@ -194,13 +214,15 @@ def _arguments(text: str, node: Node, depth: int, edits: list[Edit]) -> None:
         _search(text, node, depth, edits)
 
 
-def _attachments(text: str, node: Node, depth: int, edits: list[Edit]) -> None:
+def _attachments(text: str, node: Node, depth: int, edits: Edits) -> None:
     """The value of `attachments`: a list of items, one item, a map from names to contents, or any of these in a string."""
     _check_depth(depth)
     if isinstance(node, List):
         for item in node.items:
             _item(text, item, depth + 1, edits)
     elif isinstance(node, Object):
+        if edits.keeps_markers and is_marker(node):
+            return
         refuse_marker_object(node)
         is_base64 = _says_base64(node)
         for key, child in node.members:
@@ -213,7 +235,7 @@ def _attachments(text: str, node: Node, depth: int, edits: list[Edit]) -> None:
         _item(text, node, depth, edits)
 
 
-def _item(text: str, node: Node, depth: int, edits: list[Edit]) -> None:
+def _item(text: str, node: Node, depth: int, edits: Edits) -> None:
     """One attachment. One that is no object is taken for its content."""
     _check_depth(depth)
     if isinstance(node, Object):
@@ -227,10 +249,12 @@ def _item(text: str, node: Node, depth: int, edits: list[Edit]) -> None:
         _replace(text, node, edits, is_base64=False)
 
 
-def _item_part(text: str, node: Node, depth: int, edits: list[Edit]) -> None:
+def _item_part(text: str, node: Node, depth: int, edits: Edits) -> None:
     """Something in an attachment: its content goes, wherever it is, and the rest stays."""
     _check_depth(depth)
     if isinstance(node, Object):
+        if edits.keeps_markers and is_marker(node):
+            return
         refuse_marker_object(node)
         is_base64 = _says_base64(node)
         for key, child in node.members:
@@ -248,7 +272,7 @@ def _item_part(text: str, node: Node, depth: int, edits: list[Edit]) -> None:
         _inside(node, depth, edits, visit=_item_part, or_replace=False)
 
 
-def _inside(node: String, depth: int, edits: list[Edit], *, visit: _Visit, or_replace: bool) -> None:
+def _inside(node: String, depth: int, edits: Edits, *, visit: _Visit, or_replace: bool) -> None:
     """Visits the JSON in a string. A string that is none is replaced where it must be understood, or where it looks like broken arguments."""
     inner = node.value
     if not inner.strip():
@@ -259,14 +283,11 @@ def _inside(node: String, depth: int, edits: list[Edit], *, visit: _Visit, or_re
         if or_replace or _looks_like_attachments(inner):
             _replace("", node, edits, is_base64=False)
         return
-    inner_edits: list[Edit] = []
+    inner_edits = edits.inner()
     visit(inner, root, depth + 1, inner_edits)
     if inner_edits:
         redacted = apply_edits(inner, inner_edits)
-        # A lone surrogate can only be written as an escape.
-        edits.append(
-            Edit(node.start, node.end, json.dumps(redacted, ensure_ascii=_SURROGATE.search(redacted) is not None))
-        )
+        edits.append(Edit(node.start, node.end, quoted(redacted)))
 
 
 def _looks_like_attachments(text: str) -> bool:
@@ -280,12 +301,15 @@ def _says_base64(item: Object) -> bool:
     )
 
 
-def _replace(text: str, node: Node, edits: list[Edit], *, is_base64: bool) -> None:
+def _replace(text: str, node: Node, edits: Edits, *, is_base64: bool) -> None:
     if isinstance(node, Scalar) and not node.is_number:
+        return
+    if edits.keeps_markers and is_marker(node):
         return
     as_written = text[node.start : node.end]
     content = content_bytes(node.value, is_base64=is_base64) if isinstance(node, String) else as_written.encode()
-    refuse_marker(content)
+    if not edits.keeps_markers:
+        refuse_marker(content)
     edits.append(Edit(node.start, node.end, marker_json(content)))
 
 

@@ -1,8 +1,8 @@
 """Why the service says no."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from spawnmesh_core.errors import Fact, MeshError
+from spawnmesh_core.errors import Fact, FieldViolation, MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_transcript.domain.entries import Head
@@ -63,6 +63,54 @@ def other_origin(session_id: str, forked_from_session_id: str) -> MeshError:
         f"session {session_id} has a transcript of another origin",
         facts={"session_id": session_id, "forked_from_session_id": forked_from_session_id},
     )
+
+
+def transcript_deleted(session_id: str) -> MeshError:
+    """The session had a transcript, or lost it before it was created."""
+    return MeshError(
+        Reason.TRANSCRIPT_DELETED,
+        f"the transcript of session {session_id} was deleted and is not created again",
+        facts={"session_id": session_id},
+    )
+
+
+def tenant_purged() -> MeshError:
+    """Nothing begins in a tenant that is going away."""
+    return MeshError(Reason.UNKNOWN_TENANT, "the tenant is being removed")
+
+
+def being_purged() -> MeshError:
+    """A tenant cannot be made ready while it is going away."""
+    return MeshError(Reason.CONFLICT, "the tenant is being removed; make it ready again once that is done")
+
+
+def import_malformed(lines: Sequence[tuple[int, str]]) -> MeshError:
+    """Lines of a session file that cannot be read."""
+    return MeshError(
+        Reason.IMPORT_MALFORMED,
+        f"line {lines[0][0]} {lines[0][1]}" + (f", and {len(lines) - 1} more lines" if len(lines) > 1 else ""),
+        violations=tuple(FieldViolation(f"line {number}", problem) for number, problem in lines),
+        facts={"lines": ",".join(str(number) for number, _ in lines)},
+    )
+
+
+def import_offset_differs(durable_bytes: int) -> MeshError:
+    """A chunk that does not begin where the import goes on."""
+    return MeshError(
+        Reason.IMPORT_OFFSET_DIFFERS,
+        f"the import goes on at byte {durable_bytes}",
+        facts={"durable_bytes": durable_bytes},
+    )
+
+
+def transcript_exists(session_id: str) -> MeshError:
+    """The session has a transcript that no import made."""
+    return MeshError(Reason.ALREADY_EXISTS, f"session {session_id} has a transcript", facts={"session_id": session_id})
+
+
+def search_refused(why: str, message: str, **facts: int) -> MeshError:
+    """A search that will not be run as it was asked for."""
+    return MeshError(Reason.SEARCH_REFUSED, message, facts={"why": why, **facts})
 
 
 def _facts(head: Head) -> Mapping[str, Fact]:

@@ -1,7 +1,7 @@
 -- name: insert_transcript
 -- Waits for a transaction that inserts or deletes the same one. Index: transcripts primary key.
-insert into transcripts (tenant_id, session_id, incarnation, forked_from_session_id)
-values (%(tenant_id)s, %(session_id)s, %(incarnation)s, %(forked_from_session_id)s)
+insert into transcripts (tenant_id, session_id, incarnation, forked_from_session_id, parent_session_id)
+values (%(tenant_id)s, %(session_id)s, %(incarnation)s, %(forked_from_session_id)s, %(parent_session_id)s)
 on conflict do nothing
 returning incarnation;
 
@@ -9,7 +9,7 @@ returning incarnation;
 -- The transaction must hold the transcript's row: it has just inserted it. See the function for its cost.
 select incarnation, seq, chain_hash, writer_run_id, writer_epoch
 from write_entries(
-    %(tenant_id)s, %(session_id)s, '', 0, %(service)s, '', %(entries)s, %(bodies)b::bytea[]
+    (select t from transcripts t where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s), '', 0, %(service)s, '', %(entries)s, %(bodies)b::bytea[]
 );
 
 -- name: append_entries
@@ -17,7 +17,7 @@ from write_entries(
 select *
 from append_entries(
     set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(idempotency_key)s, %(content_hash)s, %(run_id)s, %(epoch)s,
-    %(service)s, %(client)s, %(entries)s, %(bodies)b::bytea[]
+    %(service)s, %(client)s, %(entries)s, %(bodies)b::bytea[], %(settings_version)s, %(target_ids)s
 );
 
 -- name: scan_window
@@ -29,13 +29,18 @@ from scan_window(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_
 -- No lock. Index: transcripts primary key.
 select incarnation, forked_from_session_id, seq, chain_hash, writer_run_id, writer_epoch, turn_count, superseded_turn_count, token_count
 from transcripts
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s;
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE' and not is_purged(%(tenant_id)s);
+
+-- name: is_deleted
+-- No lock. Index: transcripts primary key.
+select from transcripts
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'DELETED';
 
 -- name: acquire_writer
 -- Locks the transcript's row. Index: transcripts primary key.
 update transcripts
 set writer_run_id = %(run_id)s, writer_epoch = %(epoch)s
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE' and not is_purged(%(tenant_id)s)
     and (writer_epoch < %(epoch)s or (writer_epoch = %(epoch)s and writer_run_id = %(run_id)s))
 returning incarnation, seq, chain_hash, writer_run_id, writer_epoch;
 
@@ -44,18 +49,3 @@ returning incarnation, seq, chain_hash, writer_run_id, writer_epoch;
 update transcripts
 set writer_run_id = ''
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and writer_epoch = %(epoch)s and writer_run_id = %(run_id)s;
-
--- name: delete_transcript
--- Locks the transcript's row first, so that an append either commits before and is deleted, or finds nothing. Index: transcripts primary key.
-delete from transcripts
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s;
-
--- name: delete_entries
--- Locks what it deletes. Index: entries primary key.
-delete from entries
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s;
-
--- name: delete_appends
--- Locks what it deletes. Index: appends primary key.
-delete from appends
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s;

@@ -1,0 +1,34 @@
+"""Deletes a transcript: at once for all who read or write it, and then its rows, page by page."""
+
+from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_transcript import tenant_store
+from spawnmesh_transcript.store import Key
+from spawnmesh_transcript.tenants import PAGE_ROWS
+
+_SQL = load_statements("spawnmesh_transcript")
+_PAGES = ("delete_entries", "delete_appends", "delete_search_pieces")
+
+
+async def delete_transcript(database: Database, key: Key) -> None:
+    """The transcript is gone, and is never created again. A call that is cut off is gone on with by the next one."""
+    parameters = {"tenant_id": key.tenant_id, "session_id": key.session_id}
+    async with database.transaction(key.tenant_id) as connection:
+        if not await tenant_store.enter_tenant(connection, key.tenant_id):
+            return  # All of the tenant is being removed.
+        await connection.execute(_SQL["bury_transcript"], parameters)
+        for statement in ("delete_import", "delete_search_progress"):
+            await connection.execute(_SQL[statement], parameters)
+    await delete_pages(database, key)
+
+
+async def delete_pages(database: Database, key: Key) -> None:
+    """Removes whatever was written for a transcript that nobody reads or writes any more."""
+    parameters = {"tenant_id": key.tenant_id, "session_id": key.session_id, "row_count": PAGE_ROWS}
+    for statement in _PAGES:
+        while True:
+            async with database.transaction(key.tenant_id) as connection:
+                gone = (await connection.execute(_SQL[statement], parameters)).rowcount
+            if gone < PAGE_ROWS:
+                break

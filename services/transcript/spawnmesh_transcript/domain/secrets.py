@@ -1,0 +1,193 @@
+"""Finds secrets by their form and puts a typed marker in place of each: whoever replays what was masked can tell.
+
+A form has to be one that ids, cursors, hashes, images and source code do not have: what only looks random is left alone.
+"""
+
+import re
+from collections.abc import Callable
+from enum import StrEnum, auto
+from typing import NamedTuple
+
+from spawnmesh_transcript.domain.json_text import (
+    Edit,
+    List,
+    Node,
+    NotJson,
+    Object,
+    String,
+    apply_edits,
+    parse_json,
+    quoted,
+)
+
+
+class Secret(StrEnum):
+    """What kind of secret it was; the value stands in the marker."""
+
+    PROVIDER_KEY = auto()
+    BEARER_TOKEN = auto()
+    PRIVATE_KEY = auto()
+    URL_CREDENTIALS = auto()
+
+
+def marker(kind: Secret) -> str:
+    """What stands where the secret was. No character in it needs an escape in JSON, YAML or a shell's quotes."""
+    return f"[$redacted:{kind}]"
+
+
+# Nothing that goes on as base64, an identifier or a path does: before a key, and behind it.
+_START = r"(?<![A-Za-z0-9+/_.-])"
+_END = r"(?![A-Za-z0-9+/=_-])"
+
+_PREFIXED = "|".join(
+    (
+        r"sk-ant-[A-Za-z0-9_-]{16,}",
+        r"sk-(?:proj|svcacct|admin|or-v1|lf)-[A-Za-z0-9_-]{20,}",
+        r"sk-(?=[A-Za-z0-9_-]*[0-9])[A-Za-z0-9_-]{20,}",
+        r"(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{16,}",
+        r"AIza[A-Za-z0-9_-]{35}",
+        r"(?:AKIA|ASIA)[A-Z0-9]{16}",
+        r"gh[pousr]_[A-Za-z0-9]{36,}",
+        r"github_pat_[A-Za-z0-9_]{40,}",
+        r"glpat-(?=[A-Za-z0-9_-]*[0-9])[A-Za-z0-9_-]{20,}",
+        r"xox[abeoprs]-(?:[A-Za-z0-9]+-)*(?=[A-Za-z0-9]*[0-9])[A-Za-z0-9]{10,}",
+        r"hf_[A-Za-z0-9]{30,}",
+        r"gsk_[A-Za-z0-9]{40,}",
+        r"xai-[A-Za-z0-9]{40,}",
+        r"pplx-[A-Za-z0-9]{40,}",
+        r"nvapi-[A-Za-z0-9_-]{40,}",
+        r"r8_[A-Za-z0-9]{36,}",
+        r"npm_[A-Za-z0-9]{36}",
+        r"pypi-AgE[A-Za-z0-9_-]{50,}",
+        r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{30,}",
+        r"ya29\.[A-Za-z0-9_-]{20,}",
+        r"dop_v1_[0-9a-f]{64}",
+        r"shp(?:at|ss|ca)_[0-9a-fA-F]{32}",
+    )
+)
+_JWT = r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{16,}"
+# Words and digits both: a name in source code has no three digits in a row of 24 characters by accident, a key has.
+_RANDOM = r"(?=(?:[A-Za-z/+_-]*[0-9]){3})(?=[0-9/+_-]*[A-Za-z])[A-Za-z0-9/+_-]{24,}={0,2}"
+_KEY_NAMES = r"(?:api[_-]?key|secret[_-]?access[_-]?key|account[_-]?key|client[_-]?secret)"
+
+
+class _Form(NamedTuple):
+    """One form of secret. The group `secret` is what goes. `hints` are the texts of which one is in whatever matches, in lower case."""
+
+    kind: Secret
+    hints: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+
+_FORMS = (
+    _Form(
+        Secret.PRIVATE_KEY,
+        ("private key",),
+        re.compile(
+            r"(?P<secret>-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
+            r"(?=[\s\\nrA-Za-z0-9:, .()-]{0,400}[A-Za-z0-9+/]{40})[A-Za-z0-9+/=\s\\:,.()-]{40,}?"
+            r"(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----|(?=[^A-Za-z0-9+/=\s\\:,.()-])|\Z))"
+        ),
+    ),
+    _Form(
+        Secret.URL_CREDENTIALS,
+        ("://",),
+        re.compile(r"(?<![A-Za-z0-9])[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s/?#@:\"'`<>{}$\\]{0,256}:(?P<secret>[^\s/?#@\"'`<>{}$\\]{1,512})@(?=[\w\[])"),
+    ),
+    _Form(
+        Secret.BEARER_TOKEN,
+        ("bearer", "basic"),
+        re.compile(
+            r"(?i:\bbearer)[ \t]+(?P<secret>(?=[A-Za-z._~+/-]*[0-9])[A-Za-z0-9._~+/-]{16,}=*)"
+            r"|(?i:authorization)[\"']?\s*[:=]\s*[\"']?(?i:basic)[ \t]+(?P<basic>[A-Za-z0-9+/]{8,}={0,2})"
+        ),
+    ),
+    _Form(Secret.BEARER_TOKEN, (".eyj",), re.compile(f"{_START}(?P<secret>{_JWT}){_END}")),
+    _Form(
+        Secret.PROVIDER_KEY,
+        (
+            *("sk-", "sk_", "rk_", "aiza", "akia", "asia", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-"),
+            *("xox", "hf_", "gsk_", "xai-", "pplx-", "nvapi-", "r8_", "npm_", "pypi-", "sg.", "ya29.", "dop_v1_", "shp"),
+        ),
+        re.compile(f"{_START}(?P<secret>{_PREFIXED}){_END}"),
+    ),
+    _Form(
+        Secret.PROVIDER_KEY,
+        ("key", "secret"),
+        re.compile(
+            rf"(?i:{_KEY_NAMES})[\"'\\]{{0,4}}\s{{0,4}}[:=]\s{{0,4}}[\"'\\]{{0,4}}(?P<secret>{_RANDOM})(?![A-Za-z0-9/+_=.(\[-])"
+        ),
+    ),
+)  # fmt: skip
+
+# Where a value is what another party handed out to be handed back, or is no text.
+_KEPT_KEYS = frozenset(
+    {"id", "toolcallid", "tooluseid", "callid", "parentid", "sessionid", "runid", "entryid", "targetid", "fromid", "messageid", "requestid"}
+    | {"responseid", "thinking", "thinkingsignature", "signature", "thoughtsignature", "encryptedcontent", "sha256", "etag"}
+)  # fmt: skip
+_KEPT_ENDINGS = ("cursor", "pagetoken", "nexttoken", "continuationtoken", "synctoken")
+_KEY_NAME = re.compile(r"(?i)^(?:.*[_-])?(?:x-?)?" + _KEY_NAMES + "$")
+_RANDOM_VALUE = re.compile(_RANDOM)
+_BASE64 = re.compile(r"(?:data:[\w/+.;=-]+,)?[A-Za-z0-9+/_\s-]{256,}={0,2}")
+_PUNCTUATION = re.compile(r"[\W_]+")
+
+
+def mask_text(text: str) -> str:
+    """The text with each secret in it replaced; the same text where there is none."""
+    lower = text.casefold()
+    for form in _FORMS:
+        if any(hint in lower for hint in form.hints):
+            text = form.pattern.sub(_replacement(form.kind), text)
+    return text
+
+
+def mask_document(text: str) -> str:
+    """A JSON text with the secrets in its strings replaced, and every other byte as it is. Raises NotJson."""
+    if not may_hold_secret(text):
+        return text
+    edits: list[Edit] = []
+    _mask("", parse_json(text), edits)
+    return apply_edits(text, edits)
+
+
+def may_hold_secret(text: str) -> bool:
+    """A cheap look that is never wrong about a text without secrets: in JSON, escapes may hide any of them."""
+    lower = text.casefold()
+    return "\\u" in lower or any(hint in lower for form in _FORMS for hint in form.hints)
+
+
+def _replacement(kind: Secret) -> Callable[[re.Match[str]], str]:
+    def replaced(found: re.Match[str]) -> str:
+        group = "secret" if found["secret"] is not None else "basic"
+        whole, start = found.group(), found.start()
+        return whole[: found.start(group) - start] + marker(kind) + whole[found.end(group) - start :]
+
+    return replaced
+
+
+def _mask(key: str, node: Node, edits: list[Edit]) -> None:
+    if isinstance(node, Object):
+        for name, child in node.members:
+            _mask(name, child, edits)
+    elif isinstance(node, List):
+        for item in node.items:
+            _mask(key, item, edits)
+    elif isinstance(node, String):
+        masked = _masked_value(key, node.value)
+        if masked != node.value:
+            edits.append(Edit(node.start, node.end, quoted(masked)))
+
+
+def _masked_value(key: str, value: str) -> str:
+    plain = _PUNCTUATION.sub("", key.casefold())
+    if plain in _KEPT_KEYS or plain.endswith(_KEPT_ENDINGS) or _BASE64.fullmatch(value):
+        return value
+    if _KEY_NAME.match(key) and _RANDOM_VALUE.fullmatch(value):
+        return marker(Secret.PROVIDER_KEY)
+    masked = mask_text(value)
+    if masked == value and "\\" in value and value.lstrip()[:1] in ("{", "["):
+        try:
+            return mask_document(value)  # JSON in a string, where an escape may hide one.
+        except NotJson:
+            return value
+    return masked

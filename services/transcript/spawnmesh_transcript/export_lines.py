@@ -1,0 +1,132 @@
+"""Entries that no import made, as lines of a session file."""
+
+import json
+from base64 import b64encode
+from typing import Any
+
+from spawnmesh.content.v1 import message_pb2 as content_pb
+from spawnmesh.transcript.v1 import entry_pb2 as pb
+
+from spawnmesh_transcript.domain.entries import StoredEntry
+
+_VERSION = 3
+_ROLES = {
+    content_pb.ROLE_USER: "user",
+    content_pb.ROLE_ASSISTANT: "assistant",
+    content_pb.ROLE_TOOL_RESULT: "toolResult",
+    content_pb.ROLE_BASH_EXECUTION: "bashExecution",
+    content_pb.ROLE_CUSTOM: "custom",
+}
+_CALLS = frozenset({"toolCall", "toolUse", "functionCall", "tool_call", "tool_use", "function_call"})
+
+
+def line_of(entry: StoredEntry, body: pb.EntryBody, parent_id: str) -> str:
+    """The line, with the file's id of the entry before it as its parent."""
+    made = {"id": entry.entry_id, "parentId": parent_id or None, "timestamp": entry.create_time.isoformat()}
+    if body.HasField("header"):
+        header: dict[str, Any] = {"type": "session", "version": _VERSION, "id": body.header.session_id}
+        header["timestamp"] = made["timestamp"]
+        if body.header.forked_from_session_id:
+            header["parentSession"] = body.header.forked_from_session_id
+        return json.dumps(header, ensure_ascii=False)
+    return json.dumps({**_said(body), **made}, ensure_ascii=False)
+
+
+def _said(body: pb.EntryBody) -> dict[str, Any]:
+    match body.WhichOneof("kind"):
+        case "message":
+            return {"type": "message", "message": _message(body.message)}
+        case "system_note":
+            note = body.system_note
+            details = {"topic": note.topic}
+            return {"type": "custom_message", "customType": "spawnmesh.note", "content": note.text, "details": details}
+        case "label":
+            label = pb.LabelKind.Name(body.label.kind).removeprefix("LABEL_KIND_").lower()
+            return {"type": "label", "targetId": body.label.entry_id, "label": label}
+        case "model_change":
+            return _model_change(body.model_change)
+        case "compaction":
+            return _compaction(body.compaction)
+        case "branch_summary":
+            summary = {"type": "branch_summary", "summary": body.branch_summary.summary}
+            return {**summary, "fromId": body.branch_summary.from_entry_id or None}
+        case "custom":
+            said: dict[str, Any] = {"type": "custom", "customType": body.custom.custom_type}
+            return {**said, "data": json.loads(body.custom.data_json)} if body.custom.data_json else said
+        case "opaque":
+            return {**json.loads(body.opaque.entry_json), "type": body.opaque.type}
+        case _:
+            data = {"message": _message(body.mirror.message), "destination": body.mirror.destination}
+            return {"type": "custom", "customType": "spawnmesh.mirror", "data": data}
+
+
+def _model_change(change: pb.ModelChange) -> dict[str, Any]:
+    if not change.model:
+        return {"type": "thinking_level_change", "thinkingLevel": change.thinking_level}
+    provider, _, model = change.model.rpartition("/")
+    said = {"type": "model_change", "provider": provider, "modelId": model}
+    return {**said, "thinkingLevel": change.thinking_level} if change.thinking_level else said
+
+
+def _compaction(compaction: pb.Compaction) -> dict[str, Any]:
+    said: dict[str, Any] = {"type": "compaction", "summary": compaction.summary}
+    if compaction.first_kept_entry_id:
+        said["firstKeptEntryId"] = compaction.first_kept_entry_id
+    said["tokensBefore"] = compaction.token_count_before
+    if compaction.token_count_after:
+        said["tokensAfter"] = compaction.token_count_after
+    return said
+
+
+def _message(message: content_pb.Message) -> dict[str, Any]:
+    said: dict[str, Any] = {"role": _ROLES[message.role]}
+    if message.role == content_pb.ROLE_BASH_EXECUTION:
+        execution = message.bash_execution
+        said |= {"command": execution.command, "output": "".join(block.text.text for block in message.content)}
+        if execution.HasField("exit_code"):
+            said["exitCode"] = execution.exit_code
+        return said | {"cancelled": execution.is_cancelled, "truncated": execution.is_truncated}
+    said["content"] = [_block(block) for block in message.content]
+    match message.role:
+        case content_pb.ROLE_TOOL_RESULT:
+            said |= {"toolCallId": message.tool_call_id, "toolName": message.tool_name, "isError": message.is_error}
+        case content_pb.ROLE_CUSTOM:
+            said["customType"] = message.custom_type
+        case content_pb.ROLE_ASSISTANT:
+            provider, _, model = message.model.rpartition("/")
+            said |= {"provider": provider, "model": model} if model else {}
+            said |= {"usage": _usage(message.usage)} if message.HasField("usage") else {}
+    return said
+
+
+def _usage(usage: content_pb.TokenUsage) -> dict[str, int]:
+    return {
+        "input": usage.input_token_count,
+        "output": usage.output_token_count,
+        "cacheRead": usage.cache_read_token_count,
+        "cacheWrite": usage.cache_write_token_count,
+    }
+
+
+def _block(block: content_pb.ContentBlock) -> dict[str, Any]:
+    match block.WhichOneof("block"):
+        case "text":
+            return {"type": "text", "text": block.text.text}
+        case "thinking":
+            thought = {"type": "thinking", "thinking": block.thinking.text}
+            return {**thought, "thinkingSignature": block.thinking.signature} if block.thinking.signature else thought
+        case "tool_call":
+            return _call(block.tool_call)
+        case _:
+            data = b64encode(block.image.data).decode()
+            return {"type": "image", "mimeType": block.image.mime_type, "data": data}
+
+
+def _call(call: content_pb.ToolCall) -> dict[str, Any]:
+    """The provider's block, where it is one that an import knows again; else our shape, with the block beside it."""
+    block: dict[str, Any] = json.loads(call.block_json, strict=False)
+    if block.get("type") in _CALLS and block.get("id") == call.tool_call_id and block.get("name") == call.name:
+        return block
+    arguments: Any = next((block[name] for name in ("arguments", "input") if name in block), {})
+    made = {"type": "toolCall", "id": call.tool_call_id, "name": call.name, "arguments": arguments}
+    return {**made, "providerBlock": block}

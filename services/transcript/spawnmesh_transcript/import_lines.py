@@ -1,0 +1,143 @@
+"""A piece of a session file into entries. Work for the processor only."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from spawnmesh.transcript.v1 import entry_pb2 as pb
+from spawnmesh_core.ids import IdKind, derived_id
+
+from spawnmesh_transcript.bodies import KINDS, serialize
+from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
+from spawnmesh_transcript.domain.json_text import Node, NotJson, Object, Scalar, String, parse_json
+from spawnmesh_transcript.domain.redact import may_hold_spawn_call, redact_document
+from spawnmesh_transcript.domain.secrets import mask_document
+from spawnmesh_transcript.import_store import Progress
+from spawnmesh_transcript.prepare import message_entry
+from spawnmesh_transcript.session_lines import entry_of, header_of
+
+MAX_LINE_BYTES = 8 * 1024 * 1024
+"""Longer than any line that a page of entries could hold."""
+
+MAX_MALFORMED = 100
+"""Lines that are reported; the rest of the file is not read any more."""
+
+_REFERENCES = ("firstKeptEntryId", "fromId")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """What holds for all lines of one."""
+
+    session_id: str
+    incarnation: str
+    mask_secrets: bool
+
+    @property
+    def header_entry_id(self) -> str:
+        return derived_id(IdKind.ENTRY, f"header:{self.session_id}")
+
+    def entry_id(self, source_id: str) -> str:
+        """The mesh's id of an entry of the file: known without having seen it."""
+        return derived_id(IdKind.ENTRY, f"entry:{source_id}:{self.session_id}")
+
+
+class Malformed(Exception):
+    """A line that cannot be read; the text says why."""
+
+
+def read_lines(file: File, lines: Sequence[bytes], reached: Progress) -> tuple[Progress, list[tuple[int, NewEntry]]]:
+    """The entries of some whole lines with their numbers, and how far the import is behind them; `byte_count` is left to the caller."""
+    entries: list[tuple[int, NewEntry]] = []
+    malformed = list(reached.malformed)
+    seen: set[str] = set()
+    for raw in lines:
+        reached = replace(reached, line_count=reached.line_count + 1)
+        try:
+            text = _text(raw, is_first=reached.line_count == 1)
+            if not text.strip():
+                if reached.line_count == 1:
+                    raise Malformed("is empty; a file begins with its header")
+                continue
+            entry, reached = _read(file, text, reached)
+            if entry.entry_id in seen:
+                raise Malformed("has the id of an earlier entry")
+        except Malformed as error:
+            malformed.append((reached.line_count, str(error)))
+            if len(malformed) >= MAX_MALFORMED:
+                break
+            continue
+        seen.add(entry.entry_id)
+        entries.append((reached.line_count, entry))
+    entry_count = reached.entry_count + len(entries)
+    return replace(reached, malformed=tuple(malformed), entry_count=entry_count), entries
+
+
+def _text(raw: bytes, *, is_first: bool) -> str:
+    if len(raw) > MAX_LINE_BYTES:
+        raise Malformed(f"is longer than {MAX_LINE_BYTES} bytes")
+    try:
+        return raw.decode("utf-8-sig" if is_first else "utf-8").rstrip("\r")
+    except UnicodeDecodeError:
+        raise Malformed("is not UTF-8") from None
+
+
+def _read(file: File, text: str, reached: Progress) -> tuple[NewEntry, Progress]:
+    try:
+        stored = redact_document(text, is_object=True, keeps_markers=True) if may_hold_spawn_call(text) else text
+        if file.mask_secrets:
+            stored = mask_document(stored)
+        root = parse_json(stored)
+    except NotJson:
+        raise Malformed("is not one JSON object of reasonable depth") from None
+    if not isinstance(root, Object):
+        raise Malformed("is not one JSON object of reasonable depth")
+    kind, source_id = _text_of(root, "type"), _text_of(root, "id")
+    if not kind:
+        raise Malformed("has no type")
+    if not source_id:
+        raise Malformed("has no id")
+    if (kind == "session") is not (reached.line_count == 1):
+        raise Malformed("is a second header" if kind == "session" else "is no header; a file begins with one")
+    if kind == "session":
+        header = pb.Header(session_id=file.session_id, incarnation=file.incarnation)
+        body = header_of(stored, root, source_id, header)
+        return NewEntry(kind=EntryKind.HEADER, body=serialize(body), entry_id=file.header_entry_id), reached
+    if kind == "message" and not isinstance(_member(root, "message"), Object):
+        raise Malformed("is a message without one")
+    return _entry(file, stored, root, kind, source_id, reached)
+
+
+def _entry(
+    file: File, line: str, root: Object, kind: str, source_id: str, reached: Progress
+) -> tuple[NewEntry, Progress]:
+    parent = _member(root, "parentId")
+    if not (parent is None or isinstance(parent, String) or (isinstance(parent, Scalar) and not parent.is_number)):
+        raise Malformed("has a parentId that is no id")
+    parent_id = parent.value if isinstance(parent, String) else ""
+    referred = next((text for name in _REFERENCES if (text := _text_of(root, name))), "")
+    body = entry_of(line, root, source_id, file.entry_id(referred) if referred else "")
+    entry_id = file.entry_id(source_id)
+    leaf = _text_of(root, "targetId") if kind == "leaf" else ""
+    reached = replace(
+        reached,
+        newest_source_id=source_id,
+        leaf_entry_id=file.entry_id(leaf) if leaf else entry_id,
+        is_branched=reached.is_branched or parent_id != reached.newest_source_id or bool(leaf and leaf != parent_id),
+    )
+    parent_entry_id = file.entry_id(parent_id) if parent_id else file.header_entry_id
+    if body.HasField("message"):
+        made = message_entry(body.message, body.source)
+    else:
+        made = NewEntry(kind=KINDS[body.WhichOneof("kind") or "opaque"], body=serialize(body))
+    return replace(made, entry_id=entry_id, parent_entry_id=parent_entry_id), reached
+
+
+def _member(root: Object, name: str) -> Node | None:
+    return next((child for key, child in reversed(root.members) if key == name), None)
+
+
+def _text_of(root: Object, name: str) -> str:
+    child = _member(root, name)
+    if not isinstance(child, String):
+        return ""
+    return child.value.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")

@@ -1,0 +1,166 @@
+"""Takes a session file in, piece by piece; it is there whole, or not at all."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from spawnmesh.transcript.v1 import archive_service_pb2 as archive_pb
+from spawnmesh.transcript.v1 import entry_pb2 as pb
+from spawnmesh_core.errors import invalid, not_found
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_postgres.database import Connection, Database
+
+from spawnmesh_transcript import import_store, store, tenant_store
+from spawnmesh_transcript.bodies import serialize
+from spawnmesh_transcript.deletion import delete_pages
+from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry
+from spawnmesh_transcript.domain.refusals import (
+    import_malformed,
+    import_offset_differs,
+    tenant_purged,
+    transcript_deleted,
+    transcript_exists,
+)
+from spawnmesh_transcript.import_lines import MAX_LINE_BYTES, MAX_MALFORMED, File, read_lines
+from spawnmesh_transcript.import_store import Progress
+from spawnmesh_transcript.store import Key
+
+SERVICE = "transcript"
+"""Who writes the marks on what is off the branch that a file ends on; exports leave them out."""
+
+_BATCH_BYTES = 512 * 1024
+_MARKS_AT_ONCE = 500
+_STALE_SECONDS = 86_400.0
+_DUPLICATE = "has the id of an earlier entry"
+
+
+async def import_transcript(
+    database: Database, key: Key, requests: AsyncIterator[archive_pb.ImportTranscriptRequest]
+) -> Progress:
+    """Takes the messages behind the spec. How far the import is when they end.
+
+    Raises IMPORT_MALFORMED once nothing of the import is left, IMPORT_OFFSET_DIFFERS, ALREADY_EXISTS, TRANSCRIPT_DELETED and UNKNOWN_TENANT.
+    """
+    await _remove_stale(database, key.tenant_id)
+    progress, mask_secrets = await _begin(database, key)
+    if progress.state == "COMPLETE":
+        return progress
+    file = File(key.session_id, progress.incarnation, mask_secrets)
+    waiting = bytearray()
+    async for request in requests:
+        match request.WhichOneof("message"):
+            case "chunk":
+                if request.chunk.offset != progress.byte_count + len(waiting):
+                    raise import_offset_differs(progress.byte_count)
+                waiting += request.chunk.data
+                if len(waiting) >= _BATCH_BYTES:
+                    progress = await _take(database, key, file, progress, waiting)
+            case "finish":
+                progress = await _take(database, key, file, progress, waiting, is_last=True)
+                return await _complete(database, key, progress)
+            case _:
+                raise invalid("spec", "comes once")
+    return await _take(database, key, file, progress, waiting)
+
+
+async def _begin(database: Database, key: Key) -> tuple[Progress, bool]:
+    async with database.transaction(key.tenant_id) as connection:
+        if not await tenant_store.enter_tenant(connection, key.tenant_id):
+            raise tenant_purged()
+        policy = await tenant_store.read_policy(connection, key.tenant_id)
+        if not await import_store.begin(connection, key, incarnation=new_id(IdKind.INCARNATION)):
+            if await store.is_deleted(connection, key):
+                raise transcript_deleted(key.session_id)
+            if await import_store.read(connection, key) is None:
+                raise transcript_exists(key.session_id)
+        progress = await import_store.read(connection, key)
+    if progress is None:
+        raise not_found("import", key.session_id)
+    if progress.state == "ABORTED":
+        await _abort(database, key)
+        return await _begin(database, key)
+    return progress, policy.mask_secrets
+
+
+async def _take(
+    database: Database, key: Key, file: File, progress: Progress, waiting: bytearray, *, is_last: bool = False
+) -> Progress:
+    """Stores the whole lines among the bytes that wait, and takes them from these; the last line of a file may lack its end."""
+    end = len(waiting) if is_last else waiting.rfind(b"\n") + 1
+    if len(waiting) - end > MAX_LINE_BYTES:
+        await _abort(database, key)
+        number = progress.line_count + waiting.count(b"\n") + 1
+        raise import_malformed(((number, f"is longer than {MAX_LINE_BYTES} bytes"),))
+    if end == 0:
+        return progress
+    data = bytes(waiting[:end])
+    del waiting[:end]
+    lines = data.removesuffix(b"\n").split(b"\n")
+    reached, entries = await asyncio.to_thread(read_lines, file, lines, progress)
+    reached = replace(reached, byte_count=progress.byte_count + len(data))
+    async with database.transaction(key.tenant_id) as connection:
+        known = await import_store.known_entry_ids(connection, key, [entry.entry_id for _, entry in entries])
+        twice = tuple((number, _DUPLICATE) for number, entry in entries if entry.entry_id in known)
+        reached = replace(reached, malformed=tuple(sorted((*reached.malformed, *twice))))
+        if not await import_store.advance(connection, key, progress, reached):
+            raise await _lost(connection, key)
+        if not reached.malformed and entries:
+            await store.write_entries(connection, key, [entry for _, entry in entries], service=SERVICE)
+    if len(reached.malformed) >= MAX_MALFORMED:
+        await _abort(database, key)
+        raise import_malformed(reached.malformed[:MAX_MALFORMED])
+    return reached
+
+
+async def _lost(connection: Connection, key: Key) -> Exception:
+    now = await import_store.read(connection, key)
+    return import_offset_differs(now.byte_count) if now else not_found("import", key.session_id)
+
+
+async def _complete(database: Database, key: Key, progress: Progress) -> Progress:
+    malformed = progress.malformed
+    if not malformed and progress.line_count == 0:
+        malformed = ((1, "is missing; a file begins with its header"),)
+    if malformed:
+        await _abort(database, key)
+        raise import_malformed(malformed)
+    async with database.transaction(key.tenant_id) as connection:
+        if progress.is_branched:
+            await _mark_other_branches(connection, key, progress.leaf_entry_id)
+        if not await import_store.complete(connection, key, progress):
+            raise await _lost(connection, key)
+    return replace(progress, state="COMPLETE")
+
+
+async def _mark_other_branches(connection: Connection, key: Key, leaf_entry_id: str) -> None:
+    off = await import_store.entries_off_branch(connection, key, leaf_entry_id)
+    for start in range(0, len(off), _MARKS_AT_ONCE):
+        marks = [_mark(entry_id) for entry_id in off[start : start + _MARKS_AT_ONCE]]
+        await store.write_entries(connection, key, marks, service=SERVICE)
+
+
+def _mark(entry_id: str) -> NewEntry:
+    label = pb.Label(entry_id=entry_id, kind=pb.LABEL_KIND_SUPERSEDED)
+    return NewEntry(
+        kind=EntryKind.LABEL,
+        body=serialize(pb.EntryBody(label=label)),
+        label=Label.SUPERSEDED,
+        target_entry_id=entry_id,
+    )
+
+
+async def _abort(database: Database, key: Key) -> None:
+    """Nothing is left of the import; whoever is cut off here has the next one do it."""
+    async with database.transaction(key.tenant_id) as connection:
+        if not await import_store.abort(connection, key):
+            return
+    await delete_pages(database, key)
+    async with database.transaction(key.tenant_id) as connection:
+        await import_store.forget(connection, key)
+
+
+async def _remove_stale(database: Database, tenant_id: str) -> None:
+    async with database.transaction(tenant_id) as connection:
+        stale = await import_store.stale(connection, tenant_id, age_seconds=_STALE_SECONDS)
+    for session_id in stale:
+        await _abort(database, Key(tenant_id, session_id))

@@ -1,0 +1,124 @@
+"""The statements about searches as functions. Each runs in the caller's transaction."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg.rows import DictRow
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_transcript.store import Filter, Key
+
+_SQL = load_statements("spawnmesh_transcript")
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """How far a transcript's entries have been read, and how far they go."""
+
+    incarnation: str
+    seq: int
+    head_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Which entries of a transcript are searched: those between the seqs, that the filter lets through."""
+
+    after_seq: int
+    before_seq: int
+    choice: Filter
+    from_time: datetime | None
+    before_time: datetime | None
+    with_superseded: bool
+
+
+async def is_descendant(connection: Connection, key: Key, ancestor_id: str) -> bool:
+    """Whether the session is that one, or descends from it."""
+    return bool(await _rows(connection, "is_descendant", key, ancestor_id=ancestor_id))
+
+
+async def family_of(connection: Connection, key: Key) -> list[str]:
+    """The session and those that descend from it, as far as there are transcripts; itself first."""
+    return [row["session_id"] for row in await _rows(connection, "family_of", key)]
+
+
+async def read_progress(connection: Connection, key: Key) -> Indexed | None:
+    """None where there is no transcript."""
+    for row in await _rows(connection, "read_search_progress", key):
+        return Indexed(row["incarnation"], row["seq"], row["head_seq"])
+    return None
+
+
+async def advance(
+    connection: Connection, key: Key, known: Indexed, seq: int, pieces: Sequence[tuple[int, int, str]]
+) -> None:
+    """Keeps the pieces of entries up to a seq, each as seq, number and words; nothing where another search has, or the transcript is gone."""
+    if not await _rows(connection, "hold_transcript", key, incarnation=known.incarnation):
+        return
+    parameters = {"tenant_id": key.tenant_id, "session_id": key.session_id, "seq": seq, "known_seq": known.seq}
+    if (await connection.execute(_SQL["advance_search"], parameters)).rowcount != 1:
+        return
+    await connection.execute(
+        _SQL["insert_search_pieces"],
+        {
+            **parameters,
+            "seqs": [piece[0] for piece in pieces],
+            "pieces": [piece[1] for piece in pieces],
+            "words": [piece[2] for piece in pieces],
+        },
+    )
+
+
+async def search_by_words(
+    connection: Connection,
+    key: Key,
+    within: Range,
+    *,
+    wanted: Sequence[str],
+    excluded: Sequence[str],
+    limit: int,
+) -> list[DictRow]:
+    """Entries with all the wanted terms and none of the excluded, newest first. Needs `keep_index_order`."""
+    return await _rows(
+        connection,
+        "search_by_words",
+        key,
+        **_range(within),
+        first=wanted[0],
+        wanted=list(wanted[1:]),
+        excluded=list(excluded),
+        limit=limit,
+    )
+
+
+async def measure_window(connection: Connection, key: Key, within: Range, *, limit: int) -> tuple[int, int]:
+    """Entries between the seqs and bytes of their bodies, counted up to a limit of entries. Needs `keep_index_order`."""
+    (row,) = await _rows(
+        connection, "measure_window", key, after_seq=within.after_seq, before_seq=within.before_seq, limit=limit
+    )
+    return row["entry_count"], row["byte_count"]
+
+
+async def read_window(connection: Connection, key: Key, within: Range) -> list[DictRow]:
+    """The entries themselves, newest first. Needs `keep_index_order`."""
+    return await _rows(connection, "read_window", key, **_range(within))
+
+
+def _range(within: Range) -> dict[str, Any]:
+    return {
+        "after_seq": within.after_seq,
+        "before_seq": within.before_seq,
+        "kinds": [*within.choice.kinds] or None,
+        "roles": [*within.choice.roles] or None,
+        "from_time": within.from_time,
+        "before_time": within.before_time,
+        "with_superseded": within.with_superseded,
+    }
+
+
+async def _rows(connection: Connection, statement: str, key: Key, **more: Any) -> list[DictRow]:
+    parameters = {"tenant_id": key.tenant_id, "session_id": key.session_id, **more}
+    return await (await connection.execute(_SQL[statement], parameters, binary=True)).fetchall()

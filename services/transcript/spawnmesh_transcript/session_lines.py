@@ -1,0 +1,259 @@
+"""Lines of session files into entries: what the mesh knows of a line becomes typed, the rest of it stays as it came."""
+
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from dataclasses import dataclass, field
+
+from spawnmesh.content.v1 import message_pb2 as content_pb
+from spawnmesh.transcript.v1 import entry_pb2 as pb
+from spawnmesh_core.errors import MeshError
+
+from spawnmesh_transcript.bodies import check_message
+from spawnmesh_transcript.domain.json_text import List, Node, Object, Scalar, String
+from spawnmesh_transcript.sources import with_gaps
+
+Span = tuple[int, int] | None
+
+_ROLES = {
+    "user": content_pb.ROLE_USER,
+    "assistant": content_pb.ROLE_ASSISTANT,
+    "toolResult": content_pb.ROLE_TOOL_RESULT,
+    "tool_result": content_pb.ROLE_TOOL_RESULT,
+    "bashExecution": content_pb.ROLE_BASH_EXECUTION,
+    "bash_execution": content_pb.ROLE_BASH_EXECUTION,
+    "custom": content_pb.ROLE_CUSTOM,
+}
+_CALLS = frozenset({"toolCall", "toolUse", "functionCall", "tool_call", "tool_use", "function_call"})
+_CALL_IDS = ("id", "toolCallId", "toolUseId", "tool_call_id", "tool_use_id", "callId", "call_id")
+_RESULT_IDS = ("toolCallId", "toolUseId", "tool_call_id", "tool_use_id", "callId", "call_id")
+_MAX_BLOCKS = 256
+_MAX_NAME_BYTES = 256
+_MAX_TYPE_BYTES = 128
+
+
+class _Unknown(Exception):
+    """The line is of no shape that the contract has: it is kept as it is."""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """An entry in the making, and where in the line its texts are, in their order."""
+
+    body: pb.EntryBody = field(default_factory=pb.EntryBody)
+    spans: list[Span] = field(default_factory=list)
+
+    def text(self, node: Node | None) -> str:
+        """The string's text, whose place in the line it takes."""
+        if not isinstance(node, String):
+            raise _Unknown
+        self.spans.append((node.start, node.end) if _is_storable(node.value) else None)
+        return _storable(node.value)
+
+
+def entry_of(line: str, root: Object, source_id: str, kept_entry_id: str) -> pb.EntryBody:
+    """The entry that a line makes; an opaque one where the contract has no shape for it.
+
+    `kept_entry_id` is the mesh's id of what a summary refers to.
+    """
+    kind = _string(root, "type")
+    draft = _Draft()
+    try:
+        _fill(draft, kind, root, line, kept_entry_id)
+    except (_Unknown, MeshError):
+        draft = _Draft()
+        draft.body.opaque.type = _cut(kind, _MAX_TYPE_BYTES)
+        draft.body.opaque.entry_json = line[root.start : root.end]
+        draft.spans.append((root.start, root.end))
+    draft.body.source.CopyFrom(with_gaps(line, source_id, draft.spans))
+    return draft.body
+
+
+def header_of(line: str, root: Object, source_id: str, header: pb.Header) -> pb.EntryBody:
+    """The transcript's header, which keeps the file's."""
+    return pb.EntryBody(header=header, source=with_gaps(line, source_id, ()))
+
+
+def _fill(draft: _Draft, kind: str, root: Object, line: str, kept_entry_id: str) -> None:
+    match kind:
+        case "message":
+            message = _member(root, "message")
+            if not isinstance(message, Object):
+                raise _Unknown
+            _message(draft, message, line, _ROLES.get(_string(message, "role")))
+        case "custom_message":
+            _message(draft, root, line, content_pb.ROLE_CUSTOM)
+        case "model_change":
+            model = _model(root, "modelId")
+            if not model:
+                raise _Unknown
+            draft.body.model_change.model = model
+        case "thinking_level_change":
+            level = _string(root, "thinkingLevel")
+            if not level.strip() or len(level.encode()) > 64:
+                raise _Unknown
+            draft.body.model_change.thinking_level = level
+        case "compaction":
+            compaction = draft.body.compaction
+            compaction.summary = draft.text(_member(root, "summary"))
+            compaction.first_kept_entry_id = kept_entry_id
+            compaction.token_count_before = max(0, _integer(root, "tokensBefore", line) or 0)
+            compaction.token_count_after = max(0, _integer(root, "tokensAfter", line) or 0)
+            if not compaction.summary:
+                raise _Unknown
+        case "branch_summary":
+            draft.body.branch_summary.summary = draft.text(_member(root, "summary"))
+            draft.body.branch_summary.from_entry_id = kept_entry_id
+            if not draft.body.branch_summary.summary:
+                raise _Unknown
+        case "custom":
+            custom = draft.body.custom
+            custom.custom_type = _cut(_string(root, "customType"), _MAX_TYPE_BYTES)
+            data = _member(root, "data")
+            if not custom.custom_type:
+                raise _Unknown
+            if data is not None:
+                custom.data_json = line[data.start : data.end]
+            draft.spans.append((data.start, data.end) if data is not None else None)
+        case _:
+            raise _Unknown
+
+
+def _message(draft: _Draft, node: Object, line: str, role: "content_pb.Role.ValueType | None") -> None:
+    if role is None:
+        raise _Unknown
+    message = draft.body.message
+    message.role = role
+    if role == content_pb.ROLE_BASH_EXECUTION:
+        output = _member(node, "output")
+        if output is not None:
+            message.content.add().text.text = draft.text(output)
+    else:
+        _content(draft, _member(node, "content"), line)
+    match role:
+        case content_pb.ROLE_TOOL_RESULT:
+            message.tool_call_id = _first_string(node, _RESULT_IDS)
+            message.tool_name = _cut(_string(node, "toolName") or _string(node, "tool_name"), _MAX_NAME_BYTES).strip()
+            message.is_error = _is_true(node, line, "isError") or _is_true(node, line, "is_error")
+        case content_pb.ROLE_ASSISTANT:
+            message.model = _model(node, "model")
+        case content_pb.ROLE_CUSTOM:
+            message.custom_type = _cut(_string(node, "customType"), _MAX_TYPE_BYTES)
+        case content_pb.ROLE_BASH_EXECUTION:
+            execution = message.bash_execution
+            execution.command = draft.text(_member(node, "command"))
+            execution.is_cancelled = _is_true(node, line, "cancelled")
+            execution.is_truncated = _is_true(node, line, "truncated")
+            exit_code = _integer(node, "exitCode", line)
+            if exit_code is not None:
+                execution.exit_code = exit_code
+            if not execution.command:
+                raise _Unknown
+    if len(message.tool_call_id.encode()) > _MAX_NAME_BYTES:
+        raise _Unknown
+    check_message(message, "message")
+
+
+def _content(draft: _Draft, node: Node | None, line: str) -> None:
+    message = draft.body.message
+    if isinstance(node, String):
+        message.content.add().text.text = draft.text(node)
+    elif isinstance(node, List):
+        if len(node.items) > _MAX_BLOCKS:
+            raise _Unknown
+        for item in node.items:
+            if isinstance(item, Object):
+                _block(draft, item, line)
+            elif isinstance(item, String):
+                message.content.add().text.text = draft.text(item)
+
+
+def _block(draft: _Draft, block: Object, line: str) -> None:
+    """Blocks of other types stay in the line, and no model reads them."""
+    content = draft.body.message.content
+    kind = _string(block, "type")
+    if kind == "text" and isinstance(_member(block, "text"), String):
+        content.add().text.text = draft.text(_member(block, "text"))
+    elif kind == "thinking" and isinstance(_member(block, "thinking"), String):
+        thinking = content.add().thinking
+        thinking.text = draft.text(_member(block, "thinking"))
+        signature = _member(block, "thinkingSignature") or _member(block, "signature")
+        if isinstance(signature, String):
+            thinking.signature = draft.text(signature)
+        else:
+            draft.spans.append(None)
+    elif kind == "image":
+        _image(draft, block)
+    elif kind in _CALLS:
+        call_id, name = _first_string(block, _CALL_IDS), _string(block, "name")
+        if call_id.strip() and name.strip() and max(len(call_id.encode()), len(name.encode())) <= _MAX_NAME_BYTES:
+            text = line[block.start : block.end]
+            call = content.add().tool_call
+            call.tool_call_id, call.name, call.block_json = call_id, name.strip(), text
+            draft.spans.append((block.start, block.end))
+
+
+def _image(draft: _Draft, block: Object) -> None:
+    source = _member(block, "source")
+    holder = source if isinstance(source, Object) else block
+    data = _member(holder, "data")
+    mime_type = _string(holder, "mimeType") or _string(holder, "media_type")
+    if not isinstance(data, String) or len(mime_type.encode()) > 127:
+        return
+    try:
+        decoded = b64decode(data.value, validate=True)
+    except (NotBase64, ValueError):
+        return
+    image = draft.body.message.content.add().image
+    image.mime_type, image.data = mime_type, decoded
+    draft.spans.append((data.start, data.end) if b64encode(decoded).decode() == data.value else None)
+
+
+def _member(node: Object, name: str) -> Node | None:
+    """The last of this name, as JSON readers take it."""
+    return next((child for key, child in reversed(node.members) if key == name), None)
+
+
+def _string(node: Object, name: str) -> str:
+    child = _member(node, name)
+    return _storable(child.value) if isinstance(child, String) else ""
+
+
+def _first_string(node: Object, names: tuple[str, ...]) -> str:
+    return next((text for name in names if (text := _string(node, name))), "")
+
+
+def _is_true(node: Object, line: str, name: str) -> bool:
+    child = _member(node, name)
+    return isinstance(child, Scalar) and line[child.start : child.end] == "true"
+
+
+def _integer(node: Object, name: str, line: str) -> int | None:
+    child = _member(node, name)
+    if not isinstance(child, Scalar) or not child.is_number or child.end - child.start > 10:
+        return None
+    text = line[child.start : child.end]
+    value = int(text) if text.lstrip("-").isdigit() else None
+    return value if value is not None and -(2**31) <= value < 2**31 else None
+
+
+def _model(node: Object, name: str) -> str:
+    provider, model = _string(node, "provider"), _string(node, name)
+    named = f"{provider}/{model}" if provider and model else model
+    return named if len(named.encode()) <= _MAX_NAME_BYTES else ""
+
+
+def _is_storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _storable(text: str) -> str:
+    """A lone surrogate has no bytes: the line keeps it."""
+    return text if _is_storable(text) else text.encode("utf-8", "replace").decode()
+
+
+def _cut(text: str, max_bytes: int) -> str:
+    return text.encode()[:max_bytes].decode("utf-8", "ignore")

@@ -1,0 +1,82 @@
+-- name: insert_importing
+-- Waits for a transaction that inserts or deletes the same transcript. Index: transcripts primary key.
+insert into transcripts (tenant_id, session_id, incarnation, forked_from_session_id, state)
+values (%(tenant_id)s, %(session_id)s, %(incarnation)s, '', 'IMPORTING')
+on conflict do nothing
+returning incarnation;
+
+-- name: insert_import
+-- Index: imports primary key.
+insert into imports (tenant_id, session_id) values (%(tenant_id)s, %(session_id)s);
+
+-- name: read_import
+-- No lock. Index: the primary keys.
+select
+    i.state, i.byte_count, i.line_count, i.entry_count, i.malformed, i.newest_source_id, i.leaf_entry_id, i.is_branched, t.incarnation
+from imports i
+join transcripts t on t.tenant_id = i.tenant_id and t.session_id = i.session_id
+where i.tenant_id = %(tenant_id)s and i.session_id = %(session_id)s;
+
+-- name: advance_import
+-- Locks the row, where the import is as far as the writer thinks. Index: imports primary key.
+update imports
+set byte_count = %(byte_count)s, line_count = %(line_count)s, entry_count = %(entry_count)s, malformed = %(malformed)s,
+    newest_source_id = %(newest_source_id)s, leaf_entry_id = %(leaf_entry_id)s, is_branched = %(is_branched)s, update_time = now()
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'IMPORTING' and byte_count = %(known_byte_count)s;
+
+-- name: known_entry_ids
+-- No lock. Index: entries (tenant_id, session_id, entry_id).
+select entry_id from entries
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and entry_id = any(%(entry_ids)s);
+
+-- name: complete_import
+-- Locks the row. Index: imports primary key.
+update imports
+set state = 'COMPLETE', update_time = now()
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'IMPORTING' and byte_count = %(known_byte_count)s;
+
+-- name: publish_import
+-- Locks the transcript's row. Index: transcripts primary key.
+update transcripts
+set state = 'LIVE'
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'IMPORTING';
+
+-- name: entries_off_branch
+-- No lock. The messages that are no ancestors of the leaf. Indexes: entries (tenant_id, session_id, entry_id), entries primary key.
+with recursive branch as (
+    select entry_id, parent_entry_id
+    from entries
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and entry_id = %(leaf_entry_id)s
+    union
+    select e.entry_id, e.parent_entry_id
+    from branch b
+    join entries e on e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.entry_id = b.parent_entry_id
+)
+select entry_id
+from entries e
+where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.kind = 'MESSAGE'
+    and not exists (select from branch b where b.entry_id = e.entry_id)
+order by e.seq;
+
+-- name: abort_import
+-- Locks the row. Index: imports primary key.
+update imports
+set state = 'ABORTED'
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state <> 'COMPLETE';
+
+-- name: forget_importing
+-- Locks the transcript's row. Index: transcripts primary key.
+delete from transcripts
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'IMPORTING';
+
+-- name: forget_import
+-- Locks the row. Index: imports primary key.
+delete from imports
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ABORTED';
+
+-- name: stale_imports
+-- No lock. Index: imports_stale_idx.
+select session_id from imports
+where tenant_id = %(tenant_id)s and state <> 'COMPLETE' and update_time < now() - make_interval(secs => %(age_seconds)s)
+order by update_time
+limit 10;

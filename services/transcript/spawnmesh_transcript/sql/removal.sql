@@ -1,0 +1,85 @@
+-- name: bury_transcript
+-- Locks the transcript's row, so that an append either commits before and is deleted, or finds nothing; and one that is being created is waited
+-- for. Where there is none, the row is made all the same. Index: transcripts primary key.
+insert into transcripts as t (tenant_id, session_id, incarnation, forked_from_session_id, state)
+values (%(tenant_id)s, %(session_id)s, '', '', 'DELETED')
+on conflict (tenant_id, session_id) do update
+set incarnation = '', forked_from_session_id = '', seq = 0, chain_hash = '', newest_entry_id = '', writer_run_id = '', writer_epoch = 0,
+    turn_count = 0, superseded_turn_count = 0, token_count = 0, state = 'DELETED'
+where t.state <> 'DELETED';
+
+-- name: delete_import
+-- Locks the row. Index: imports primary key.
+delete from imports
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s;
+
+-- name: delete_search_progress
+-- Locks the row. Index: search_progress primary key.
+delete from search_progress
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s;
+
+-- name: delete_search_pieces
+-- Locks what it deletes. Index: search_pieces primary key.
+delete from search_pieces
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and (seq, piece) in (
+    select seq, piece from search_pieces
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by seq, piece limit %(row_count)s
+);
+
+-- name: delete_entries
+-- Locks what it deletes. Index: entries primary key.
+delete from entries
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq in (
+    select seq from entries where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by seq limit %(row_count)s
+);
+
+-- name: delete_appends
+-- Locks what it deletes. Index: appends primary key.
+delete from appends
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and idempotency_key in (
+    select idempotency_key from appends
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by idempotency_key limit %(row_count)s
+);
+
+-- name: purge_entries
+-- Locks what it deletes. Index: entries primary key.
+delete from entries
+where tenant_id = %(tenant_id)s and (session_id, seq) in (
+    select session_id, seq from entries where tenant_id = %(tenant_id)s order by session_id, seq limit %(row_count)s
+);
+
+-- name: purge_appends
+-- Locks what it deletes. Index: appends primary key.
+delete from appends
+where tenant_id = %(tenant_id)s and (session_id, idempotency_key) in (
+    select session_id, idempotency_key from appends where tenant_id = %(tenant_id)s order by session_id, idempotency_key limit %(row_count)s
+);
+
+-- name: purge_search_progress
+-- Locks what it deletes. Index: search_progress primary key.
+delete from search_progress
+where tenant_id = %(tenant_id)s and session_id in (
+    select session_id from search_progress where tenant_id = %(tenant_id)s order by session_id limit %(row_count)s
+);
+
+-- name: purge_search_pieces
+-- Locks what it deletes. Index: search_pieces primary key.
+delete from search_pieces
+where tenant_id = %(tenant_id)s and (session_id, seq, piece) in (
+    select session_id, seq, piece from search_pieces where tenant_id = %(tenant_id)s order by session_id, seq, piece limit %(row_count)s
+);
+
+-- name: purge_imports
+-- Locks what it deletes. Index: imports primary key.
+delete from imports
+where tenant_id = %(tenant_id)s and session_id in (
+    select session_id from imports where tenant_id = %(tenant_id)s order by session_id limit %(row_count)s
+);
+
+-- name: purge_transcripts
+-- Locks what it deletes; says of each whether it was there for its readers. Index: transcripts primary key.
+delete from transcripts
+where tenant_id = %(tenant_id)s and session_id in (
+    select session_id from transcripts where tenant_id = %(tenant_id)s order by session_id limit %(row_count)s
+)
+returning state <> 'DELETED' as was_live;

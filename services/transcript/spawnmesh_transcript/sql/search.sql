@@ -1,0 +1,113 @@
+-- name: is_descendant
+-- No lock. Goes up from the session. Index: transcripts primary key.
+with recursive line as (
+    select t.session_id, t.parent_session_id
+    from transcripts t
+    where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s
+    union
+    select t.session_id, t.parent_session_id
+    from line l
+    join transcripts t on t.tenant_id = %(tenant_id)s and t.session_id = l.parent_session_id
+)
+select from line where session_id = %(ancestor_id)s;
+
+-- name: family_of
+-- No lock. Transcripts that can be read. Indexes: transcripts primary key, transcripts_parent_idx.
+with recursive family as (
+    select t.session_id, t.state
+    from transcripts t
+    where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s
+    union
+    select t.session_id, t.state
+    from family f
+    join transcripts t on t.tenant_id = %(tenant_id)s and t.parent_session_id = f.session_id and t.parent_session_id <> ''
+)
+select session_id from family where state = 'LIVE' order by session_id <> %(session_id)s, session_id;
+
+-- name: read_search_progress
+-- No lock. Index: the primary keys.
+select t.incarnation, t.seq as head_seq, coalesce(p.seq, 0) as seq
+from transcripts t
+left join search_progress p on p.tenant_id = t.tenant_id and p.session_id = t.session_id
+where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s and t.state = 'LIVE' and not is_purged(%(tenant_id)s);
+
+-- name: hold_transcript
+-- Keeps the transcript from being deleted until the transaction ends. Index: transcripts primary key.
+select from transcripts
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and incarnation = %(incarnation)s and state = 'LIVE'
+    and enter_tenant(%(tenant_id)s)
+for share;
+
+-- name: advance_search
+-- Locks the row; does nothing where another search has gone on from there. Index: search_progress primary key.
+insert into search_progress as p (tenant_id, session_id, seq)
+values (%(tenant_id)s, %(session_id)s, %(seq)s)
+on conflict (tenant_id, session_id) do update
+set seq = excluded.seq
+where p.seq = %(known_seq)s;
+
+-- name: insert_search_pieces
+-- Index: search_pieces primary key.
+insert into search_pieces (tenant_id, session_id, seq, piece, words)
+select %(tenant_id)s, %(session_id)s, seq, piece, words::tsvector
+from unnest(%(seqs)s::bigint[], %(pieces)s::integer[], %(words)s::text[]) as given (seq, piece, words);
+
+-- name: search_by_words
+-- No lock, newest first. Reads the words of the session from the newest on until there are enough. Indexes: search_pieces and entries primary
+-- keys, entries_superseded_idx.
+select e.entry_id, e.seq, e.kind, e.create_time, e.body
+from (
+    select distinct on (p.seq) p.seq
+    from search_pieces p
+    where p.tenant_id = %(tenant_id)s and p.session_id = %(session_id)s and p.seq > %(after_seq)s and p.seq < %(before_seq)s
+        and p.words @@ %(first)s::tsquery
+    order by p.seq desc
+) as found
+join entries e on e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.seq = found.seq
+where (%(kinds)s::text[] is null or e.kind = any(%(kinds)s::text[]))
+    and (%(roles)s::text[] is null or e.role = any(%(roles)s::text[]))
+    and (%(from_time)s::timestamptz is null or e.create_time >= %(from_time)s)
+    and (%(before_time)s::timestamptz is null or e.create_time < %(before_time)s)
+    and (%(with_superseded)s or not exists (
+        select from entries mark
+        where mark.tenant_id = e.tenant_id and mark.session_id = e.session_id and mark.target_seq = e.seq and mark.label = 'SUPERSEDED'
+    ))
+    and not exists (
+        select from unnest(%(wanted)s::text[]) as term
+        where not exists (
+            select from search_pieces p
+            where p.tenant_id = %(tenant_id)s and p.session_id = %(session_id)s and p.seq = e.seq and p.words @@ term::tsquery
+        )
+    )
+    and not exists (
+        select from unnest(%(excluded)s::text[]) as term
+        join search_pieces p on p.tenant_id = %(tenant_id)s and p.session_id = %(session_id)s and p.seq = e.seq and p.words @@ term::tsquery
+    )
+order by e.seq desc
+limit %(limit)s;
+
+-- name: measure_window
+-- No lock. How much there is to read, and no more than is needed to know that it is too much. Index: entries primary key.
+select count(*) as entry_count, coalesce(sum(size), 0)::bigint as byte_count
+from (
+    select octet_length(e.body) as size
+    from entries e
+    where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.seq > %(after_seq)s and e.seq < %(before_seq)s
+    order by e.seq
+    limit %(limit)s
+) as measured;
+
+-- name: read_window
+-- No lock, newest first. Indexes: entries primary key, entries_superseded_idx.
+select e.entry_id, e.seq, e.kind, e.create_time, e.body
+from entries e
+where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.seq > %(after_seq)s and e.seq < %(before_seq)s
+    and (%(kinds)s::text[] is null or e.kind = any(%(kinds)s::text[]))
+    and (%(roles)s::text[] is null or e.role = any(%(roles)s::text[]))
+    and (%(from_time)s::timestamptz is null or e.create_time >= %(from_time)s)
+    and (%(before_time)s::timestamptz is null or e.create_time < %(before_time)s)
+    and (%(with_superseded)s or not exists (
+        select from entries mark
+        where mark.tenant_id = e.tenant_id and mark.session_id = e.session_id and mark.target_seq = e.seq and mark.label = 'SUPERSEDED'
+    ))
+order by e.seq desc;

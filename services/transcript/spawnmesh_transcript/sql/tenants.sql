@@ -1,0 +1,30 @@
+-- name: enter_tenant
+-- Lets no purge of the tenant begin until the transaction ends; waits for one that is just beginning. Index: tenants primary key.
+select enter_tenant(%(tenant_id)s) as is_open;
+
+-- name: put_tenant
+-- Locks the row when it exists; an older or equal version changes nothing. Index: tenants primary key.
+insert into tenants as t (tenant_id, settings_version, mask_secrets)
+values (%(tenant_id)s, %(settings_version)s, %(mask_secrets)s)
+on conflict (tenant_id) do update
+set settings_version = excluded.settings_version, mask_secrets = excluded.mask_secrets
+where t.settings_version < excluded.settings_version;
+
+-- name: read_settings
+-- No lock. Index: tenants primary key.
+select settings_version, mask_secrets from tenants where tenant_id = %(tenant_id)s;
+
+-- name: begin_purge
+-- Waits for whatever is beginning in the tenant, and lets nothing begin. Index: tenants primary key.
+select pg_advisory_xact_lock(hashtextextended('transcripts of ' || %(tenant_id)s, 0));
+
+-- name: mark_purging
+-- Locks the row. Index: tenants primary key.
+insert into tenants (tenant_id, settings_version, mask_secrets, is_purging)
+values (%(tenant_id)s, 0, false, true)
+on conflict (tenant_id) do update
+set is_purging = true;
+
+-- name: end_purge
+-- Locks the row. Index: tenants primary key.
+delete from tenants where tenant_id = %(tenant_id)s and is_purging;

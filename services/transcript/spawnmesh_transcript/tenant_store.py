@@ -1,0 +1,62 @@
+"""The statements about tenants as functions. Each runs in the caller's transaction."""
+
+from dataclasses import dataclass
+
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_transcript.domain.policy import TenantPolicy
+
+_SQL = load_statements("spawnmesh_transcript")
+
+PURGED_TABLES = ("entries", "appends", "search_progress", "search_pieces", "imports", "transcripts")
+"""In this order: while a transcript's row is there, something may yet be written for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Rows that were deleted, and how many of them were transcripts that somebody could read."""
+
+    row_count: int
+    transcript_count: int
+
+
+async def enter_tenant(connection: Connection, tenant_id: str) -> bool:
+    """Lets no purge of the tenant begin until the transaction ends; False where one has begun."""
+    cursor = await connection.execute(_SQL["enter_tenant"], {"tenant_id": tenant_id})
+    row = await cursor.fetchone()
+    return row is not None and bool(row["is_open"])
+
+
+async def put_tenant(connection: Connection, tenant_id: str, policy: TenantPolicy) -> None:
+    """Writes the policy, unless one of this version or a newer one is there."""
+    await connection.execute(
+        _SQL["put_tenant"],
+        {"tenant_id": tenant_id, "settings_version": policy.settings_version, "mask_secrets": policy.mask_secrets},
+    )
+
+
+async def read_policy(connection: Connection, tenant_id: str) -> TenantPolicy:
+    """The policy that holds."""
+    row = await (await connection.execute(_SQL["read_settings"], {"tenant_id": tenant_id})).fetchone()
+    return TenantPolicy(row["settings_version"], row["mask_secrets"]) if row else TenantPolicy()
+
+
+async def begin_purge(connection: Connection, tenant_id: str) -> None:
+    """Marks the tenant, once nothing is beginning in it any more."""
+    await connection.execute(_SQL["begin_purge"], {"tenant_id": tenant_id})
+    await connection.execute(_SQL["mark_purging"], {"tenant_id": tenant_id})
+
+
+async def purge_rows(connection: Connection, tenant_id: str, table: str, *, row_count: int) -> Gone:
+    """Deletes up to so many rows of a table."""
+    cursor = await connection.execute(_SQL[f"purge_{table}"], {"tenant_id": tenant_id, "row_count": row_count})
+    if table != "transcripts":
+        return Gone(cursor.rowcount, 0)
+    rows = await cursor.fetchall()
+    return Gone(len(rows), sum(row["was_live"] for row in rows))
+
+
+async def end_purge(connection: Connection, tenant_id: str) -> None:
+    """Forgets the tenant."""
+    await connection.execute(_SQL["end_purge"], {"tenant_id": tenant_id})

@@ -1,0 +1,63 @@
+"""`spawnmesh transcript` against the running service."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from tests.contract.transcript_files import HEADER, file_of, message, values
+from tests.contract.transcript_fixtures import Session, service, session, user
+
+__all__ = ["service", "session"]
+
+
+async def command(session: Session, *arguments: str) -> tuple[int | None, str, str]:
+    """Exit code, output and errors of the command, run as a client of the session's tenant."""
+    target = session.service.target
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", "from spawnmesh_client.cli.app import main; main()",
+        "--session-target", target, "--transcript-target", target, "transcript", *arguments,
+        env={"SPAWNMESH_TOKEN": session.client_token(), "PATH": ""},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_a_session_file_goes_in_and_comes_out(session: Session, tmp_path: Path) -> None:
+    file, copy = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    file.write_bytes(file_of(HEADER, message(1, content="a needle"), message(2, "assistant", "found it")))
+    status, out, err = await command(session, "import", str(file), "--json")
+    assert (status, err) == (0, "")
+    imported = json.loads(out)
+    assert imported["state"] == "IMPORT_STATE_COMPLETE"
+    session_id = imported["session_id"]
+    status, out, err = await command(session, "export", session_id)
+    assert (status, err) == (0, "")
+    assert values(out.encode()) == values(file.read_bytes())
+    await command(session, "export", session_id, "--out", str(copy))
+    assert copy.read_text() == out
+    status, out, _ = await command(session, "show", session_id)
+    assert status == 0
+    assert "a needle" in out
+    status, out, _ = await command(session, "search", session_id, "needle", "--json")
+    assert (status, json.loads(out)["seq"]) == (0, "2")
+    status, out, _ = await command(session, "search", session_id, "^f", "--regex")
+    assert "found it" in out
+    assert (await command(session, "search", session_id, "haystack"))[0] == 1
+
+
+async def test_malformed_lines_are_told_by_number(session: Session, tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_bytes(file_of(HEADER, "{", message(1), "x"))
+    status, out, err = await command(session, "import", str(file))
+    assert (status, out) == (1, "")
+    assert "IMPORT_MALFORMED" in err
+    assert "lines=2,4" in err
+
+
+async def test_a_refused_search_says_why(session: Session) -> None:
+    await session.append([user("a")])
+    status, _, err = await command(session, "search", session.session_id, "(a)\\1", "--regex")
+    assert status == 1
+    assert "SEARCH_REFUSED" in err

@@ -1,0 +1,416 @@
+"""Session files go in whole or not at all, and come out as they were."""
+
+import asyncio
+import json
+import random
+from base64 import b64encode
+from typing import Any
+
+import pytest
+from psycopg import AsyncConnection
+from spawnmesh.content.v1 import message_pb2 as content_pb
+from spawnmesh.transcript.v1 import archive_service_pb2 as pb
+from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from tests.contract.test_transcript_deletion import rows_of
+from tests.contract.transcript_files import HEADER, exported, file_of, message, pieces, send, values
+from tests.contract.transcript_fixtures import (
+    Service,
+    Session,
+    assistant,
+    bash,
+    extension,
+    mirror,
+    note,
+    refused,
+    result,
+    service,
+    session,
+    superuser,
+    text_of,
+    user,
+)
+
+__all__ = ["service", "session", "superuser"]
+
+IMAGE = b64encode(bytes(range(256)) * 4).decode()
+LINES: list[Any] = [
+    HEADER,
+    message(1, content="hello \u4f60\u597d \u2028 end"),
+    message(
+        2,
+        "assistant",
+        [
+            {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2ln", "extra": [1.50, 2e3]},
+            {"text": "both", "type": "text"},
+            {"type": "toolCall", "id": "c1", "name": "read", "arguments": {"path": "a", "n": 1.0}, "partial": None},
+            {"type": "functionCall", "id": "c2", "name": " Bash ", "arguments": '{"c":"ls"}'},
+            {"type": "tool_use", "id": "c3", "name": "grep", "input": {}},
+            {"type": "hologram", "data": "kept"},
+        ],
+        provider="anthropic",
+        model="m-1",
+        usage={"input": 10, "cost": {"total": 0.0125}},
+    ),
+    message(3, "toolResult", [{"type": "text", "text": "r"}], toolCallId="c1", toolName="read", isError=False),
+    message(
+        4, "toolResult", [{"type": "image", "data": IMAGE, "mimeType": "image/png"}], tool_use_id="c2", isError=True
+    ),
+    message(5, "bashExecution", command="ls -l", output="a\nb", exitCode=1, cancelled=False, truncated=True),
+    message(6, "custom", "c", customType="todo"),
+    message(7, "branchSummary", summary="of a branch", fromId="m2"),
+    {"type": "model_change", "id": "m8", "parentId": "m7", "provider": "openai", "modelId": "x"},
+    {"type": "thinking_level_change", "id": "m9", "parentId": "m8", "thinkingLevel": "high"},
+    {
+        "type": "compaction",
+        "id": "m10",
+        "parentId": "m9",
+        "summary": "s",
+        "firstKeptEntryId": "m3",
+        "tokensBefore": 9,
+        "details": {},
+    },
+    {"type": "custom", "id": "m11", "parentId": "m10", "customType": "state", "data": {"k": [1, None]}},
+    {"type": "custom_message", "id": "m12", "parentId": "m11", "customType": "hint", "content": "h", "display": False},
+    {"type": "session_info", "id": "m13", "parentId": "m12", "name": "named"},
+    {"type": "label", "id": "m14", "parentId": "m13", "targetId": "m2", "label": "start"},
+    {"type": "branch_summary", "id": "m15", "parentId": "m14", "fromId": "m2", "summary": "b"},
+    {"type": "something_new", "id": "m16", "parentId": "m15", "anything": {"deep": [True]}},
+    '{ "type":"message", "id":"m17","parentId":"m16" , "message":{"role":"user","content":"\\ud800 \\u0000 \\u00e9"}}',
+    message(18, "narrator", "unknown role"),
+    message(19, "toolResult", "answers nothing"),
+    {"type": "reset", "id": "m20", "parentId": "m19", "reason": "r", "timestamp": 17},
+]
+
+
+async def test_ImportTranscript__what_goes_in_comes_out_with_the_same_values(service: Service) -> None:
+    fresh = service.session()
+    data = file_of(*LINES)
+    answer = await send(fresh, data)
+    assert answer == pb.ImportTranscriptResponse(
+        state=pb.IMPORT_STATE_COMPLETE, durable_bytes=len(data), line_count=len(LINES), entry_count=len(LINES)
+    )
+    assert values(await exported(fresh)) == values(data)
+    kinds = [entry.body.WhichOneof("kind") for entry in await fresh.entries()]
+    assert kinds[:13] == [
+        "header",
+        *["message"] * 6,
+        "opaque",
+        *["model_change"] * 2,
+        "compaction",
+        "custom",
+        "message",
+    ]
+    assert kinds[13:] == ["opaque", "opaque", "branch_summary", "opaque", "message", "opaque", "opaque", "opaque"]
+
+
+async def test_ImportTranscript__what_the_mesh_knows_is_typed(service: Service) -> None:
+    fresh = service.session()
+    await send(fresh, file_of(*LINES))
+    entries = await fresh.entries()
+    said = entries[2].body.message
+    assert (said.role, said.model) == (content_pb.ROLE_ASSISTANT, "anthropic/m-1")
+    assert [block.WhichOneof("block") for block in said.content] == ["thinking", "text", *["tool_call"] * 3]
+    assert said.content[0].thinking == content_pb.Thinking(text="hm", signature="c2ln")
+    assert [block.tool_call.name for block in said.content[2:]] == ["read", "Bash", "grep"]
+    assert entries[3].body.message.tool_call_id == "c1"
+    assert entries[4].body.message.is_error
+    assert entries[4].body.message.content[0].image.data == bytes(range(256)) * 4
+    assert entries[5].body.message.bash_execution == content_pb.BashExecution(
+        command="ls -l", exit_code=1, is_truncated=True
+    )
+    assert entries[8].body.model_change.model == "openai/x"
+    assert entries[10].body.compaction.first_kept_entry_id == entries[3].entry_id
+    assert (entries[10].body.compaction.token_count_before, entries[10].body.compaction.summary) == (9, "s")
+    assert entries[2].parent_entry_id == entries[1].entry_id
+    assert IMAGE not in entries[4].body.source.line, "kept once"
+    context = await fresh.context()
+    assert [entry.body.message.role for entry in context.entries][:3] == [
+        content_pb.ROLE_USER,
+        content_pb.ROLE_ASSISTANT,
+        content_pb.ROLE_TOOL_RESULT,
+    ]
+    assert context.synthetic_result_count == 1
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 7, 100_000])
+async def test_ImportTranscript__however_it_is_cut(service: Service, chunk_bytes: int) -> None:
+    fresh = service.session()
+    data = file_of(*LINES[:4])
+    await send(fresh, data.removesuffix(b"\n"), chunk_bytes=chunk_bytes)
+    assert values(await exported(fresh)) == values(data)
+
+
+async def test_ImportTranscript__carriage_returns_blank_lines_and_a_byte_order_mark(service: Service) -> None:
+    fresh = service.session()
+    data = file_of(*LINES[:3])
+    await send(fresh, b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n\n"))
+    assert values(await exported(fresh)) == values(data)
+
+
+async def test_ImportTranscript__goes_on_where_it_was(service: Service) -> None:
+    fresh = service.session()
+    data = file_of(HEADER, *(message(number) for number in range(1, 3000)))
+    half = len(data) // 2
+    first = await send(fresh, data[:half], finish=False, chunk_bytes=50_000)
+    assert first.state == pb.IMPORT_STATE_IMPORTING
+    assert 0 < first.durable_bytes <= half
+    assert data[first.durable_bytes - 1 : first.durable_bytes] == b"\n"
+    with refused(Reason.NOT_FOUND):
+        await fresh.entries()
+    with refused(Reason.NOT_FOUND):
+        await fresh.acquire(1)
+    assert await send(fresh, b"", finish=False) == first
+    with refused(Reason.IMPORT_OFFSET_DIFFERS) as facts:
+        await send(fresh, data[half:], offset=half + 1)
+    assert facts["durable_bytes"] == str(first.durable_bytes)
+    done = await send(fresh, data[first.durable_bytes :], offset=first.durable_bytes, chunk_bytes=50_000)
+    assert (done.state, done.entry_count) == (pb.IMPORT_STATE_COMPLETE, 3000)
+    assert await send(fresh, b"") == done
+    assert values(await exported(fresh)) == values(data)
+
+
+MALFORMED: dict[str, tuple[list[Any], str]] = {
+    "no json": ([HEADER, message(1), "{nope", message(2)], "3"),
+    "a list": ([HEADER, "[1]"], "2"),
+    "several": ([HEADER, "x", message(1), "y", "z"], "2,4,5"),
+    "no header": ([message(1)], "1"),
+    "a second header": ([HEADER, {**HEADER, "id": "s-2"}], "2"),
+    "no id": ([HEADER, {"type": "message", "message": {}}], "2"),
+    "no type": ([HEADER, {"id": "m1"}], "2"),
+    "an id twice": ([HEADER, message(1), message(2), message(1)], "4"),
+    "a parent that is no id": ([HEADER, {**message(1), "parentId": 7}], "2"),
+    "a message without one": ([HEADER, {"type": "message", "id": "m1"}], "2"),
+    "nothing": ([], "1"),
+}
+
+
+@pytest.mark.parametrize("name", list(MALFORMED))
+async def test_ImportTranscript__malformed_lines_are_told_and_nothing_is_left(
+    service: Service, superuser: AsyncConnection[tuple[Any, ...]], name: str
+) -> None:
+    fresh = service.session()
+    lines, expected = MALFORMED[name]
+    with refused(Reason.IMPORT_MALFORMED) as facts:
+        await send(fresh, file_of(*lines))
+    assert facts["lines"] == expected
+    assert await rows_of(superuser, fresh.tenant_id) == {}
+    await send(fresh, file_of(*LINES[:3]))
+    assert len(await fresh.entries()) == 3
+
+
+async def test_ImportTranscript__a_malformed_line_behind_much_that_was_stored(
+    service: Service, superuser: AsyncConnection[tuple[Any, ...]]
+) -> None:
+    fresh = service.session()
+    lines = [HEADER, *(message(number, content="x" * 3000) for number in range(1, 600))]
+    for twice in ("{", message(5)):
+        with refused(Reason.IMPORT_MALFORMED) as facts:
+            await send(fresh, file_of(*lines, twice), chunk_bytes=100_000)
+        assert facts["lines"] == "601"
+        assert await rows_of(superuser, fresh.tenant_id) == {}
+
+
+async def test_ImportTranscript__bytes_that_are_no_text_and_lines_without_end(
+    service: Service, superuser: AsyncConnection[tuple[Any, ...]]
+) -> None:
+    fresh = service.session()
+    with refused(Reason.IMPORT_MALFORMED) as facts:
+        await send(fresh, file_of(HEADER) + b'{"a":"\xff"}\n')
+    assert facts["lines"] == "2"
+    with refused(Reason.IMPORT_MALFORMED) as facts:
+        await send(fresh, file_of(HEADER, message(1)) + b"x" * 9_000_000, chunk_bytes=1_000_000)
+    assert facts["lines"] == "3"
+    assert await rows_of(superuser, fresh.tenant_id) == {}
+
+
+async def test_ImportTranscript__a_session_that_has_or_had_a_transcript(session: Session) -> None:
+    with refused(Reason.ALREADY_EXISTS):
+        await send(session, file_of(*LINES[:2]))
+    await session.delete()
+    with refused(Reason.TRANSCRIPT_DELETED):
+        await send(session, file_of(*LINES[:2]))
+
+
+async def test_ImportTranscript__what_was_handed_over_is_redacted_and_markers_stay(
+    service: Service, superuser: AsyncConnection[tuple[Any, ...]]
+) -> None:
+    fresh, again = service.session(), service.session()
+    secret = f"SECRET-{random.Random(7).randbytes(12).hex()}"
+    arguments = {"task": "t", "attachments": [{"name": "a", "content": secret}]}
+    calls = [
+        {"type": "toolCall", "id": "c1", "name": "Sessions_Spawn", "arguments": arguments},
+        {"type": "toolUse", "id": "c2", "name": "spawn_session", "input": json.dumps(arguments)},
+        {"type": "hologram", "name": "sessions_spawn", "input": arguments},
+    ]
+    data = file_of(
+        HEADER,
+        message(1, "assistant", calls),
+        {"type": "novel", "id": "m2", "parentId": "m1", "call": calls[0]},
+        message(3, "narrator", calls),
+    )
+    await send(fresh, data)
+    cursor = await superuser.execute(
+        "select count(*) from entries where tenant_id = %s and position(%s::bytea in body) > 0",
+        (fresh.tenant_id, secret.encode()),
+    )
+    assert await cursor.fetchone() == (0,)
+    out = await exported(fresh)
+    assert secret.encode() not in out
+    came = values(out)[1]["message"]["content"]
+    assert came[0]["arguments"]["attachments"][0]["content"]["$redacted"] == "attachment"
+    assert json.loads(came[1]["input"])["attachments"][0]["content"]["bytes"] == len(secret)
+    await send(again, out)
+    assert await exported(again) == out
+
+
+async def test_ImportTranscript__secrets_are_masked_where_the_policy_says_so(service: Service) -> None:
+    fresh = service.session()
+    await fresh.prepare_tenant(1, mask_secrets=True)
+    key = "ghp_" + "a1B2c3D4e5" * 4
+    lines = [HEADER, message(1, content=f"it is {key}"), {"type": "novel", "id": "m2", "parentId": "m1", "x": [key]}]
+    await send(fresh, file_of(*lines))
+    assert values(await exported(fresh)) == values(file_of(*lines).replace(key.encode(), b"[$redacted:provider_key]"))
+
+
+async def test_ImportTranscript__only_the_branch_that_the_file_ends_on_is_read(service: Service) -> None:
+    fresh = service.session()
+    lines: list[Any] = [
+        HEADER,
+        message(1),
+        {**message(2, "assistant"), "id": "left"},
+        {**message(3), "parentId": "left", "id": "left2"},
+        {**message(4, "assistant"), "parentId": "m1"},
+        {**message(5), "parentId": "m4"},
+    ]
+    lines[2]["parentId"] = "m1"
+    await send(fresh, file_of(*lines))
+    assert [text_of(entry) for entry in (await fresh.context()).entries] == ["text 1", "text 4", "text 5"]
+    assert values(await exported(fresh)) == lines
+    by_leaf = service.session()
+    lines.append({"type": "leaf", "id": "m6", "parentId": "m5", "targetId": "left2"})
+    await send(by_leaf, file_of(*lines))
+    assert [text_of(entry) for entry in (await by_leaf.context()).entries] == ["text 1", "text 2", "text 3"]
+    assert values(await exported(by_leaf)) == lines
+
+
+async def test_ExportTranscript__what_was_written_here_comes_back_the_same(service: Service, session: Session) -> None:
+    claim = await session.acquire(1)
+    await session.append([user("u"), note("n")])
+    call = content_pb.ContentBlock(
+        tool_call=content_pb.ToolCall(
+            tool_call_id="c",
+            name="read",
+            block_json=json.dumps({"type": "toolCall", "id": "c", "name": "read", "arguments": {"n": 1.5}}),
+        )
+    )
+    thought = content_pb.ContentBlock(thinking=content_pb.Thinking(text="t", signature="s"))
+    said = content_pb.Message(role=content_pb.ROLE_ASSISTANT, model="a/b/c", content=[thought, call])
+    bodies = [
+        entry_pb2.EntryBody(message=said),
+        result("c", "r"),
+        bash("ls", "out"),
+        extension("e"),
+        assistant("x", "odd"),
+        entry_pb2.EntryBody(model_change=entry_pb2.ModelChange(model="p/m")),
+        entry_pb2.EntryBody(compaction=entry_pb2.Compaction(summary="s", token_count_before=3)),
+        entry_pb2.EntryBody(custom=entry_pb2.Custom(custom_type="t", data_json="[1]")),
+        entry_pb2.EntryBody(opaque=entry_pb2.Opaque(type="novel", entry_json='{"a":1}')),
+    ]
+    await session.append(bodies, claim=claim)
+    await session.append([mirror("m")], token=session.mirror_token())
+    out = await exported(session)
+    again = service.session()
+    await send(again, out)
+    assert await exported(again) == out
+    before, after = await session.entries(), await again.entries()
+    for one, other in zip(before[1:7], after[1:7], strict=True):
+        if one.body.HasField("message") and one.body.message.role != content_pb.ROLE_CUSTOM:
+            other.body.ClearField("source")
+            assert one.body == other.body
+    lines = values(out)
+    assert [line["parentId"] for line in lines[1:]] == [None, *(line["id"] for line in lines[1:-1])]
+
+
+async def test_ExportTranscript__goes_on_behind_a_position(service: Service) -> None:
+    fresh = service.session()
+    lines = [HEADER, *(message(number, content="y" * 700) for number in range(1, 1500))]
+    lines.insert(3, {**message(0, content="z" * 700_000), "id": "large"})
+    data = file_of(*lines)
+    await send(fresh, data, chunk_bytes=200_000)
+    await fresh.append([user("native")])
+    whole = await exported(fresh)
+    assert values(whole)[:-1] == values(data)
+    assert values(whole)[-1]["parentId"] == "m1499"
+    received, at, seqs = b"", {0: 0}, set()
+    async for piece in pieces(fresh):
+        assert len(piece.data) <= 256 * 1024
+        received += piece.data
+        if piece.read_seq not in seqs:
+            at[piece.read_seq] = len(received)
+            seqs.add(piece.read_seq)
+    assert received == whole
+    assert len(at) > 4
+    for seq, length in at.items():
+        assert whole[:length] + await exported(fresh, after_seq=seq) == whole
+    with refused(Reason.NOT_FOUND):
+        [piece async for piece in pieces(fresh, after_seq=1, incarnation="inc_other")]
+
+
+async def test_ExportTranscript__is_for_the_tenants_clients(session: Session) -> None:
+    claim = await session.acquire(1)
+    with refused(Reason.CALLER_NOT_ALLOWED):
+        [piece async for piece in pieces(session, token=session.run_token(claim))]
+    stranger = Session(session.service, f"{session.tenant_id}-x", session.session_id)
+    with refused(Reason.NOT_FOUND):
+        [piece async for piece in pieces(stranger)]
+
+
+async def test_CreateTranscript__a_fork_of_an_import_has_its_messages_and_not_its_lines(service: Service) -> None:
+    imported = service.session()
+    await send(imported, file_of(*LINES[:4]))
+    fork = imported.sibling()
+    await fork.create(fork_of=imported)
+    copies = (await fork.entries())[1:]
+    assert [entry.body.message.role for entry in copies][:2] == [content_pb.ROLE_USER, content_pb.ROLE_ASSISTANT]
+    assert not any(entry.body.HasField("source") for entry in copies)
+    await exported(fork)
+
+
+async def test_ImportTranscript__what_nobody_goes_on_with_is_removed(
+    service: Service, superuser: AsyncConnection[tuple[Any, ...]]
+) -> None:
+    left = service.session()
+    fresh = left.sibling()
+    await send(left, file_of(*LINES[:3]), finish=False)
+    kept = left.sibling()
+    await send(kept, file_of(*LINES[:3]), finish=False)
+    await superuser.execute(
+        "update imports set update_time = now() - interval '25 hours' where session_id = %s", (left.session_id,)
+    )
+    await send(fresh, file_of(*LINES[:2]))
+    counted = await superuser.execute(
+        "select (select count(*) from entries where session_id = %(left)s),"
+        " (select count(*) from transcripts where session_id = %(left)s),"
+        " (select count(*) from imports where session_id = %(left)s),"
+        " (select count(*) from entries where session_id = %(kept)s)",
+        {"left": left.session_id, "kept": kept.session_id},
+    )
+    assert await counted.fetchone() == (0, 0, 0, 3)
+    assert (await send(kept, b"", finish=True)).entry_count == 3
+
+
+async def test_ImportTranscript__two_streams_at_once_make_one_transcript(service: Service) -> None:
+    fresh = service.session()
+    data = file_of(HEADER, *(message(number, content="x" * 2_000) for number in range(1, 1_000)))
+    ends = await asyncio.gather(*(send(fresh, data, chunk_bytes=300_000) for _ in range(3)), return_exceptions=True)
+    for end in ends:
+        assert isinstance(end, pb.ImportTranscriptResponse) or (
+            isinstance(end, MeshError) and end.reason is Reason.IMPORT_OFFSET_DIFFERS
+        ), end
+    state = await send(fresh, b"", finish=False)
+    if state.state == pb.IMPORT_STATE_IMPORTING:
+        await send(fresh, data[state.durable_bytes :], offset=state.durable_bytes, chunk_bytes=300_000)
+    assert values(await exported(fresh)) == values(data)

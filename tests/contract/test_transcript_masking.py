@@ -1,0 +1,90 @@
+"""A tenant's policy on secrets, through the RPCs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from psycopg import AsyncConnection
+from spawnmesh.content.v1 import message_pb2 as content_pb
+from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_transcript.app import open_service
+from spawnmesh_transcript.settings import TranscriptSettings
+
+from tests.contract.serving import caller_at, served, shared_settings
+from tests.contract.transcript_fixtures import (
+    Service,
+    Session,
+    bash,
+    call_block,
+    note,
+    service,
+    session,
+    superuser,
+    user,
+)
+
+__all__ = ["service", "session", "superuser"]
+
+SECRET = "ghp_" + "a1B2c3D4e5" * 4
+
+
+def _bodies() -> list[entry_pb2.EntryBody]:
+    call = call_block(
+        "call_1", json.dumps({"id": "call_1", "name": "exec", "input": {"command": f"use {SECRET}"}}), "exec"
+    )
+    answer = content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[call])
+    return [entry_pb2.EntryBody(message=answer), bash(f"echo {SECRET}", SECRET)]
+
+
+async def _holds(superuser: AsyncConnection[tuple[Any, ...]], tenant_id: str) -> bool:
+    cursor = await superuser.execute(
+        "select bool_or(position(%s::bytea in body) > 0) from entries where tenant_id = %s",
+        (SECRET.encode(), tenant_id),
+    )
+    row = await cursor.fetchone()
+    return bool(row and row[0])
+
+
+async def test_PrepareTenant__secrets_are_masked_from_the_next_append_on(
+    session: Session, superuser: AsyncConnection[tuple[Any, ...]]
+) -> None:
+    await session.prepare_tenant(1, mask_secrets=True)
+    claim = await session.acquire(1)
+    await session.append([user(f"it is {SECRET}"), note(SECRET)])
+    await session.append(_bodies(), claim=claim, key="k")
+    assert not await _holds(superuser, session.tenant_id)
+    entries = (await session.entries())[1:]
+    assert entries[0].body.message.content[0].text.text == "it is [$redacted:provider_key]"
+    block = json.loads(entries[2].body.message.content[0].tool_call.block_json)
+    assert block == {"id": "call_1", "name": "exec", "input": {"command": "use [$redacted:provider_key]"}}
+    assert (await session.append(_bodies(), claim=claim, key="k")).replayed
+
+
+async def test_PrepareTenant__off_everything_is_stored_byte_for_byte(session: Session) -> None:
+    claim = await session.acquire(1)
+    await session.append(_bodies(), claim=claim)
+    assert [entry.body for entry in await session.entries(after_seq=1)] == _bodies()
+    await session.prepare_tenant(1, mask_secrets=True)
+    await session.prepare_tenant(2, mask_secrets=False)
+    await session.append(_bodies(), claim=claim)
+    assert [entry.body for entry in await session.entries(after_seq=3)] == _bodies()
+
+
+async def test_PrepareTenant__another_replica_masks_at_once(service: Service, session: Session, keys: Path) -> None:
+    """It has served the tenant before, and nobody told it of the change."""
+    settings = TranscriptSettings(**shared_settings("transcript", keys), database_url=service.dsn.app)
+    async with served("transcript", settings, open_service) as target, caller_at(target, "transcript") as replica:
+        stub = TranscriptServiceStub(replica.channel)
+        for version, is_masked in ((0, False), (1, True), (2, False), (3, True)):
+            if version:
+                await session.prepare_tenant(version, mask_secrets=is_masked)
+            request = pb.AppendEntriesRequest(
+                session_id=session.session_id, idempotency_key=str(version), entries=[user(SECRET)]
+            )
+            with acting_with_token(session.service_token()):
+                await replica.unary(stub.AppendEntries, request)
+            stored = (await session.entries())[-1].body
+            assert (stored == user(SECRET)) is not is_masked

@@ -1,0 +1,125 @@
+"""A session file far larger than the service's memory goes in and out of a process of its own.
+
+64 MiB; `SPAWNMESH_LARGE_FILE_MIB=1024` makes it a gibibyte.
+"""
+
+import asyncio
+import hashlib
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import psutil
+import pytest
+from spawnmesh.transcript.v1 import archive_service_pb2 as pb
+from spawnmesh_core.errors import MeshError
+from spawnmesh_devstack.members import base_environment
+from spawnmesh_devstack.ports import free_port_pairs
+
+from tests.contract.serving import caller_at
+from tests.contract.transcript_files import HEADER, file_of, message, pieces, send, send_requests
+from tests.contract.transcript_fixtures import Service, service
+
+__all__ = ["service"]
+
+MIB = 1024 * 1024
+SIZE_MIB = int(os.environ.get("SPAWNMESH_LARGE_FILE_MIB", "64"))
+CHUNK = 1 * MIB
+GROWTH_LIMIT = 64 * MIB  # What is being read and written, whatever the size of the file.
+SECONDS = 60.0 + 3.0 * SIZE_MIB
+
+
+@asynccontextmanager
+async def own_process(service: Service, keys: Path) -> AsyncIterator[tuple[Service, psutil.Process]]:
+    """The same service once more, as a process."""
+    (port,) = free_port_pairs(1)
+    target = f"127.0.0.1:{port}"
+    given = {
+        "database_url": service.dsn.app,
+        "jwks_file": str(keys / "jwks.json"),
+        "signing_key_file": str(keys / "transcript.pem"),
+        "log_level": "error",
+        "listen": target,
+    }
+    env = {**base_environment(), **{f"TRANSCRIPT_{name.upper()}": value for name, value in given.items()}}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "spawnmesh_transcript", "serve", env=env, stdout=asyncio.subprocess.DEVNULL
+    )
+    try:
+        async with caller_at(target, "transcript") as peer:
+            yield replace(service, peer=peer, target=target), psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+def large_file() -> Iterator[bytes]:
+    """Chunks of lines of many sizes."""
+    waiting = bytearray(file_of(HEADER))
+    sent = 0
+    for number in count(1):
+        text = f"word {number} " * (2_000 if number % 50 == 0 else 40)
+        waiting += file_of(message(number, "assistant" if number % 2 else "user", text))
+        if len(waiting) >= CHUNK:
+            yield bytes(waiting[:CHUNK])
+            sent += CHUNK
+            del waiting[:CHUNK]
+            if sent >= SIZE_MIB * MIB:
+                break
+    yield bytes(waiting)
+
+
+async def highest_rss(process: psutil.Process, done: asyncio.Event) -> int:
+    highest = 0
+    while not done.is_set():
+        highest = max(highest, process.memory_info().rss)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await done.wait()
+    return highest
+
+
+@pytest.mark.timeout(120 + 2 * SECONDS)
+async def test_a_large_session_file_goes_through_with_flat_memory(service: Service, keys: Path) -> None:
+    given, came = hashlib.sha256(), hashlib.sha256()
+    offset = 0
+
+    async with own_process(service, keys) as (own, process):
+        fresh = own.session()
+
+        async def requests() -> AsyncIterator[pb.ImportTranscriptRequest]:
+            nonlocal offset
+            yield pb.ImportTranscriptRequest(spec=pb.ImportSpec(session_id=fresh.session_id))
+            for data in large_file():
+                given.update(data)
+                yield pb.ImportTranscriptRequest(chunk=pb.ImportChunk(offset=offset, data=data))
+                offset += len(data)
+            yield pb.ImportTranscriptRequest(finish=pb.ImportFinish())
+
+        async with asyncio.timeout(30):
+            while True:
+                warm = own.session()
+                with suppress(MeshError):
+                    await send(warm, file_of(HEADER, *(message(number) for number in range(1, 5_000))))
+                    break
+                await asyncio.sleep(0.05)
+        [piece async for piece in pieces(warm)]
+        before = process.memory_info().rss
+        done = asyncio.Event()
+        watching = asyncio.ensure_future(highest_rss(process, done))
+        try:
+            answer = await send_requests(fresh, requests(), timeout_seconds=SECONDS)
+            async for piece in pieces(fresh, timeout_seconds=SECONDS):
+                came.update(piece.data)
+        finally:
+            done.set()
+            highest = await watching
+        assert (answer.state, answer.durable_bytes) == (pb.IMPORT_STATE_COMPLETE, offset)
+        assert offset >= SIZE_MIB * MIB
+        assert came.hexdigest() == given.hexdigest()
+        await fresh.delete()
+    assert highest - before < GROWTH_LIMIT, f"grew by {(highest - before) // MIB} MiB"

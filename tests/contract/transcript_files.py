@@ -1,0 +1,89 @@
+"""Session files going in and out."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from spawnmesh.transcript.v1 import archive_service_pb2 as pb
+from spawnmesh.transcript.v1.archive_service_pb2_grpc import ArchiveServiceStub
+from spawnmesh_runtime.acting import acting_with_token
+
+from tests.contract.transcript_fixtures import Session
+
+HEADER: dict[str, Any] = {
+    "type": "session",
+    "version": 3,
+    "id": "s-1",
+    "timestamp": "2026-01-01T00:00:00Z",
+    "cwd": "/w",
+}
+
+
+def message(number: int, role: str = "user", content: Any = None, **more: Any) -> dict[str, Any]:
+    """The line of this number in a file without branches."""
+    said = {"role": role, "content": f"text {number}" if content is None else content, **more}
+    return {
+        "type": "message",
+        "id": f"m{number}",
+        "parentId": f"m{number - 1}" if number > 1 else None,
+        "message": said,
+    }
+
+
+def file_of(*lines: Any) -> bytes:
+    return "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines).encode()
+
+
+def values(data: bytes) -> list[Any]:
+    return [json.loads(line) for line in data.decode().splitlines()]
+
+
+async def send(
+    session: Session,
+    data: bytes,
+    *,
+    offset: int = 0,
+    chunk_bytes: int = 1000,
+    finish: bool = True,
+) -> pb.ImportTranscriptResponse:
+    """One stream with these bytes of a file."""
+
+    async def requests() -> AsyncIterator[pb.ImportTranscriptRequest]:
+        yield pb.ImportTranscriptRequest(spec=pb.ImportSpec(session_id=session.session_id))
+        for start in range(0, len(data), chunk_bytes):
+            chunk = pb.ImportChunk(offset=offset + start, data=data[start : start + chunk_bytes])
+            yield pb.ImportTranscriptRequest(chunk=chunk)
+        if finish:
+            yield pb.ImportTranscriptRequest(finish=pb.ImportFinish())
+
+    return await send_requests(session, requests())
+
+
+async def send_requests(
+    session: Session, requests: AsyncIterator[pb.ImportTranscriptRequest], *, timeout_seconds: float = 60
+) -> pb.ImportTranscriptResponse:
+    peer = session.service.peer
+    stub: Any = ArchiveServiceStub(peer.channel)  # Its type for a stream of requests is none that a peer names.
+    with acting_with_token(session.client_token()):
+        answer: pb.ImportTranscriptResponse = await peer.unary(
+            stub.ImportTranscript, requests, timeout_seconds=timeout_seconds
+        )
+    return answer
+
+
+async def pieces(
+    session: Session, *, after_seq: int = 0, incarnation: str = "", token: str = "", timeout_seconds: float = 60
+) -> AsyncIterator[pb.ExportTranscriptResponse]:
+    peer = session.service.peer
+    stub = ArchiveServiceStub(peer.channel)
+    request = pb.ExportTranscriptRequest(session_id=session.session_id, after_seq=after_seq, incarnation=incarnation)
+    with acting_with_token(token or session.client_token()):
+        answers = peer.stream(stub.ExportTranscript, request, timeout_seconds=timeout_seconds)
+        async with aclosing(answers):
+            async for piece in answers:
+                yield piece
+
+
+async def exported(session: Session, *, after_seq: int = 0) -> bytes:
+    return b"".join([piece.data async for piece in pieces(session, after_seq=after_seq)])

@@ -1,0 +1,243 @@
+"""Secrets go, and nothing that only looks like one."""
+
+import json
+import random
+import re
+import secrets
+import string
+import subprocess
+from base64 import b64encode, urlsafe_b64encode
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from spawnmesh.content.v1 import message_pb2 as content_pb
+from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_transcript.domain.secrets import Secret, marker, mask_document, mask_text
+from spawnmesh_transcript.masking import masked_body
+
+ROOT = Path(__file__).resolve().parents[3]
+WORDS = string.ascii_letters + string.digits
+
+
+def drawn(length: int, alphabet: str = WORDS) -> str:
+    return "".join(random.Random(f"{length}{alphabet}").choices(alphabet, k=length))
+
+
+def token() -> str:
+    def part(text: str) -> str:
+        return urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+    return f"{part(json.dumps({'alg': 'EdDSA', 'typ': 'JWT'}))}.{part(json.dumps({'sub': 'someone', 'exp': 1}))}.{drawn(86)}"
+
+
+def private_key(*, traditional: bool = False) -> str:
+    made = rsa.generate_private_key(65537, 1024) if traditional else ec.generate_private_key(ec.SECP256R1())
+    form = serialization.PrivateFormat.TraditionalOpenSSL if traditional else serialization.PrivateFormat.PKCS8
+    return made.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
+
+
+KEYS = {
+    "anthropic": f"sk-ant-api03-{drawn(93)}AA",
+    "openai": f"sk-{drawn(48)}",
+    "openai project": f"sk-proj-{drawn(60)}",
+    "openrouter": f"sk-or-v1-{drawn(64, '0123456789abcdef')}",
+    "google": f"AIza{drawn(35)}",
+    "aws": f"AKIA{drawn(16, string.ascii_uppercase + string.digits)}",
+    "github": f"ghp_{drawn(36)}",
+    "github fine-grained": f"github_pat_{drawn(82)}",
+    "gitlab": f"glpat-{drawn(20)}",
+    "slack": f"xoxb-1234567890-{drawn(24)}",
+    "hugging face": f"hf_{drawn(34)}",
+    "groq": f"gsk_{drawn(52)}",
+    "xai": f"xai-{drawn(80)}",
+    "stripe": f"sk_live_{drawn(24)}",
+    "npm": f"npm_{drawn(36)}",
+    "sendgrid": f"SG.{drawn(22)}.{drawn(43)}",
+}
+AROUND = [
+    "{}",
+    "key is {}, really",
+    "export KEY={}\nnext",
+    'curl -H "x-api-key: {}" https://a.example',
+    "[{}]",
+    "`{}`.",
+]
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("name", list(KEYS))
+def test_provider_keys_go(name: str, around: str) -> None:
+    assert mask_text(around.format(KEYS[name])) == around.format(marker(Secret.PROVIDER_KEY))
+
+
+@pytest.mark.parametrize(
+    ("text", "secret", "kind"),
+    [
+        ("Authorization: Bearer {}", drawn(40), Secret.BEARER_TOKEN),
+        ("authorization: bearer {}\r\nHost: a", drawn(20) + "==", Secret.BEARER_TOKEN),
+        ('{{"auth": "{}"}}', token(), Secret.BEARER_TOKEN),
+        ("cookie: session={}; path=/", token(), Secret.BEARER_TOKEN),
+        ("Authorization: Basic {}", b64encode(b"me:hunter2").decode(), Secret.BEARER_TOKEN),
+        ("postgresql://app:{}@db.example:5432/main", "hunter2", Secret.URL_CREDENTIALS),
+        ("git clone https://me:{}@git.example/x.git", "p%40ss-w0rd!", Secret.URL_CREDENTIALS),
+        ("redis://:{}@cache:6379/0", "s3cr3t", Secret.URL_CREDENTIALS),
+        ("aws_secret_access_key = {}", drawn(36) + "/+/7", Secret.PROVIDER_KEY),
+        ('"api_key": "{}"', drawn(32, "0123456789abcdef"), Secret.PROVIDER_KEY),
+    ],
+)
+def test_other_credentials_go_and_what_is_around_them_stays(text: str, secret: str, kind: Secret) -> None:
+    assert mask_text(text.format(secret)) == text.format(marker(kind))
+
+
+@pytest.mark.parametrize("traditional", [False, True])
+def test_private_keys_go_in_every_spelling(traditional: bool) -> None:
+    key = private_key(traditional=traditional)
+    lines = [line for line in key.splitlines() if not line.startswith("-----")]
+    for spelled in (
+        key,
+        key.replace("\n", "\r\n"),
+        key.replace("\n", "\\n"),
+        key[: len(key) // 2],
+        f"before\n{key}behind",
+        key.replace("\n", "\n    "),
+    ):
+        masked = mask_text(spelled)
+        assert marker(Secret.PRIVATE_KEY) in masked
+        assert not any(line in masked for line in lines)
+    assert mask_text(f"before\n{key}behind").startswith("before\n")
+    assert mask_text(f"before\n{key}behind").endswith("behind")
+
+
+def test_what_is_masked_is_not_masked_again() -> None:
+    text = f"{KEYS['openai']} https://me:{drawn(9)}@a.example Bearer {drawn(30)} {private_key()}"
+    once = mask_text(text)
+    assert mask_text(once) == once
+    assert "***" not in once
+
+
+def test_documents_keep_every_byte_but_the_secrets() -> None:
+    key = KEYS["anthropic"]
+    text = f'{{ "id" : "toolu_1", "n":1.0e5,"input":{{"command":"curl -H \\"x-api-key: {key}\\" \\u0041", "env":{{"API_KEY":"{drawn(40)}"}}}} }}'
+    masked = mask_document(text)
+    shown = marker(Secret.PROVIDER_KEY)
+    assert json.loads(masked) == {
+        "id": "toolu_1",
+        "n": 1e5,
+        "input": {"command": f'curl -H "x-api-key: {shown}" A', "env": {"API_KEY": shown}},
+    }
+    assert masked.startswith('{ "id" : "toolu_1", "n":1.0e5,"input":{"command":')
+
+
+def test_a_secret_written_with_escapes_goes_too() -> None:
+    key = KEYS["github"]
+    escaped = "".join(f"\\u{ord(letter):04x}" for letter in key)
+    for text in (f'{{"a":"{escaped}"}}', json.dumps({"arguments": f'{{"a":"{escaped}"}}'})):
+        masked = mask_document(text)
+        assert marker(Secret.PROVIDER_KEY) in masked
+        assert key not in json.dumps(json.loads(masked))
+        assert escaped not in masked
+
+
+def test_ids_cursors_and_images_in_documents_are_kept() -> None:
+    image = b64encode(random.Random(1).randbytes(3000)).decode()
+    kept = {
+        "id": "sk-looks-like-a-key-0123456789abc",
+        "tool_call_id": "call_sk-0123456789abcdefghij01",
+        "next_cursor": token(),
+        "page_token": f"AIza{drawn(35)}",
+        "source": {"type": "base64", "media_type": "image/png", "data": image},
+        "url": f"data:image/png;base64,{image}",
+        "thinking": f"the key {KEYS['openai']}",
+        "signature": token(),
+    }
+    text = json.dumps(kept)
+    assert mask_document(text) == text
+
+
+def test_bodies_lose_secrets_and_keep_thinking_images_and_ids() -> None:
+    key = KEYS["openai"]
+    message = content_pb.Message(
+        role=content_pb.ROLE_ASSISTANT,
+        content=[
+            content_pb.ContentBlock(text=content_pb.Text(text=f"use {key}")),
+            content_pb.ContentBlock(thinking=content_pb.Thinking(text=f"use {key}", signature=key)),
+            content_pb.ContentBlock(image=content_pb.Image(mime_type="image/png", data=key.encode())),
+            content_pb.ContentBlock(
+                tool_call=content_pb.ToolCall(
+                    tool_call_id="call_1", name="exec", block_json=json.dumps({"id": "call_1", "input": {"c": key}})
+                )
+            ),
+        ],
+    )
+    body = entry_pb2.EntryBody(message=message)
+    masked = masked_body(body, "entries[0]").message
+    assert body.message == message, "what came in is left as it is"
+    assert (masked.content[1], masked.content[2]) == (message.content[1], message.content[2])
+    for changed in (masked.content[0].text.text, masked.content[3].tool_call.block_json):
+        assert key not in changed
+        assert marker(Secret.PROVIDER_KEY) in changed
+    command = content_pb.BashExecution(command=f"echo {key}", exit_code=0)
+    shell = content_pb.Message(role=content_pb.ROLE_BASH_EXECUTION, bash_execution=command)
+    for other in (
+        entry_pb2.EntryBody(message=shell),
+        entry_pb2.EntryBody(mirror=entry_pb2.Mirror(message=shell)),
+        entry_pb2.EntryBody(system_note=entry_pb2.SystemNote(text=key, topic="t")),
+        entry_pb2.EntryBody(compaction=entry_pb2.Compaction(summary=key)),
+        entry_pb2.EntryBody(branch_summary=entry_pb2.BranchSummary(summary=key)),
+        entry_pb2.EntryBody(custom=entry_pb2.Custom(custom_type="t", data_json=json.dumps([key]))),
+        entry_pb2.EntryBody(opaque=entry_pb2.Opaque(type="t", entry_json=json.dumps({"a": key}))),
+    ):
+        assert key not in str(masked_body(other, "entries[0]"))
+
+
+def corpus() -> list[str]:
+    """Lines that hold no secret: this repository's sources, and ids, cursors, hashes and images as mesh and providers make them."""
+    listed = subprocess.run(
+        ["git", "ls-files", "*.py", "*.pyi", "*.proto", "*.sql", "*.md", "*.toml", "*.json", "*.yaml", "Makefile"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    about_secrets = re.compile(r"secret|redact|mask|token|credential|_keys?\.|auth", re.IGNORECASE)
+    lines = [
+        line
+        for name in listed.stdout.splitlines()
+        if (ROOT / name).exists() and not about_secrets.search(name)
+        for line in (ROOT / name).read_text().splitlines()
+    ]
+    for _ in range(5_000):
+        lines += [
+            *(new_id(kind) for kind in IdKind),
+            f"toolu_{secrets.token_urlsafe(18)}",
+            f"call_{secrets.token_hex(12)}",
+            f"chatcmpl-{secrets.token_urlsafe(22)}",
+            f"msg_{secrets.token_hex(12)}|fc_{secrets.token_hex(24)}",
+            f"cursor={secrets.token_urlsafe(48)}",
+            secrets.token_hex(32),
+            b64encode(secrets.token_bytes(300)).decode(),
+        ]
+    return lines
+
+
+def test_source_code_and_ids_are_hardly_ever_mangled() -> None:
+    """At most one line in twenty thousand."""
+    lines = corpus()
+    assert len(lines) > 80_000
+    mangled = [line for line in lines if mask_text(line) != line]
+    assert len(mangled) <= len(lines) // 20_000, mangled
+
+
+def test_a_long_text_takes_time_in_proportion() -> None:
+    """Nothing in it that a search could go over again and again, which would take hours: the test's own time limit ends it."""
+    for piece in (
+        "-----BEGIN PRIVATE KEY-----" + "A" * 50,
+        "a://b:",
+        "bearer ",
+        "sk-",
+        "eyJaaaaaaaaaa.eyJ",
+        "api_key=",
+        "xoxb-a-",
+    ):
+        text = piece * (400_000 // len(piece))
+        mask_text(text)

@@ -1,0 +1,102 @@
+"""Texts are found by their words, in any script."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spawnmesh_core.errors import MeshError
+from spawnmesh_transcript.domain.patterns import compile_pattern
+from spawnmesh_transcript.domain.words import PIECE_WORDS, find_term, parse_words, pieces_of, words_of
+
+
+def finds(query: str, text: str) -> str | None:
+    """What the first term of the query finds."""
+    (term, *_) = parse_words(query)
+    place = find_term(list(words_of(text)), term)
+    return None if place is None else text[slice(*place)]
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "found"),
+    [
+        ("fox", "The quick Fox", "Fox"),
+        ("STRASSE", "an der Straße", "Straße"),
+        ('"quick fox"', "a quick  (fox)", "quick  (fox"),
+        ('"fox quick"', "a quick fox", None),
+        ("foo-bar", "a foo_bar b", "foo_bar"),
+        ("read*", "he was reading", "reading"),
+        ("read", "he was reading", None),
+        ("cafe\u0301", "un café", "café"),
+        ("北京", "我在北京大学学习", "北京"),
+        ("大学学习", "我在北京大学学习", "大学学习"),
+        ("学", "我在北京大学学习", "学学"),
+        ("习", "我在北京大学学习", "习"),
+        ("京北", "我在北京大学学习", None),
+        ("テスト", "これはテストです", "テスト"),
+        ("서울", "서울에서 만나요", "서울"),
+        ("v2北京", "版本v2北京站", "v2北京"),
+        ("北京v2", "去北京v2站", "北京v2"),
+        ("กรุงเทพ", "ไปกรุงเทพมหานคร", "กรุงเทพ"),
+        ("हिन्दी", "वह हिन्दी बोलता", "हिन्दी"),
+        ("ＡＢＣ", "full width abc", "abc"),
+    ],
+)
+def test_words_and_phrases_are_found_where_they_are(query: str, text: str, found: str | None) -> None:
+    assert finds(query, text) == found
+
+
+def test_questions_are_read_term_by_term() -> None:
+    terms = parse_words('fox "lazy dog" -cat pre* -- !!! -"a b"')
+    assert [(term.tsquery(), term.is_excluded) for term in terms] == [
+        ("'fox'", False),
+        ("'lazy' <1> 'dog'", False),
+        ("'cat'", True),
+        ("'pre':*", False),
+        ("'a' <1> 'b'", True),
+    ]
+    assert parse_words("!!! -") == []
+
+
+@given(st.text(max_size=200), st.text(max_size=50))
+def test_no_text_makes_words_that_the_database_would_read_otherwise(text: str, query: str) -> None:
+    for made in (*pieces_of([text]), *(term.tsquery() for term in parse_words(query))):
+        quoted = made.split("'")[1::2]
+        assert all(word and not any(letter in word for letter in "\\:'* \x00") for word in quoted)
+
+
+@given(st.lists(st.sampled_from("ab北京 "), min_size=1, max_size=30).map("".join), st.data())
+def test_any_part_of_an_unspaced_text_is_found_in_it(text: str, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(text) - 1))
+    end = data.draw(st.integers(start + 1, len(text)))
+    part = text[start:end].strip("ab ")
+    if part and " " not in part:
+        assert finds(part, text) is not None
+
+
+def test_long_texts_are_cut_into_pieces_in_which_phrases_hold_together() -> None:
+    words = [f"w{number}" for number in range(PIECE_WORDS * 2 + 500)]
+    pieces = list(pieces_of([" ".join(words)]))
+    assert len(pieces) == 3
+    for at in (PIECE_WORDS - 2, PIECE_WORDS - 1, PIECE_WORDS, PIECE_WORDS * 2 - 20):
+        pair = (f"'{words[at]}':", f"'{words[at + 1]}':")
+        assert any(all(one in piece for one in pair) for piece in pieces)
+    for piece in pieces_of(["again " * 2_000]):
+        assert piece.count(",") < 255
+
+
+def test_texts_of_one_entry_make_no_phrase_together() -> None:
+    (piece,) = pieces_of(["one two", "three"])
+    places = dict(word.split(":") for word in piece.split())
+    assert int(places["'three'"]) > int(places["'two'"]) + 1
+
+
+@pytest.mark.parametrize("pattern", ["(a)\\1", "(?=a)", "(?<!a)b", "a(", "[", "a{100000}", "\\p{Nope}"])
+def test_patterns_that_cannot_be_run_in_linear_time_are_refused(pattern: str) -> None:
+    with pytest.raises(MeshError) as error:
+        compile_pattern(pattern)
+    assert error.value.facts["why"] == "PATTERN"
+
+
+def test_patterns_that_ruin_others_are_run_in_no_time() -> None:
+    find = compile_pattern("(a*)*(a|aa)+$")
+    assert find("a" * 50_000 + "!") is None
+    assert compile_pattern("ü+")("aüü") == (1, 3)
