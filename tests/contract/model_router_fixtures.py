@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from spawnmesh.content.v1 import message_pb2
-from spawnmesh.model_router.v1 import generation_pb2
+from spawnmesh.model_router.v1 import generation_pb2, routing_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
 from spawnmesh_core.errors import MeshError
@@ -84,6 +84,39 @@ class Router:
     stub: "ModelRouterServiceAsyncStub"
     token: str
     spans: InMemorySpanExporter
+    target: str
+    keys: Path
+    tenant: str
+
+    @property
+    def operator(self) -> str:
+        """An operator's token."""
+        return TokenMinter("client", self.keys / "client.pem").admin_token("root", 600)
+
+    async def call(self, method: str, request: Any, token: str = "") -> Any:
+        """Any unary RPC, by its name, as the tenant's client or with another token. Raises MeshError."""
+        with acting_with_token(token or self.token):
+            return await self.peer.unary(getattr(self.stub, method), request, timeout_seconds=20)
+
+    async def prepare(self, version: int, **policy: Any) -> int:
+        """Tells the tenant's policy, as the session service does; gives the version that holds."""
+        token = TokenMinter("session", self.keys / "session.pem").service_token(self.tenant)
+        request = pb.PrepareTenantRequest(settings_version=version, policy=routing_pb2.RoutingPolicy(**policy))
+        answer: pb.PrepareTenantResponse = await self.call("PrepareTenant", request, token)
+        return answer.settings_version
+
+    async def explain(self, model: str = "", *fallbacks: str, **fields: Any) -> list[tuple[str, str]]:
+        """(model without provider, verdict) of each candidate."""
+        fields.setdefault("messages", [user("hello")])
+        request = pb.GenerateRequest(model=model, fallback_models=fallbacks, **fields)
+        answer = await self.call("ExplainRoute", pb.ExplainRouteRequest(request=request))
+        return [
+            (
+                candidate.model.partition("/")[2],
+                generation_pb2.Verdict.Name(candidate.verdict).removeprefix("VERDICT_"),
+            )
+            for candidate in answer.candidates
+        ]
 
     async def generate(self, model: str = "", *fallbacks: str, timeout: float = 20.0, **fields: Any) -> Answered:
         fields.setdefault("messages", [user("hello")])
@@ -151,7 +184,7 @@ class World:
         }
         return {**config, **changes}
 
-    async def router(self, config: dict[str, Any] | None = None, **settings: Any) -> Router:
+    async def router(self, config: dict[str, Any] | None = None, *, tenant: str = "", **settings: Any) -> Router:
         """A router of its own; attempts are short and not repeated unless the test says otherwise."""
         file = self.folder / f"{secrets.token_hex(4)}.json"
         file.write_text(json.dumps(config or self.config()))
@@ -170,9 +203,10 @@ class World:
         self.stack.push_async_callback(server.stop, None)
         caller = Process("client", ProcessSettings(), None, None, provider.get_tracer("test"))
         peer = await self.stack.enter_async_context(open_peer(caller, "model-router", f"127.0.0.1:{port}"))
-        tenant = f"t-{secrets.token_hex(4)}"
+        tenant = tenant or f"t-{secrets.token_hex(4)}"
         token = TokenMinter("client", self.keys / "client.pem").client_token(tenant, "tester", 600)
-        return Router(peer, ModelRouterServiceStub(peer.channel), token, spans)
+        target = f"127.0.0.1:{port}"
+        return Router(peer, ModelRouterServiceStub(peer.channel), token, spans, target, self.keys, tenant)
 
 
 @asynccontextmanager

@@ -115,6 +115,23 @@ def raw_sse(text: str) -> Answering:
     return answer
 
 
+def slowly(*events: dict[str, Any]) -> Answering:
+    """Each chunk in a packet of its own, cut in the middle of a line, and the end in the last one."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await _begin(request)
+        for event in events:
+            line = f": still here\r\n\r\ndata: {json.dumps(event)}\r\n\r\n".encode()
+            for part in (line[:30], line[30:]):
+                await response.write(part)
+                await asyncio.sleep(0.01)
+        await response.write(b"data: [DONE]\n\n")
+        await response.write_eof()
+        return response
+
+    return answer
+
+
 def cut_after(*events: dict[str, Any]) -> Answering:
     """The connection goes away within the answer."""
 
@@ -195,9 +212,14 @@ class LoopbackProvider:
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
+        if "call" in request.match_info:  # Gemini names the model in the address.
+            body["model"] = request.match_info["call"].partition(":")[0]
         self.bodies.append(body)
+        headers = request.headers
         self.keys.append(
-            request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
+            headers.get("x-api-key")
+            or headers.get("x-goog-api-key")
+            or headers.get("authorization", "").removeprefix("Bearer ")
         )
         script = self.scripts[body["model"]]
         answer = script.pop(0) if len(script) > 1 else script[0]
@@ -210,6 +232,7 @@ async def open_loopback_provider() -> AsyncIterator[LoopbackProvider]:
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_post("/v1/chat/completions", provider.serve)
     app.router.add_post("/v1/messages", provider.serve)
+    app.router.add_post("/v1beta/models/{call}", provider.serve)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

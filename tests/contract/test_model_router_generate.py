@@ -13,7 +13,16 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.contract.model_router_fixtures import World, assistant, image_block, open_world, user
-from tests.contract.model_router_provider import BROKEN, anthropic_answer, chat, chunk, named_sse, sse, tool_part
+from tests.contract.model_router_provider import (
+    BROKEN,
+    anthropic_answer,
+    chat,
+    chunk,
+    named_sse,
+    slowly,
+    sse,
+    tool_part,
+)
 
 READ = generation_pb2.ToolDeclaration(
     name="read", description="Reads.", parameters_json='{"type":"object","properties":{"path":{"type":"string"}}}'
@@ -27,7 +36,7 @@ async def world(databases: dict[str, ServiceDsn], keys: Path, tmp_path: Path) ->
 
 
 async def test_Generate__text_comes_in_pieces_and_whole(world: World) -> None:
-    world.provider.on("one", sse(*chat("Hel", "lo")))
+    world.provider.on("one", slowly(*chat("Hel", "lo")))
     answered = await (await world.router()).generate(world.ref("one"))
     assert answered.kinds == ["attempt_started", "text_delta", "text_delta", "completion"]
     completion = answered.completion
@@ -37,6 +46,13 @@ async def test_Generate__text_comes_in_pieces_and_whole(world: World) -> None:
     assert (usage.input_token_count, usage.output_token_count, usage.cache_read_token_count) == (20, 5, 8)
     assert answered.verdicts == [("one", "ANSWERED", "UNSPECIFIED")]
     assert [attempt.number for attempt in completion.attempts] == [1]
+
+
+async def test_Generate__text_that_came_together_goes_on_together(world: World) -> None:
+    world.provider.on("one", sse(*chat(*(f"{number} " for number in range(100)))))
+    answered = await (await world.router()).generate(world.ref("one"))
+    assert answered.text == "".join(f"{number} " for number in range(100))
+    assert answered.kinds.count("text_delta") < 10
 
 
 async def test_Generate__no_model_means_the_primary_and_an_alias_its_model(world: World) -> None:

@@ -1,29 +1,38 @@
 """`python -m spawnmesh_model_router serve|migrate`."""
 
+import gc
 import sys
 
-from spawnmesh_postgres.migrations import migrate
+from spawnmesh_postgres.migrations import migrate_and_tell
+from spawnmesh_postgres.schema_version import until_schema_known
 from spawnmesh_runtime.process import run, start_process
 from spawnmesh_runtime.server import run_until_stopped
 from spawnmesh_runtime.settings import load_settings
 
 from spawnmesh_model_router.app import open_service
+from spawnmesh_model_router.config import load_config
 from spawnmesh_model_router.settings import ModelRouterSettings
 
 
 async def _serve(settings: ModelRouterSettings) -> None:
-    async with start_process("model-router", settings) as process, open_service(process, settings) as server:
-        await run_until_stopped(process, server)
+    async with start_process("model-router", settings) as process:
+        await until_schema_known(settings.database_url, package="spawnmesh_model_router")
+        async with open_service(process, settings) as server:
+            gc.collect()
+            gc.freeze()  # The SDKs bring thousands of classes: looking through them again and again slows every call.
+            await run_until_stopped(process, server)
 
 
 def main(arguments: list[str]) -> None:
     """Runs one command until it is done. Anything but `serve` and `migrate` ends with a line of usage."""
     match arguments:
         case ["serve"]:
-            run(_serve(load_settings(ModelRouterSettings)))
+            settings = load_settings(ModelRouterSettings)
+            load_config(settings.config_file)  # One that is wrong is to be told at once, before anything is waited for.
+            run(_serve(settings))
         case ["migrate"]:
             settings = load_settings(ModelRouterSettings)
-            migrate(settings.database_owner_url, package="spawnmesh_model_router", schema="model_router")
+            migrate_and_tell(settings.database_owner_url, package="spawnmesh_model_router", schema="model_router")
         case _:
             raise SystemExit("usage: python -m spawnmesh_model_router serve|migrate")
 

@@ -16,6 +16,8 @@ from spawnmesh_model_router.config import RouterConfig, load_config
 from spawnmesh_model_router.cooldowns import open_cooldowns
 from spawnmesh_model_router.credentials import CredentialSource
 from spawnmesh_model_router.parts import Parts, Patience
+from spawnmesh_model_router.policies import open_policies
+from spawnmesh_model_router.policy_store import POLICIES_CHANNEL
 from spawnmesh_model_router.providers.answer import Timing
 from spawnmesh_model_router.providers.upstream import open_upstreams
 from spawnmesh_model_router.servicer import ModelRouterServicer
@@ -35,11 +37,21 @@ async def open_service(
     _warn_of_missing_credentials(config, source)
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(
-            open_database(settings.database_url, name="model_router", max_connections=settings.database_max_connections)
+            open_database(
+                settings.database_url,
+                name="model_router",
+                max_connections=settings.database_max_connections,
+                pooled=bool(settings.database_direct_url),
+            )
         )
         listener = await stack.enter_async_context(
-            open_listener(settings.database_url, name="model_router listener", channels=(COOLDOWNS_CHANNEL,))
+            open_listener(
+                settings.database_direct_url or settings.database_url,
+                name="model_router listener",
+                channels=(COOLDOWNS_CHANNEL, POLICIES_CHANNEL),
+            )
         )
+        policies = await stack.enter_async_context(open_policies(database, listener))
         cooldowns = await stack.enter_async_context(open_cooldowns(database, listener))
         upstreams = await stack.enter_async_context(open_upstreams(config.providers, settings.connect_timeout_seconds))
         patience = Patience(
@@ -49,7 +61,7 @@ async def open_service(
         )
         parts = Parts(config, Availability(config, source, cooldowns), upstreams, patience, process.tracer)
         server = build_server(process, translate_errors=(translate,))
-        add_ModelRouterServiceServicer_to_server(ModelRouterServicer(parts), server)
+        add_ModelRouterServiceServicer_to_server(ModelRouterServicer(parts, policies), server)
         yield server
 
 

@@ -108,6 +108,20 @@ class Availability:
         ):
             self._cooldowns.succeed(target, begin_time)
 
+    def cooldowns(self) -> dict[Target, Cooldown]:
+        """Everything that rests or has rested."""
+        return self._cooldowns.all()
+
+    async def clear(self, target: Target) -> bool:
+        """Ends a rest and forgets its failures, in the database too. Whether there was one."""
+        return await self._cooldowns.clear(target)
+
+    def numbered_credentials(self, provider: str) -> dict[int, str]:
+        """The fingerprints of the credentials that can be read, by their place in the configuration, from 1."""
+        references = enumerate(self._config.providers[provider].credentials, 1)
+        read = {number: self._source.read(reference) for number, reference in references}
+        return {number: credential.fingerprint for number, credential in read.items() if credential is not None}
+
     def _credentials(self, provider: str) -> dict[str, Credential]:
         """By fingerprint: two references to one key are one credential."""
         read = map(self._source.read, self._config.providers[provider].credentials)
@@ -122,8 +136,13 @@ class Availability:
         return self._turns[provider] - 1
 
 
+def credential_target(provider: str, fingerprint: str) -> Target:
+    """What rests with a credential."""
+    return Target(Scope.CREDENTIAL, f"{provider}/{fingerprint}")
+
+
 def _credential_target(provider: str, credential: Credential) -> Target:
-    return Target(Scope.CREDENTIAL, f"{provider}/{credential.fingerprint}")
+    return credential_target(provider, credential.fingerprint)
 
 
 def _target(ref: ModelRef, reason: FailoverReason, credential: Credential) -> Target | None:

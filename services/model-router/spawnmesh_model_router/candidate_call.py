@@ -9,10 +9,11 @@ from datetime import datetime
 from spawnmesh_model_router.ask import Ask, Link
 from spawnmesh_model_router.attempt import attempt
 from spawnmesh_model_router.availability import Blame
+from spawnmesh_model_router.carry import Carried, carry
 from spawnmesh_model_router.credentials import Credential
 from spawnmesh_model_router.domain.candidates import Capability, Incapable, ModelRef, Ready, SkipReason
 from spawnmesh_model_router.domain.cooldown import Scope, scope_of
-from spawnmesh_model_router.domain.images import ImageOutcome, image_outcome, images_for_attempt
+from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.reasons import CHAIN_STOPPING, FailoverReason
 from spawnmesh_model_router.domain.retry import MoveOn, Wait, after_failure, tries_allowed
 from spawnmesh_model_router.errors import model_refused, stream_broken
@@ -20,7 +21,7 @@ from spawnmesh_model_router.events import Attempt, AttemptFailed, AttemptStarted
 from spawnmesh_model_router.parts import Parts
 from spawnmesh_model_router.progress import Progress
 from spawnmesh_model_router.providers.answer import Answer, ProviderFailed
-from spawnmesh_model_router.providers.question import Question, without_images
+from spawnmesh_model_router.route import judge
 from spawnmesh_model_router.telemetry import mark_answered, mark_failed, start_chat_span
 
 
@@ -45,10 +46,11 @@ class CandidateCall:
         tries = 0
         while credential is not None:
             tries += 1
-            question, note = self._question()
+            carried = self._carried()
+            note = carried.note
             answer = Answer()
             try:
-                async with aclosing(self._attempt(question, credential, answer)) as events:
+                async with aclosing(self._attempt(carried, credential, answer)) as events:
                     async for event in events:
                         yield event
             except ProviderFailed as failed:
@@ -72,7 +74,7 @@ class CandidateCall:
                 yield self._completed(answer, credential, note)
                 return
 
-    async def _attempt(self, question: Question, credential: Credential, answer: Answer) -> AsyncGenerator[Event, None]:
+    async def _attempt(self, carried: Carried, credential: Credential, answer: Answer) -> AsyncGenerator[Event, None]:
         """One try, with its span and its record. Raises ProviderFailed."""
         parts, provider = self.parts, self.model.provider
         number, start_time = len(self.progress.attempts) + 1, parts.clock()
@@ -80,9 +82,19 @@ class CandidateCall:
             parts.tracer, self.model, parts.config.providers[provider].kind, number, self.ask.session_id
         )
         try:
-            yield AttemptStarted(number, self.model)
+            yield AttemptStarted(
+                number,
+                self.model,
+                carried.images,
+                carried.prompt_image_detection_suppressed,
+                carried.told_of_partial_execution,
+            )
             pieces = parts.upstreams[provider].ask(
-                question, self.model.model, parts.config.models[str(self.model)], credential, parts.patience.timing
+                carried.question,
+                self.model.model,
+                parts.config.models[str(self.model)],
+                credential,
+                parts.patience.timing,
             )
             async with aclosing(attempt(pieces, answer, provider)) as shown:
                 async for piece in shown:
@@ -103,29 +115,17 @@ class CandidateCall:
         number = len(self.progress.attempts) + 1
         self.progress.attempts.append(Attempt(number, self.model, start_time, self.parts.clock(), reason, http_status))
 
-    def _question(self) -> tuple[Question, str]:
-        """What this try may carry, and what is to be said about it. Raises MeshError MODEL_REFUSED where policy lets no image be left out."""
-        question, progress = self.ask.question, self.progress
-        if not question.has_images:
-            return question, ""
-        carried = images_for_attempt(
-            is_retry=bool(progress.attempts),
-            previous_reason=progress.previous_reason,
-            provider=self.model.provider,
-            first_provider=progress.first_provider,
-        )
-        if not carried.keep_images:
-            return without_images(question), "images left out: they were given to another provider, or refused by it"
-        config = self.parts.config
-        sees = config.models[str(self.model)].vision
-        match image_outcome(has_images=True, can_see=sees, policy=config.blind_model_policy):
-            case ImageOutcome.STRIPPED:
-                return without_images(question), "images left out: the model cannot see"
-            case ImageOutcome.REFUSED:
-                progress.verdicts[self.model] = Incapable((Capability.IMAGES,))
-                outcomes = progress.outcomes(SkipReason.CHAIN_STOPPED)
-                raise model_refused(self.model, FailoverReason.NO_FAILOVER, "the model cannot see images", outcomes)
-        return question, ""
+    def _carried(self) -> Carried:
+        """What this try carries. Raises MeshError MODEL_REFUSED where policy lets no image be left out."""
+        progress = self.progress
+        sees = self.parts.config.models[str(self.model)].vision
+        carried = carry(self.ask, progress, self.model, can_see=sees)
+        progress.images[self.model] = carried.images
+        if carried.images is ImageOutcome.REFUSED:
+            progress.verdicts[self.model] = Incapable((Capability.IMAGES,))
+            outcomes = progress.outcomes(SkipReason.CHAIN_STOPPED)
+            raise model_refused(self.model, FailoverReason.NO_FAILOVER, "the model cannot see images", outcomes)
+        return carried
 
     def _stop_if_final(self, blame: Blame, answer: Answer, note: str) -> None:
         """Raises the refusal that ends the chain, if the failure is one that does."""
@@ -148,6 +148,7 @@ class CandidateCall:
             before_failover=patience.tries_before_failover,
             at_last=patience.tries_at_last_candidate,
         )
+        most = min(most, self.ask.policy.max_tries or most)
         return after_failure(
             tries,
             failed.reason,
@@ -159,9 +160,8 @@ class CandidateCall:
         )
 
     def _others_ready(self) -> bool:
-        needs, now = self.ask.needs(self.parts.config.blind_model_policy), self.parts.clock()
-        assess = self.parts.availability.assess
-        return any(isinstance(assess(link.candidate, link.model, needs, now), Ready) for link in self.later)
+        now, availability = self.parts.clock(), self.parts.availability
+        return any(isinstance(judge(availability, self.ask, self.progress, link, now), Ready) for link in self.later)
 
     def _rest_credential(self, blame: Blame) -> None:
         """The credential alone is at fault: what is about the model is decided when the other credential has been tried."""
@@ -180,4 +180,11 @@ class CandidateCall:
         self.parts.availability.answered(self.model, credential, last.start_time)
         self.progress.tried(self.model, None, note)
         outcomes = self.progress.outcomes(SkipReason.NOT_NEEDED)
-        return Completed(self.model, answer, answer.require_whole(), outcomes, tuple(self.progress.attempts))
+        return Completed(
+            self.model,
+            answer,
+            answer.require_whole(),
+            outcomes,
+            tuple(self.progress.attempts),
+            self.progress.images[self.model],
+        )

@@ -1,6 +1,7 @@
 """The operator's configuration: providers, models, the primary and the aliases. Read once, when the process starts."""
 
 import re
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ from spawnmesh_model_router.domain.images import BlindModelPolicy
 _PROVIDER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _CREDENTIAL = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:/.+")
 
-ProviderKind = Literal["openai", "openai_compatible", "anthropic"]
+ProviderKind = Literal["openai", "openai_compatible", "anthropic", "gemini"]
 
 
 class _Strict(BaseModel):
@@ -59,6 +60,10 @@ class Model(_Strict):
     max_output: Annotated[int, Field(gt=0)]
     vision: bool = False
     tools: bool = True
+    input_micros_per_million_tokens: Annotated[int, Field(ge=0)] = 0
+    """What a million tokens read cost, in millionths of the currency that the tenants' budgets are in."""
+    output_micros_per_million_tokens: Annotated[int, Field(ge=0)] = 0
+    """What a million tokens written cost."""
 
     @model_validator(mode="after")
     def _output_fits(self) -> Self:
@@ -77,11 +82,18 @@ class RouterConfig(_Strict):
     """The whole configuration; every model name in it resolves."""
 
     primary: str
+    fallbacks: tuple[str, ...] = ()
+    """Asked before the primary where a request chooses none itself."""
     aliases: dict[str, str] = Field(default_factory=dict)
     providers: Annotated[dict[str, Provider], Field(min_length=1)]
     models: Annotated[dict[str, Model], Field(min_length=1)]
     blind_model_policy: BlindModelPolicy = BlindModelPolicy.STRIP
     """What becomes of a request's images at a model without `vision`."""
+
+    @field_validator("fallbacks", mode="before")
+    @classmethod
+    def _fallbacks_are_listed(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, list) else value
 
     @field_validator("providers")
     @classmethod
@@ -96,14 +108,20 @@ class RouterConfig(_Strict):
             ref = parse_ref(name, {})
             if ref is None or str(ref) != name or ref.provider not in self.providers:
                 raise ValueError(f"model {name!r} is not spelled provider/model with a provider that is listed")
-        for what, name in (("primary", self.primary), *((f"alias {alias!r}", alias) for alias in self.aliases)):
+        named = [("primary", self.primary), *(("fallback", name) for name in self.fallbacks)]
+        for what, name in (*named, *((f"alias {alias!r}", alias) for alias in self.aliases)):
             if self.model_called(name) is None:
                 raise ValueError(f"{what} names no model that is listed")
         return self
 
+    @cached_property
+    def lowered_aliases(self) -> dict[str, str]:
+        """The aliases as `parse_ref` takes them."""
+        return {alias.strip().lower(): target for alias, target in self.aliases.items()}
+
     def model_called(self, name: str) -> ModelRef | None:
         """The listed model that a name or an alias means."""
-        ref = parse_ref(name, {alias.strip().lower(): target for alias, target in self.aliases.items()})
+        ref = parse_ref(name, self.lowered_aliases)
         return ref if ref is not None and str(ref) in self.models else None
 
 

@@ -19,6 +19,9 @@ from spawnmesh_model_router.store import Rest, Target
 
 _REFRESH_SECONDS = 30.0  # Nothing waits for it: it only bounds how long a lost notification can matter.
 _TRY_AGAIN_SECONDS = 1.0
+_GATHER_SECONDS = (
+    0.01  # Changes come in bursts, and the call that made one goes on meanwhile: it is not to be held up by saving.
+)
 _LAST_SAVE_SECONDS = 2.0
 _AWAY = (psycopg.Error, PoolTimeout, PoolClosed)
 
@@ -40,11 +43,28 @@ class Cooldowns:
         self._changed = changed
         self._rests: dict[Target, Rest] = {}
         self._unsaved: dict[Target, Rest | _Ended] = {}
+        self._clear_count = 0
 
     def of(self, target: Target) -> Cooldown | None:
         """The latest cooldown of a target, which may be over."""
         rest = self._rests.get(target)
         return rest.cooldown if rest is not None else None
+
+    def all(self) -> dict[Target, Cooldown]:
+        """The latest cooldown of every target that has failed and not answered since."""
+        return {target: rest.cooldown for target, rest in self._rests.items()}
+
+    async def clear(self, target: Target) -> bool:
+        """Forgets the failures of the target, whoever knows of them, and saves that at once. Whether it was resting or had rested.
+
+        Raises what the database raises when it is away.
+        """
+        self._unsaved.pop(target, None)
+        async with self._database.transaction(store.MESH_TENANT) as connection:
+            was_saved = await store.clear_cooldown(connection, target)
+            await store.announce_cooldowns(connection)
+        self._clear_count += 1
+        return self._rests.pop(target, None) is not None or was_saved
 
     def fail(self, target: Target, reason: FailoverReason, now: datetime, retry_after: timedelta | None) -> None:
         """Rests the target after a failure, for longer where it rests already. No-op for a reason that rests nothing of its scope."""
@@ -68,8 +88,7 @@ class Cooldowns:
         """Saves what is unsaved, then reads what all replicas know. False when the database is away."""
         try:
             await self._save_all()
-            async with self._database.transaction(store.MESH_TENANT) as connection:
-                saved = await store.list_cooldowns(connection)
+            saved = await self._read()
         except _AWAY as error:
             log.warning("cooldowns_not_shared", error=type(error).__name__, unsaved=len(self._unsaved))
             return False
@@ -80,6 +99,15 @@ class Cooldowns:
                 saved[target] = change
         self._rests = saved
         return True
+
+    async def _read(self) -> dict[Target, Rest]:
+        """What is saved. Read again where a rest was cleared meanwhile: it may have been read from before."""
+        while True:
+            clear_count = self._clear_count
+            async with self._database.transaction(store.MESH_TENANT) as connection:
+                saved = await store.list_cooldowns(connection)
+            if clear_count == self._clear_count:
+                return saved
 
     async def _save_all(self) -> None:
         changes = dict(self._unsaved)
@@ -103,6 +131,7 @@ class Cooldowns:
         while True:
             if pause == _REFRESH_SECONDS:
                 await self._changed.wait(pause)
+                await asyncio.sleep(_GATHER_SECONDS)
             else:
                 await asyncio.sleep(pause)
             pause = _REFRESH_SECONDS if await self.refresh() else _TRY_AGAIN_SECONDS

@@ -22,12 +22,20 @@ class CredentialSource:
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         self._environ = os.environ if environ is None else environ
+        self._variables: dict[str, tuple[str, Credential | None]] = {}
         self._files: dict[str, tuple[tuple[int, int, int], Credential | None]] = {}
 
     def read(self, reference: str) -> Credential | None:
         """The key that `env:NAME` or `file:/path` names; None where there is none now."""
         kind, _, place = reference.partition(":")
-        return self._of_file(place) if kind == "file" else _credential(self._environ.get(place, ""))
+        return self._of_file(place) if kind == "file" else self._of_environment(place)
+
+    def _of_environment(self, place: str) -> Credential | None:
+        text = self._environ.get(place, "")
+        known = self._variables.get(place)
+        if known is None or known[0] != text:
+            known = self._variables[place] = (text, _credential(text))
+        return known[1]
 
     def _of_file(self, place: str) -> Credential | None:
         file = Path(place)

@@ -4,6 +4,7 @@ from spawnmesh_core.errors import Fact, MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_model_router.domain.candidates import ModelRef
+from spawnmesh_model_router.domain.policy import Exceeded
 from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_model_router.events import Outcomes
 from spawnmesh_model_router.providers.answer import Answer, Call, TextPiece
@@ -13,6 +14,16 @@ def unknown_model(name: str) -> MeshError:
     """Nobody was called."""
     return MeshError(
         Reason.UNKNOWN_MODEL, "no model of this name is configured; nobody was called", facts={"model": name}
+    )
+
+
+def budget_exceeded(over: Exceeded) -> MeshError:
+    """Nobody was called."""
+    return MeshError(
+        Reason.BUDGET_EXCEEDED,
+        f"the tenant's budget of {over.kind.value.replace('_', ' ')} is used up; nobody was called",
+        retry_after_seconds=max(over.retry_after_seconds, 0.001),
+        facts={"budget": over.kind.value},
     )
 
 

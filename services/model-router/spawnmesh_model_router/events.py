@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from spawnmesh_model_router.domain.candidates import ModelRef
+from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.outcome import Outcome
 from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_model_router.providers.answer import Answer, Call, Finished, TextPiece
@@ -15,6 +16,9 @@ class AttemptStarted:
 
     number: int
     model: ModelRef
+    images: ImageOutcome = ImageOutcome.NO_IMAGES
+    prompt_image_detection_suppressed: bool = False
+    told_of_partial_execution: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ class Completed:
     finished: Finished
     outcomes: Outcomes
     attempts: tuple[Attempt, ...]
+    images: ImageOutcome
 
 
 Event = AttemptStarted | TextPiece | Call | AttemptFailed | Completed

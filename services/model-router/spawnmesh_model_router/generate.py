@@ -5,14 +5,15 @@ from contextlib import aclosing
 
 from spawnmesh_core.errors import MeshError
 
-from spawnmesh_model_router.ask import Ask, Link
+from spawnmesh_model_router.ask import Ask
 from spawnmesh_model_router.candidate_call import CandidateCall
-from spawnmesh_model_router.config import RouterConfig
-from spawnmesh_model_router.domain.candidates import Ready, SkipReason, build_chain
-from spawnmesh_model_router.errors import all_candidates_failed, unknown_model
+from spawnmesh_model_router.domain.candidates import Capability, Incapable, Ready, SkipReason
+from spawnmesh_model_router.domain.images import ImageOutcome
+from spawnmesh_model_router.errors import all_candidates_failed
 from spawnmesh_model_router.events import Completed, Event
 from spawnmesh_model_router.parts import Parts
 from spawnmesh_model_router.progress import Progress
+from spawnmesh_model_router.route import build_links, judge
 
 _RETRY_AFTER_SECONDS = 1.0  # Told where nothing rests, and never less.
 
@@ -23,12 +24,13 @@ async def generate(parts: Parts, ask: Ask) -> AsyncGenerator[Event, None]:
     Raises MeshError UNKNOWN_MODEL before anyone is called, MODEL_REFUSED, STREAM_BROKEN, ALL_CANDIDATES_FAILED.
     """
     progress = Progress(build_links(parts.config, ask))
-    needs = ask.needs(parts.config.blind_model_policy)
     for position, link in enumerate(progress.chain):
         now = parts.clock()
-        verdict = parts.availability.assess(link.candidate, link.model, needs, now)
+        verdict = judge(parts.availability, ask, progress, link, now)
         if not isinstance(verdict, Ready):
             progress.verdicts[link.model] = verdict
+            if isinstance(verdict, Incapable) and Capability.IMAGES in verdict.missing:
+                progress.images[link.model] = ImageOutcome.ROUTED_AROUND
             continue
         if verdict.probe:
             parts.availability.note_probe(link.model, now)
@@ -39,17 +41,6 @@ async def generate(parts: Parts, ask: Ask) -> AsyncGenerator[Event, None]:
                 if isinstance(event, Completed):
                     return
     raise _all_failed(parts, progress)
-
-
-def build_links(config: RouterConfig, ask: Ask) -> tuple[Link, ...]:
-    """The chain. Raises MeshError UNKNOWN_MODEL for a name in the request that means no listed model."""
-    for name in filter(None, (ask.model, *ask.fallback_models)):
-        if config.model_called(name) is None:
-            raise unknown_model(name)
-    # A strict request that names no model asks the primary and nobody else.
-    requested = ask.model or (config.primary if ask.strict else None)
-    chain = build_chain(requested, ask.fallback_models, config.primary, config.aliases, strict=ask.strict)
-    return tuple(Link(candidate, candidate.ref) for candidate in chain if candidate.ref is not None)
 
 
 def _all_failed(parts: Parts, progress: Progress) -> MeshError:

@@ -1,10 +1,11 @@
 """How far a chain has been asked."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from spawnmesh_model_router.ask import Link
 from spawnmesh_model_router.domain.candidates import ModelRef, SkipReason, Tried, Verdict, close_chain
+from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.outcome import outcome_of
 from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_model_router.events import Attempt, Outcomes
@@ -17,6 +18,7 @@ class Progress:
     chain: Sequence[Link]
     attempts: list[Attempt] = field(default_factory=list)
     verdicts: dict[ModelRef, Verdict] = field(default_factory=dict)
+    images: dict[ModelRef, ImageOutcome] = field(default_factory=dict)
     _details: dict[ModelRef, str] = field(default_factory=dict)
 
     @property
@@ -38,6 +40,12 @@ class Progress:
         """Every candidate with its outcome; `rest` is for those that were not reached."""
         closed = close_chain([link.candidate for link in self.chain], self.verdicts, rest)
         return tuple(
-            (str(link.model), outcome_of(verdict, self._details.get(link.model, "")))
+            (
+                str(link.model),
+                replace(
+                    outcome_of(verdict, self._details.get(link.model, "")),
+                    images=self.images.get(link.model, ImageOutcome.NO_IMAGES),
+                ),
+            )
             for link, (_, verdict) in zip(self.chain, closed, strict=True)
         )

@@ -5,8 +5,10 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 
+from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.outcome import Outcome
-from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.domain.reasons import CHAIN_STOPPING, FailoverReason
+from spawnmesh_model_router.domain.retry import TRANSIENT
 from spawnmesh_model_router.events import Attempt, AttemptFailed, AttemptStarted, Completed, Event
 from spawnmesh_model_router.providers.answer import Answer, Call, TextPiece, Thought, Usage
 
@@ -15,8 +17,7 @@ def render_event(event: Event) -> pb.GenerateResponse:
     """One message of the stream."""
     match event:
         case AttemptStarted():
-            started = pb.AttemptStarted(number=event.number, model=str(event.model))
-            return pb.GenerateResponse(attempt_started=started)
+            return pb.GenerateResponse(attempt_started=_started(event))
         case TextPiece():
             return pb.GenerateResponse(text_delta=pb.TextDelta(text=event.text))
         case Call():
@@ -25,6 +26,23 @@ def render_event(event: Event) -> pb.GenerateResponse:
             return pb.GenerateResponse(attempt_failed=_attempt(event.attempt))
         case Completed():
             return pb.GenerateResponse(completion=_completion(event))
+
+
+def render_classified(reason: FailoverReason) -> pb.ClassifyErrorResponse:
+    """A judged failure."""
+    return pb.ClassifyErrorResponse(
+        reason=_reason(reason), is_transient=reason in TRANSIENT, stops_chain=reason in CHAIN_STOPPING
+    )
+
+
+def _started(started: AttemptStarted) -> pb.AttemptStarted:
+    return pb.AttemptStarted(
+        number=started.number,
+        model=str(started.model),
+        images=_images(started.images),
+        prompt_image_detection_suppressed=started.prompt_image_detection_suppressed,
+        told_of_partial_execution=started.told_of_partial_execution,
+    )
 
 
 def _completion(completed: Completed) -> generation_pb2.Completion:
@@ -37,8 +55,9 @@ def _completion(completed: Completed) -> generation_pb2.Completion:
     return generation_pb2.Completion(
         message=message,
         stop_reason=generation_pb2.StopReason.Value(completed.finished.stop.value),
-        verdicts=[_verdict(model, outcome) for model, outcome in completed.outcomes],
+        verdicts=[render_verdict(model, outcome) for model, outcome in completed.outcomes],
         attempts=map(_attempt, completed.attempts),
+        images=_images(completed.images),
     )
 
 
@@ -83,12 +102,14 @@ def _attempt(attempt: Attempt) -> generation_pb2.Attempt:
     )
 
 
-def _verdict(model: str, outcome: Outcome) -> generation_pb2.CandidateVerdict:
+def render_verdict(model: str, outcome: Outcome) -> generation_pb2.CandidateVerdict:
+    """What became of a candidate, or would."""
     verdict = generation_pb2.CandidateVerdict(
         model=model,
         verdict=generation_pb2.Verdict.Value(f"VERDICT_{outcome.kind}"),
         reason=_reason(outcome.reason),
         detail=outcome.detail,
+        images=_images(outcome.images),
     )
     if outcome.until is not None:
         verdict.cooling_until_time.FromDatetime(outcome.until)
@@ -97,3 +118,9 @@ def _verdict(model: str, outcome: Outcome) -> generation_pb2.CandidateVerdict:
 
 def _reason(reason: FailoverReason | None) -> generation_pb2.FailoverReason.ValueType:
     return generation_pb2.FailoverReason.Value(f"FAILOVER_REASON_{reason.value if reason else 'UNSPECIFIED'}")
+
+
+def _images(outcome: ImageOutcome) -> generation_pb2.ImageOutcome.ValueType:
+    if outcome is ImageOutcome.NO_IMAGES:
+        return generation_pb2.IMAGE_OUTCOME_UNSPECIFIED
+    return generation_pb2.ImageOutcome.Value(f"IMAGE_OUTCOME_{outcome.value}")

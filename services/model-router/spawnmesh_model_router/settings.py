@@ -15,6 +15,8 @@ class ModelRouterSettings(ProcessSettings):
     database_url: str
     database_owner_url: str = ""
     """For `migrate` alone."""
+    database_direct_url: str = ""
+    """For what listens for notifications, where `database_url` leads through a pooler in transaction mode."""
     database_max_connections: int = Field(default=4, ge=1, le=1000)
     config_file: Path
     """JSON: the providers, their models, the primary and the aliases."""

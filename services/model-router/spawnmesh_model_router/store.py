@@ -65,6 +65,13 @@ async def end_cooldown(connection: Connection, target: Target, begin_time: datet
     )
 
 
+async def clear_cooldown(connection: Connection, target: Target) -> bool:
+    """Forgets the rest whenever its target failed. Whether there was one."""
+    parameters = {"tenant_id": MESH_TENANT, "scope": target.scope.value, "target": target.name}
+    cursor = await connection.execute(_SQL["clear_cooldown"], parameters)
+    return cursor.rowcount > 0
+
+
 async def announce_cooldowns(connection: Connection) -> None:
     """Has all replicas read the cooldowns again once the transaction has committed."""
     await connection.execute(_SQL["announce_cooldowns"])

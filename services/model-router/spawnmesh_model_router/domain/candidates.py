@@ -49,7 +49,6 @@ class Capability(StrEnum):
 
     IMAGES = "IMAGES"
     TOOLS = "TOOLS"
-    THINKING = "THINKING"
 
 
 class SkipReason(StrEnum):
@@ -59,10 +58,8 @@ class SkipReason(StrEnum):
     STRICT = "STRICT"
     PROVIDER_CERTIFICATE = "PROVIDER_CERTIFICATE"
     CHAIN_STOPPED = "CHAIN_STOPPED"
-    DEADLINE = "DEADLINE"
-    CANCELLED = "CANCELLED"
     NO_CREDENTIAL = "NO_CREDENTIAL"
-    BUDGET = "BUDGET"
+    SIDE_EFFECTS = "SIDE_EFFECTS"
 
 
 @dataclass(frozen=True)
@@ -123,17 +120,24 @@ class Ready:
 
 
 def build_chain(
-    requested: str | None, fallbacks: Sequence[str], primary: str | None, aliases: Mapping[str, str], *, strict: bool
+    requested: str | None,
+    fallbacks: Sequence[str],
+    primary: str | None,
+    aliases: Mapping[str, str],
+    *,
+    strict: bool,
+    only_named: bool = False,
 ) -> tuple[Candidate, ...]:
     """Requested, then fallbacks, then the primary, each model once, at its first place.
 
     Without a requested model the primary takes its place. With a requested model and `strict`, the others are listed,
-    but excluded: they only get a verdict.
+    but excluded: they only get a verdict. With `only_named` the primary comes last for no reason but that it was named.
     """
     explicit = requested or None
     named = [(explicit or primary, Origin.REQUESTED if explicit else Origin.PRIMARY)]
     named += [(name, Origin.FALLBACK) for name in fallbacks]
-    named.append((primary, Origin.PRIMARY))
+    if not only_named:
+        named.append((primary, Origin.PRIMARY))
     lowered = {alias.strip().lower(): target for alias, target in aliases.items()}
     primary_ref = parse_ref(primary, lowered) if primary else None
     chain: dict[ModelRef | str, Candidate] = {}

@@ -57,6 +57,7 @@ _WINDOW: Final = re.compile(
     r"|\b(?:try again|retry)\b (?:after|in|at|later|tomorrow)\b|\bretry[- ]?(?:after|delay)\b",
     re.IGNORECASE | re.DOTALL,
 )
+_TOO_LARGE: Final = re.compile(r"\btoo (?:large|long|big)\b|\bexceed", re.IGNORECASE)
 _LEADING_PAYMENT: Final = re.compile(
     r"^\s*(?:error:?\s+)?(?:http\s*)?(?:402)?[\s:]*payment required[\s:.\-]*", re.IGNORECASE
 )
@@ -70,7 +71,9 @@ def classify(failure: ModelFailure) -> FailoverReason:
     if evidence.status == 402:
         return _payment(evidence)
     if evidence.status == 413:
-        return _by_text(evidence, frozenset(Topic) - {Topic.REFILL}) or FailoverReason.NO_FAILOVER
+        said = _by_text(evidence, frozenset(Topic) - {Topic.REFILL})
+        too_large = any(map(_TOO_LARGE.search, evidence.texts))
+        return said or (FailoverReason.CONTEXT_OVERFLOW if too_large else FailoverReason.NO_FAILOVER)
     if evidence.status in (400, 422) and not evidence.has_body:
         return FailoverReason.NO_FAILOVER
     if evidence.status in STATUS_RULES or _is_transport(evidence.status):
@@ -93,19 +96,23 @@ def _rule_of(status: int | None) -> StatusRule:
 def _payment(evidence: Evidence) -> FailoverReason:
     """402: money, unless the text shows a window that will open again. A workspace that was switched off is neither."""
     texts = tuple(_LEADING_PAYMENT.sub("", text) for text in evidence.texts)
-    said = _match(texts, evidence.provider, frozenset({Topic.BILLING, Topic.AUTH_PERMANENT}) | _ALWAYS)
+    said = _match(texts, texts, evidence.provider, frozenset({Topic.BILLING, Topic.AUTH_PERMANENT}) | _ALWAYS)
     if said is not None:
         return said
     return FailoverReason.RATE_LIMIT if any(map(_WINDOW.search, texts)) else FailoverReason.BILLING
 
 
 def _by_text(evidence: Evidence, topics: frozenset[Topic]) -> FailoverReason | None:
-    return _match(evidence.texts, evidence.provider, topics)
+    return _match(evidence.texts, evidence.distinct, evidence.provider, topics)
 
 
-def _match(texts: tuple[str, ...], provider: str, topics: frozenset[Topic]) -> FailoverReason | None:
+def _match(
+    texts: tuple[str, ...], distinct: tuple[str, ...], provider: str, topics: frozenset[Topic]
+) -> FailoverReason | None:
     for signal in SIGNALS:
-        if signal.topic in topics and signal.provider in ("", provider) and any(map(signal.pattern.search, texts)):
+        if signal.topic not in topics or signal.provider not in ("", provider):
+            continue
+        if any(map(signal.pattern.search, texts if signal.is_anchored else distinct)):
             return signal.reason
     return None
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from spawnmesh_model_router.domain.names import words_of_name
 from spawnmesh_model_router.domain.reasons import ModelFailure
 
 # Bounds: a provider's answer decides how much work judging it is.
@@ -14,8 +15,13 @@ MAX_BODY_DEPTH = 6
 MAX_BODY_ITEMS = 64
 
 _NAME_FIELDS = ("code", "type", "status", "reason", "error")
+_TEXT_FIELDS = ("message", "detail", "msg", "error_description", "raw")
 _STATUS_FIELDS = ("status", "code", "status_code", "statusCode", "http_status")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{1,79}")
+# `ThrottlingException: …`, `botocore.errorfactory.ValidationException`, `An error occurred (InternalFailure) when calling`
+_EXCEPTION = re.compile(r"\b[A-Z][A-Za-z]{2,60}(?:Exception|Error)\b|(?<=error occurred \()[A-Z][A-Za-z]{2,60}(?=\))")
+# A text that is, or begins with, the name of an error: `not_found_error`, `RATE_LIMIT_EXCEEDED: …`
+_SPELLED = re.compile(r"\s*([A-Za-z]+(?:_[A-Za-z]+)+)\s*(?::|$)")
 _HTML = re.compile(r"<!doctype\s+html|<html\b", re.IGNORECASE)
 _NO_BODY = re.compile(r"\bno (?:response )?body\b", re.IGNORECASE)
 
@@ -36,11 +42,15 @@ _STATUS_FORMS = tuple(
 
 @dataclass(frozen=True)
 class Evidence:
-    """A failure taken apart. `names` are error codes and types as given; `texts` also contain them."""
+    """A failure taken apart. `names` are error codes and types as given; `texts` also contain them.
+
+    `distinct` leaves out the texts that stand in another one as they are: whoever searches need not search them twice.
+    """
 
     status: int | None
     names: tuple[str, ...]
     texts: tuple[str, ...]
+    distinct: tuple[str, ...]
     provider: str
     has_body: bool
     is_html: bool
@@ -55,13 +65,17 @@ def gather(failure: ModelFailure) -> Evidence:
     for text in tuple(texts):
         for body in _bodies(text):
             names += [value for field in _NAME_FIELDS if isinstance(value := body.get(field), str) and _is_name(value)]
-            texts += [value for field in ("message", "detail") if isinstance(value := body.get(field), str) and value]
+            texts += [value for field in _TEXT_FIELDS if isinstance(value := body.get(field), str) and value]
             status = status or _status_in_body(body)
         status = status or _status_in_text(text)
+    names += [spelled[1] for text in tuple(texts[:MAX_CAUSES]) if (spelled := _SPELLED.match(text))]
+    raised = [found[0] for text in texts[:MAX_CAUSES] for found in _EXCEPTION.finditer(text)][:MAX_CAUSES]
+    everything = tuple(dict.fromkeys([*texts, *names, *map(words_of_name, names)]))
     return Evidence(
         status=status,
-        names=tuple(dict.fromkeys(names)),
-        texts=tuple(dict.fromkeys([*texts, *names])),
+        names=tuple(dict.fromkeys([*names, *raised])),
+        texts=everything,
+        distinct=tuple(text for text in everything if not any(f'"{text}"' in other for other in everything)),
         provider=failure.provider.strip().lower(),
         has_body=bool(texts or names) and not any(_NO_BODY.search(text) for text in texts),
         is_html=any(_HTML.search(text) for text in texts),

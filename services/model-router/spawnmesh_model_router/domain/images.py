@@ -42,6 +42,7 @@ class ImageOutcome(StrEnum):
     SENT = "SENT"
     ROUTED_AROUND = "ROUTED_AROUND"
     STRIPPED = "STRIPPED"
+    WITHHELD = "WITHHELD"
     REFUSED = "REFUSED"
 
 

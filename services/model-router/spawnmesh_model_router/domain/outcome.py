@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from spawnmesh_model_router.domain.candidates import Cooling, Incapable, SkipReason, Tried, Verdict
+from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.reasons import FailoverReason
 
 _SKIPPED = {
@@ -11,17 +12,20 @@ _SKIPPED = {
     SkipReason.STRICT: "the request asks for one model alone",
     SkipReason.PROVIDER_CERTIFICATE: "the provider's certificate is not trusted",
     SkipReason.CHAIN_STOPPED: "the request itself is at fault",
+    SkipReason.SIDE_EFFECTS: "the turn did what may not be done twice, and the tenant lets no other provider go on with it",
 }
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A candidate's end. `kind` is ANSWERED, FAILED, COOLING, INCAPABLE or NOT_NEEDED; `detail` is for people."""
+    """A candidate's end. `kind` is ANSWERED, FAILED, COOLING, INCAPABLE or NOT_NEEDED, or READY or PROBE where nobody is called;
+    `detail` is for people."""
 
     kind: str
     reason: FailoverReason | None = None
     until: datetime | None = None
     detail: str = ""
+    images: ImageOutcome = ImageOutcome.NO_IMAGES
 
     def __str__(self) -> str:
         return " ".join(part for part in (self.kind, self.reason and self.reason.value, self._until()) if part)

@@ -7,6 +7,7 @@ error names of Node's and Python's networking. A row is for a wording that provi
 import re
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cached_property
 from typing import Final
 
 from spawnmesh_model_router.domain.reasons import FailoverReason as R
@@ -50,6 +51,11 @@ class Signal:
     pattern: re.Pattern[str]
     provider: str = ""
 
+    @cached_property
+    def is_anchored(self) -> bool:
+        """Whether it looks at where a text begins."""
+        return "^" in self.pattern.pattern.replace("[^", "")
+
 
 def row(topic: Topic, reason: R, *phrases: str, provider: str = "") -> Signal:
     """Any of `phrases` as whole words, case ignored. A blank in a phrase also matches `_`, which ends a word as well.
@@ -67,11 +73,11 @@ def row(topic: Topic, reason: R, *phrases: str, provider: str = "") -> Signal:
 PERIOD: Final = r"(?:hourly|daily|weekly|monthly|yearly)"
 CERTIFICATE_CODES: Final = (
     r"cert_\w+|err_tls_cert\w*|unable_to_verify_leaf_signature|unable_to_get_issuer_cert\w*"
-    r"|(?:depth_zero_)?self_signed_cert\w*|sslcertverificationerror"
+    r"|(?:depth_zero_)?self_signed_cert\w*|sslcertverificationerror|crl_\w+"
 )
 SOCKET_CODES: Final = (
     r"econn(?:reset|refused|aborted)|e(?:socket)?timedout|enotfound|eai_\w+|epipe|enet(?:unreach|reset|down)"
-    r"|ehost(?:unreach|down)|und_err_\w+|err_stream_premature_close"
+    r"|ehost(?:unreach|down)|eproto|und_err_\w+|err_(?:stream_premature_close|ssl_\w+|http2_\w+)"
 )
 
 ZHIPU_CODE: Final = r"(?:code[\"']?:\s*[\"']?|error\s+|^)"
@@ -84,7 +90,9 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         Topic.LOCAL,
         R.NO_FAILOVER,
         r"no space left on device|disk quota exceeded|too many open files|read-only file system",
-        r"enospc|edquot|erofs|emfile|enfile|enomem",
+        r"enospc|edquot|erofs|emfile|enfile|enomem|eacces|eperm|enoent|eisdir",
+        r"\[errno (?:1|2|12|13|21|23|24|28|30|122)\]",
+        r"permissionerror|filenotfounderror|(?:is|not)adirectoryerror",
         r"writer claim lost|session takeover|server draining",
         r"(?:aborted|cancell?ed) by (?:the )?(?:user|caller|client)",
     ),
@@ -94,13 +102,15 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         R.NO_FAILOVER,
         rf"images?(?: {WORD}){{0,3}} exceeds?",
         r"images? (?:(?:is|are|was|were) )?too (?:large|big|small)",
-        r"too many images|maximum number of images",
+        r"too many images|max(?:imum)? (?:allowed )?(?:number of )?images|at most \d+ images?|number of images",
     ),
     row(
         Topic.REFUSAL,
         R.NO_FAILOVER,
         r"content filter(?:ed|ing)?|content (?:management )?policy(?: violation)?|responsibleaipolicyviolation",
-        r"(?:stop|finish) reason:? (?:refusal|safety|recitation)",
+        r"(?:stop|finish|block)[\s_]?reason[\"']?:?\s?[\"']?(?:refusal|(?:image )?safety|recitation|blocklist|spii)",
+        r"敏感内容|内容安全|违规内容",
+        r"violat(?:es|ed|ing) (?:our|the) (?:usage|content) polic(?:y|ies)|moderation blocked|content policy",
         r"prohibited content|data inspection failed|safety system|requires moderation",
         r"(?:flagged|blocked|rejected) (?:by|due to|for) .{0,40}(?:moderation|safety|policy)",
     ),
@@ -112,6 +122,8 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         r"unable to (?:get|verify) .{0,30}(?:issuer|leaf|first) .{0,10}certificate|unable to get local issuer",
         r"certificate (?:has |is )?(?:expired|not trusted|not yet valid|revoked|unknown|invalid)",
         r"(?:hostname|altnames?).{0,60}certificate|certificate.{0,60}(?:hostname|altnames?)",
+        r"hostname .{1,80} doesn'?t match|certificate is not valid for|invalid ssl certificate",
+        r"alert (?:bad certificate|certificate (?:unknown|expired|revoked)|unknown ca)",
     ),
     # A vendor's command-line tool that has lost its login.
     row(
@@ -132,22 +144,25 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         r"cannot end with trailing whitespace|string should match pattern|extra inputs are not permitted",
         r"invalid request format|(?:unknown|unsupported|unrecognized) parameters?|invalid (?:tool|function) schema",
         r"requested .{1,80} does not support",
+        r"malformed input request|no tool output found|function call outputs? .{0,40}(?:missing|required)",
         r"参数(?:错误|无效)",
     ),
     row(
         Topic.SESSION,
         R.SESSION_EXPIRED,
         r"(?:session|conversation)(?: with)?(?: id)?(?: [\w\-:\"']{6,64})? (?:was |is |has |could )?"
-        r"(?:not (?:be )?found|does not exist|expired|no longer (?:exists|valid|available))",
+        r"(?:not (?:be )?found|does not exist|expired|invalid|no longer (?:exists|valid|available))",
         r"no (?:such )?(?:session|conversation)(?: found)?|(?:expired|invalid|unknown) (?:session|conversation)(?: id)?",
         r"会话(?:已)?(?:过期|失效|不存在)",
     ),
     row(
         Topic.MODEL,
         R.MODEL_NOT_FOUND,
-        r"models?[:/\s]{0,3}(?:\S{1,100}\s+)?(?:is |was |could )?(?:not (?:be )?found|does not exist)",
+        r"models?[:/\s_]{0,3}(?:\S{1,100}\s+)?(?:is |was |could )?(?:not (?:be )?found|does not exist)",
         r"(?:unknown|no such|nonexistent) model|invalid model(?: name| id| identifier)?",
         r"not a valid model(?: id| name)?|no endpoints found|model not exist",
+        r"deployment.{0,40} (?:not found|does not exist)|no allowed providers",
+        r"could not resolve the foundation model|model (?:id|identifier|arn) is invalid|on-demand throughput",
         r"model.{0,60} (?:has been|was|is) (?:deprecated|retired|decommissioned|shut down|removed)|model decommissioned",
         r"模型不存在|(?:找不到|未找到)模型",
     ),
@@ -166,19 +181,25 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         Topic.REFILL,
         R.RATE_LIMIT,
         r"too large .{0,160}(?:tokens per min(?:ute)?|tpm)",
-        r"quota.{0,400}(?:retry in \d+|retrydelay|quota metric)",
+        r"quota.{0,400}(?:retry in \d[\d.]*m?s?|retrydelay|quota metric)|quota exceeded for (?:quota )?metric",
     ),
     row(
         Topic.CONTEXT,
         R.CONTEXT_OVERFLOW,
         r"request too large|request entity too large|payload too large|request exceeds the maximum size",
-        r"(?:prompt|input|messages?|conversation|request)(?: is| are| was)? too long",
+        r"(?:prompt|input|messages?|conversation|request)(?: is| are| was)? too (?:long|large)",
+        rf"(?:input|prompt|total)(?: {WORD})?(?: tokens?| length)(?: count)? exceed(?:s|ed)?",
+        r"exceed(?:s|ed|ing)? (?:the )?model(?:'s)? token limit|context window exceeds|greater than the context length",
+        rf"longer than .{{0,30}}context|tokens?(?: {WORD}){{0,4}} exceeds? the (?:max|maximum|limit)",
+        r"exceeds the (?:limit|maximum) of \d+ tokens",
+        r"too many (?:input |prompt )?tokens:? (?:total|in (?:the|your))|range of input length",
         r"context (?:length|window|size|limit)(?: has been| was| is)? exceeded|exceed context size\w*|^context overflow:",
         r"exceed(?:s|ed|ing)? (?:the |your |this )?(?:model(?:'s)? )?(?:available |maximum |max )?context"
         r"(?: (?:length|window|size|budget|limit))?",
         r"(?:maximum|max) context length|maximum number of tokens|maximum (?:input|prompt) (?:length|tokens)",
         r"(?:out of|no) room in .{0,40}context window|reduce the length of the (?:messages|prompt|input)",
         r"(?:上下文|输入|提示词?).{0,12}(?:过长|超长|超出|超过|超限)",
+        r"(?:超出|超过).{0,8}(?:上下文|输入长度|token)|压缩上下文|上下文過長",
     ),
     # State of an earlier answer that we replayed and that the provider does not take back.
     row(
@@ -188,6 +209,7 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         r"invalid .?signature.? in .?thinking|thinking.{0,60}cannot be modified|expected .?thinking",
         r"encrypted content.{0,60}(?:verified|decrypted|invalid)|invalid encrypted content|thought signature",
         r"item .{0,80}(?:required|expected) (?:following|reasoning) item|without its required",
+        r"items? with id .{1,80} not found|reasoning content .{0,60}must be passed back",
     ),
     row(
         Topic.BILLING,
@@ -196,9 +218,14 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         rf"insufficient (?:{WORD} ){{0,4}}(?:credits?|quota|balance|funds)",
         r"credit balance|balance is too low|exceeded current quota error",
         r"(?:requires?|add|purchase|buy|need) (?:more |additional )?credits|all available credits|no credits",
-        r"top up|plans? (?:&|and) billing|used up your points|in arrears|billing (?:not active|not enabled|disabled)",
+        r"top up|plans? (?:&|and) billing|used up your points|in arrears|billing (?:is )?(?:not active|not enabled|disabled)",
         r"not (?:available|included) in your (?:current )?(?:plan|subscription)",
-        r"余额不足|欠费|充值",
+        r"not enough (?:credits?|balance|funds)|credits? (?:are |have been )?(?:exhausted|depleted|used up)|past due",
+        r"balance (?:is )?(?:insufficient|exhausted|depleted)|requires a paid (?:plan|subscription)|subscription (?:is )?required",
+        r"requires? billing to be enabled|enable billing|arrearage|account is in good standing|unpaid invoices?",
+        r"exceeded your (?:monthly )?included credits|can only afford|negative balance|no active subscription",
+        r"subscription (?:has |is )?(?:expired|inactive|lapsed|cancell?ed)|(?:free )?trial (?:has |is )?(?:ended|expired|over)",
+        r"余额不足|欠费|充值|餘額不足|残高(?:が)?不足|잔액(?:이)?\s?부족",
     ),
     # What an account is entitled to: under 401 and 403 these are about permission, elsewhere about money.
     row(
@@ -210,6 +237,7 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         Topic.PERIODIC,
         R.RATE_LIMIT,
         rf"{PERIOD}(?:/{PERIOD})*(?: {WORD}){{0,2}} limits?|\d+[-\s]hours? limit|usage limits?",
+        rf"(?:hit|reached|exceeded) your(?: {WORD})? limit|request limit (?:reached|exceeded)|(?:limit|quota) will reset",
     ),
     row(
         Topic.RATE,
@@ -219,15 +247,18 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         r"quotas? (?:has been |was )?(?:exceeded|exhausted|reached)|exceed(?:s|ed|ing)? .{0,40}quotas?|out of quota",
         r"resource (?:has been )?exhausted|servicequotaexceededexception|model cooldown|cooling down",
         r"(?:requests|tokens) per (?:second|sec|minute|min|hour|day)|tpm|rpm",
-        r"频率(?:限制|超限|过高)|调用频率|限流|请求(?:数)?过多|过于频繁|并发.{0,6}(?:超|过|限)|配额|额度.{0,6}(?:用尽|不足|超)",
+        r"频率.{0,4}(?:限制|超限|过高|超过)|速率限制|(?:使用|次数).{0,2}上限|调用频率|限流|请求(?:数)?过多|过于频繁|并发.{0,6}(?:超|过|限)|配额|额度.{0,6}(?:用尽|不足|超)",
+        r"過於頻繁|請求過多|レート制限|リクエストが多すぎ|요청\s?한도|요청이 너무 많",
     ),
     row(
         Topic.OVERLOADED,
         R.OVERLOADED,
-        r"overload(?:ed|ing)?|(?:high|heavy) (?:demand|load|traffic)|high volume of requests",
+        r"overload(?:ed|ing)|(?:server|system|service|engine|model) overload|capacity exhausted",
+        r"(?:high|heavy) (?:demand|load|traffic)|high volume of requests",
         r"(?:at|over|no|insufficient|limited) capacity|capacity constraints",
-        r"service (?:is )?(?:temporarily |currently )?unavailable|(?:server|engine|api|model) is (?:currently )?busy",
-        r"过载|负载过高",
+        r"service (?:is )?(?:temporarily |currently )?unavailable|(?:server|engine|api|model) (?:is )?(?:currently )?busy",
+        r"capacity exceeded|maximum pending requests",
+        r"过载|负载过高|负载.{0,3}饱和|访问量过大|過載|過負荷|混み合って|과부하",
     ),
     row(
         Topic.SERVER,
@@ -239,7 +270,7 @@ SIGNALS: Final[tuple[Signal, ...]] = (
     row(
         Topic.INTERNAL,
         R.TIMEOUT,
-        r"internal server error|status:? internal|unknown error, 5\d\d",
+        r"internal server error|status:? internal|unknown error, \d{3}",
         r"error occurred while processing .{0,40}retry your request",
         r"内部(?:服务器?)?错误",
     ),
@@ -254,7 +285,8 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         rf"keys?(?: {WORD}){{0,2}} (?:revoked|deactivated|deleted|disabled|suspended)",
         r"(?:revoked|deactivated|deleted|disabled) (?:api )?key",
         rf"(?:account|organization|workspace|project|user)(?: {WORD}){{0,2}} (?:deactivated|deleted|disabled|suspended|banned|terminated)",
-        r"deactivated workspace|not allowed for this organization",
+        r"deactivated workspace|not allowed for this organization|reported as leaked",
+        rf"(?:oauth |access )?token(?: {WORD}){{0,2}} revoked|consumer.{{0,60}} (?:has been )?suspended|consumer suspended",
         r"(?:账[号户]|密钥).{0,6}(?:停用|封禁|注销|冻结|禁用|吊销|删除)",
     ),
     row(
@@ -262,35 +294,42 @@ SIGNALS: Final[tuple[Signal, ...]] = (
         R.AUTH,
         r"(?:invalid|incorrect|missing|no|wrong|expired|bad|provide (?:an?|your|a valid)) (?:x-)?api[-_\s]?key(?: error)?",
         r"api[-_\s]?key (?:is )?(?:not valid|invalid|missing|required|expired|not found)|x-api-key",
-        rf"(?:invalid|expired|missing) (?:{WORD} )?(?:access )?(?:token|credentials?)|no credentials",
+        rf"(?:invalid|expired|missing) (?:{WORD} )?(?:access )?(?:token|credentials?)|no (?:auth |api |valid )?credentials",
         rf"(?:token|credentials?|key)(?: {WORD}){{0,3}} (?:expired|invalid)",
         r"could not (?:authenticate|validate|resolve) .{0,40}(?:api key|credentials?|token|authentication)",
         r"authentication(?: error| failed)?|unauthori[sz]ed|unauthenticated|not authori[sz]ed|forbidden|access[-_\s]?denied\w*",
-        r"permission (?:error|denied)|insufficient permissions?|missing scopes?|unrecognizedclientexception",
+        r"permission (?:error|denied)|insufficient permissions?|missing scopes?|insufficient scope|bad credentials|unrecognizedclientexception",
+        r"(?:expired|invalid)(?:token|signature|clienttokenid)(?:exception)?|incompletesignature|signature we calculated",
         r"endpoint or credentials",
-        r"(?:认证|鉴权|授权)(?:失败|错误|异常)|无权|没有权限|权限不足|(?:密钥|令牌).{0,6}(?:无效|错误|过期|不正确)",
+        r"(?:认证|鉴权|授权|身份验证)(?:失败|错误|异常)|未授权|无效的.{0,4}(?:令牌|密钥)|无权|没有权限|权限不足|(?:密钥|令牌).{0,6}(?:无效|错误|过期|不正确)",
     ),
     row(
         Topic.TIMEOUT,
         R.TIMEOUT,
         SOCKET_CODES,
         r"timed?[-_\s]?out|(?:read|connect|write|pool)timeout|deadline exceeded|deadline expired",
-        r"connection error|connection (?:was )?(?:reset|aborted)|network error|network request failed|fetch failed",
+        r"connection error|connection (?:was )?(?:reset|aborted|lost|terminated)|network error|network request failed|fetch failed",
         r"socket hang up|other side closed|premature close|broken pipe|server disconnected|peer closed connection",
         r"connection(?:reset|refused|aborted|timeout)?error|(?:connect|read|remoteprotocol|brokenpipe)error|gaierror",
-        r"\[errno (?:101|104|110|111|113|32|-2|-3)\]|name or service not known|temporary failure in name resolution",
+        r"\[errno (?:8|32|54|60|61|101|103|104|110|111|112|113|11001|-[235])\]|\[winerror 100(?:51|53|54|60|61|65)\]",
+        r"name or service not known|temporary failure in name resolution|nodename nor servname|name resolution failed",
+        r"cannot connect to host|connect call failed|no route to host|network is unreachable|connection closed before",
+        r"\[ssl:\s?\w+\]|violation of protocol|ssl handshake|tls handshake|handshake failure|ssleoferror",
         r"all connection attempts failed|incomplete chunked read|without sending (?:a response|any chunks)",
-        r"(?:operation|request|stream|response) was (?:aborted|closed)|stream read error|stream ended before terminal",
+        r"(?:operation|request|stream|response) was (?:aborted|closed)|stream read error|goaway",
+        r"stream (?:ended|closed|disconnected) (?:before|without) (?:completion|(?:a )?(?:terminal|finish|final|stop|done|message stop))",
         r"(?:finish |stop )?reason: (?:abort|network error|malformed response)",
         r"(?:网络|连接|请求|响应|服务).{0,4}(?:超时|异常|错误|中断|断开|重置)|超时|(?:服务|系统|服务器)繁忙|服务.{0,2}不可用",
+        r"逾時|超時|連線(?:中斷|失敗|錯誤)|タイムアウト|接続(?:エラー|できません)|시간\s?초과|연결\s?오류",
     ),
     # Whole texts of wrappers that swallowed the cause.
-    row(Topic.TIMEOUT, R.TIMEOUT, r"^(?:llm )?request failed\.?$"),
+    row(Topic.TIMEOUT, R.TIMEOUT, r"^(?:llm )?request failed\.?$", r"^(?:typeerror: )?terminated$"),
     row(Topic.SILENCE, R.NO_ERROR_DETAILS, r"no error details"),
     row(
         Topic.SILENCE,
         R.EMPTY_RESPONSE,
-        r"empty response|(?:response|model|provider) (?:was empty|(?:returned|contained|had) (?:an empty|no) \w+)",
+        r"empty response|(?:response|model|provider) (?:was empty|(?:returned|contained|had) (?:an empty|empty|no) \w+)",
+        r"no (?:content|output) in (?:the )?response|did not return any (?:content|output|text)",
     ),
     row(Topic.SILENCE, R.UNKNOWN, r"unknown error"),
 )

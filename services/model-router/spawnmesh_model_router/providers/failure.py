@@ -1,6 +1,7 @@
 """From an SDK's exception to a judged failure. Only what is judged leaves: never the provider's text."""
 
 import json
+import re
 from typing import Any
 
 from spawnmesh_core.clock import utc_now
@@ -10,6 +11,9 @@ from spawnmesh_model_router.domain.evidence import MAX_CAUSES
 from spawnmesh_model_router.domain.reasons import FailoverReason, ModelFailure
 from spawnmesh_model_router.domain.retry import parse_retry_after
 from spawnmesh_model_router.providers.answer import ProviderFailed
+
+# Google tells the time in the body.
+_RETRY_DELAY = re.compile(r'"retryDelay":\s*"(\d+(?:\.\d+)?)s"')
 
 
 def failed_call(error: Exception, provider: str) -> ProviderFailed:
@@ -28,8 +32,8 @@ def failed_call(error: Exception, provider: str) -> ProviderFailed:
 
 def _status(error: Exception) -> int | None:
     """The status of an answer that was an error from the start; one that breaks off under 200 has none."""
-    status = getattr(error, "status_code", None)
-    return status if isinstance(status, int) and status >= 400 else None
+    given = (getattr(error, name, None) for name in ("status_code", "code"))  # Google's SDK calls it a code.
+    return next((status for status in given if isinstance(status, int) and 400 <= status <= 599), None)
 
 
 def _evidence(error: Exception, status: int | None, provider: str) -> ModelFailure:
@@ -53,6 +57,8 @@ def _evidence(error: Exception, status: int | None, provider: str) -> ModelFailu
 
 
 def _response_text(error: Exception) -> str:
+    if details := getattr(error, "details", None):  # Google's SDK has read the body by then.
+        return details if isinstance(details, str) else json.dumps(details, default=str)
     response: Any = getattr(error, "response", None)
     try:
         return str(response.text)
@@ -74,4 +80,7 @@ def _retry_after(error: Exception) -> float | None:
     milliseconds = parse_retry_after(headers.get("retry-after-ms", ""), utc_now())
     if milliseconds is not None:
         return milliseconds / 1000
-    return parse_retry_after(headers.get("retry-after", ""), utc_now())
+    seconds = parse_retry_after(headers.get("retry-after", ""), utc_now())
+    if seconds is None and (told := _RETRY_DELAY.search(_response_text(error))):
+        return float(told[1])
+    return seconds

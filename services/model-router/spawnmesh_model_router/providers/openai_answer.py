@@ -5,8 +5,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from openai.types.chat import ChatCompletionChunk
-
 from spawnmesh_model_router.domain.calls import call_block
 from spawnmesh_model_router.providers.answer import Call, Finished, Piece, Pieces, Stop, TextPiece, Thought, Usage
 
@@ -31,27 +29,30 @@ class _GrowingCall:
         return Call(call_id, self.name, call_block(call_id, self.name, "".join(self.arguments)))
 
 
-async def read_chat(chunks: AsyncIterator[ChatCompletionChunk]) -> Pieces:
-    """Text as it comes; thoughts and tool calls once the provider says that the answer is over. No `Finished` for a stream that just ends."""
+async def read_chat(batches: AsyncIterator[list[Any]]) -> Pieces:
+    """Text as it comes, in one piece where several came together; thoughts and tool calls once the provider says that the answer is over.
+    No `Finished` for a stream that just ends."""
     calls: list[_GrowingCall] = []
     thoughts: list[str] = []
     refused = False
     reason = response_id = response_model = ""
     usage = Usage()
-    async for chunk in chunks:
-        response_id, response_model = chunk.id or response_id, chunk.model or response_model
-        if chunk.usage is not None:
-            usage = _usage(chunk.usage)
-        for choice in (chunk.choices or [])[:1]:
-            delta = choice.delta
-            thoughts.append(_thinking(delta))
-            refused = refused or bool(delta.refusal)
-            for said in (delta.content, delta.refusal):
-                if said:
-                    yield TextPiece(said)
-            for part in delta.tool_calls or []:
-                _grow(calls, part)
-            reason = choice.finish_reason or reason
+    async for batch in batches:
+        said = []
+        for chunk in batch:
+            response_id, response_model = chunk.get("id") or response_id, chunk.get("model") or response_model
+            if chunk.get("usage"):
+                usage = _usage(chunk["usage"])
+            for choice in (chunk.get("choices") or [])[:1]:
+                delta = choice.get("delta") or {}
+                thoughts.append(_thinking(delta))
+                refused = refused or bool(delta.get("refusal"))
+                said += [text for text in (delta.get("content"), delta.get("refusal")) if text]
+                for part in delta.get("tool_calls") or []:
+                    _grow(calls, part)
+                reason = choice.get("finish_reason") or reason
+        if said:
+            yield TextPiece("".join(said))
     for piece in _rest(thoughts, calls):
         if reason:
             yield piece
@@ -67,31 +68,30 @@ def _rest(thoughts: list[str], calls: list[_GrowingCall]) -> list[Piece]:
     return [*([Thought(thought, "")] if thought else []), *(call.whole() for call in calls)]
 
 
-def _grow(calls: list[_GrowingCall], part: Any) -> None:
-    index, call_id = part.index or 0, part.id or ""
+def _grow(calls: list[_GrowingCall], part: dict[str, Any]) -> None:
+    index, call_id = part.get("index") or 0, part.get("id") or ""
     growing = next((call for call in reversed(calls) if call.index == index), None)
     # Some endpoints number every call 0: another id is another call.
     if growing is None or (call_id and growing.call_id and call_id != growing.call_id):
         growing = _GrowingCall(index, call_id)
         calls.append(growing)
     growing.call_id = growing.call_id or call_id
-    if part.function is not None:
-        growing.name = growing.name or part.function.name or ""
-        growing.arguments.append(part.function.arguments or "")
+    function = part.get("function") or {}
+    growing.name = growing.name or function.get("name") or ""
+    growing.arguments.append(function.get("arguments") or "")
 
 
-def _thinking(delta: Any) -> str:
+def _thinking(delta: dict[str, Any]) -> str:
     """A field that compatible endpoints of reasoning models add, under one of two names."""
-    extra = delta.model_extra or {}
-    said = extra.get("reasoning_content") or extra.get("reasoning")
+    said = delta.get("reasoning_content") or delta.get("reasoning")
     return said if isinstance(said, str) else ""
 
 
-def _usage(usage: Any) -> Usage:
-    details = usage.prompt_tokens_details
+def _usage(usage: dict[str, Any]) -> Usage:
+    details = usage.get("prompt_tokens_details") or {}
     return Usage(
-        input=usage.prompt_tokens or 0,
-        output=usage.completion_tokens or 0,
-        cache_read=(details.cached_tokens or 0) if details is not None else 0,
-        cache_write=(details.cache_write_tokens or 0) if details is not None else 0,
+        input=usage.get("prompt_tokens") or 0,
+        output=usage.get("completion_tokens") or 0,
+        cache_read=details.get("cached_tokens") or 0,
+        cache_write=details.get("cache_write_tokens") or 0,
     )

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spawnmesh.content.v1 import message_pb2
@@ -19,6 +19,15 @@ class Tool:
     name: str
     description: str
     parameters: dict[str, Any]
+    idempotent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An image that is shown because a prompt names it."""
+
+    name: str
+    image: message_pb2.Image
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +56,34 @@ def parse_tools(declarations: Sequence[generation_pb2.ToolDeclaration]) -> tuple
             parameters = None
         if not isinstance(parameters, dict):
             raise invalid(f"tools[{index}].parameters_json", "must be a JSON object")
-        tools[declared.name] = Tool(declared.name, declared.description, parameters)
+        tools[declared.name] = Tool(declared.name, declared.description, parameters, declared.is_idempotent)
     return tuple(tools.values())
+
+
+def with_images(question: Question, shown: Sequence[Shown]) -> Question:
+    """The same question with the images behind the newest message of a user, each under its name."""
+    if not shown:
+        return question
+    places = [place for place, message in enumerate(question.messages) if message.role == message_pb2.ROLE_USER]
+    newest = message_pb2.Message(role=message_pb2.ROLE_USER)
+    before, after = question.messages, question.messages[:0]
+    if places:
+        newest.CopyFrom(question.messages[places[-1]])
+        before, after = question.messages[: places[-1]], question.messages[places[-1] + 1 :]
+    for one in shown:
+        newest.content.add(text=message_pb2.Text(text=f"[{' '.join(one.name.split())}]"))
+        newest.content.add(image=one.image)
+    return replace(question, messages=(*before, newest, *after))
+
+
+def with_notice(question: Question, notice: str) -> Question:
+    """The same question with sentences of ours behind the system prompt."""
+    return replace(question, system_prompt="\n\n".join(filter(None, (question.system_prompt, notice))))
 
 
 def without_images(question: Question) -> Question:
     """The same question with a note in the place of each image."""
-    return Question(
-        question.system_prompt, tuple(map(_without_images, question.messages)), question.tools, question.max_output
-    )
+    return replace(question, messages=tuple(map(_without_images, question.messages)))
 
 
 def _without_images(message: message_pb2.Message) -> message_pb2.Message:

@@ -2,27 +2,35 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import anthropic
 import openai
+from google import genai
+from google.genai import types as genai_types
 
 from spawnmesh_model_router.config import Model, Provider
 from spawnmesh_model_router.credentials import Credential
-from spawnmesh_model_router.providers.answer import Pieces, Timing
+from spawnmesh_model_router.providers.answer import Finished, Pieces, Timing
 from spawnmesh_model_router.providers.anthropic_answer import read_messages
 from spawnmesh_model_router.providers.anthropic_request import messages_request
+from spawnmesh_model_router.providers.gemini_answer import read_generated
+from spawnmesh_model_router.providers.gemini_request import generate_request
 from spawnmesh_model_router.providers.openai_answer import read_chat
 from spawnmesh_model_router.providers.openai_request import chat_request
 from spawnmesh_model_router.providers.pace import paced
 from spawnmesh_model_router.providers.question import Question
+from spawnmesh_model_router.providers.sse import read_events
 
 # Named here, for the SDKs would else take the address from the environment of the process.
 _ANTHROPIC_URL = "https://api.anthropic.com"
 _OPENAI_URL = "https://api.openai.com/v1"
+_GEMINI_URL = "https://generativelanguage.googleapis.com"
+_GEMINI_VERSION = "v1beta"  # The one that takes the parameters of tools as JSON Schema.
 _MOST_CLIENTS = 32
+_DRAIN_SECONDS = 0.05
 
 ClientT = TypeVar("ClientT")
 
@@ -70,11 +78,36 @@ class OpenAiUpstream:
         return self._answer(body, self._clients.of(credential), timing)
 
     async def _answer(self, body: dict[str, Any], client: openai.AsyncOpenAI, timing: Timing) -> Pieces:
+        asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
         async with asyncio.timeout(timing.first_seconds):
-            stream = await client.chat.completions.create(**body, stream=True, stream_options={"include_usage": True})
-        async with stream, aclosing(read_chat(paced(aiter(stream), timing))) as pieces:
-            async for piece in pieces:
-                yield piece
+            # The SDK's own call, without making an object of every chunk: that costs more than all the rest of a call.
+            stream = await client.post(
+                "/chat/completions", body=asked, cast_to=object, stream=True, stream_cls=openai.AsyncStream[object]
+            )
+        async with stream:
+            received = stream.response.aiter_bytes()
+            async with aclosing(read_chat(paced(_chunks(received, stream), timing))) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, Finished):
+                        await _drain(received)
+                    yield piece
+
+
+async def _chunks(received: AsyncIterator[bytes], stream: openai.AsyncStream[object]) -> AsyncIterator[list[Any]]:
+    """Chunks as they come together. Raises openai.APIError for an error that comes in the place of one."""
+    async for chunks in read_events(received):
+        for chunk in chunks:
+            if error := chunk.get("error"):
+                raise openai.APIError("the answer is an error", stream.response.request, body=error)
+        yield chunks
+
+
+async def _drain(received: AsyncIterator[bytes]) -> None:
+    """Reads what is left behind an answer, or its connection could not be used again; not for long, for some endpoints never end it."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            async for _ in received:
+                pass
 
 
 class AnthropicUpstream:
@@ -103,6 +136,36 @@ class AnthropicUpstream:
                 yield piece
 
 
+class GeminiUpstream:
+    """Gemini."""
+
+    def __init__(self, provider: Provider, http: openai.DefaultAsyncHttpxClient) -> None:
+        self._clients = _Clients(
+            lambda key: genai.Client(
+                vertexai=False,
+                api_key=key,
+                http_options=genai_types.HttpOptions(
+                    base_url=provider.base_url or _GEMINI_URL, api_version=_GEMINI_VERSION, httpx_async_client=http
+                ),
+            )
+        )
+
+    def ask(self, question: Question, name: str, model: Model, credential: Credential, timing: Timing) -> Pieces:
+        contents, config = generate_request(question, model.max_output)
+        return self._answer(name, contents, config, self._clients.of(credential), timing)
+
+    async def _answer(self, name: str, contents: Any, config: Any, client: genai.Client, timing: Timing) -> Pieces:
+        async with asyncio.timeout(timing.first_seconds):
+            stream = await client.aio.models.generate_content_stream(model=name, contents=contents, config=config)
+        # Closed by hand: nothing else would hang up on a provider that is still talking.
+        async with (
+            aclosing(cast(AsyncGenerator[Any, None], stream)),
+            aclosing(read_generated(paced(aiter(stream), timing))) as pieces,
+        ):
+            async for piece in pieces:
+                yield piece
+
+
 @asynccontextmanager
 async def open_upstreams(
     providers: Mapping[str, Provider], connect_seconds: float
@@ -114,6 +177,10 @@ async def open_upstreams(
             if provider.kind == "anthropic":
                 http = await stack.enter_async_context(anthropic.DefaultAsyncHttpxClient())
                 upstreams[name] = AnthropicUpstream(provider, http, connect_seconds)
+            elif provider.kind == "gemini":
+                timeout = openai.Timeout(None, connect=connect_seconds)
+                http = await stack.enter_async_context(openai.DefaultAsyncHttpxClient(timeout=timeout))
+                upstreams[name] = GeminiUpstream(provider, http)
             else:
                 http = await stack.enter_async_context(openai.DefaultAsyncHttpxClient())
                 upstreams[name] = OpenAiUpstream(provider, http, connect_seconds)

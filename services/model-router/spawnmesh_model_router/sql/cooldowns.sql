@@ -22,6 +22,11 @@ set until_time = greatest(c.until_time, excluded.until_time),
 delete from cooldowns
 where tenant_id = %(tenant_id)s and scope = %(scope)s and target = %(target)s and last_failure_time < %(begin_time)s;
 
+-- name: clear_cooldown
+-- Locks the row. Index: cooldowns_pkey.
+delete from cooldowns
+where tenant_id = %(tenant_id)s and scope = %(scope)s and target = %(target)s;
+
 -- name: announce_cooldowns
 -- Tells every replica, once the transaction has committed.
 select pg_notify('model_router_cooldowns', '');

@@ -1,0 +1,64 @@
+"""Tenants' policies and what they have used up, in the database."""
+
+from typing import Any
+
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_model_router.domain.images import BlindModelPolicy
+from spawnmesh_model_router.domain.policy import Limits, Spent, TenantPolicy
+
+_SQL = load_statements("spawnmesh_model_router")
+
+POLICIES_CHANNEL = "model_router_policies"
+
+
+async def read_policy(connection: Connection, tenant_id: str) -> TenantPolicy:
+    """The tenant's policy; the operator's for one that nothing was told of."""
+    cursor = await connection.execute(_SQL["read_policy"], {"tenant_id": tenant_id})
+    row = await cursor.fetchone()
+    return _policy(row) if row is not None else TenantPolicy()
+
+
+async def write_policy(connection: Connection, tenant_id: str, settings_version: int, policy: TenantPolicy) -> int:
+    """Keeps the policy if its version is newer, and gives the version that holds."""
+    parameters = {
+        "tenant_id": tenant_id,
+        "settings_version": settings_version,
+        "blind_model_policy": policy.blind_model_policy or "",
+        "stop_after_side_effects": policy.stop_after_side_effects,
+        "max_tries": policy.max_tries,
+        "requests_per_minute": policy.limits.requests_per_minute,
+        "tokens_per_minute": policy.limits.tokens_per_minute,
+        "spend_micros_per_day": policy.limits.spend_micros_per_day,
+    }
+    cursor = await connection.execute(_SQL["write_policy"], parameters)
+    row = await cursor.fetchone()
+    await connection.execute(_SQL["announce_policies"])
+    return int(row["settings_version"]) if row is not None else settings_version
+
+
+async def take_request(connection: Connection, tenant_id: str) -> Spent:
+    """Counts one request of the tenant, and gives what it has used up with it."""
+    cursor = await connection.execute(_SQL["take_request"], {"tenant_id": tenant_id})
+    row = await cursor.fetchone()
+    assert row is not None  # The statement gives the row that it wrote.
+    if row["request_count"] == 1:
+        await connection.execute(_SQL["forget_periods"], {"tenant_id": tenant_id})
+    return Spent(**row)
+
+
+async def charge(connection: Connection, tenant_id: str, token_count: int, spend_micros: int) -> None:
+    """Adds what a call has used up."""
+    parameters = {"tenant_id": tenant_id, "token_count": token_count, "spend_micros": spend_micros}
+    await connection.execute(_SQL["charge"], parameters)
+
+
+def _policy(row: dict[str, Any]) -> TenantPolicy:
+    chosen = row["blind_model_policy"]
+    return TenantPolicy(
+        blind_model_policy=BlindModelPolicy(chosen) if chosen else None,
+        stop_after_side_effects=row["stop_after_side_effects"],
+        max_tries=row["max_tries"],
+        limits=Limits(row["requests_per_minute"], row["tokens_per_minute"], row["spend_micros_per_day"]),
+    )
