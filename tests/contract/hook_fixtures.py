@@ -13,16 +13,19 @@ from spawnmesh.hook.v1 import decision_pb2 as decisions
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1 import observed_pb2 as observed
 from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import (
     HookHandlerServiceServicer,
     add_HookHandlerServiceServicer_to_server,
 )
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_hook.app import open_service
+from spawnmesh_hook.app import open_service, open_tellers
 from spawnmesh_hook.settings import HookSettings
+from spawnmesh_hook.tellers import Tellers
 from spawnmesh_postgres.migrations import migrate
 from spawnmesh_runtime.acting import acting_for, acting_with_token
 from spawnmesh_runtime.caller import Caller, current_caller
@@ -35,8 +38,11 @@ from spawnmesh_runtime.tokens import TokenMinter
 SPAWN = events.HOOK_KIND_BEFORE_SPAWN
 FINALIZE = events.HOOK_KIND_BEFORE_AGENT_FINALIZE
 ENDED = events.HOOK_KIND_SUBAGENT_ENDED
+MODEL = events.HOOK_KIND_BEFORE_MODEL_RESOLVE
+PROMPT = events.HOOK_KIND_BEFORE_PROMPT_BUILD
+TOOL_CALL = events.HOOK_KIND_BEFORE_TOOL_CALL
 OPEN, CLOSED = pb.FAILURE_POLICY_OPEN, pb.FAILURE_POLICY_CLOSED
-CONTENT, CONTROL = pb.GRANT_CONVERSATION_ACCESS, pb.GRANT_FINALIZE_CONTROL
+CONTENT, CONTROL, INJECTION = pb.GRANT_CONVERSATION_ACCESS, pb.GRANT_FINALIZE_CONTROL, pb.GRANT_PROMPT_INJECTION
 
 DEAD_ENDPOINT = "grpc://127.0.0.1:1"
 
@@ -85,9 +91,18 @@ class ScriptedPlugin(HookHandlerServiceServicer):
     ) -> handler_pb.HandleBeforeAgentFinalizeResponse:
         return handler_pb.HandleBeforeAgentFinalizeResponse(decision=await self._hear(request.event))
 
-    async def HandleSubagentEnded(self, request: Any, context: Any) -> handler_pb.HandleSubagentEndedResponse:
+    async def HandleBeforeModelResolve(self, request: Any, context: Any) -> handler_pb.HandleBeforeModelResolveResponse:
+        return handler_pb.HandleBeforeModelResolveResponse(decision=await self._hear(request.event))
+
+    async def HandleBeforePromptBuild(self, request: Any, context: Any) -> handler_pb.HandleBeforePromptBuildResponse:
+        return handler_pb.HandleBeforePromptBuildResponse(decision=await self._hear(request.event))
+
+    async def HandleBeforeToolCall(self, request: Any, context: Any) -> handler_pb.HandleBeforeToolCallResponse:
+        return handler_pb.HandleBeforeToolCallResponse(decision=await self._hear(request.event))
+
+    async def HandleObservedEvent(self, request: Any, context: Any) -> handler_pb.HandleObservedEventResponse:
         await self._hear(request.event)
-        return handler_pb.HandleSubagentEndedResponse()
+        return handler_pb.HandleObservedEventResponse()
 
     async def _hear(self, event: Any) -> Any:
         self.heard.append(event)
@@ -100,12 +115,19 @@ async def _unasked(_event: Any) -> Any:
 
 
 class Tenant:
-    """One tenant's calls: as its client, and by the session service in its name."""
+    """One tenant's calls: as its client, as a run of its own, and by the session service in its name."""
 
     def __init__(self, session: Peer, clients: TokenMinter) -> None:
         self.tenant_id = f"hook-{uuid.uuid4().hex[:12]}"
         self._session = session
         self._clients = clients
+
+    async def as_run(self, rpc: str, request: Any, *, session_id: str = "ses_1", run_id: str = "run_1") -> Any:
+        minter = self._session.process.minter
+        assert minter is not None
+        stub = self._stub() if rpc == "PublishEvents" else RunHookServiceStub(self._session.channel)
+        with acting_with_token(minter.run_token(self.tenant_id, session_id, run_id, 1, 60)):
+            return await self._session.unary(getattr(stub, rpc), request)
 
     def on(self, session: Peer) -> "Tenant":
         """The same tenant at another replica."""
@@ -130,6 +152,8 @@ class Tenant:
         policy: "pb.FailurePolicy.ValueType" = pb.FAILURE_POLICY_UNSPECIFIED,
         grants: "Iterable[pb.Grant.ValueType]" = (),
         timeout: Duration | None = None,
+        allow_unreachable: bool = True,
+        **more: Any,
     ) -> pb.Plugin:
         plugin = pb.Plugin(
             name=name,
@@ -137,11 +161,16 @@ class Tenant:
             hooks=hooks,
             priority=priority,
             failure_policy=policy,
-            grants=(*grants, *((CONTROL,) if FINALIZE in hooks else ())),
+            grants=(
+                *grants,
+                *((CONTROL,) if FINALIZE in hooks else ()),
+                *((INJECTION,) if PROMPT in hooks else ()),
+            ),
             timeout=timeout,
+            **more,
         )
         answer: pb.RegisterPluginResponse = await self.as_client(
-            "RegisterPlugin", pb.RegisterPluginRequest(plugin=plugin)
+            "RegisterPlugin", pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=allow_unreachable)
         )
         return answer.plugin
 
@@ -164,16 +193,17 @@ class Tenant:
         )
         return answer
 
-    async def ended(self, event_key: str = "ended:1", **facts: Any) -> int:
-        event = events.SubagentEndedEvent(
-            **{"session_id": "ses_1", "run_id": "run_1", "outcome": "succeeded", "event_key": event_key, **facts}
-        )
-        request = pb.DispatchSubagentEndedRequest(event=event)
-        answer: pb.DispatchSubagentEndedResponse = await self.as_session("DispatchSubagentEnded", request)
-        return answer.delivered_count
+    async def publish(self, *published: observed.ObservedEvent) -> int:
+        """How many tellings were queued."""
+        request = pb.PublishEventsRequest(events=published)
+        answer: pb.PublishEventsResponse = await self.as_session("PublishEvents", request)
+        return answer.queued_count
 
-    async def deliveries(self, session_id: str = "", page_size: int = 0) -> list[pb.Delivery]:
-        request = pb.ListDeliveriesRequest(session_id=session_id, page_size=page_size)
+    async def ended(self, event_key: str = "ended:1", *, session_id: str = "ses_1", run_id: str = "run_1") -> int:
+        return await self.publish(ended(event_key, session_id=session_id, run_id=run_id))
+
+    async def deliveries(self, session_id: str = "", page_size: int = 0, **conditions: Any) -> list[pb.Delivery]:
+        request = pb.ListDeliveriesRequest(session_id=session_id, page_size=page_size, **conditions)
         return list((await self.as_client("ListDeliveries", request)).deliveries)
 
     async def log(self) -> list[tuple[str, str]]:
@@ -182,6 +212,15 @@ class Tenant:
 
     def _stub(self) -> HookServiceStub:
         return HookServiceStub(self._session.channel)
+
+
+def ended(event_key: str, *, session_id: str = "ses_1", run_id: str = "run_1") -> observed.ObservedEvent:
+    return observed.ObservedEvent(
+        event_key=event_key,
+        session_id=session_id,
+        run_id=run_id,
+        subagent_ended=observed.SubagentEndedEvent(outcome="succeeded"),
+    )
 
 
 class HookMesh:
@@ -196,6 +235,12 @@ class HookMesh:
     async def replica(self, **settings: Any) -> Peer:
         """Another replica of the service; gives the session service's connection to it."""
         return await self._stack.enter_async_context(hook_replica(self._database, self._keys, **settings))
+
+    async def tellers(self, **settings: Any) -> Tellers:
+        """A worker that tells only when it is told to."""
+        chosen = hook_settings(self._database, self._keys, **settings)
+        process = await self._stack.enter_async_context(start_process("hook", chosen))
+        return await self._stack.enter_async_context(open_tellers(process, chosen))
 
     def tenant(self, session: Peer) -> Tenant:
         return Tenant(session, self._clients)
@@ -213,9 +258,8 @@ class HookMesh:
         return plugin
 
 
-@asynccontextmanager
-async def hook_replica(database: ServiceDsn, keys: Path, **settings: Any) -> AsyncIterator[Peer]:
-    """The service, serving, with loopback plugins allowed unless the settings say otherwise."""
+def hook_settings(database: ServiceDsn, keys: Path, **settings: Any) -> HookSettings:
+    """With loopback plugins allowed unless the settings say otherwise."""
     given: dict[str, Any] = {
         "database_url": database.app,
         "jwks_file": keys / "jwks.json",
@@ -224,11 +268,17 @@ async def hook_replica(database: ServiceDsn, keys: Path, **settings: Any) -> Asy
         "log_level": "error",
         **settings,
     }
+    return HookSettings(**given)
+
+
+@asynccontextmanager
+async def hook_replica(database: ServiceDsn, keys: Path, **settings: Any) -> AsyncIterator[Peer]:
+    """The service, serving."""
     caller_settings = ProcessSettings(signing_key_file=keys / "session.pem", log_level="error")
-    hook_settings = HookSettings(**given)
+    chosen = hook_settings(database, keys, **settings)
     async with (
-        start_process("hook", hook_settings) as process,
-        open_service(process, hook_settings) as server,
+        start_process("hook", chosen) as process,
+        open_service(process, chosen) as server,
         _serving(server) as port,
         start_process("session", caller_settings) as session,
         open_peer(session, "hook", f"127.0.0.1:{port}") as peer,

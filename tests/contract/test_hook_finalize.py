@@ -66,11 +66,12 @@ async def test_DispatchBeforeAgentFinalize__no_plugin(tenant: Tenant) -> None:
 
 
 async def test_DispatchBeforeAgentFinalize__no_objection_is_kept_too(mesh: HookMesh, tenant: Tenant) -> None:
+    early, late = await mesh.plugin(CONTINUE), await mesh.plugin(revise("late"))
+    await tenant.register("early", early.endpoint, FINALIZE)
     first = await tenant.draft("k")
-    plugin = await mesh.plugin(revise("late"))
-    await tenant.register("late", plugin.endpoint, FINALIZE)
+    await tenant.register("late", late.endpoint, FINALIZE)
     assert await tenant.draft("k") == first
-    assert plugin.heard == []
+    assert late.heard == []
 
 
 async def test_DispatchBeforeAgentFinalize__revises_are_numbered_and_capped(mesh: HookMesh, tenant: Tenant) -> None:
@@ -132,7 +133,7 @@ async def test_DispatchBeforeAgentFinalize__a_lower_finalize_undoes_no_revise(me
     for name, answer in zip("abcd", said, strict=True):
         await tenant.register(name, (await mesh.plugin(answer)).endpoint, FINALIZE)
     merged = await tenant.draft("k")
-    assert (merged.decision, list(merged.decided_by)) == (revise("one\ntwo"), ["a", "c"])
+    assert (merged.decision, list(merged.decided_by)) == (revise("one\n\ntwo"), ["a", "c"])
     assert await tenant.log() == [("a", "revise"), ("b", "continue"), ("c", "revise"), ("d", "finalize")]
 
 

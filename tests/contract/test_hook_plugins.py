@@ -57,8 +57,9 @@ async def test_RegisterPlugin__keeps_what_was_given(tenant: Tenant) -> None:
         timeout=Duration(seconds=1, nanos=500_000_000),
         failure_policy=OPEN,
         grants=[CONTROL, CONTENT],
+        max_concurrent_calls=3,
     )
-    answer = await tenant.as_client("RegisterPlugin", pb.RegisterPluginRequest(plugin=given))
+    answer = await tenant.as_client("RegisterPlugin", pb.RegisterPluginRequest(plugin=given, allow_unreachable=True))
     assert answer.plugin == given
     assert list((await tenant.as_client("ListPlugins", pb.ListPluginsRequest())).plugins) == [given]
 
@@ -133,7 +134,9 @@ async def test_who_may_call_what(tenant: Tenant) -> None:
         await tenant.as_client("DispatchBeforeSpawn", pb.DispatchBeforeSpawnRequest(event=events.BeforeSpawnEvent()))
 
 
-@pytest.mark.parametrize("table", ["plugins", "deliveries", "decisions", "run_revisions", "heard_events"])
+@pytest.mark.parametrize(
+    "table", ["plugins", "deliveries", "decisions", "run_revisions", "observed_events", "tellings"]
+)
 async def test_without_a_tenant_no_table_shows_a_row(
     mesh: HookMesh, tenant: Tenant, databases: dict[str, ServiceDsn], table: str
 ) -> None:

@@ -1,31 +1,52 @@
-"""`python -m spawnmesh_hook serve|migrate`."""
+"""`python -m spawnmesh_hook serve|worker|migrate`."""
 
+import asyncio
 import sys
 
-from spawnmesh_postgres.migrations import migrate
-from spawnmesh_runtime.process import run, start_process
+from spawnmesh_postgres.migrations import migrate_and_tell
+from spawnmesh_postgres.schema_version import until_schema_known
+from spawnmesh_runtime.process import run, start_process, stop_signals
 from spawnmesh_runtime.server import run_until_stopped
 from spawnmesh_runtime.settings import load_settings
 
-from spawnmesh_hook.app import open_service
+from spawnmesh_hook.app import open_service, work
 from spawnmesh_hook.settings import HookSettings
 
 
 async def _serve(settings: HookSettings) -> None:
-    async with start_process("hook", settings) as process, open_service(process, settings) as server:
-        await run_until_stopped(process, server)
+    async with start_process("hook", settings) as process:
+        await until_schema_known(settings.database_url, package="spawnmesh_hook")
+        async with open_service(process, settings) as server:
+            await run_until_stopped(process, server)
+
+
+async def _work(settings: HookSettings) -> None:
+    """Works until SIGTERM or SIGINT; what is cut off is told again by another worker."""
+    async with start_process("hook", settings) as process, asyncio.TaskGroup() as tasks:
+
+        async def work_on_known_schema() -> None:
+            await until_schema_known(settings.database_url, package="spawnmesh_hook")
+            await process.health.ready()
+            await work(process, settings)
+
+        worker = tasks.create_task(work_on_known_schema(), name="worker")
+        with stop_signals() as stop:
+            await stop.wait()
+        worker.cancel()
 
 
 def main(arguments: list[str]) -> None:
-    """Runs one command until it is done. Anything but `serve` and `migrate` ends with a line of usage."""
+    """Runs one command until it is done. Anything else ends with a line of usage."""
     match arguments:
         case ["serve"]:
-            settings = load_settings(HookSettings)
-            run(_serve(settings))
+            run(_serve(load_settings(HookSettings)))
+        case ["worker"]:
+            run(_work(load_settings(HookSettings)))
         case ["migrate"]:
-            migrate(load_settings(HookSettings).database_owner_url, package="spawnmesh_hook", schema="hook")
+            owner_url = load_settings(HookSettings).database_owner_url
+            migrate_and_tell(owner_url, package="spawnmesh_hook", schema="hook")
         case _:
-            raise SystemExit("usage: python -m spawnmesh_hook serve|migrate")
+            raise SystemExit("usage: python -m spawnmesh_hook serve|worker|migrate")
 
 
 if __name__ == "__main__":

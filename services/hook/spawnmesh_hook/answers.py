@@ -7,17 +7,30 @@ from google.protobuf.message import Message
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
+MAX_ANSWER_BYTES = 2 * 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a plugin gave no valid answer, without content."""
+    """Why a plugin gave no valid answer, without content; `decision` names it in the log.
+
+    `blamed` tells whether its circuit breaker counts it.
+    """
 
     error: str
+    decision: str = "failed"
+    blamed: bool = True
 
 
-NEVER_ASKED = Failure("no time was left to call it")
-ABANDONED = Failure("the call was given up before it answered")
+NEVER_ASKED = Failure("no time was left to call it", blamed=False)
+ABANDONED = Failure("the call was given up before it answered", blamed=False)
+BUSY = Failure("it had as many calls as it takes at a time", blamed=False)
+CUT_OFF = Failure("it failed too often and is left alone for a while", decision="skipped", blamed=False)
 LED_NOWHERE = Failure("its endpoint's name has no address")
+TOO_LARGE = Failure(f"malformed answer: more than {MAX_ANSWER_BYTES} bytes")
+UNREADABLE = Failure("malformed answer: no message of the contract")
+NOT_JSON = Failure("malformed answer: not the JSON of the contract")
+UNREACHED = Failure("the call failed: no connection")
 
 
 def too_slow(seconds: float) -> Failure:
@@ -32,13 +45,25 @@ def refused(error: MeshError, seconds: float) -> Failure:
     return Failure(f"the call failed: {error.reason}")
 
 
+def wrong_status(status: int) -> Failure:
+    """A webhook answered with another status than 200; a redirect is followed nowhere."""
+    return Failure(f"the call failed: HTTP status {status}")
+
+
+def not_allowed(what: str) -> Failure:
+    """The answer is one that needs a grant which the plugin does not have."""
+    return Failure(f"malformed answer: {what}")
+
+
 def malformed(answer: Message) -> Failure | None:
     """What of the answer breaks the contract: which field and which rule; None for a valid one."""
+    if answer.ByteSize() > MAX_ANSWER_BYTES:
+        return TOO_LARGE
     found = protovalidate.collect_violations(answer)
     if not found:
         return None
     rules = []
-    for violation in found:
+    for violation in found[:5]:
         path = violation.proto.field.elements if violation.proto.field else ()
         rules.append(f"{'.'.join(element.field_name for element in path)} ({violation.proto.rule_id})")
     return Failure("malformed answer: " + ", ".join(rules))

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from spawnmesh_core.clock import Monotonic, monotonic_seconds
 
 _MOST_SECONDS = 600.0  # without a deadline of the caller's: as long as a single plugin may take at most
-_KEPT_SHARE = 0.1
-_KEPT_MOST_SECONDS = 0.5
+_KEPT_SHARE = 0.2
+_KEPT_MOST_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Budget:
 def budget_within(remaining_seconds: float | None, monotonic: Monotonic = monotonic_seconds) -> Budget:
     """The budget inside a caller's deadline, or of ten minutes without one.
 
-    A tenth, at most half a second, is kept back: so that a plugin which takes all the time still leaves enough to log it and to answer
+    A fifth, at most a second, is kept back: so that a plugin which takes all the time still leaves enough to log it and to answer
     according to its failure policy.
     """
     whole = _MOST_SECONDS if remaining_seconds is None else min(remaining_seconds, _MOST_SECONDS)

@@ -1,6 +1,7 @@
 """Decisions about drafts in the database: one for each, however many ask for it at a time."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -9,7 +10,7 @@ from uuid import UUID
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_hook.domain.decisions import MAX_REVISION_COUNT, Decision, FinalizeAnswer
+from spawnmesh_hook.domain.decisions import MAX_REVISION_COUNT, Decision, FinalizeAnswer, Verdict
 
 ASKING_ENDED_CHANNEL = "hook_decisions"
 
@@ -89,6 +90,28 @@ async def count_revision(connection: Connection, draft: DraftKey) -> int | None:
     cursor = await connection.execute(_SQL["count_revision"], {**_key(draft), "max_revision_count": MAX_REVISION_COUNT})
     row = await cursor.fetchone()
     return None if row is None else int(row["revision_count"])
+
+
+async def spent_keys(connection: Connection, draft: DraftKey, verdicts: Sequence[Verdict]) -> set[tuple[str, str]]:
+    """Of these revises, plugin and key of those that have had their attempts in the run."""
+    if not any(verdict.idempotency_key for verdict in verdicts):
+        return set()
+    await connection.execute(_SQL["lock_run_revisions"], _key(draft))
+    cursor = await connection.execute(_SQL["spent_keys"], _key(draft))
+    had = {(row["plugin"], row["idempotency_key"]): row["attempt_count"] for row in await cursor.fetchall()}
+    return {
+        (verdict.plugin, verdict.idempotency_key)
+        for verdict in verdicts
+        if verdict.idempotency_key and had.get((verdict.plugin, verdict.idempotency_key), 0) >= verdict.max_attempts
+    }
+
+
+async def count_keys(connection: Connection, draft: DraftKey, revises: Sequence[Verdict]) -> None:
+    """Counts a granted revision for the key of each revise that has one."""
+    for revise in revises:
+        if revise.idempotency_key:
+            counted = {**_key(draft), "plugin": revise.plugin, "idempotency_key": revise.idempotency_key}
+            await connection.execute(_SQL["count_key"], counted)
 
 
 async def get_revision_count(connection: Connection, draft: DraftKey) -> int:

@@ -13,14 +13,35 @@ class EndpointNotAllowed(MeshError):
         super().__init__(Reason.ENDPOINT_NOT_ALLOWED, f"the plugin's endpoint {why}; give another or ask the operator")
 
 
+class EndpointNotReached(MeshError):
+    """Nobody answers at the plugin's endpoint."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            Reason.ENDPOINT_NOT_REACHED,
+            f"the plugin's endpoint cannot be used now: {why}; start the plugin first, or register it with allow_unreachable",
+        )
+
+
 class GrantMissing(MeshError):
     """The plugin wants a hook without the grant that the hook needs."""
 
-    def __init__(self, plugin: str, grant: Grant) -> None:
+    def __init__(self, plugin: str, hook: HookKind, grant: Grant) -> None:
         super().__init__(
             Reason.GRANT_MISSING,
-            f"a plugin for {HookKind.BEFORE_AGENT_FINALIZE} needs the grant {grant}; register it with that grant",
-            facts={"plugin": plugin, "hook": HookKind.BEFORE_AGENT_FINALIZE, "grant": grant},
+            f"a plugin for {hook} needs the grant {grant}; register it with that grant",
+            facts={"plugin": plugin, "hook": hook, "grant": grant},
+        )
+
+
+class NameIsBundled(MeshError):
+    """The operator has a plugin of this name."""
+
+    def __init__(self, plugin: str) -> None:
+        super().__init__(
+            Reason.ALREADY_EXISTS,
+            f"the operator runs a plugin {plugin}; its name is taken and it is not a tenant's to change",
+            facts={"plugin": plugin},
         )
 
 

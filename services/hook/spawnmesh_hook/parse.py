@@ -1,11 +1,17 @@
 """Messages of the contract -> values of the domain."""
 
+import base64
+from datetime import UTC, datetime
+
+from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.hook.v1 import decision_pb2, event_pb2, hook_service_pb2
 from spawnmesh_core.errors import invalid
 
 from spawnmesh_hook.domain.decisions import Denial, FinalizeAnswer, Verdict
 from spawnmesh_hook.domain.endpoints import parse_endpoint
+from spawnmesh_hook.domain.modifiers import PromptChange, ToolCallAnswer
 from spawnmesh_hook.domain.plugins import (
+    DEFAULT_CONCURRENT_CALLS,
     DEFAULT_TIMEOUT,
     FailurePolicy,
     Grant,
@@ -13,10 +19,11 @@ from spawnmesh_hook.domain.plugins import (
     Plugin,
     default_failure_policy,
 )
+from spawnmesh_hook.store import DeliveryQuery
 
 
 def parse_plugin(message: hook_service_pb2.Plugin) -> Plugin:
-    """The plugin with its defaults filled in. Refuses an endpoint that is no `grpc://host:port`."""
+    """The plugin with its defaults filled in. Refuses an endpoint that is neither `grpc://host:port` nor an https URL."""
     try:
         parse_endpoint(message.endpoint)
     except ValueError as error:
@@ -35,6 +42,7 @@ def parse_plugin(message: hook_service_pb2.Plugin) -> Plugin:
         timeout=message.timeout.ToTimedelta() if message.HasField("timeout") else DEFAULT_TIMEOUT,
         failure_policy=policy,
         grants=tuple(Grant(hook_service_pb2.Grant.Name(grant).removeprefix("GRANT_")) for grant in message.grants),
+        max_concurrent_calls=message.max_concurrent_calls or DEFAULT_CONCURRENT_CALLS,
     )
 
 
@@ -47,7 +55,51 @@ def parse_verdict(plugin: str, decision: decision_pb2.FinalizeDecision) -> Verdi
     """What a valid answer of the plugin says to a draft."""
     kind = decision.WhichOneof("decision")
     if kind == "revise":
-        return Verdict(plugin, FinalizeAnswer.REVISE, decision.revise.reason)
+        revise = decision.revise
+        return Verdict(plugin, FinalizeAnswer.REVISE, revise.reason, revise.idempotency_key, revise.max_attempts or 1)
     if kind == "finalize":
         return Verdict(plugin, FinalizeAnswer.FINALIZE, decision.finalize.reason)
     return Verdict(plugin, FinalizeAnswer.CONTINUE)
+
+
+def parse_prompt_change(plugin: str, decision: decision_pb2.PromptDecision) -> PromptChange:
+    """What a valid answer of the plugin makes of a prompt."""
+    tools = tuple(decision.tools.names) if decision.HasField("tools") else None
+    return PromptChange(plugin, decision.system_prompt, decision.context, tools)
+
+
+def parse_tool_call_answer(plugin: str, decision: decision_pb2.ToolCallDecision) -> ToolCallAnswer:
+    """What a valid answer of the plugin says to a tool call."""
+    return ToolCallAnswer(plugin, decision.rewrite.arguments_json, decision.block.reason)
+
+
+_END = datetime(9999, 12, 31, tzinfo=UTC)
+_BEHIND_EVERY_ID = "~"
+
+
+def parse_delivery_query(message: hook_service_pb2.ListDeliveriesRequest) -> DeliveryQuery:
+    """The conditions. Refuses a page token that no page came with, and a time that no calendar has."""
+    before_time, before_id = _END, _BEHIND_EVERY_ID
+    if message.page_token:
+        try:
+            text, before_id = base64.urlsafe_b64decode(message.page_token).decode().split(" ")
+            before_time = datetime.fromisoformat(text)
+        except ValueError:
+            raise invalid("page_token", "is not a token that a page before gave") from None
+    return DeliveryQuery(
+        session_id=message.session_id,
+        run_id=message.run_id,
+        plugin=message.plugin,
+        decision=message.decision,
+        start_time=_time(message.start_time, "start_time"),
+        end_time=_time(message.end_time, "end_time") if message.HasField("end_time") else _END,
+        before_time=before_time,
+        before_id=before_id,
+    )
+
+
+def _time(given: Timestamp, field: str) -> datetime:
+    try:
+        return given.ToDatetime(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise invalid(field, "is no time of the calendar") from None

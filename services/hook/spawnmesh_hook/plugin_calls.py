@@ -1,49 +1,35 @@
 """Calls of plugins: each in its own time, each logged, a malformed answer being none."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic, TypeVar
 
-from google.protobuf.message import Message
-from grpc import aio
-from spawnmesh.hook.v1 import event_pb2
-from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
-from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import HookHandlerServiceStub
 from spawnmesh_core.clock import monotonic_seconds, utc_now
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_hook import answers, store
 from spawnmesh_hook.answers import Failure
+from spawnmesh_hook.breakers import Breakers, CallSlots
 from spawnmesh_hook.budget import Budget
-from spawnmesh_hook.domain.decisions import Denial, Verdict
-from spawnmesh_hook.domain.endpoints import parse_endpoint
-from spawnmesh_hook.domain.plugins import HookKind, Plugin
-from spawnmesh_hook.parse import parse_denial, parse_verdict
+from spawnmesh_hook.domain.endpoints import Endpoint, parse_endpoint
+from spawnmesh_hook.domain.plugins import Plugin
 from spawnmesh_hook.plugin_peers import LeadsNowhere, PluginPeers
-from spawnmesh_hook.render import finalize_event_for, spawn_event_for
-
-Request = TypeVar("Request", bound=Message)
-Answer = TypeVar("Answer", bound=Message)
-
-_FAILED = "failed"
+from spawnmesh_hook.questions import Answer, Question, Request
+from spawnmesh_hook.webhooks import Webhooks
 
 
 @dataclass(frozen=True, slots=True)
-class _Call(Generic[Request, Answer]):
-    """One call to make. `decision_of` names a valid answer in the log; `event_key` is remembered as heard with it, unless empty."""
+class Called:
+    """What is known of a call before it is made."""
 
-    hook: HookKind
-    session_id: str
-    run_id: str
-    method: Callable[[aio.Channel], aio.UnaryUnaryMultiCallable[Request, Answer]]
-    request: Request
-    decision_of: Callable[[Answer], str]
-    event_key: str = ""
+    tenant_id: str
+    plugin: Plugin
+    delivery_id: str
+    attempt: int
 
 
 class PluginCalls:
@@ -53,104 +39,112 @@ class PluginCalls:
     what it means is the caller's to judge.
     """
 
-    def __init__(self, database: Database, peers: PluginPeers) -> None:
+    def __init__(
+        self, database: Database, peers: PluginPeers, webhooks: Webhooks, breakers: Breakers, slots: CallSlots
+    ) -> None:
         self._database = database
         self._peers = peers
+        self._webhooks = webhooks
+        self._breakers = breakers
+        self._slots = slots
 
-    async def before_spawn(
-        self, tenant_id: str, plugin: Plugin, event: event_pb2.BeforeSpawnEvent, budget: Budget
-    ) -> Denial | Failure | None:
-        """Asks whether the session may be spawned; None means it may."""
-        call = _Call(
-            hook=HookKind.BEFORE_SPAWN,
-            session_id=event.session_id,
-            run_id="",
-            method=lambda channel: HookHandlerServiceStub(channel).HandleBeforeSpawn,
-            request=pb.HandleBeforeSpawnRequest(event=spawn_event_for(plugin, event)),
-            decision_of=lambda answer: answer.decision.WhichOneof("decision") or "",
-        )
-        answer = await self._make(tenant_id, plugin, call, budget)
-        return answer if isinstance(answer, Failure) else parse_denial(plugin.name, answer.decision)
-
-    async def before_agent_finalize(
-        self,
-        tenant_id: str,
-        plugin: Plugin,
-        event: event_pb2.BeforeAgentFinalizeEvent,
-        revision_count: int,
-        budget: Budget,
-    ) -> Verdict | Failure:
-        """Asks whether the draft may be final."""
-        call = _Call(
-            hook=HookKind.BEFORE_AGENT_FINALIZE,
-            session_id=event.session_id,
-            run_id=event.run_id,
-            method=lambda channel: HookHandlerServiceStub(channel).HandleBeforeAgentFinalize,
-            request=pb.HandleBeforeAgentFinalizeRequest(event=finalize_event_for(plugin, event, revision_count)),
-            decision_of=lambda answer: answer.decision.WhichOneof("decision") or "",
-        )
-        answer = await self._make(tenant_id, plugin, call, budget)
-        return answer if isinstance(answer, Failure) else parse_verdict(plugin.name, answer.decision)
-
-    async def subagent_ended(
-        self, tenant_id: str, plugin: Plugin, event: event_pb2.SubagentEndedEvent, budget: Budget
-    ) -> Failure | None:
-        """Tells of the end, and remembers by the event's key that the plugin has heard."""
-        call = _Call(
-            hook=HookKind.SUBAGENT_ENDED,
-            session_id=event.session_id,
-            run_id=event.run_id,
-            method=lambda channel: HookHandlerServiceStub(channel).HandleSubagentEnded,
-            request=pb.HandleSubagentEndedRequest(event=event),
-            decision_of=lambda answer: "told",
-            event_key=event.event_key,
-        )
-        answer = await self._make(tenant_id, plugin, call, budget)
-        return answer if isinstance(answer, Failure) else None
-
-    async def _make(
-        self, tenant_id: str, plugin: Plugin, call: _Call[Request, Answer], budget: Budget
+    async def ask(
+        self, tenant_id: str, plugin: Plugin, question: Question[Request, Answer], budget: Budget, *, attempt: int = 1
     ) -> Answer | Failure:
-        start_time, started = utc_now(), monotonic_seconds()
+        """A valid answer, or why there is none. A plugin that its circuit breaker keeps from being called costs no more than a row."""
+        called = Called(tenant_id, plugin, new_id(IdKind.DELIVERY), attempt)
+        if not self._breakers.admit(tenant_id, plugin):
+            await self._log(_delivery(called, question, answers.CUT_OFF, 0.0), tenant_id)
+            return answers.CUT_OFF
         answer: Answer | Failure = answers.ABANDONED
-        async with traced("hook.call_plugin", spawnmesh__hook__plugin=plugin.name) as span:
-            try:
-                answer = await self._answer(tenant_id, plugin, call, min(plugin.timeout.total_seconds(), budget.left()))
-            finally:
-                decision = _FAILED if isinstance(answer, Failure) else call.decision_of(answer)
-                delivery = store.Delivery(
-                    plugin=plugin.name,
-                    hook=call.hook,
-                    session_id=call.session_id,
-                    run_id=call.run_id,
-                    start_time=start_time,
-                    latency=timedelta(seconds=monotonic_seconds() - started),
-                    decision=decision,
-                    error=answer.error if isinstance(answer, Failure) else "",
-                )
-                span.set_attribute("spawnmesh.hook.decision", decision)
-                await self._log(tenant_id, delivery, call.event_key)
+        try:
+            answer, _ = await self._make(called, question, budget)
+        finally:
+            self._learn(tenant_id, plugin, answer)
         return answer
 
-    async def _answer(
-        self, tenant_id: str, plugin: Plugin, call: _Call[Request, Answer], seconds: float
-    ) -> Answer | Failure:
+    async def try_out(
+        self, tenant_id: str, plugin: Plugin, question: Question[Request, Answer], budget: Budget
+    ) -> store.Delivery:
+        """Calls whatever the circuit breaker says, and teaches it nothing; the row of the log."""
+        called = Called(tenant_id, plugin, new_id(IdKind.DELIVERY), 1)
+        _, delivery = await self._make(called, question, budget)
+        return delivery
+
+    def _learn(self, tenant_id: str, plugin: Plugin, answer: object) -> None:
+        if not isinstance(answer, Failure):
+            self._breakers.succeeded(tenant_id, plugin)
+        elif answer.blamed:
+            self._breakers.failed(tenant_id, plugin)
+        else:
+            self._breakers.given_up(tenant_id, plugin)
+
+    async def _make(
+        self, called: Called, question: Question[Request, Answer], budget: Budget
+    ) -> tuple[Answer | Failure, store.Delivery]:
+        started = monotonic_seconds()
+        answer: Answer | Failure = answers.ABANDONED
+        async with traced("hook.call_plugin", spawnmesh__hook__plugin=called.plugin.name) as span:
+            try:
+                answer = await self._answer(called, question, budget)
+            finally:
+                delivery = _delivery(called, question, answer, monotonic_seconds() - started)
+                span.set_attribute("spawnmesh.hook.decision", delivery.decision)
+                await self._log(delivery, called.tenant_id)
+        return answer, delivery
+
+    async def _answer(self, called: Called, question: Question[Request, Answer], budget: Budget) -> Answer | Failure:
+        plugin = called.plugin
+        seconds = min(plugin.timeout.total_seconds(), budget.left())
         if seconds <= 0:
             return answers.NEVER_ASKED
+        held = False
         try:
-            async with asyncio.timeout(seconds), self._peers.peer(parse_endpoint(plugin.endpoint)) as peer:
-                with acting_for(tenant_id):
-                    answer = await peer.unary(call.method(peer.channel), call.request, timeout_seconds=seconds)
+            async with asyncio.timeout(seconds), self._slots.slot(called.tenant_id, plugin):
+                held = True
+                answer = await self._over_the_wire(called, question, seconds)
         except TimeoutError:
-            return answers.too_slow(seconds)
+            return answers.too_slow(seconds) if held else answers.BUSY
         except LeadsNowhere:
             return answers.LED_NOWHERE
         except MeshError as error:
             return answers.refused(error, seconds)
-        return answers.malformed(answer) or answer
+        if isinstance(answer, Failure):
+            return answer
+        return answers.malformed(answer) or question.forbidden(answer) or answer
 
-    async def _log(self, tenant_id: str, delivery: store.Delivery, event_key: str) -> None:
+    async def _over_the_wire(
+        self, called: Called, question: Question[Request, Answer], seconds: float
+    ) -> Answer | Failure:
+        endpoint: Endpoint = parse_endpoint(called.plugin.endpoint)
+        trusted = called.plugin.bundled
+        if endpoint.is_webhook:
+            return await self._webhooks.call(called.tenant_id, called.plugin, called.delivery_id, question)
+        async with self._peers.peer(endpoint, trusted=trusted) as peer:
+            with acting_for(called.tenant_id):
+                # grpc gives None for bytes that are no such message, which its types do not tell.
+                answer: Answer | None = await peer.unary(
+                    question.method(peer.channel), question.request, timeout_seconds=seconds
+                )
+        return answers.UNREADABLE if answer is None else answer
+
+    async def _log(self, delivery: store.Delivery, tenant_id: str) -> None:
         async with self._database.transaction(tenant_id) as connection:
             await store.add_delivery(connection, tenant_id, delivery)
-            if event_key and delivery.decision != _FAILED:
-                await store.add_heard_event(connection, tenant_id, event_key, delivery.plugin)
+
+
+def _delivery(
+    called: Called, question: Question[Request, Answer], answer: Answer | Failure, seconds: float
+) -> store.Delivery:
+    return store.Delivery(
+        delivery_id=called.delivery_id,
+        plugin=called.plugin.name,
+        hook=question.hook,
+        session_id=question.session_id,
+        run_id=question.run_id,
+        start_time=utc_now() - timedelta(seconds=seconds),
+        latency=timedelta(seconds=seconds),
+        decision=answer.decision if isinstance(answer, Failure) else question.decision_of(answer),
+        error=answer.error if isinstance(answer, Failure) else "",
+        attempt=called.attempt,
+    )

@@ -35,9 +35,12 @@ class PluginPeers:
         self._opening = asyncio.Lock()
 
     @asynccontextmanager
-    async def peer(self, endpoint: Endpoint) -> AsyncIterator[Peer]:
-        """A connection to where the endpoint leads now, which is checked each time. Raises EndpointNotAllowed and LeadsNowhere."""
-        addresses = await self._guard.addresses_of(endpoint)
+    async def peer(self, endpoint: Endpoint, *, trusted: bool = False) -> AsyncIterator[Peer]:
+        """A connection to where the endpoint leads now, which is checked each time unless it is `trusted`.
+
+        Raises EndpointNotAllowed and LeadsNowhere.
+        """
+        addresses = await self._guard.addresses_of(endpoint, trusted=trusted)
         if not addresses:
             raise LeadsNowhere
         kept = await self._use(_target(addresses, endpoint.port))

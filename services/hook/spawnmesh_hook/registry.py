@@ -1,36 +1,93 @@
-"""The tenant's plugins: register, list, remove."""
+"""The tenant's plugins: register, list, pause, resume, remove."""
 
+import ssl
+
+from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Database
 
 from spawnmesh_hook import store
+from spawnmesh_hook.bundled import BundledPlugins
+from spawnmesh_hook.directory import PluginDirectory
 from spawnmesh_hook.domain.endpoints import parse_endpoint
 from spawnmesh_hook.domain.plugins import Plugin, missing_grant
 from spawnmesh_hook.endpoint_guard import EndpointGuard
-from spawnmesh_hook.errors import GrantMissing
+from spawnmesh_hook.errors import EndpointNotAllowed, GrantMissing, NameIsBundled
+from spawnmesh_hook.reach import check_reachable
+from spawnmesh_hook.webhooks import Webhooks
 
 
 class PluginRegistry:
-    """Keeps the plugins of every tenant."""
+    """Keeps the plugins of every tenant; the bundled ones are only shown."""
 
-    def __init__(self, database: Database, guard: EndpointGuard) -> None:
+    def __init__(
+        self,
+        database: Database,
+        directory: PluginDirectory,
+        bundled: BundledPlugins,
+        guard: EndpointGuard,
+        tls: ssl.SSLContext,
+        webhooks: Webhooks,
+    ) -> None:
         self._database = database
+        self._directory = directory
+        self._bundled = bundled
         self._guard = guard
+        self._tls = tls
+        self._webhooks = webhooks
 
-    async def register(self, tenant_id: str, plugin: Plugin) -> None:
-        """Adds or replaces the plugin. Raises GrantMissing or EndpointNotAllowed."""
+    async def register(self, tenant_id: str, plugin: Plugin, *, allow_unreachable: bool) -> tuple[Plugin, str]:
+        """Adds or replaces the plugin; as it is afterwards, and the secret of a webhook.
+
+        Raises NameIsBundled, GrantMissing, EndpointNotAllowed or EndpointNotReached.
+        """
+        self._refuse_bundled(plugin.name)
         missing = missing_grant(plugin)
         if missing is not None:
-            raise GrantMissing(plugin.name, missing)
-        await self._guard.addresses_of(parse_endpoint(plugin.endpoint))
+            raise GrantMissing(plugin.name, *missing)
+        endpoint = parse_endpoint(plugin.endpoint)
+        secret = ""
+        if endpoint.is_webhook:
+            secret = self._webhooks.secret(tenant_id, plugin.name) or ""
+            if not secret:
+                raise EndpointNotAllowed("is a webhook, and this service has no key to sign calls with")
+        await self._guard.addresses_of(endpoint)
+        if not allow_unreachable:
+            await check_reachable(self._guard, self._tls, endpoint)
         async with self._database.transaction(tenant_id) as connection:
-            await store.put_plugin(connection, tenant_id, plugin)
+            registered = await store.put_plugin(connection, tenant_id, plugin)
+            await store.announce_plugins_changed(connection)
+        self._directory.forget()
+        return registered, secret
 
-    async def list(self, tenant_id: str) -> list[Plugin]:
+    async def list(self, tenant_id: str) -> tuple[Plugin, ...]:
         """All of them, highest priority first, ties by registration."""
+        self._directory.forget()
+        return await self._directory.all(tenant_id)
+
+    async def get(self, tenant_id: str, name: str) -> Plugin:
+        """One of them; NOT_FOUND where there is none."""
+        for plugin in await self.list(tenant_id):
+            if plugin.name == name:
+                return plugin
+        raise not_found("plugin", name)
+
+    async def set_paused(self, tenant_id: str, name: str, *, paused: bool) -> Plugin:
+        """The plugin as it is afterwards. Raises NameIsBundled, and NOT_FOUND."""
+        self._refuse_bundled(name)
         async with self._database.transaction(tenant_id) as connection:
-            return await store.list_plugins(connection, tenant_id)
+            plugin = await store.set_paused(connection, tenant_id, name, paused=paused)
+            await store.announce_plugins_changed(connection)
+        self._directory.forget()
+        return plugin
 
     async def remove(self, tenant_id: str, name: str) -> None:
-        """Removes it if it is there."""
+        """Removes it if it is there. Raises NameIsBundled."""
+        self._refuse_bundled(name)
         async with self._database.transaction(tenant_id) as connection:
             await store.remove_plugin(connection, tenant_id, name)
+            await store.announce_plugins_changed(connection)
+        self._directory.forget()
+
+    def _refuse_bundled(self, name: str) -> None:
+        if self._bundled.named(name):
+            raise NameIsBundled(name)

@@ -1,11 +1,16 @@
-"""Values of the domain -> messages of the contract, and what of an event a plugin may see."""
+"""Values of the domain -> messages of the contract."""
+
+import base64
+from collections.abc import Sequence
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
-from spawnmesh.hook.v1 import decision_pb2, event_pb2, hook_service_pb2
+from spawnmesh.hook.v1 import decision_pb2, event_pb2, hook_service_pb2, run_hook_service_pb2
 
 from spawnmesh_hook.domain.decisions import MAX_REVISION_COUNT, Decision, Denial, FinalizeAnswer
-from spawnmesh_hook.domain.plugins import Plugin
+from spawnmesh_hook.domain.modifiers import MergedPrompt, MergedToolCall, ModelChoice
+from spawnmesh_hook.domain.native import answer_to
+from spawnmesh_hook.domain.plugins import HookKind, Plugin
 from spawnmesh_hook.store import Delivery
 
 
@@ -21,6 +26,9 @@ def render_plugin(plugin: Plugin) -> hook_service_pb2.Plugin:
         timeout=timeout,
         failure_policy=hook_service_pb2.FailurePolicy.Value(f"FAILURE_POLICY_{plugin.failure_policy}"),
         grants=[hook_service_pb2.Grant.Value(f"GRANT_{grant}") for grant in plugin.grants],
+        max_concurrent_calls=plugin.max_concurrent_calls,
+        paused=plugin.paused,
+        bundled=plugin.bundled,
     )
 
 
@@ -38,6 +46,7 @@ def render_delivery(delivery: Delivery) -> hook_service_pb2.Delivery:
         latency=latency,
         decision=delivery.decision,
         error=delivery.error,
+        attempt=delivery.attempt,
     )
 
 
@@ -70,23 +79,51 @@ def render_decision(decision: Decision) -> hook_service_pb2.DispatchBeforeAgentF
     )
 
 
-def spawn_event_for(plugin: Plugin, event: event_pb2.BeforeSpawnEvent) -> event_pb2.BeforeSpawnEvent:
-    """What the plugin is told about a spawn: the task only when it sees content."""
-    told = event_pb2.BeforeSpawnEvent()
-    told.CopyFrom(event)
-    if not plugin.sees_content:
-        told.ClearField("task")
-    return told
+def render_page(deliveries: Sequence[Delivery], page_size: int) -> hook_service_pb2.ListDeliveriesResponse:
+    """A page, with the token of the next one where it is full."""
+    token = ""
+    if len(deliveries) == page_size:
+        last = deliveries[-1]
+        token = base64.urlsafe_b64encode(f"{last.start_time.isoformat()} {last.delivery_id}".encode()).decode()
+    return hook_service_pb2.ListDeliveriesResponse(deliveries=map(render_delivery, deliveries), next_page_token=token)
 
 
-def finalize_event_for(
-    plugin: Plugin, event: event_pb2.BeforeAgentFinalizeEvent, revision_count: int
-) -> event_pb2.BeforeAgentFinalizeEvent:
-    """What the plugin is told about a draft: its text only when it sees content; the counts are this service's own."""
-    told = event_pb2.BeforeAgentFinalizeEvent()
-    told.CopyFrom(event)
-    told.revision_count = revision_count
-    told.max_revision_count = MAX_REVISION_COUNT
-    if not plugin.sees_content:
-        told.ClearField("draft_text")
-    return told
+def render_native(decision: Decision) -> hook_service_pb2.RelayNativeStopResponse:
+    """What the harness is answered."""
+    return hook_service_pb2.RelayNativeStopResponse(
+        output=answer_to(decision), revision_number=decision.revision_number, capped=decision.capped
+    )
+
+
+def render_hooks(hooks: Sequence[HookKind]) -> run_hook_service_pb2.ListActiveHooksResponse:
+    """The hooks that anybody listens to."""
+    kinds = [event_pb2.HookKind.Value(f"HOOK_KIND_{hook}") for hook in hooks]
+    return run_hook_service_pb2.ListActiveHooksResponse(hooks=kinds)
+
+
+def render_model(choice: ModelChoice) -> run_hook_service_pb2.DispatchBeforeModelResolveResponse:
+    """The choice of a model."""
+    return run_hook_service_pb2.DispatchBeforeModelResolveResponse(
+        decision=decision_pb2.ModelDecision(model=choice.model), decided_by=choice.plugin
+    )
+
+
+def render_prompt(merged: MergedPrompt) -> run_hook_service_pb2.DispatchBeforePromptBuildResponse:
+    """What is made of a prompt."""
+    decision = decision_pb2.PromptDecision(system_prompt=merged.system_prompt, context=merged.context)
+    if merged.tools is not None:
+        decision.tools.SetInParent()
+        decision.tools.names.extend(merged.tools)
+    return run_hook_service_pb2.DispatchBeforePromptBuildResponse(decision=decision, decided_by=merged.decided_by)
+
+
+def render_tool_call(merged: MergedToolCall) -> run_hook_service_pb2.DispatchBeforeToolCallResponse:
+    """What becomes of a tool call."""
+    decision = decision_pb2.ToolCallDecision()
+    if merged.block_reason:
+        decision.block.reason = merged.block_reason
+    elif merged.arguments_json:
+        decision.rewrite.arguments_json = merged.arguments_json
+    else:
+        decision.proceed.SetInParent()
+    return run_hook_service_pb2.DispatchBeforeToolCallResponse(decision=decision, decided_by=merged.decided_by)

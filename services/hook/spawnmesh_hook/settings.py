@@ -1,5 +1,7 @@
 """What the hook service reads from its environment, as `HOOK_…`."""
 
+from pathlib import Path
+
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 from spawnmesh_runtime.settings import ProcessSettings
@@ -13,6 +15,8 @@ class HookSettings(ProcessSettings):
     database_url: str
     database_owner_url: str = ""
     """For `migrate` alone."""
+    database_direct_url: str = ""
+    """For what listens for notifications, where `database_url` leads through a pooler in transaction mode."""
     database_max_connections: int = Field(default=8, ge=1, le=1000)
     allowed_endpoint_hosts: list[str] = Field(default_factory=list)
     """Host patterns (`*.plugins.example.com`), addresses and networks (`10.1.0.0/16`) that plugins may have; empty means any public one."""
@@ -20,3 +24,11 @@ class HookSettings(ProcessSettings):
     """Whether plugins may have loopback and private addresses. Link-local ones they may have only where a network above says so."""
     max_idle_peers: int = Field(default=64, ge=0, le=10_000)
     """Connections to plugins that stay open while nobody uses them."""
+    webhook_ca_file: Path | None = None
+    """Certificates of authorities, beside the system's own, that webhooks may be vouched for by."""
+    bundled_plugins_file: Path | None = None
+    """A JSON list of plugins that the operator runs for all tenants, or for those it names; read at the start."""
+    telling_concurrency: int = Field(default=16, ge=1, le=1000)
+    """Observers that one worker tells at a time."""
+    log_retention_days: float = Field(default=30.0, ge=1, le=3650)
+    """How long deliveries, decisions and published events are kept."""

@@ -1,32 +1,40 @@
 """May this session be spawned? Asks the tenant's plugins for BEFORE_SPAWN."""
 
-from spawnmesh.hook.v1.event_pb2 import BeforeSpawnEvent
-from spawnmesh_postgres.database import Database
+from contextlib import aclosing
+from dataclasses import dataclass
 
-from spawnmesh_hook import store
-from spawnmesh_hook.answers import Failure
+from spawnmesh.hook.v1.event_pb2 import BeforeSpawnEvent
+
+from spawnmesh_hook import questions
+from spawnmesh_hook.asking import answers_in_order
 from spawnmesh_hook.budget import Budget
+from spawnmesh_hook.directory import PluginDirectory
 from spawnmesh_hook.domain.decisions import Denial
-from spawnmesh_hook.domain.plugins import FailurePolicy, HookKind
-from spawnmesh_hook.errors import PluginFailed
+from spawnmesh_hook.domain.plugins import HookKind
+from spawnmesh_hook.parse import parse_denial
 from spawnmesh_hook.plugin_calls import PluginCalls
 
 
+@dataclass(frozen=True, slots=True)
 class SpawnGate:
     """Asks one after the other; nothing is kept but the log."""
 
-    def __init__(self, database: Database, calls: PluginCalls) -> None:
-        self._database = database
-        self._calls = calls
+    directory: PluginDirectory
+    calls: PluginCalls
 
     async def judge(self, tenant_id: str, event: BeforeSpawnEvent, budget: Budget) -> Denial | None:
         """The first denial in order of priority, after which nobody is asked; None when there is none. Raises PluginFailed."""
-        async with self._database.transaction(tenant_id) as connection:
-            plugins = await store.plugins_for_hook(connection, tenant_id, HookKind.BEFORE_SPAWN)
-        for plugin in plugins:
-            answer = await self._calls.before_spawn(tenant_id, plugin, event, budget)
-            if isinstance(answer, Denial):
-                return answer
-            if isinstance(answer, Failure) and plugin.failure_policy is FailurePolicy.CLOSED:
-                raise PluginFailed(plugin.name, HookKind.BEFORE_SPAWN, answer.error)
+        asked = answers_in_order(
+            self.directory,
+            self.calls,
+            tenant_id,
+            HookKind.BEFORE_SPAWN,
+            budget,
+            lambda plugin: questions.before_spawn(plugin, event),
+        )
+        async with aclosing(asked) as answers:
+            async for plugin, answer in answers:
+                denial = parse_denial(plugin.name, answer.decision)
+                if denial is not None:
+                    return denial
         return None

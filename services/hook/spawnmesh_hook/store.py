@@ -1,14 +1,16 @@
-"""Plugins, deliveries and heard events in the database."""
+"""Plugins and deliveries in the database."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_hook.domain.plugins import FailurePolicy, Grant, HookKind, Plugin
+
+PLUGINS_CHANGED_CHANNEL = "hook_plugins"
 
 _SQL = load_statements("spawnmesh_hook")
 
@@ -17,6 +19,7 @@ _SQL = load_statements("spawnmesh_hook")
 class Delivery:
     """One call of one plugin; `error` is empty or says why it failed, without content."""
 
+    delivery_id: str
     plugin: str
     hook: HookKind
     session_id: str
@@ -25,11 +28,26 @@ class Delivery:
     latency: timedelta
     decision: str
     error: str
+    attempt: int
 
 
-async def put_plugin(connection: Connection, tenant_id: str, plugin: Plugin) -> None:
-    """Adds the plugin, or replaces the one of its name, which keeps its place among equals."""
-    await connection.execute(
+@dataclass(frozen=True, slots=True)
+class DeliveryQuery:
+    """Which deliveries are asked for: empty texts do not narrow. `before_time` and `before_id` are the last row of the page before."""
+
+    session_id: str
+    run_id: str
+    plugin: str
+    decision: str
+    start_time: datetime
+    end_time: datetime
+    before_time: datetime
+    before_id: str
+
+
+async def put_plugin(connection: Connection, tenant_id: str, plugin: Plugin) -> Plugin:
+    """Adds the plugin, or replaces the one of its name, which keeps its place among equals; as it is afterwards."""
+    cursor = await connection.execute(
         _SQL["put_plugin"],
         {
             "tenant_id": tenant_id,
@@ -40,8 +58,13 @@ async def put_plugin(connection: Connection, tenant_id: str, plugin: Plugin) -> 
             "timeout": plugin.timeout,
             "failure_policy": plugin.failure_policy.value,
             "grants": [grant.value for grant in plugin.grants],
+            "max_concurrent_calls": plugin.max_concurrent_calls,
         },
     )
+    row = await cursor.fetchone()
+    if row is None:
+        raise RuntimeError("a plugin that was written is not there")
+    return _plugin(row)
 
 
 async def list_plugins(connection: Connection, tenant_id: str) -> list[Plugin]:
@@ -50,15 +73,24 @@ async def list_plugins(connection: Connection, tenant_id: str) -> list[Plugin]:
     return [_plugin(row) for row in await cursor.fetchall()]
 
 
-async def plugins_for_hook(connection: Connection, tenant_id: str, hook: HookKind) -> list[Plugin]:
-    """Those registered for the hook, highest priority first, ties by registration."""
-    cursor = await connection.execute(_SQL["plugins_for_hook"], {"tenant_id": tenant_id, "hook": hook.value})
-    return [_plugin(row) for row in await cursor.fetchall()]
+async def set_paused(connection: Connection, tenant_id: str, name: str, *, paused: bool) -> Plugin:
+    """The plugin as it is afterwards; NOT_FOUND where there is none."""
+    cursor = await connection.execute(_SQL["set_paused"], {"tenant_id": tenant_id, "name": name, "paused": paused})
+    row = await cursor.fetchone()
+    if row is None:
+        raise not_found("plugin", name)
+    return _plugin(row)
 
 
 async def remove_plugin(connection: Connection, tenant_id: str, name: str) -> None:
-    """Removes the plugin if there is one of that name."""
-    await connection.execute(_SQL["remove_plugin"], {"tenant_id": tenant_id, "name": name})
+    """Removes the plugin if there is one of that name, with what it was still to be told."""
+    for statement in ("remove_plugin", "remove_tellings"):
+        await connection.execute(_SQL[statement], {"tenant_id": tenant_id, "name": name})
+
+
+async def announce_plugins_changed(connection: Connection) -> None:
+    """Has every replica look again, when the transaction commits."""
+    await connection.execute(_SQL["announce_plugins_changed"], {"channel": PLUGINS_CHANGED_CHANNEL})
 
 
 async def add_delivery(connection: Connection, tenant_id: str, delivery: Delivery) -> None:
@@ -67,7 +99,7 @@ async def add_delivery(connection: Connection, tenant_id: str, delivery: Deliver
         _SQL["add_delivery"],
         {
             "tenant_id": tenant_id,
-            "delivery_id": new_id(IdKind.DELIVERY),
+            "delivery_id": delivery.delivery_id,
             "plugin": delivery.plugin,
             "hook": delivery.hook.value,
             "session_id": delivery.session_id,
@@ -76,28 +108,36 @@ async def add_delivery(connection: Connection, tenant_id: str, delivery: Deliver
             "latency": delivery.latency,
             "decision": delivery.decision,
             "error": delivery.error,
+            "attempt": delivery.attempt,
         },
     )
 
 
-async def list_deliveries(connection: Connection, tenant_id: str, session_id: str, limit: int) -> list[Delivery]:
-    """The newest calls first, of one session or, where `session_id` is empty, of all."""
-    name = "list_deliveries_of_session" if session_id else "list_deliveries"
-    cursor = await connection.execute(_SQL[name], {"tenant_id": tenant_id, "session_id": session_id, "limit": limit})
+async def list_deliveries(connection: Connection, tenant_id: str, query: DeliveryQuery, limit: int) -> list[Delivery]:
+    """The newest calls first."""
+    parameters = {
+        "tenant_id": tenant_id,
+        "limit": limit,
+        "session_id": query.session_id,
+        "run_id": query.run_id,
+        "plugin": query.plugin,
+        "decision": query.decision,
+        "start_time": query.start_time,
+        "end_time": query.end_time,
+        "before_time": query.before_time,
+        "before_id": query.before_id,
+    }
+    cursor = await connection.execute(_SQL["list_deliveries"], parameters)
     return [Delivery(**{**row, "hook": HookKind(row["hook"])}) for row in await cursor.fetchall()]
 
 
-async def add_heard_event(connection: Connection, tenant_id: str, event_key: str, plugin: str) -> None:
-    """Remembers that the plugin has heard of the event."""
-    await connection.execute(
-        _SQL["add_heard_event"], {"tenant_id": tenant_id, "event_key": event_key, "plugin": plugin}
-    )
-
-
-async def list_heard(connection: Connection, tenant_id: str, event_key: str) -> set[str]:
-    """The names of the plugins that have heard of the event, removed ones included."""
-    cursor = await connection.execute(_SQL["list_heard"], {"tenant_id": tenant_id, "event_key": event_key})
-    return {row["plugin"] for row in await cursor.fetchall()}
+async def delete_old(connection: Connection, kept_for: timedelta, limit: int) -> int:
+    """In the scope of every tenant: deletes at most `limit` rows of each kind that are older; how many rows that were."""
+    deleted = 0
+    for kind in ("deliveries", "decisions", "run_revisions", "revision_keys", "events"):
+        cursor = await connection.execute(_SQL[f"delete_old_{kind}"], {"kept_for": kept_for, "limit": limit})
+        deleted += cursor.rowcount
+    return deleted
 
 
 def _plugin(row: dict[str, Any]) -> Plugin:
@@ -109,4 +149,7 @@ def _plugin(row: dict[str, Any]) -> Plugin:
         timeout=row["timeout"],
         failure_policy=FailurePolicy(row["failure_policy"]),
         grants=tuple(Grant(grant) for grant in row["grants"]),
+        max_concurrent_calls=row["max_concurrent_calls"],
+        paused=row["paused"],
+        generation=row["generation"],
     )

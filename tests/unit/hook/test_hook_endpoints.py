@@ -13,6 +13,9 @@ from spawnmesh_hook.domain.endpoints import Endpoint, parse_endpoint, parse_rule
         ("grpc://Plugins.Example.COM.:443", Endpoint("plugins.example.com", 443)),
         ("grpc://127.0.0.1:1", Endpoint("127.0.0.1", 1)),
         ("grpc://[2001:DB8::1]:65535", Endpoint("2001:db8::1", 65535)),
+        ("https://Plugins.Example.com", Endpoint("plugins.example.com", 443, "/")),
+        ("https://plugins.example.com:8443/hooks?tenant=a", Endpoint("plugins.example.com", 8443, "/hooks?tenant=a")),
+        ("https://[2001:DB8::1]/x", Endpoint("2001:db8::1", 443, "/x")),
     ],
 )
 def test_an_endpoint_is_a_host_and_a_port(text: str, endpoint: Endpoint) -> None:
@@ -38,7 +41,11 @@ def test_an_endpoint_is_a_host_and_a_port(text: str, endpoint: Endpoint) -> None
         "grpc://[fe80::1%25eth0]:443",
         "grpc://[1.2.3.4]:443",
         "grpc://unix:/run/socket:1",
-        "https://host:443",
+        "https://host:443#fragment",
+        "https://user@host/",
+        "https://host:0/",
+        "https://host/a b",
+        "http://host/",
     ],
 )
 def test_anything_else_is_no_endpoint(text: str) -> None:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from spawnmesh_hook.domain.decisions import (
     REASON_MAX_BYTES,
     FinalizeAnswer,
-    Merged,
     Verdict,
     grant,
     merge,
@@ -30,8 +29,8 @@ def verdicts(answers: str) -> list[Verdict]:
         ("ccc", CONTINUE, "", ()),
         ("r", REVISE, "reason 0", ("p0",)),
         ("crc", REVISE, "reason 1", ("p1",)),
-        ("rr", REVISE, "reason 0\nreason 1", ("p0", "p1")),
-        ("rcr", REVISE, "reason 0\nreason 2", ("p0", "p2")),
+        ("rr", REVISE, "reason 0\n\nreason 1", ("p0", "p1")),
+        ("rcr", REVISE, "reason 0\n\nreason 2", ("p0", "p2")),
         ("rf", REVISE, "reason 0", ("p0",)),
         ("rcf", REVISE, "reason 0", ("p0",)),
         ("rfr", REVISE, "reason 0", ("p0",)),
@@ -43,7 +42,8 @@ def verdicts(answers: str) -> list[Verdict]:
     ],
 )
 def test_merge(answers: str, answer: FinalizeAnswer, reason: str, decided_by: tuple[str, ...]) -> None:
-    assert merge(verdicts(answers)) == Merged(answer, reason, decided_by)
+    merged = merge(verdicts(answers))
+    assert (merged.answer, merged.reason, merged.decided_by) == (answer, reason, decided_by)
 
 
 @pytest.mark.parametrize("length", range(6))
@@ -56,7 +56,7 @@ def test_the_first_that_does_not_continue_decides(length: int) -> None:
 @given(st.lists(st.text(min_size=1, max_size=3000), min_size=1, max_size=4))
 def test_joined_reasons_fit_the_contract_and_keep_their_beginning(reasons: list[str]) -> None:
     merged = merge([Verdict(str(at), REVISE, reason) for at, reason in enumerate(reasons)])
-    whole = "\n".join(reasons)
+    whole = "\n\n".join(reasons)
     assert whole.startswith(merged.reason)
     assert len(merged.reason.encode()) <= REASON_MAX_BYTES
     if len(whole.encode()) <= REASON_MAX_BYTES:
@@ -81,3 +81,19 @@ def test_only_a_revise_is_capped(answers: str) -> None:
     decision = grant(merge(verdicts(answers)), None)
     assert not decision.capped
     assert decision.answer is merge(verdicts(answers)).answer
+
+
+@given(st.lists(st.sampled_from([CONTINUE, REVISE, FINALIZE]), max_size=6), st.integers(min_value=0, max_value=5))
+def test_nothing_below_undoes_a_revise_or_a_finalize(answers: list[FinalizeAnswer], cut: int) -> None:
+    given_answers = [Verdict(f"p{at}", answer, f"reason {at}") for at, answer in enumerate(answers)]
+    above = merge(given_answers[:cut])
+    if above.answer is not CONTINUE:
+        assert merge(given_answers).answer is above.answer
+
+
+def test_a_revise_whose_key_is_spent_counts_as_a_continue() -> None:
+    spent_one = Verdict("a", REVISE, "again", "key")
+    assert merge([spent_one], {("a", "key")}).answer is CONTINUE
+    assert grant(merge([spent_one], {("a", "key")}), None).capped
+    assert merge([spent_one], {("b", "key"), ("a", "other")}).answer is REVISE
+    assert merge([spent_one, Verdict("b", FINALIZE)], {("a", "key")}).answer is FINALIZE

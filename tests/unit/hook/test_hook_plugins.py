@@ -31,9 +31,10 @@ def test_gates_are_closed_and_observers_open(hooks: tuple[HookKind, ...], policy
 
 
 def test_reviewing_drafts_needs_finalize_control() -> None:
-    assert missing_grant(plugin((HookKind.BEFORE_AGENT_FINALIZE,))) is Grant.FINALIZE_CONTROL
+    needed = (HookKind.BEFORE_AGENT_FINALIZE, Grant.FINALIZE_CONTROL)
+    assert missing_grant(plugin((HookKind.BEFORE_AGENT_FINALIZE,))) == needed
     only_content = plugin((HookKind.BEFORE_AGENT_FINALIZE,), (Grant.CONVERSATION_ACCESS,))
-    assert missing_grant(only_content) is Grant.FINALIZE_CONTROL
+    assert missing_grant(only_content) == needed
     assert missing_grant(plugin((HookKind.BEFORE_AGENT_FINALIZE,), (Grant.FINALIZE_CONTROL,))) is None
 
 

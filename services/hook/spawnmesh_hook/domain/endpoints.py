@@ -10,16 +10,23 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 _ENDPOINT = re.compile(
-    r"grpc://(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,252})):(?P<port>[0-9]{1,5})"
+    r"(?P<scheme>grpc|https)://(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,252}))"
+    r"(?::(?P<port>[0-9]{1,5}))?(?P<path>/[!-~]*)?"
 )
+_HTTPS_PORT = 443
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a plugin listens; `host` is a lower-case name or an address without brackets."""
+    """Where a plugin listens; `host` is a lower-case name or an address without brackets. `path` is that of a webhook, empty for gRPC."""
 
     host: str
     port: int
+    path: str = ""
+
+    @property
+    def is_webhook(self) -> bool:
+        return bool(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +43,18 @@ class EndpointRules:
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Reads `grpc://host:port`. Raises ValueError, saying what is wrong."""
+    """Reads `grpc://host:port` or `https://host[:port][/path]`. Raises ValueError, saying what is wrong."""
     found = _ENDPOINT.fullmatch(text)
-    if found is None:
-        raise ValueError("must be grpc://host:port")
-    port = int(found["port"])
+    webhook = found is not None and found["scheme"] == "https"
+    if found is None or (not webhook and (found["path"] or not found["port"])) or "#" in (found["path"] or ""):
+        raise ValueError("must be grpc://host:port or https://host[:port]/path")
+    port = int(found["port"] or _HTTPS_PORT)
     if not 0 < port < 65536:
         raise ValueError("must have a port between 1 and 65535")
+    path = (found["path"] or "/") if webhook else ""
     if found["six"] is not None:
-        return Endpoint(str(IPv6Address(found["six"])), port)
-    return Endpoint(found["host"].lower().rstrip("."), port)
+        return Endpoint(str(IPv6Address(found["six"])), port, path)
+    return Endpoint(found["host"].lower().rstrip("."), port, path)
 
 
 def parse_rules(allowed_hosts: Sequence[str], *, allow_private: bool) -> EndpointRules:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 DEFAULT_TIMEOUT = timedelta(seconds=15)
+DEFAULT_CONCURRENT_CALLS = 16
 
 
 class HookKind(StrEnum):
@@ -14,9 +15,23 @@ class HookKind(StrEnum):
     BEFORE_SPAWN = "BEFORE_SPAWN"
     BEFORE_AGENT_FINALIZE = "BEFORE_AGENT_FINALIZE"
     SUBAGENT_ENDED = "SUBAGENT_ENDED"
+    SUBAGENT_SPAWNED = "SUBAGENT_SPAWNED"
+    BEFORE_MODEL_RESOLVE = "BEFORE_MODEL_RESOLVE"
+    BEFORE_PROMPT_BUILD = "BEFORE_PROMPT_BUILD"
+    LLM_INPUT = "LLM_INPUT"
+    LLM_OUTPUT = "LLM_OUTPUT"
+    BEFORE_TOOL_CALL = "BEFORE_TOOL_CALL"
+    AFTER_TOOL_CALL = "AFTER_TOOL_CALL"
+    AGENT_END = "AGENT_END"
+    SESSION_START = "SESSION_START"
+    SESSION_END = "SESSION_END"
 
 
-GATES = frozenset({HookKind.BEFORE_SPAWN, HookKind.BEFORE_AGENT_FINALIZE})
+GATES = frozenset({HookKind.BEFORE_SPAWN, HookKind.BEFORE_AGENT_FINALIZE, HookKind.BEFORE_TOOL_CALL})
+MODIFIERS = frozenset({HookKind.BEFORE_MODEL_RESOLVE, HookKind.BEFORE_PROMPT_BUILD})
+OBSERVERS = frozenset(HookKind) - GATES - MODIFIERS
+RUN_OBSERVERS = frozenset({HookKind.LLM_INPUT, HookKind.LLM_OUTPUT, HookKind.AFTER_TOOL_CALL})
+"""What a run tells of itself; the others are the session service's to tell."""
 
 
 class FailurePolicy(StrEnum):
@@ -31,11 +46,18 @@ class Grant(StrEnum):
 
     CONVERSATION_ACCESS = "CONVERSATION_ACCESS"
     FINALIZE_CONTROL = "FINALIZE_CONTROL"
+    PROMPT_INJECTION = "PROMPT_INJECTION"
+
+
+NEEDED_GRANTS = {
+    HookKind.BEFORE_AGENT_FINALIZE: Grant.FINALIZE_CONTROL,
+    HookKind.BEFORE_PROMPT_BUILD: Grant.PROMPT_INJECTION,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A registered plugin; `endpoint` is as it was given, `grpc://host:port`."""
+    """A registered plugin; `endpoint` is as it was given. `generation` counts its registrations, pauses and resumptions."""
 
     name: str
     endpoint: str
@@ -44,10 +66,14 @@ class Plugin:
     timeout: timedelta
     failure_policy: FailurePolicy
     grants: tuple[Grant, ...]
+    max_concurrent_calls: int = DEFAULT_CONCURRENT_CALLS
+    paused: bool = False
+    bundled: bool = False
+    generation: int = 0
 
     @property
     def sees_content(self) -> bool:
-        return Grant.CONVERSATION_ACCESS in self.grants
+        return self.bundled or Grant.CONVERSATION_ACCESS in self.grants
 
 
 def default_failure_policy(hooks: Iterable[HookKind]) -> FailurePolicy:
@@ -55,8 +81,16 @@ def default_failure_policy(hooks: Iterable[HookKind]) -> FailurePolicy:
     return FailurePolicy.CLOSED if GATES.intersection(hooks) else FailurePolicy.OPEN
 
 
-def missing_grant(plugin: Plugin) -> Grant | None:
-    """The grant that one of the plugin's hooks needs and it does not have."""
-    if HookKind.BEFORE_AGENT_FINALIZE in plugin.hooks and Grant.FINALIZE_CONTROL not in plugin.grants:
-        return Grant.FINALIZE_CONTROL
+def missing_grant(plugin: Plugin) -> tuple[HookKind, Grant] | None:
+    """The hook that needs a grant which the plugin does not have, and the grant; a bundled plugin needs none."""
+    if plugin.bundled:
+        return None
+    for hook, grant in NEEDED_GRANTS.items():
+        if hook in plugin.hooks and grant not in plugin.grants:
+            return hook, grant
     return None
+
+
+def in_order(bundled: Iterable[Plugin], registered: Iterable[Plugin]) -> tuple[Plugin, ...]:
+    """Both together, highest priority first; of equals the bundled ones first, and each kind as it came."""
+    return tuple(sorted((*bundled, *registered), key=lambda plugin: -plugin.priority))

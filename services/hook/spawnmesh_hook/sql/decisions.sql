@@ -43,10 +43,24 @@ select pg_notify(%(channel)s, %(topic)s);
 insert into run_revisions as r (tenant_id, run_id, revision_count)
 values (%(tenant_id)s, %(run_id)s, 1)
 on conflict (tenant_id, run_id) do update
-set revision_count = r.revision_count + 1
+set revision_count = r.revision_count + 1, change_time = now()
 where r.revision_count < %(max_revision_count)s
 returning revision_count;
 
 -- name: get_revision_count
 -- No lock. Index: run_revisions_pkey.
 select revision_count from run_revisions where tenant_id = %(tenant_id)s and run_id = %(run_id)s;
+
+-- name: spent_keys
+-- No lock. Index: revision_keys_pkey.
+select plugin, idempotency_key, attempt_count from revision_keys where tenant_id = %(tenant_id)s and run_id = %(run_id)s;
+
+-- name: count_key
+-- Locks the row. Index: revision_keys_pkey.
+insert into revision_keys as k (tenant_id, run_id, plugin, idempotency_key, attempt_count)
+values (%(tenant_id)s, %(run_id)s, %(plugin)s, %(idempotency_key)s, 1)
+on conflict (tenant_id, run_id, plugin, idempotency_key) do update set attempt_count = k.attempt_count + 1, change_time = now();
+
+-- name: lock_run_revisions
+-- Serialises the decisions about one run: the lock lasts until the transaction ends.
+select pg_advisory_xact_lock(hashtextextended('revisions of ' || %(tenant_id)s || ' ' || %(run_id)s, 0));

@@ -1,25 +1,38 @@
 -- name: put_plugin
--- Locks the row it replaces. Index: plugins_pkey. A replaced plugin keeps its registration.
-insert into plugins (tenant_id, name, endpoint, hooks, priority, timeout, failure_policy, grants)
-values (%(tenant_id)s, %(name)s, %(endpoint)s, %(hooks)s, %(priority)s, %(timeout)s, %(failure_policy)s, %(grants)s)
+-- Locks the row it replaces. Index: plugins_pkey. A replaced plugin keeps its registration, and is paused if it was.
+insert into plugins
+    (tenant_id, name, endpoint, hooks, priority, timeout, failure_policy, grants, max_concurrent_calls)
+values
+    (%(tenant_id)s, %(name)s, %(endpoint)s, %(hooks)s, %(priority)s, %(timeout)s, %(failure_policy)s, %(grants)s,
+     %(max_concurrent_calls)s)
 on conflict (tenant_id, name) do update
 set endpoint = excluded.endpoint, hooks = excluded.hooks, priority = excluded.priority, timeout = excluded.timeout,
-    failure_policy = excluded.failure_policy, grants = excluded.grants;
+    failure_policy = excluded.failure_policy, grants = excluded.grants,
+    max_concurrent_calls = excluded.max_concurrent_calls, generation = plugins.generation + 1
+returning name, endpoint, hooks, priority, timeout, failure_policy, grants, max_concurrent_calls, paused, generation;
 
 -- name: list_plugins
 -- No lock. Index: plugins_pkey; a tenant has few.
-select name, endpoint, hooks, priority, timeout, failure_policy, grants
+select name, endpoint, hooks, priority, timeout, failure_policy, grants, max_concurrent_calls, paused, generation
 from plugins
 where tenant_id = %(tenant_id)s
 order by priority desc, registration;
 
--- name: plugins_for_hook
--- No lock. Index: plugins_pkey; a tenant has few.
-select name, endpoint, hooks, priority, timeout, failure_policy, grants
-from plugins
-where tenant_id = %(tenant_id)s and %(hook)s = any (hooks)
-order by priority desc, registration;
+-- name: set_paused
+-- Locks the row. Index: plugins_pkey.
+update plugins
+set paused = %(paused)s, generation = generation + 1
+where tenant_id = %(tenant_id)s and name = %(name)s
+returning name, endpoint, hooks, priority, timeout, failure_policy, grants, max_concurrent_calls, paused, generation;
 
 -- name: remove_plugin
 -- Locks the row. Index: plugins_pkey.
 delete from plugins where tenant_id = %(tenant_id)s and name = %(name)s;
+
+-- name: remove_tellings
+-- Locks the rows. Index: tellings_plugin_idx.
+delete from tellings where tenant_id = %(tenant_id)s and plugin = %(name)s;
+
+-- name: announce_plugins_changed
+-- Heard when the transaction commits.
+select pg_notify(%(channel)s, '');

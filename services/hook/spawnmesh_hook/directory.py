@@ -1,0 +1,83 @@
+"""Who listens to what: the plugins of each tenant, at hand."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from spawnmesh_core.clock import Monotonic, monotonic_seconds
+from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.listener import Listener
+
+from spawnmesh_hook import store
+from spawnmesh_hook.bundled import BundledPlugins
+from spawnmesh_hook.domain.plugins import HookKind, Plugin, in_order
+from spawnmesh_hook.store import PLUGINS_CHANGED_CHANNEL
+
+# A notification can be lost with its connection; a plugin is missed for no longer than this.
+_KEPT_SECONDS = 2.0
+_MOST_TENANTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    plugins: tuple[Plugin, ...]
+    until: float
+
+
+class PluginDirectory:
+    """Keeps what it has read until something changes, or for two seconds."""
+
+    def __init__(self, database: Database, bundled: BundledPlugins, monotonic: Monotonic = monotonic_seconds) -> None:
+        self._database = database
+        self._bundled = bundled
+        self._monotonic = monotonic
+        self._kept: dict[str, _Kept] = {}
+        self._change_count = 0
+
+    async def all(self, tenant_id: str) -> tuple[Plugin, ...]:
+        """Highest priority first, of equals the bundled ones first, then by registration; paused ones among them."""
+        kept = self._kept.get(tenant_id)
+        if kept is not None and kept.until > self._monotonic():
+            return kept.plugins
+        change_count = self._change_count
+        async with self._database.transaction(tenant_id) as connection:
+            registered = await store.list_plugins(connection, tenant_id)
+        plugins = in_order(self._bundled.of(tenant_id), registered)
+        if change_count == self._change_count:
+            if len(self._kept) >= _MOST_TENANTS:
+                self._kept.clear()
+            self._kept[tenant_id] = _Kept(plugins, self._monotonic() + _KEPT_SECONDS)
+        return plugins
+
+    async def active(self, tenant_id: str, hook: HookKind) -> Sequence[Plugin]:
+        """Those to call for the hook, in order."""
+        return [plugin for plugin in await self.all(tenant_id) if hook in plugin.hooks and not plugin.paused]
+
+    async def active_hooks(self, tenant_id: str) -> list[HookKind]:
+        """The hooks that anybody listens to."""
+        listened = {hook for plugin in await self.all(tenant_id) if not plugin.paused for hook in plugin.hooks}
+        return [hook for hook in HookKind if hook in listened]
+
+    def forget(self) -> None:
+        """Something has changed."""
+        self._change_count += 1
+        self._kept.clear()
+
+
+@asynccontextmanager
+async def kept_fresh(directory: PluginDirectory, listener: Listener) -> AsyncIterator[None]:
+    """Has the directory look again whenever a replica says that plugins have changed, until the block ends."""
+
+    async def listen() -> None:
+        with listener.subscription(PLUGINS_CHANGED_CHANNEL) as changed:
+            while True:
+                if await changed.wait(_KEPT_SECONDS):
+                    directory.forget()
+
+    task = asyncio.create_task(listen(), name="plugins changed")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

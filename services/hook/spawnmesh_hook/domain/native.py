@@ -1,0 +1,70 @@
+"""Stop events of coding harnesses: what they say, and what they are answered."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spawnmesh_hook.domain.decisions import Decision, FinalizeAnswer
+
+STOPS = frozenset({"Stop", "SubagentStop"})
+
+
+@dataclass(frozen=True, slots=True)
+class NativeStop:
+    """A stop, `turn_id` empty where the harness names none."""
+
+    session_id: str
+    turn_id: str
+    agent_id: str
+    last_message: str
+
+
+def parse_stop(event_json: str) -> NativeStop | None:
+    """The stop; None for another event. Raises ValueError, saying what is wrong, for what is no event."""
+    try:
+        event = json.loads(event_json)
+    except (ValueError, RecursionError):
+        raise ValueError("is not JSON") from None
+    if not isinstance(event, dict):
+        raise ValueError("is no JSON object")
+    name = event.get("hook_event_name")
+    if not isinstance(name, str) or not name:
+        raise ValueError("has no hook_event_name")
+    if name not in STOPS:
+        return None
+    session_id = _text(event, "session_id")
+    if not session_id:
+        raise ValueError("has no session_id")
+    turn_id = _text(event, "turn_id") or _text(event, "prompt_id")
+    return NativeStop(
+        session_id=session_id,
+        turn_id=turn_id,
+        agent_id=_text(event, "agent_id"),
+        last_message=_text(event, "last_assistant_message"),
+    )
+
+
+def run_of(harness: str, stop: NativeStop) -> str:
+    """What the revisions of a native turn are counted under. `stop_hook_active` has no part in it: a harness may never set it."""
+    parts = json.dumps([harness, stop.session_id, stop.turn_id, stop.agent_id])
+    return f"native_{hashlib.sha256(parts.encode()).hexdigest()[:32]}"
+
+
+def answer_to(decision: Decision) -> str:
+    """What the harness reads: a block for a revise, an end for a finalize, nothing else."""
+    if decision.answer is FinalizeAnswer.REVISE:
+        return json.dumps({"decision": "block", "reason": decision.reason})
+    if decision.answer is FinalizeAnswer.FINALIZE:
+        said: dict[str, Any] = {"continue": False}
+        if decision.reason.strip():
+            said["stopReason"] = decision.reason
+        return json.dumps(said)
+    return ""
+
+
+def _text(event: Mapping[str, Any], name: str) -> str:
+    value = event.get(name)
+    # A lone surrogate is legal in JSON, and in no message of ours.
+    return value.encode("utf-8", "replace").decode().replace("\0", "") if isinstance(value, str) else ""

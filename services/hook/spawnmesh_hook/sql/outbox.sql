@@ -1,0 +1,66 @@
+-- name: add_event
+-- Locks nothing that exists; returns nothing for a known key. Index: observed_events_pkey.
+insert into observed_events (tenant_id, event_key, hook, session_id, run_id, event, traceparent)
+values (%(tenant_id)s, %(event_key)s, %(hook)s, %(session_id)s, %(run_id)s, %(event)s, %(traceparent)s)
+on conflict do nothing
+returning event_key;
+
+-- name: add_tellings
+-- Locks nothing that exists.
+insert into tellings (tenant_id, event_key, plugin)
+select %(tenant_id)s, %(event_key)s, unnest(%(plugins)s::text[]);
+
+-- name: announce_outbox
+-- Wakes the workers when the transaction commits.
+select pg_notify(%(channel)s, '');
+
+-- name: take_due_tellings
+-- Locks the rows it takes and skips those another worker is taking; in the scope of every tenant. A taken one is due again when the time it may
+-- take is over. Index: tellings_due_idx.
+with due as (
+    select tenant_id, event_key, plugin from tellings
+    where state = 'WAITING' and due_time <= now()
+    order by due_time
+    limit %(limit)s
+    for update skip locked
+)
+update tellings t
+set due_time = now() + %(held_for)s::interval, attempt_count = t.attempt_count + 1
+from due, observed_events e
+where t.tenant_id = due.tenant_id and t.event_key = due.event_key and t.plugin = due.plugin
+    and e.tenant_id = t.tenant_id and e.event_key = t.event_key
+returning t.tenant_id, t.event_key, t.plugin, t.attempt_count, e.hook, e.event, e.traceparent;
+
+-- name: seconds_to_next_telling
+-- No lock; in the scope of every tenant. Index: tellings_due_idx.
+select extract(epoch from min(due_time) - now())::float8 as seconds from tellings where state = 'WAITING';
+
+-- name: told
+-- Locks the row. Index: tellings_pkey.
+delete from tellings where tenant_id = %(tenant_id)s and event_key = %(event_key)s and plugin = %(plugin)s;
+
+-- name: empty_event
+-- Locks the event's row, and keeps what it says only while somebody is still to be told.
+-- Index: observed_events_pkey, tellings_pkey.
+with held as (
+    select tenant_id, event_key from observed_events
+    where tenant_id = %(tenant_id)s and event_key = %(event_key)s
+    for update
+)
+update observed_events e set event = ''
+from held
+where e.tenant_id = held.tenant_id and e.event_key = held.event_key
+    and not exists (
+        select from tellings t
+        where t.tenant_id = e.tenant_id and t.event_key = e.event_key and t.state = 'WAITING'
+    );
+
+-- name: tell_again
+-- Locks the row. Index: tellings_pkey.
+update tellings set due_time = now() + %(pause)s::interval
+where tenant_id = %(tenant_id)s and event_key = %(event_key)s and plugin = %(plugin)s;
+
+-- name: bury
+-- Locks the row. Index: tellings_pkey.
+update tellings set state = 'DEAD'
+where tenant_id = %(tenant_id)s and event_key = %(event_key)s and plugin = %(plugin)s;

@@ -1,0 +1,64 @@
+"""The hook service as a runner's peer: it answers what a test says, and remembers what it was asked and told."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from spawnmesh.hook.v1 import decision_pb2, event_pb2, hook_service_pb2, observed_pb2
+from spawnmesh.hook.v1 import hook_service_pb2_grpc as hook_grpc
+from spawnmesh.hook.v1 import run_hook_service_pb2 as pb
+from spawnmesh.hook.v1 import run_hook_service_pb2_grpc as run_hook_grpc
+from spawnmesh_core.errors import MeshError
+
+
+@dataclass(slots=True)
+class ScriptedHooks:
+    """Nobody listens to anything but `active`."""
+
+    active: Sequence["event_pb2.HookKind.ValueType"] = ()
+    model: decision_pb2.ModelDecision = field(default_factory=decision_pb2.ModelDecision)
+    prompt: decision_pb2.PromptDecision = field(default_factory=decision_pb2.PromptDecision)
+    tool_call: decision_pb2.ToolCallDecision | MeshError = field(
+        default_factory=lambda: decision_pb2.ToolCallDecision(proceed=decision_pb2.Proceed())
+    )
+    asked: list[Any] = field(default_factory=list)
+    published: list[observed_pb2.ObservedEvent] = field(default_factory=list)
+
+    def add_to(self, server: Any) -> None:
+        """Registers the services."""
+        hooks: Any = _Hooks  # to the type checker a peer with RPCs left out is abstract; no runner calls those
+        hook_grpc.add_HookServiceServicer_to_server(hooks(self), server)
+        run_hook_grpc.add_RunHookServiceServicer_to_server(_RunHooks(self), server)
+
+
+class _Hooks(hook_grpc.HookServiceServicer):
+    def __init__(self, hooks: ScriptedHooks) -> None:
+        self._hooks = hooks
+
+    async def PublishEvents(
+        self, request: hook_service_pb2.PublishEventsRequest, context: Any
+    ) -> hook_service_pb2.PublishEventsResponse:
+        self._hooks.published += request.events
+        return hook_service_pb2.PublishEventsResponse(queued_count=len(request.events))
+
+
+class _RunHooks(run_hook_grpc.RunHookServiceServicer):
+    def __init__(self, hooks: ScriptedHooks) -> None:
+        self._hooks = hooks
+
+    async def ListActiveHooks(self, request: Any, context: Any) -> pb.ListActiveHooksResponse:
+        return pb.ListActiveHooksResponse(hooks=self._hooks.active)
+
+    async def DispatchBeforeModelResolve(self, request: Any, context: Any) -> pb.DispatchBeforeModelResolveResponse:
+        self._hooks.asked.append(request.event)
+        return pb.DispatchBeforeModelResolveResponse(decision=self._hooks.model)
+
+    async def DispatchBeforePromptBuild(self, request: Any, context: Any) -> pb.DispatchBeforePromptBuildResponse:
+        self._hooks.asked.append(request.event)
+        return pb.DispatchBeforePromptBuildResponse(decision=self._hooks.prompt)
+
+    async def DispatchBeforeToolCall(self, request: Any, context: Any) -> pb.DispatchBeforeToolCallResponse:
+        self._hooks.asked.append(request.event)
+        if isinstance(self._hooks.tool_call, MeshError):
+            raise self._hooks.tool_call
+        return pb.DispatchBeforeToolCallResponse(decision=self._hooks.tool_call)

@@ -1,0 +1,162 @@
+"""Stops of coding harnesses, and the bounds of revisions over keys, failures and restarts."""
+
+import json
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from spawnmesh.hook.v1 import decision_pb2 as decisions
+from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.service_roles import ServiceDsn
+
+from tests.contract.hook_fixtures import (
+    CONTENT,
+    CONTINUE,
+    DEAD_ENDPOINT,
+    FINALIZE,
+    OPEN,
+    HookMesh,
+    Tenant,
+    finalize,
+    hook_replica,
+    open_mesh,
+    refused,
+    revise,
+)
+
+
+@pytest.fixture
+async def mesh(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[HookMesh]:
+    async with open_mesh(databases["hook"], keys) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def tenant(mesh: HookMesh) -> Tenant:
+    return mesh.tenant(await mesh.replica())
+
+
+async def stop(tenant: Tenant, *, request_id: str = "", text: str = "", **event: Any) -> pb.RelayNativeStopResponse:
+    event = {"hook_event_name": "Stop", "session_id": "s", "stop_hook_active": False, **event}
+    request = pb.RelayNativeStopRequest(
+        request_id=request_id or uuid.uuid4().hex,
+        harness=pb.NATIVE_HARNESS_CODEX,
+        event_json=text or json.dumps(event),
+    )
+    answer: pb.RelayNativeStopResponse = await tenant.as_client("RelayNativeStop", request)
+    return answer
+
+
+async def test_RelayNativeStop__blocked_at_most_three_times_a_turn(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = await mesh.plugin(revise("run the tests"))
+    await tenant.register("a", plugin.endpoint, FINALIZE, grants=[CONTENT])
+    for number in (1, 2, 3):
+        answer = await stop(tenant, last_assistant_message="done")
+        assert json.loads(answer.output) == {"decision": "block", "reason": "run the tests"}
+        assert answer.revision_number == number
+    last = await stop(tenant)
+    assert (last.output, last.capped) == ("", True)
+    assert (await stop(tenant, turn_id="2")).revision_number == 1
+    assert plugin.heard[0].draft_text == "done"
+
+
+async def test_RelayNativeStop__a_repeat_asks_nobody(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = await mesh.plugin(revise("again"))
+    await tenant.register("a", plugin.endpoint, FINALIZE)
+    assert await stop(tenant, request_id="r") == await stop(tenant, request_id="r")
+    assert len(plugin.heard) == 1
+
+
+async def test_RelayNativeStop__a_plugin_that_fails_lets_it_stop(mesh: HookMesh, tenant: Tenant) -> None:
+    await tenant.register("dead", DEAD_ENDPOINT, FINALIZE)
+    assert (await stop(tenant)).output == ""
+    assert await tenant.log() == [("dead", "failed")]
+
+
+@pytest.mark.parametrize("text", ["[]", "no", '{"hook_event_name":"Stop"}'])
+async def test_RelayNativeStop__no_event(tenant: Tenant, text: str) -> None:
+    with refused(Reason.INVALID_REQUEST):
+        await stop(tenant, text=text)
+
+
+def keyed(key: str, attempts: int = 0) -> decisions.FinalizeDecision:
+    return decisions.FinalizeDecision(
+        revise=decisions.Revise(reason=f"because of {key}", idempotency_key=key, max_attempts=attempts)
+    )
+
+
+async def test_a_key_is_granted_its_attempts_over_restarts(
+    mesh: HookMesh, databases: dict[str, ServiceDsn], keys: Path
+) -> None:
+    once, twice = await mesh.plugin(keyed("tests")), await mesh.plugin(keyed("tests", 2))
+    async with hook_replica(databases["hook"], keys) as before:
+        tenant = mesh.tenant(before)
+        await tenant.register("once", once.endpoint, FINALIZE, priority=1)
+        await tenant.register("twice", twice.endpoint, FINALIZE)
+        assert list((await tenant.draft("k1")).decided_by) == ["once", "twice"]
+    restarted = tenant.on(await mesh.replica())
+    assert list((await restarted.draft("k2")).decided_by) == ["twice"]
+    capped = await restarted.draft("k3")
+    assert (capped.decision, capped.capped) == (CONTINUE, True)
+    assert list((await restarted.draft("k1", run_id="run_2")).decided_by) == ["once", "twice"]
+
+
+async def test_no_revision_after_effects_that_cannot_be_undone(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = await mesh.plugin(keyed("tests"))
+    await tenant.register("a", plugin.endpoint, FINALIZE)
+    capped = await tenant.draft("k1", has_final_effects=True)
+    assert (capped.decision, capped.capped) == (CONTINUE, True)
+    assert (await tenant.draft("k2")).revision_number == 1
+    plugin.says(finalize("done"))
+    assert (await tenant.draft("k3", has_final_effects=True)).decision == finalize("done")
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_no_run_goes_on_for_ever_and_no_draft_is_lost(
+    mesh: HookMesh, databases: dict[str, ServiceDsn], keys: Path, seed: int
+) -> None:
+    """Plugins at random answer at random, fail, and the service is restarted: every run gets its answer after at most three revisions."""
+    random = Random(seed)
+    tenant = mesh.tenant(await mesh.replica())
+    for number in range(random.randint(1, 4)):
+        said = [
+            random.choice([CONTINUE, revise("r"), keyed("k"), keyed("k", 3), finalize(), revise("")]) for _ in range(8)
+        ]
+        plugin = await mesh.plugin(*said)
+        policy = random.choice([OPEN, pb.FAILURE_POLICY_CLOSED])
+        endpoint = DEAD_ENDPOINT if random.random() < 0.1 and policy == OPEN else plugin.endpoint
+        await tenant.register(f"p{number}", endpoint, FINALIZE, priority=random.randint(-1, 1), policy=policy)
+    revisions, drafts = 0, 0
+    while True:
+        assert drafts < 60
+        drafts += 1
+        if random.random() < 0.3:
+            async with hook_replica(databases["hook"], keys) as restarted:
+                answer = await ask(tenant.on(restarted), f"k{revisions}")
+        else:
+            answer = await ask(tenant, f"k{revisions}")
+        if answer is None:
+            for plugin_row in (await tenant.as_client("ListPlugins", pb.ListPluginsRequest())).plugins:
+                await tenant.as_client("ResumePlugin", pb.ResumePluginRequest(name=plugin_row.name))
+            continue  # asked again with the same draft, as the runner does
+        if not answer.decision.HasField("revise"):
+            break
+        revisions += 1
+        assert answer.revision_number == revisions
+    assert revisions <= 3
+
+
+async def ask(tenant: Tenant, key: str) -> pb.DispatchBeforeAgentFinalizeResponse | None:
+    try:
+        first = await tenant.draft(key)
+    except MeshError as error:
+        if error.reason is not Reason.PLUGIN_FAILED:
+            raise
+        return None
+    assert await tenant.draft(key) == first
+    return first

@@ -1,0 +1,293 @@
+"""Webhooks, reachability at registration, bundled plugins, pausing and trying out."""
+
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh_client.hooks import Handlers, deny, hook
+from spawnmesh_client.hooks.webhook import Webhook
+from spawnmesh_core.clock import utc_now
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.service_roles import ServiceDsn
+
+from tests.contract.hook_fixtures import (
+    ALLOW,
+    DEAD_ENDPOINT,
+    ENDED,
+    FINALIZE,
+    OPEN,
+    SPAWN,
+    HookMesh,
+    Tenant,
+    open_mesh,
+    refused,
+    revise,
+)
+from tests.contract.hook_fixtures import deny as denied
+
+Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@pytest.fixture
+async def mesh(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[HookMesh]:
+    async with open_mesh(databases["hook"], keys) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for 127.0.0.1 that vouches for itself, with its key in the same file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "webhook")])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(utc_now() - timedelta(hours=1))
+        .not_valid_after(utc_now() + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    file = tmp_path_factory.mktemp("tls") / "webhook.pem"
+    pem = serialization.Encoding.PEM
+    plain = serialization.NoEncryption()
+    file.write_bytes(made.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+    return file
+
+
+@pytest.fixture
+async def site(certificate: Path) -> AsyncIterator[Callable[[Handle], Awaitable[str]]]:
+    """Serves a handler over HTTPS; gives its URL."""
+    async with AsyncExitStack() as stack:
+
+        async def served(handle: Handle) -> str:
+            app = web.Application()
+            app.router.add_route("*", "/{path:.*}", handle)
+            runner = web.AppRunner(app)
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(certificate)
+            one = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+            await one.start()
+            sockets = one._server.sockets  # type: ignore[union-attr]
+            return f"https://127.0.0.1:{sockets[0].getsockname()[1]}/hooks"
+
+        yield served
+
+
+@pytest.fixture
+async def tenant(mesh: HookMesh, certificate: Path) -> Tenant:
+    return mesh.tenant(await mesh.replica(webhook_ca_file=certificate))
+
+
+async def test_a_webhook_is_called_with_a_signature_that_its_plugin_can_check(
+    tenant: Tenant, site: Callable[[Handle], Awaitable[str]]
+) -> None:
+    @hook("before_spawn")
+    def judge(event: Any) -> Any:
+        return deny(f"no {event.agent_id}")
+
+    plugins: list[Webhook] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        return web.Response(body=await plugins[0].answer(request.headers, await request.read()))
+
+    plugin = pb.Plugin(name="a", endpoint=await site(handle), hooks=[SPAWN])
+    registered = await tenant.as_client("RegisterPlugin", pb.RegisterPluginRequest(plugin=plugin))
+    plugins.append(Webhook(Handlers([judge]), registered.webhook_secret))
+    assert (await tenant.spawn(agent_id="main")).decision == denied("no main")
+    again = await tenant.as_client("RegisterPlugin", pb.RegisterPluginRequest(plugin=plugin))
+    assert again.webhook_secret == registered.webhook_secret
+    other = await tenant.as_client(
+        "RegisterPlugin", pb.RegisterPluginRequest(plugin=pb.Plugin(name="b", endpoint=plugin.endpoint, hooks=[SPAWN]))
+    )
+    assert other.webhook_secret not in ("", registered.webhook_secret)
+
+
+async def answering(body: bytes, status: int = 200, **headers: str) -> web.Response:
+    return web.Response(body=body, status=status, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "error"),
+    [
+        (200, b"not json", {}, "malformed answer: not the JSON of the contract"),
+        (200, b'{"decision":{"maybe":{}}}', {}, "malformed answer: not the JSON of the contract"),
+        (200, b"{}", {}, "malformed answer: decision (required)"),
+        (200, b"[1]", {}, "malformed answer: not the JSON of the contract"),
+        (200, b" " * 3_000_000, {}, "malformed answer: more than 2097152 bytes"),
+        (302, b"", {"Location": "https://127.0.0.1/"}, "the call failed: HTTP status 302"),
+        (500, b"secret", {}, "the call failed: HTTP status 500"),
+    ],
+)
+async def test_a_webhook_that_answers_wrongly_fails(
+    tenant: Tenant,
+    site: Callable[[Handle], Awaitable[str]],
+    status: int,
+    body: bytes,
+    headers: dict[str, str],
+    error: str,
+) -> None:
+    called = []
+
+    async def handle(request: web.Request) -> web.Response:
+        called.append(request.path)
+        return web.Response(body=body, status=status, headers=headers)
+
+    await tenant.register("a", await site(handle), SPAWN, policy=OPEN)
+    assert (await tenant.spawn()).decision == ALLOW
+    assert [row.error for row in await tenant.deliveries()] == [error]
+    assert called == ["/hooks"]
+
+
+async def test_a_webhook_without_a_trusted_certificate_is_not_called(
+    mesh: HookMesh, site: Callable[[Handle], Awaitable[str]]
+) -> None:
+    called = []
+
+    async def handle(request: web.Request) -> web.Response:
+        called.append(request.path)
+        return web.Response(body=b'{"decision":{"allow":{}}}')
+
+    tenant = mesh.tenant(await mesh.replica())
+    url = await site(handle)
+    with refused(Reason.ENDPOINT_NOT_REACHED) as caught:
+        await tenant.register("a", url, SPAWN, allow_unreachable=False)
+    assert "certificate" in caught.value.message
+    await tenant.register("a", url, SPAWN)
+    with refused(Reason.PLUGIN_FAILED):
+        await tenant.spawn()
+    assert called == []
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "https://127.0.0.1/x",
+        "https://[::ffff:10.0.0.1]/x",
+        "https://169.254.169.254/latest/meta-data",
+        "https://localhost/x",
+        "https://0x7f000001/x",
+        "https://127.1/x",
+        "grpc://2130706433:80",
+        "grpc://[fe80::1]:80",
+    ],
+)
+async def test_RegisterPlugin__no_way_into_private_networks(mesh: HookMesh, endpoint: str) -> None:
+    tenant = mesh.tenant(await mesh.replica(allow_private_endpoints=False))
+    with refused(Reason.ENDPOINT_NOT_ALLOWED):
+        await tenant.register("a", endpoint, SPAWN)
+    assert await tenant.plugin_names() == []
+
+
+async def test_RegisterPlugin__nobody_answers_there(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = await mesh.plugin(ALLOW)
+    with refused(Reason.ENDPOINT_NOT_REACHED):
+        await tenant.register("a", DEAD_ENDPOINT, SPAWN, allow_unreachable=False)
+    assert await tenant.plugin_names() == []
+    await tenant.register("a", plugin.endpoint, SPAWN, allow_unreachable=False)
+    assert await tenant.plugin_names() == ["a"]
+
+
+async def test_PausePlugin__is_not_called_until_it_is_resumed(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = await mesh.plugin(denied("no"))
+    await tenant.register("a", plugin.endpoint, SPAWN)
+    paused = await tenant.as_client("PausePlugin", pb.PausePluginRequest(name="a"))
+    assert paused.plugin.paused
+    assert (await tenant.spawn()).decision == ALLOW
+    await tenant.register("a", plugin.endpoint, SPAWN, priority=4)
+    assert (await tenant.spawn()).decision == ALLOW
+    resumed = await tenant.as_client("ResumePlugin", pb.ResumePluginRequest(name="a"))
+    assert (resumed.plugin.paused, resumed.plugin.priority) == (False, 4)
+    assert (await tenant.spawn()).decision == denied("no")
+    with refused(Reason.NOT_FOUND):
+        await tenant.as_client("PausePlugin", pb.PausePluginRequest(name="b"))
+
+
+async def test_a_change_at_one_replica_is_seen_by_the_other(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = await mesh.plugin(denied("no"))
+    elsewhere = tenant.on(await mesh.replica())
+    assert (await elsewhere.spawn()).decision == ALLOW
+    await tenant.register("a", plugin.endpoint, SPAWN)
+    while (await elsewhere.spawn()).decision == ALLOW:
+        pass
+
+
+async def test_TestPlugin__every_hook_is_tried_and_nothing_is_decided(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = await mesh.plugin()
+
+    async def decide(event: Any) -> Any:
+        return {"BeforeSpawnEvent": ALLOW, "BeforeAgentFinalizeEvent": revise("x")}.get(event.DESCRIPTOR.name)
+
+    plugin.decide = decide
+    await tenant.register("a", plugin.endpoint, SPAWN, FINALIZE, ENDED)
+    for _ in range(2):
+        tried = await tenant.as_client("TestPlugin", pb.TestPluginRequest(name="a"))
+        assert [(row.hook, row.decision) for row in tried.deliveries] == [
+            (SPAWN, "allow"),
+            (FINALIZE, "revise"),
+            (ENDED, "told"),
+        ]
+    assert len(await tenant.deliveries(session_id="ses_test")) == 6
+    with refused(Reason.NOT_FOUND):
+        await tenant.as_client("TestPlugin", pb.TestPluginRequest(name="b"))
+
+
+async def test_bundled_plugins_come_from_a_file_and_are_nobody_elses(mesh: HookMesh, tmp_path: Path) -> None:
+    own, theirs = await mesh.plugin(revise("theirs")), await mesh.plugin(revise("ours"))
+    file = tmp_path / "bundled.json"
+    entries = [
+        {"name": "gate", "endpoint": theirs.endpoint, "hooks": ["BEFORE_AGENT_FINALIZE"]},
+        {"name": "elsewhere", "endpoint": DEAD_ENDPOINT, "hooks": ["BEFORE_SPAWN"], "tenants": ["other"]},
+    ]
+    file.write_text(json.dumps(entries))
+    tenant = mesh.tenant(await mesh.replica(bundled_plugins_file=file, allow_private_endpoints=True))
+    await tenant.register("own", own.endpoint, FINALIZE)
+    assert await tenant.plugin_names() == ["gate", "own"]
+    merged = await tenant.draft("k", draft_text="seen")
+    assert (merged.decision, list(merged.decided_by)) == (revise("ours\n\ntheirs"), ["gate", "own"])
+    assert (theirs.heard[0].draft_text, own.heard[0].draft_text) == ("seen", "")
+    for rpc, request in (
+        ("PausePlugin", pb.PausePluginRequest(name="gate")),
+        ("RemovePlugin", pb.RemovePluginRequest(name="gate")),
+    ):
+        with refused(Reason.ALREADY_EXISTS):
+            await tenant.as_client(rpc, request)
+    with refused(Reason.ALREADY_EXISTS):
+        await tenant.register("gate", own.endpoint, SPAWN)
+
+
+async def test_a_bundled_plugin_may_be_where_tenants_may_not(mesh: HookMesh, tmp_path: Path) -> None:
+    plugin = await mesh.plugin(denied("no"))
+    file = tmp_path / "bundled.json"
+    file.write_text(json.dumps([{"name": "gate", "endpoint": plugin.endpoint, "hooks": ["BEFORE_SPAWN"]}]))
+    tenant = mesh.tenant(await mesh.replica(bundled_plugins_file=file, allow_private_endpoints=False))
+    assert (await tenant.spawn()).decision == denied("no")
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "[{}]", '[{"name":"a","endpoint":"ftp://x","hooks":["BEFORE_SPAWN"]}]', "nonsense"]
+)
+async def test_a_file_of_bundled_plugins_that_cannot_be_read_stops_the_start(
+    mesh: HookMesh, tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "bundled.json"
+    file.write_text(text)
+    with pytest.raises(ValueError, match="bundled plugins"):
+        await mesh.replica(bundled_plugins_file=file)

@@ -1,0 +1,143 @@
+"""What a runner asks and tells of its run, from the places where it happens."""
+
+import json
+from pathlib import Path
+
+import pytest
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.hook.v1 import decision_pb2 as decisions
+from spawnmesh.hook.v1 import event_pb2 as events
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runner.context import text_message
+from spawnmesh_runtime.tokens import TokenMinter
+
+from tests.contract.runner_fixtures import ScriptedMesh, calling, eventually, running_runner, saying
+
+RESULT = message_pb2.ROLE_TOOL_RESULT
+SPAWN = {"task": "t", "attachments": [{"name": "a.txt", "content": "handed over"}]}
+
+
+@pytest.fixture
+def mesh(keys: Path) -> ScriptedMesh:
+    """A mesh whose one session has a task in its transcript."""
+    scripted = ScriptedMesh(TokenMinter("session", keys / "session.pem"))
+    scripted.write(text_message(message_pb2.ROLE_USER, "Do it."), epoch=0)
+    return scripted
+
+
+async def carried(mesh: ScriptedMesh, keys: Path, folder: Path) -> None:
+    async with running_runner(mesh, keys, folder):
+        await eventually(lambda: mesh.finalized or mesh.failed)
+
+
+def results(mesh: ScriptedMesh) -> list[str]:
+    return [message.content[0].text.text for message in mesh.messages(RESULT)]
+
+
+async def test_where_nobody_listens_nothing_is_dispatched(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    mesh.answers.extend([calling(("c1", "list_files", "{}")), saying("done")])
+    mesh.queue_run(tools=("list_files",))
+    await carried(mesh, keys, tmp_path)
+    assert mesh.finalized is not None
+    assert (mesh.hooks.asked, mesh.hooks.published) == ([], [])
+
+
+async def test_before_model_resolve_puts_a_model_first(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    mesh.hooks.active = [events.HOOK_KIND_BEFORE_MODEL_RESOLVE]
+    mesh.hooks.model = decisions.ModelDecision(model="small")
+    mesh.answers.append(saying("done"))
+    mesh.queue_run()
+    await carried(mesh, keys, tmp_path)
+    before = list(mesh.hooks.asked[0].models)
+    [prompt] = mesh.prompts
+    after = [prompt.model, *(prompt.fallbacks.models if prompt.HasField("fallbacks") else prompt.fallback_models)]
+    assert after == ["small", *filter(None, before)]
+
+
+async def test_before_prompt_build_changes_the_prompt(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    mesh.hooks.active = [events.HOOK_KIND_BEFORE_PROMPT_BUILD]
+    mesh.hooks.prompt = decisions.PromptDecision(
+        system_prompt="Be brief.", context="It is Monday.", tools=decisions.ToolList(names=["read_file", "nothing"])
+    )
+    mesh.answers.append(saying("done"))
+    mesh.queue_run(tools=("list_files", "read_file"))
+    await carried(mesh, keys, tmp_path)
+    [prompt] = mesh.prompts
+    assert prompt.system_prompt == "Be brief.\n\nIt is Monday."
+    assert [tool.name for tool in prompt.tools] == ["read_file"]
+    assert list(mesh.hooks.asked[0].tool_names) == ["list_files", "read_file"]
+
+
+async def test_before_tool_call_blocks(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    mesh.hooks.active = [events.HOOK_KIND_BEFORE_TOOL_CALL, events.HOOK_KIND_AFTER_TOOL_CALL]
+    mesh.hooks.tool_call = decisions.ToolCallDecision(block=decisions.Block(reason="not on Mondays"))
+    mesh.answers.extend([calling(("c1", "write_file", '{"path":"a","content":"x"}')), saying("done")])
+    mesh.queue_run(tools=("write_file",))
+    await carried(mesh, keys, tmp_path)
+    assert results(mesh) == ["BLOCKED: not on Mondays"]
+    assert [event.after_tool_call.error_reason for event in mesh.hooks.published] == ["BLOCKED"]
+
+
+async def test_before_tool_call_gives_other_arguments(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    mesh.hooks.active = [events.HOOK_KIND_BEFORE_TOOL_CALL]
+    rewritten = decisions.Rewrite(arguments_json='{"path":"b.txt","content":"x"}')
+    mesh.hooks.tool_call = decisions.ToolCallDecision(rewrite=rewritten)
+    mesh.answers.extend([calling(("c1", "write_file", '{"path":"a.txt","content":"x"}')), saying("done")])
+    mesh.queue_run(tools=("write_file",))
+    await carried(mesh, keys, tmp_path)
+    assert "b.txt" in results(mesh)[0]
+    assert json.loads(mesh.hooks.asked[0].arguments_json)["path"] == "a.txt"
+
+
+async def test_before_tool_call_that_fails_is_no_call(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    mesh.hooks.active = [events.HOOK_KIND_BEFORE_TOOL_CALL]
+    mesh.hooks.tool_call = MeshError(Reason.PLUGIN_FAILED, "plugin gate gave no valid answer")
+    mesh.answers.extend([calling(("c1", "list_files", "{}")), saying("done")])
+    mesh.queue_run(tools=("list_files",))
+    await carried(mesh, keys, tmp_path)
+    assert results(mesh) == ["PLUGIN_FAILED: plugin gate gave no valid answer"]
+    assert mesh.finalized is not None
+
+
+async def test_a_call_that_a_lost_runner_had_begun_is_judged_again(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.hooks.active = [events.HOOK_KIND_BEFORE_TOOL_CALL, events.HOOK_KIND_AFTER_TOOL_CALL]
+    mesh.hooks.tool_call = decisions.ToolCallDecision(block=decisions.Block(reason="no"))
+    entry_id = mesh.write(calling(("c1", "list_files", "{}")), epoch=1)
+    mesh.answers.append(saying("done"))
+    mesh.queue_run(tools=("list_files",), epoch=2)
+    await carried(mesh, keys, tmp_path)
+    assert results(mesh) == ["BLOCKED: no"]
+    assert [event.event_key for event in mesh.hooks.published] == [f"after_tool_call:v1:{entry_id}:0"]
+
+
+async def test_what_a_model_reads_and_answers_is_told_without_calls(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.hooks.active = [events.HOOK_KIND_LLM_INPUT, events.HOOK_KIND_LLM_OUTPUT]
+    mesh.answers.extend([calling(("c1", "sessions_spawn", json.dumps(SPAWN))), saying("done")])
+    mesh.queue_run(tools=("sessions_spawn",))
+    await carried(mesh, keys, tmp_path)
+    kinds = [event.WhichOneof("event") for event in mesh.hooks.published]
+    assert kinds == ["llm_input", "llm_output"] * 2
+    assert len({event.event_key for event in mesh.hooks.published}) == 4
+    assert mesh.hooks.published[0].llm_input.messages[0].content[0].text.text == "Do it."
+    assert mesh.hooks.published[3].llm_output.message.content[0].text.text == "done"
+    assert not any(b"handed over" in event.SerializeToString() for event in mesh.hooks.published)
+
+
+async def test_files_of_a_spawn_are_shown_to_no_plugin_and_changed_by_none(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.hooks.active = [events.HOOK_KIND_BEFORE_TOOL_CALL]
+    rewritten = decisions.Rewrite(arguments_json=json.dumps({"task": "another", "attachments": []}))
+    mesh.hooks.tool_call = decisions.ToolCallDecision(rewrite=rewritten)
+    mesh.answers.extend([calling(("c1", "sessions_spawn", json.dumps(SPAWN))), saying("done")])
+    mesh.queue_run(tools=("sessions_spawn",))
+    await carried(mesh, keys, tmp_path)
+    assert "handed over" not in mesh.hooks.asked[0].arguments_json
+    [spawned] = mesh.spawns.values()
+    assert spawned.task == "another"
+    assert [file.content for file in spawned.attachments] == ["handed over"]
