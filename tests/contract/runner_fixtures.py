@@ -40,6 +40,7 @@ from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.telemetry import current_traceparent, use_tracer
 from spawnmesh_runtime.tokens import TokenMinter
 
+from tests.contract.runner_hook_fixtures import ScriptedHooks
 from tests.contract.serving import served, shared_settings
 
 TENANT = "acme"
@@ -77,6 +78,7 @@ class ScriptedMesh:
     answers: deque[message_pb2.Message | MeshError] = field(default_factory=deque)
     outcomes: deque[run_pb.FinalizeRunResponse | MeshError] = field(default_factory=deque)
     inbox: list[run_pb.InboxMessage] = field(default_factory=list)
+    inbox_page: int = 100
     files: dict[str, bytes] = field(default_factory=dict)
     refusals: dict[str, deque[MeshError]] = field(default_factory=dict)
     lease_lost: bool = False
@@ -100,6 +102,7 @@ class ScriptedMesh:
     claim_sizes: list[int] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
     model_cancelled: bool = False
+    hooks: ScriptedHooks = field(default_factory=ScriptedHooks)
 
     def queue_run(
         self, *, epoch: int = 1, tools: tuple[str, ...] = (), max_turns: int = 0, lease_seconds: float = 10.0
@@ -158,11 +161,13 @@ class ScriptedMesh:
         sessions: Any = _Sessions  # to the type checker a peer with RPCs left out is abstract; no runner calls those
         transcripts: Any = _Transcripts
         blobs: Any = _Blobs
+        models: Any = _Models
         run_grpc.add_RunServiceServicer_to_server(_Runs(self), server)
         session_grpc.add_SessionServiceServicer_to_server(sessions(self), server)
         transcript_grpc.add_TranscriptServiceServicer_to_server(transcripts(self), server)
-        router_grpc.add_ModelRouterServiceServicer_to_server(_Models(self), server)
+        router_grpc.add_ModelRouterServiceServicer_to_server(models(self), server)
         blob_grpc.add_AttachmentBlobServiceServicer_to_server(blobs(self), server)
+        self.hooks.add_to(server)
 
 
 class _Runs(run_grpc.RunServiceServicer):
@@ -184,7 +189,7 @@ class _Runs(run_grpc.RunServiceServicer):
         return run_pb.HeartbeatRunResponse()
 
     async def ListInbox(self, request: run_pb.ListInboxRequest, context: Any) -> run_pb.ListInboxResponse:
-        return run_pb.ListInboxResponse(messages=self.mesh.inbox[:100])
+        return run_pb.ListInboxResponse(messages=self.mesh.inbox[: self.mesh.inbox_page])
 
     async def AcknowledgeInbox(
         self, request: run_pb.AcknowledgeInboxRequest, context: Any
@@ -384,6 +389,7 @@ async def running_runner(
             **shared_settings("runner", keys),
             session_target=target,
             model_router_target=target,
+            hook_target=target,
             attachment_blob_target=target,
             workspace_root=workspace_root,
             **{"transcript_target": target, "claim_wait_seconds": 0.2, **options},

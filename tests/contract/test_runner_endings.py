@@ -93,6 +93,19 @@ async def test_ListInbox__a_message_delivered_again_is_in_the_transcript_once(
     assert mesh.inbox == []
 
 
+async def test_ListInbox__answers_that_hold_few_messages_are_asked_for_until_none_waits(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.inbox = [pb.InboxMessage(key=f"m{n}", text=f"Large {n}.") for n in range(5)]
+    mesh.inbox_page = 2
+    mesh.answers.append(saying("Done."))
+    mesh.queue_run()
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.finalized)
+    texts = [message.content[0].text.text for message in mesh.prompts[0].messages]
+    assert texts == ["Do it.", *(f"Large {n}." for n in range(5))]
+
+
 async def test_AppendEntries__an_answer_whose_receipt_was_lost_is_stored_once(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
@@ -280,7 +293,8 @@ async def test_ReleaseRun__a_run_that_ends_within_the_grace_is_not_handed_back(
 
 async def test_serve__stops_cleanly_on_SIGTERM(keys: Path, tmp_path: Path) -> None:
     targets = {
-        f"RUNNER_{name}_TARGET": "127.0.0.1:1" for name in ("SESSION", "TRANSCRIPT", "MODEL_ROUTER", "ATTACHMENT_BLOB")
+        f"RUNNER_{name}_TARGET": "127.0.0.1:1"
+        for name in ("SESSION", "TRANSCRIPT", "MODEL_ROUTER", "ATTACHMENT_BLOB", "HOOK")
     }
     environment: dict[str, Any] = {
         **os.environ,

@@ -15,7 +15,10 @@ from spawnmesh_runner.tools.tool import AnyTool
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One claimed run, and all that working on it needs. `spending` alone changes: it grows with each model call."""
+    """One claimed run, and all that working on it needs.
+
+    Two things change: `spending` grows with each model call, and `listened` is what of `HookKind` anybody listens to, as last seen.
+    """
 
     claimed: run_service_pb2.ClaimedRun
     mesh: Mesh
@@ -23,6 +26,7 @@ class Assignment:
     tools: Mapping[str, AnyTool]
     generate_timeout_seconds: float
     spending: Spending = field(default_factory=Spending)
+    listened: set[int] = field(default_factory=set)
 
     @property
     def session_id(self) -> str:

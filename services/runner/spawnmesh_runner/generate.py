@@ -1,44 +1,41 @@
 """One answer of a model, through the router."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from datetime import UTC
 
-from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
+from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runner.assignment import Assignment
 from spawnmesh_runner.domain import PEER_AWAY, backoff_seconds
+from spawnmesh_runner.hooks import shape_prompt
+from spawnmesh_runner.prompt import add_broken_attempt, build_prompt
 from spawnmesh_runner.retry import jitter, while_transient
-from spawnmesh_runner.tools.registry import declaration
 
 # The session service ends a run whose time is over, and says TIMED_OUT. A model call that gave up first would make it a failure instead.
 _PAST_DEADLINE_SECONDS = 5.0
 
 
-async def generate(assignment: Assignment, messages: list[message_pb2.Message]) -> generation_pb2.Completion:
-    """Asks the run's models in their order. A stream that breaks is asked for anew once: nothing of it was kept.
+async def generate(assignment: Assignment, entries: Sequence[entry_pb2.Entry]) -> generation_pb2.Completion:
+    """Asks the run's models in their order about the context. A stream that breaks is asked for anew once: nothing of it was kept.
 
-    Raises MeshError: ALL_CANDIDATES_FAILED, MODEL_REFUSED, UNKNOWN_MODEL, STREAM_BROKEN, DEADLINE_EXCEEDED, or that of an absent router.
+    Raises MeshError: ALL_CANDIDATES_FAILED, MODEL_REFUSED, UNKNOWN_MODEL, STREAM_BROKEN, DEADLINE_EXCEEDED, PLUGIN_FAILED, or that of an absent
+    peer.
     """
-    first, *others = assignment.claimed.models or [""]
-    request = pb.GenerateRequest(
-        model=first,
-        fallback_models=others,
-        system_prompt=assignment.claimed.agent.system_prompt,
-        messages=messages,
-        tools=[declaration(tool) for tool in assignment.tools.values()],
-        session_id=assignment.session_id,
-    )
+    request = await build_prompt(assignment, entries)
+    await shape_prompt(assignment, request)
     try:
         return await while_transient(lambda: _generate_once(assignment, request), PEER_AWAY)
     except MeshError as error:
         if error.reason is not Reason.STREAM_BROKEN:
             raise
+        add_broken_attempt(request, error)
     await asyncio.sleep(backoff_seconds(0, jitter=jitter()))
     return await while_transient(lambda: _generate_once(assignment, request), PEER_AWAY)
 

@@ -8,11 +8,12 @@ from spawnmesh_runner.context import text_message
 from spawnmesh_runner.retry import persistently
 from spawnmesh_runner.transcript import append_message
 
-_PAGE = 100  # as many as one ListInbox answers
-
 
 async def drain_inbox(assignment: Assignment) -> None:
-    """Appends every waiting message under its own key, then takes it out: a crash between the two delivers it once all the same."""
+    """Appends every waiting message under its own key, then takes it out: a crash between the two delivers it once all the same.
+
+    Asks until nothing waits: an answer holds as many messages as fit, which may be one.
+    """
     mesh = assignment.mesh
     while True:
         inbox = await persistently(mesh.session, mesh.runs.ListInbox, pb.ListInboxRequest())
@@ -22,5 +23,3 @@ async def drain_inbox(assignment: Assignment) -> None:
             await append_message(assignment, message.key, text_message(message_pb2.ROLE_USER, message.text))
         taken = pb.AcknowledgeInboxRequest(epoch=assignment.epoch, keys=[message.key for message in inbox.messages])
         await persistently(mesh.session, mesh.runs.AcknowledgeInbox, taken)
-        if len(inbox.messages) < _PAGE:
-            return

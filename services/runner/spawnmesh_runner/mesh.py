@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
@@ -17,6 +19,8 @@ from spawnmesh_runner.settings import RunnerSettings
 
 if TYPE_CHECKING:
     from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceAsyncStub
+    from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceAsyncStub
+    from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceAsyncStub
     from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceAsyncStub
     from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceAsyncStub
     from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceAsyncStub
@@ -31,16 +35,19 @@ class Mesh:
     transcript: Peer
     model_router: Peer
     attachment_blob: Peer
+    hook: Peer
     runs: "RunServiceAsyncStub"
     sessions: "SessionServiceAsyncStub"
     transcripts: "TranscriptServiceAsyncStub"
     models: "ModelRouterServiceAsyncStub"
     attachments: "AttachmentBlobServiceAsyncStub"
+    hooks: "HookServiceAsyncStub"
+    run_hooks: "RunHookServiceAsyncStub"
 
 
 @asynccontextmanager
 async def open_mesh(process: Process, settings: RunnerSettings) -> AsyncIterator[Mesh]:
-    """Channels to the four services that a runner calls; they dial when first used."""
+    """Channels to the five services that a runner calls; they dial when first used."""
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_peer(process, "session", settings.session_target))
         transcript = await stack.enter_async_context(open_peer(process, "transcript", settings.transcript_target))
@@ -48,14 +55,18 @@ async def open_mesh(process: Process, settings: RunnerSettings) -> AsyncIterator
         attachment_blob = await stack.enter_async_context(
             open_peer(process, "attachment-blob", settings.attachment_blob_target)
         )
+        hook = await stack.enter_async_context(open_peer(process, "hook", settings.hook_target))
         yield Mesh(
             session=session,
             transcript=transcript,
             model_router=model_router,
             attachment_blob=attachment_blob,
+            hook=hook,
             runs=RunServiceStub(session.channel),
             sessions=SessionServiceStub(session.channel),
             transcripts=TranscriptServiceStub(transcript.channel),
             models=ModelRouterServiceStub(model_router.channel),
             attachments=AttachmentBlobServiceStub(attachment_blob.channel),
+            hooks=HookServiceStub(hook.channel),
+            run_hooks=RunHookServiceStub(hook.channel),
         )

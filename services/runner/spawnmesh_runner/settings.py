@@ -22,6 +22,7 @@ class RunnerSettings(ProcessSettings):
     transcript_target: str
     model_router_target: str
     attachment_blob_target: str
+    hook_target: str
     workspace_root: Path
     """Directory for the runs' workspaces. Several runners on one machine may share it; nothing else may lie in it."""
     max_runs: int = Field(default=8, ge=1, le=64)

@@ -1,13 +1,16 @@
 """The tool calls of an answer: each run and its result stored before the next."""
 
 from collections.abc import Iterable
+from datetime import timedelta
 
 from spawnmesh.content.v1 import message_pb2
+from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_runner.assignment import Assignment
 from spawnmesh_runner.context import OpenCall
 from spawnmesh_runner.domain import call_request_id, result_key
+from spawnmesh_runner.hooks import judge_call, tell_outcome
 from spawnmesh_runner.tools.call import Outcome, refusal, run_call
 from spawnmesh_runner.tools.tool import Scope
 from spawnmesh_runner.transcript import append_message
@@ -51,9 +54,13 @@ async def _run(assignment: Assignment, open_call: OpenCall) -> Outcome:
         gen_ai__tool__type="function",
         gen_ai__conversation__id=assignment.session_id,
     ) as span:
-        outcome = await run_call(tool, call, scope)
+        judged = await judge_call(assignment, call)
+        began = monotonic_seconds()
+        outcome = judged if isinstance(judged, Outcome) else await run_call(tool, judged, scope)
+        latency = timedelta(seconds=monotonic_seconds() - began)
         if outcome.error_reason:
             span.set_attribute("error.type", outcome.error_reason)
+    await tell_outcome(assignment, open_call, outcome, latency)
     return outcome
 
 

@@ -1,0 +1,70 @@
+"""What a run asks the router: the conversation, who may answer, and what the turn has already done."""
+
+from collections.abc import Sequence
+
+from spawnmesh.model_router.v1 import generation_pb2
+from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
+from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
+from spawnmesh_core.errors import MeshError
+
+from spawnmesh_runner.assignment import Assignment
+from spawnmesh_runner.context import messages_for_model
+from spawnmesh_runner.executed import TurnSoFar, turn_so_far
+from spawnmesh_runner.retry import persistently
+from spawnmesh_runner.tools.registry import declaration
+
+
+async def build_prompt(assignment: Assignment, entries: Sequence[entry_pb2.Entry]) -> pb.GenerateRequest:
+    """The request for the next answer. Raises the MeshError of a transcript that stays away.
+
+    Where another runner had begun the turn, this one goes on with an attempt that broke off, and the router is told so.
+    """
+    first, *others = assignment.claimed.models or [""]
+    turn = turn_so_far(entries, assignment.run_id, assignment.tools)
+    request = pb.GenerateRequest(
+        model=first,
+        fallback_models=others,
+        system_prompt=assignment.claimed.agent.system_prompt,
+        messages=messages_for_model(entries),
+        tools=[_declared(assignment, name) for name in assignment.tools],
+        session_id=assignment.session_id,
+    )
+    if assignment.claimed.agent.models:  # The agent's list is its whole choice: nobody who is not on it is asked.
+        request.fallbacks.models.extend(others)
+        del request.fallback_models[:]
+    if turn.answer_count:
+        request.partial_execution.tool_names.extend(turn.tool_names)
+        request.partial_execution.sent_to_person = await _was_delivered(assignment, turn)
+    if turn.epochs - {assignment.epoch}:
+        request.earlier_attempts.add(model=first, reason=generation_pb2.FAILOVER_REASON_UNKNOWN)
+    return request
+
+
+def add_broken_attempt(request: pb.GenerateRequest, error: MeshError) -> None:
+    """Has the request go on from one whose stream broke."""
+    name = f"FAILOVER_REASON_{error.facts.get('failover_reason', 'UNKNOWN')}"
+    known = name in generation_pb2.FailoverReason.keys()  # noqa: SIM118 - the wrapper of an enum is no mapping
+    request.earlier_attempts.add(
+        model=str(error.facts.get("model", "")),
+        reason=generation_pb2.FailoverReason.Value(name) if known else generation_pb2.FAILOVER_REASON_UNKNOWN,
+    )
+
+
+def _declared(assignment: Assignment, name: str) -> generation_pb2.ToolDeclaration:
+    tool = assignment.tools[name]
+    declared = declaration(tool)
+    declared.is_idempotent = tool.idempotent
+    return declared
+
+
+async def _was_delivered(assignment: Assignment, turn: TurnSoFar) -> bool:
+    """Whether a copy of a message that went to a person came into the transcript since the turn began."""
+    mesh = assignment.mesh
+    request = transcript_pb.ListEntriesRequest(
+        session_id=assignment.session_id,
+        after_seq=turn.begin_seq,
+        page_size=1,
+        filter=entry_pb2.EntryFilter(kinds=[entry_pb2.ENTRY_KIND_MIRROR]),
+    )
+    return bool((await persistently(mesh.transcript, mesh.transcripts.ListEntries, request)).entries)
