@@ -24,7 +24,9 @@ from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.settings import ProcessSettings
 
-from spawnmesh_client.attachments import Attachment, inline_items
+from spawnmesh_client.attachment_handover import hand_over
+from spawnmesh_client.attachment_uploads import OnProgress, no_progress
+from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.patience import Patience
 from spawnmesh_client.settings import ClientSettings
 from spawnmesh_client.token_peer import Token, TokenPeer
@@ -66,12 +68,18 @@ class Mesh:
         parent_session_id: str = "",
         request_id: str | None = None,
         wait_seconds: float | None = None,
+        on_progress: OnProgress = no_progress,
     ) -> session_pb2.Session:
         """A new session, durable, with its run queued; with `wait_seconds`, as `wait` finds it.
+
+        Large files are uploaded in streams before, if `connect` was told where attachment-blob is; `on_progress` hears of these.
 
         The same `request_id` gives the same session again for a day; without one a fresh one is drawn. A path is sent under its last component.
         Raises OSError for a file that cannot be read.
         """
+        inline, uploads = await hand_over(
+            self.services.get("attachment-blob"), attachments, self.max_message_bytes * 3 // 4, on_progress
+        )
         request = session_rpc.SpawnSessionRequest(
             request_id=request_id or uuid.uuid4().hex,
             task=task,
@@ -83,7 +91,8 @@ class Mesh:
             cleanup=cleanup,
             runtime=runtime,
             run_timeout=None if run_timeout_seconds is None else _duration(run_timeout_seconds),
-            attachments=await inline_items(attachments, self.max_message_bytes * 3 // 4),
+            attachments=inline,
+            uploads=uploads,
             attach_as=session_rpc.AttachAs(mount_path=mount_path) if mount_path else None,
             parent_session_id=parent_session_id,
         )
@@ -97,9 +106,13 @@ class Mesh:
         request = session_rpc.GetSessionRequest(session_id=session_id)
         return (await self._session.unary(self._sessions.GetSession, request)).session
 
-    async def sessions(self, *, parent_session_id: str = "", page_size: int = 0) -> AsyncIterator[session_pb2.Session]:
+    async def sessions(
+        self, *, parent_session_id: str = "", page_size: int = 0, include_archived: bool = False
+    ) -> AsyncIterator[session_pb2.Session]:
         """The tenant's sessions, or the children of one, newest first; fetched page by page as they are asked for."""
-        request = session_rpc.ListSessionsRequest(parent_session_id=parent_session_id, page_size=page_size)
+        request = session_rpc.ListSessionsRequest(
+            parent_session_id=parent_session_id, page_size=page_size, include_archived=include_archived
+        )
         while True:
             page = await self._session.unary(self._sessions.ListSessions, request)
             for session in page.sessions:
@@ -163,6 +176,16 @@ class Mesh:
         request = session_rpc.KillSessionRequest(session_id=session_id)
         return await self._session.unary(self._sessions.KillSession, request)
 
+    async def archive(self, session_id: str) -> session_rpc.ArchiveSessionResponse:
+        """Puts an ended session and its descendants away; how many that were."""
+        request = session_rpc.ArchiveSessionRequest(session_id=session_id)
+        return await self._session.unary(self._sessions.ArchiveSession, request)
+
+    async def delete(self, session_id: str) -> session_rpc.DeleteSessionResponse:
+        """Kills and deletes the session and its descendants, with transcripts and files; how many that were."""
+        request = session_rpc.DeleteSessionRequest(session_id=session_id)
+        return await self._session.unary(self._sessions.DeleteSession, request, timeout_seconds=_SPAWN_SECONDS)
+
     async def transcript(self, session_id: str, *, after_seq: int = 0) -> AsyncIterator[entry_pb2.Entry]:
         """Every entry behind `after_seq`, fetched page by page as they are asked for."""
         peer = self.service("transcript")
@@ -192,6 +215,16 @@ class Mesh:
         request = tenant_rpc.CreateTenantRequest(tenant_id=tenant_id, display_name=display_name, settings=settings)
         answer = await self._session.unary(self._tenants.CreateTenant, request, timeout_seconds=_SPAWN_SECONDS)
         return answer.tenant
+
+    async def tenant(self, tenant_id: str) -> tenant_pb2.Tenant:
+        """For operators: one tenant, or what its deletion reports."""
+        request = tenant_rpc.GetTenantRequest(tenant_id=tenant_id)
+        return (await self._session.unary(self._tenants.GetTenant, request)).tenant
+
+    async def delete_tenant(self, tenant_id: str) -> tenant_pb2.Tenant:
+        """For operators: begins to delete the tenant with all that it has; `tenant` shows how far that is."""
+        request = tenant_rpc.DeleteTenantRequest(tenant_id=tenant_id)
+        return (await self._session.unary(self._tenants.DeleteTenant, request)).tenant
 
     async def tenants(self) -> Sequence[tenant_pb2.Tenant]:
         """For operators: every tenant, by id."""

@@ -26,3 +26,9 @@ class ClientSettings(ProcessSettings):
     """Whom tokens that are minted here are for; a token that is given names its own."""
     data: Path = Path(".data")
     """Directory in which a mesh on this machine leaves `mesh.json`."""
+
+
+class PluginSettings(ProcessSettings):
+    """Of a plugin that the command serves; `jwks_file` or `jwks_url` are the public keys of the mesh that may call it."""
+
+    model_config = SettingsConfigDict(env_prefix="SPAWNMESH_PLUGIN_", frozen=True, extra="ignore")

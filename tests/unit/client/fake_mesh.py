@@ -114,6 +114,14 @@ class FakeSessions(SessionServiceServicer):
         self._note(request)
         return session_rpc.KillSessionResponse(killed_run_count=2)
 
+    async def ArchiveSession(self, request: Any, context: Any) -> Any:
+        self._note(request)
+        return session_rpc.ArchiveSessionResponse(session=self.outcome, archived_session_count=3)
+
+    async def DeleteSession(self, request: Any, context: Any) -> Any:
+        self._note(request)
+        return session_rpc.DeleteSessionResponse(deleted_session_count=2, killed_run_count=1)
+
     def _note(self, request: Any) -> None:
         self.asked.append(request)
         self.tenants.append(current_caller().tenant_id)
@@ -121,8 +129,10 @@ class FakeSessions(SessionServiceServicer):
 
 @dataclass
 class FakeTenants(TenantServiceServicer):
-    """Keeps tenants in memory; every tenant has one agent."""
+    """Keeps tenants in memory; every tenant has one agent. A deletion is done when it was looked at `deletion_looks` times."""
 
+    deletion_looks: int = 0
+    deleting: dict[str, int] = field(default_factory=dict)
     created: list[tenant_pb2.Tenant] = field(default_factory=list)
     agents: list[tenant_pb2.AgentProfile] = field(default_factory=lambda: [tenant_pb2.AgentProfile(agent_id="default")])
 
@@ -130,6 +140,25 @@ class FakeTenants(TenantServiceServicer):
         tenant = tenant_pb2.Tenant(tenant_id=request.tenant_id, display_name=request.display_name, settings_version=1)
         self.created.append(tenant)
         return tenant_rpc.CreateTenantResponse(tenant=tenant)
+
+    async def GetTenant(self, request: Any, context: Any) -> Any:
+        if request.tenant_id not in self.deleting:
+            raise not_found("tenant", request.tenant_id)
+        self.deleting[request.tenant_id] += 1
+        return tenant_rpc.GetTenantResponse(tenant=self._deleted(request.tenant_id))
+
+    async def DeleteTenant(self, request: Any, context: Any) -> Any:
+        self.deleting.setdefault(request.tenant_id, 0)
+        return tenant_rpc.DeleteTenantResponse(tenant=self._deleted(request.tenant_id))
+
+    def _deleted(self, tenant_id: str) -> tenant_pb2.Tenant:
+        done = self.deleting[tenant_id] >= self.deletion_looks
+        state = tenant_pb2.TENANT_STATE_DELETED if done else tenant_pb2.TENANT_STATE_DELETING
+        deletion = tenant_pb2.TenantDeletion(
+            deleted_session_count=7, stalled_by="" if done else "attachment-blob: DEPENDENCY_UNAVAILABLE"
+        )
+        deletion.request_time.GetCurrentTime()
+        return tenant_pb2.Tenant(tenant_id=tenant_id, state=state, deletion=deletion)
 
     async def ListTenants(self, request: Any, context: Any) -> Any:
         return tenant_rpc.ListTenantsResponse(tenants=self.created)

@@ -14,13 +14,32 @@ def entry_text(entry: Entry) -> tuple[str, str]:
             source = body.header.forked_from_session_id
             return "header", f"forked from {source}" if source else ""
         case "message":
-            return _heading(body.message), "\n".join(_block_text(block) for block in body.message.content)
+            return _message_text(body.message)
         case "system_note":
             return f"note: {body.system_note.topic}", body.system_note.text
         case "label":
             return LabelKind.Name(body.label.kind).removeprefix("LABEL_KIND_").lower(), body.label.entry_id
+        case "model_change":
+            change = body.model_change
+            return "model change", " ".join(part for part in (change.model, change.thinking_level) if part)
+        case "compaction":
+            return "compaction", body.compaction.summary
+        case "branch_summary":
+            return "branch summary", body.branch_summary.summary
+        case "custom":
+            return f"custom: {body.custom.custom_type}", _short(body.custom.data_json)
+        case "opaque":
+            return f"imported: {body.opaque.type}", _short(body.opaque.entry_json)
+        case "mirror":
+            heading, text = _message_text(body.mirror.message)
+            return f"mirror to {body.mirror.destination}: {heading}", text
         case _:
             return "of a kind this client does not know", ""
+
+
+def _message_text(message: Message) -> tuple[str, str]:
+    command = [f"$ {message.bash_execution.command}"] if message.HasField("bash_execution") else []
+    return _heading(message), "\n".join([*command, *(_block_text(block) for block in message.content)])
 
 
 def _heading(message: Message) -> str:

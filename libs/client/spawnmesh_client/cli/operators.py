@@ -1,15 +1,20 @@
 """The commands of whoever runs the mesh: tenants, tokens, and what is wrong with it."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
+from spawnmesh_runtime.key_files import KeyUnusable, make_keys
 
+from spawnmesh_client.cli import tenant_ends
+from spawnmesh_client.cli.refusals import tell
 from spawnmesh_client.cli.run import AsJson, reported, settings_of, with_mesh
 from spawnmesh_client.cli.show import console, plain, print_json, print_tenants, value_of
 from spawnmesh_client.doctor import Finding, examine
+from spawnmesh_client.doctor_deep import examine_deep
 from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.whereabouts import locate, minter_of
 
@@ -17,12 +22,14 @@ _MARKS = {True: ("ok", "green"), False: ("!!", "red"), None: ("--", "dim")}
 
 
 def add_commands(app: typer.Typer) -> None:
-    """`tenant create`, `tenant list`, `token` and `doctor`."""
+    """`tenant create`, `list`, `show` and `delete`, `token`, `keys` and `doctor`."""
     tenants = typer.Typer(no_args_is_help=True, help="Who uses the mesh.")
     tenants.command("create")(create_tenant)
     tenants.command("list")(list_tenants)
+    tenant_ends.add_commands(tenants)
     app.add_typer(tenants, name="tenant")
     app.command()(token)
+    app.command()(keys)
     app.command()(doctor)
 
 
@@ -70,12 +77,32 @@ def token(
         print(made)
 
 
-def doctor(context: typer.Context, as_json: AsJson = False) -> None:
+def keys(
+    directory: Annotated[Path, typer.Argument(help="Where `<issuer>.pem` and jwks.json go; keys that are there stay.")],
+) -> None:
+    """Make the signing keys of a mesh and the set of public keys that all of it verifies against."""
+    try:
+        print(make_keys(directory))
+    except (OSError, KeyUnusable) as error:
+        tell(f"the keys cannot be made: {error}")
+        raise typer.Exit(1) from None
+
+
+def doctor(
+    context: typer.Context,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Store a file, and look at certificate, providers' keys and collector too.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Look at every service, the token and the clocks. The exit code is 1 when something is wrong."""
 
     async def body(mesh: Mesh) -> list[Finding]:
         settings = settings_of(context)
-        return await examine(mesh, locate(settings).key_file, settings.tenant)
+        key_file = locate(settings).key_file
+        # First: the tenant that the token is for may have to be made.
+        deeper = await examine_deep(mesh, settings, key_file) if deep else []
+        return [*await examine(mesh, key_file, settings.tenant), *deeper]
 
     findings = with_mesh(context, body, as_json=as_json)
     wrong = any(finding.ok is False for finding in findings)

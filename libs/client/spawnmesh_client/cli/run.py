@@ -47,9 +47,13 @@ def settings_of(context: typer.Context) -> ClientSettings:
 def with_mesh(context: typer.Context, body: Callable[[Mesh], Awaitable[T]], *, as_json: bool, admin: bool = False) -> T:
     """What `body` makes of the mesh that the command is pointed at. `admin` asks for an operator's token where one is made here."""
     with reported(as_json=as_json):
-        settings = settings_of(context)
-        where = locate(settings)
-        return asyncio.run(_connected(settings, where, token_for(settings, where, admin=admin), body))
+        return with_connected(settings_of(context), body, admin=admin)
+
+
+def with_connected(settings: ClientSettings, body: Callable[[Mesh], Awaitable[T]], *, admin: bool = False) -> T:
+    """What `body` makes of the mesh of these settings. Raises MeshError where it is refused."""
+    where = locate(settings)
+    return asyncio.run(_connected(settings, where, token_for(settings, where, admin=admin), body))
 
 
 async def _connected(

@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 from spawnmesh.session.v1 import session_pb2
 
+from spawnmesh_client.cli import session_ends
 from spawnmesh_client.cli.refusals import tell
 from spawnmesh_client.cli.run import AsJson, with_mesh
 from spawnmesh_client.cli.show import event_line, print_json, print_session, print_sessions, run_state, value_of
+from spawnmesh_client.cli.transfers import progress_bars
 from spawnmesh_client.mesh import Mesh
 
 SessionId = Annotated[str, typer.Argument(metavar="SESSION_ID", help="`ses_…`")]
@@ -18,8 +20,12 @@ Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")]
 
 def add_commands(app: typer.Typer) -> None:
     """`spawn`, `wait`, `watch`, `sessions`, `send` and `kill`."""
-    for command in (spawn, wait, watch, sessions, send, kill):
+    for command in (spawn, wait, watch, send, kill):
         app.command()(command)
+    group = typer.Typer(invoke_without_command=True)
+    group.callback()(sessions)
+    session_ends.add_commands(group)
+    app.add_typer(group, name="sessions")
 
 
 def spawn(
@@ -44,16 +50,18 @@ def spawn(
     """Spawn a session. With --wait the exit code is 0 only if its run succeeded."""
 
     async def body(mesh: Mesh) -> tuple[session_pb2.Session, bool]:
-        spawned = await mesh.spawn(
-            task,
-            attachments=attach or (),
-            agent_id=agent,
-            label=label,
-            model=model,
-            parent_session_id=parent,
-            request_id=request_id or None,
-            mode=session_pb2.SESSION_MODE_SESSION if stay_open else session_pb2.SESSION_MODE_RUN,
-        )
+        with progress_bars() as on_progress:
+            spawned = await mesh.spawn(
+                task,
+                attachments=attach or (),
+                agent_id=agent,
+                label=label,
+                model=model,
+                parent_session_id=parent,
+                request_id=request_id or None,
+                mode=session_pb2.SESSION_MODE_SESSION if stay_open else session_pb2.SESSION_MODE_RUN,
+                on_progress=on_progress,
+            )
         if not wait_for_it:
             return spawned, True
         return await _waited(mesh, spawned.session_id, timeout)
@@ -94,13 +102,17 @@ def sessions(
     context: typer.Context,
     parent: Annotated[str, typer.Option(metavar="SESSION_ID", help="Only children of this session.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
+    archived: Annotated[bool, typer.Option("--archived", help="Archived ones too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List sessions, newest first."""
+    """List sessions, newest first; or put one away, or delete one."""
+    if context.invoked_subcommand is not None:
+        return
 
     async def body(mesh: Mesh) -> list[session_pb2.Session]:
         found: list[session_pb2.Session] = []
-        async for session in mesh.sessions(parent_session_id=parent, page_size=min(limit, 500)):
+        pages = mesh.sessions(parent_session_id=parent, page_size=min(limit, 500), include_archived=archived)
+        async for session in pages:
             found.append(session)
             if len(found) == limit:
                 break

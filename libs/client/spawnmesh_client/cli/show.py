@@ -11,7 +11,14 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from spawnmesh.session.v1.session_pb2 import RunState, Session, SessionEvent, SessionEventKind, SessionState
+from spawnmesh.session.v1.session_pb2 import (
+    RECEIPT_WARNING_MOUNT_PATH_IGNORED,
+    RunState,
+    Session,
+    SessionEvent,
+    SessionEventKind,
+    SessionState,
+)
 from spawnmesh.session.v1.tenant_pb2 import Tenant
 
 _PIPED_WIDTH = 160  # Wide enough that no id is cut where no terminal says how wide it is.
@@ -91,6 +98,10 @@ def print_session(session: Session) -> None:
         receipt = session.receipt
         rows.append(("files", f"{receipt.count}, {receipt.total_bytes} bytes, in {receipt.rel_dir}"))
         rows.extend(("", f"{file.name}  {file.size_bytes} bytes  sha256 {file.sha256}") for file in receipt.files)
+        if receipt.mount_path:
+            rows.append(("", f"the caller speaks of them as {receipt.mount_path}"))
+        if RECEIPT_WARNING_MOUNT_PATH_IGNORED in receipt.warnings:
+            rows.append(("", "the mount path was ignored: it has other characters than A-Z a-z 0-9 . _ / : -"))
     rows.append(("trace", session.trace_id))
     grid = Table.grid(padding=(0, 2))
     for name, value in rows:

@@ -4,6 +4,7 @@ import typer
 from rich.text import Text
 from spawnmesh.transcript.v1.entry_pb2 import Entry
 
+from spawnmesh_client.cli import transcript_files
 from spawnmesh_client.cli.entries import entry_text
 from spawnmesh_client.cli.run import AsJson, with_mesh
 from spawnmesh_client.cli.sessions import SessionId
@@ -12,9 +13,10 @@ from spawnmesh_client.mesh import Mesh
 
 
 def add_commands(app: typer.Typer) -> None:
-    """`transcript show`."""
+    """`transcript show`, `import`, `export` and `search`."""
     group = typer.Typer(no_args_is_help=True, help="What was said in a session.")
     group.command()(show)
+    transcript_files.add_commands(group)
     app.add_typer(group, name="transcript")
 
 

@@ -1,0 +1,166 @@
+"""The commands about attachments."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from spawnmesh.attachment_blob.v1 import attachment_pb2
+from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile, AttachmentSet
+from spawnmesh_core.errors import not_found
+
+from spawnmesh_client.attachment_sets import collect_garbage, download_file, download_url, get_set, list_sets
+from spawnmesh_client.cli.refusals import tell
+from spawnmesh_client.cli.run import AsJson, settings_of, with_mesh
+from spawnmesh_client.cli.show import plain, print_json, print_table, value_of, when
+from spawnmesh_client.cli.transfers import progress_bars
+from spawnmesh_client.mesh import Mesh
+
+SERVICE = "attachment-blob"
+
+SetId = Annotated[str, typer.Argument(metavar="SET_ID", help="`att_…`; a session shows that of its files.")]
+
+_TOLD = {
+    "seen_object_count": "objects looked at",
+    "orphan_object_count": "objects that no row knows: removed",
+    "unsettled_blob_count": "bytes that nobody refers to: removed",
+    "unfinished_set_count": "sets whose staging was cut off: undone",
+    "unremoved_set_count": "files of released sets: removed",
+    "expired_set_count": "sets kept past the tenant's retention: released",
+    "expired_upload_count": "expired uploads: removed",
+    "orphan_multipart_count": "unfinished uploads that no row knows: removed",
+    "missing_object_count": "rows whose object is missing: left as they are",
+    "damaged_object_count": "rows whose object has another size: left as they are",
+}
+
+
+def add_commands(app: typer.Typer) -> None:
+    """`attachments list`, `show`, `get`, `url` and `gc`."""
+    group = typer.Typer(no_args_is_help=True, help="The files that were handed to sessions.")
+    group.command("list")(list_)
+    for command in (show, get, url, gc):
+        group.command()(command)
+    app.add_typer(group, name="attachments")
+
+
+def list_(
+    context: typer.Context,
+    session: Annotated[str, typer.Option(metavar="SESSION_ID", help="Only the sets of this session.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List sets of files, newest first."""
+
+    async def body(mesh: Mesh) -> list[AttachmentSet]:
+        found: list[AttachmentSet] = []
+        async for one in list_sets(mesh.service(SERVICE), session_id=session, page_size=min(limit, 500)):
+            found.append(one)
+            if len(found) == limit:
+                break
+        return found
+
+    found = with_mesh(context, body, as_json=as_json)
+    if as_json:
+        print_json({"sets": [value_of(one) for one in found]})
+        return
+    print_table(
+        ("set", "state", "session", "created", "files", "bytes"),
+        (
+            (one.set_id, _state(one), one.session_id, when(one.create_time), str(len(one.files)), str(one.total_bytes))
+            for one in found
+        ),
+    )
+
+
+def show(context: typer.Context, set_id: SetId, as_json: AsJson = False) -> None:
+    """Print a set and its files."""
+    found = with_mesh(context, lambda mesh: get_set(mesh.service(SERVICE), set_id), as_json=as_json)
+    if as_json:
+        print_json(value_of(found))
+        return
+    print(f"{found.set_id} {_state(found)}, of {found.session_id}, {found.total_bytes} bytes")
+    print_table(
+        ("sha256", "bytes", "type", "name"),
+        ((file.sha256, str(file.size_bytes), file.mime_type, plain(file.name, keep="")) for file in found.files),
+    )
+
+
+def get(
+    context: typer.Context,
+    set_id: SetId,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="One of its files; all of them without.")] = "",
+    to: Annotated[
+        Path, typer.Option(exists=True, file_okay=False, writable=True, metavar="DIRECTORY", help="Where they go.")
+    ] = Path(),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring a set's files onto this machine. Each comes whole and with the hash that was recorded, or not at all."""
+
+    async def body(mesh: Mesh) -> list[tuple[AttachmentFile, Path]]:
+        peer = mesh.service(SERVICE)
+        files = [file for file in (await get_set(peer, set_id)).files if name in ("", file.name)]
+        if name and not files:
+            raise not_found("file of that name in attachment set", set_id)
+        with progress_bars() as on_progress:
+            return [
+                (file, await download_file(peer, set_id, file, to, overwrite=force, on_progress=on_progress))
+                for file in files
+            ]
+
+    try:
+        came = with_mesh(context, body, as_json=as_json)
+    except FileExistsError as error:
+        tell(f"{error}; --force overwrites it")
+        raise typer.Exit(1) from None
+    except OSError as error:
+        tell(f"a file cannot be written: {error.strerror}")
+        raise typer.Exit(1) from None
+    if as_json:
+        print_json({"files": [{"path": str(path), **value_of(file)} for file, path in came]})
+    else:
+        for file, path in came:
+            print(f"{plain(str(path), keep='')}  {file.size_bytes} bytes")
+
+
+def url(
+    context: typer.Context,
+    set_id: SetId,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="One of its files.")],
+    as_json: AsJson = False,
+) -> None:
+    """Print a URL that gives a file for a short while to whoever has it, where the tenant's policy allows such."""
+    made = with_mesh(context, lambda mesh: download_url(mesh.service(SERVICE), set_id, name), as_json=as_json)
+    if as_json:
+        print_json(value_of(made))
+    else:
+        print(made.url)
+
+
+def gc(
+    context: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what there is to do.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """For operators: compare the bucket of --tenant with its rows, and repair what interrupted work left.
+
+    The exit code is 1 when bytes are missing or damaged, which nothing can repair.
+    """
+    tenant_id = settings_of(context).tenant
+    counts = with_mesh(
+        context,
+        lambda mesh: collect_garbage(mesh.service(SERVICE), tenant_id, dry_run=dry_run),
+        as_json=as_json,
+        admin=True,
+    )
+    if as_json:
+        print_json({"tenant_id": tenant_id, "dry_run": dry_run, "counts": value_of(counts)})
+    else:
+        if dry_run:
+            print("a dry run: nothing was changed")
+        print_table(("count", "what"), ((str(getattr(counts, name)), told) for name, told in _TOLD.items()))
+    if counts.missing_object_count or counts.damaged_object_count:
+        raise typer.Exit(1)
+
+
+def _state(one: AttachmentSet) -> str:
+    return attachment_pb2.SetState.Name(one.state).removeprefix("SET_STATE_")

@@ -1,0 +1,251 @@
+"""The commands about plugins: which there are, what came of their calls, and running one."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from google.protobuf.timestamp_pb2 import Timestamp
+from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1.event_pb2 import HookKind
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh_core.clock import utc_now
+
+from spawnmesh_client.cli.hook_relay import relay
+from spawnmesh_client.cli.refusals import tell
+from spawnmesh_client.cli.run import AsJson, with_mesh
+from spawnmesh_client.cli.show import print_json, print_table, value_of, when
+from spawnmesh_client.hooks.serving import load_handlers, serve
+from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.settings import PluginSettings
+
+_TRY_SECONDS = 120.0
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The plugin.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """`hooks list|register|pause|resume|remove|log|test|relay|serve`."""
+    hooks = typer.Typer(no_args_is_help=True, help="Plugins that review what runs are about to do.")
+    for command in (register, pause, resume, remove, log, relay):
+        hooks.command()(command)
+    hooks.command("list")(list_plugins)
+    hooks.command("test")(try_plugin)
+    hooks.command("serve")(serve_module)
+    app.add_typer(hooks, name="hooks")
+
+
+def list_plugins(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the tenant's plugins and those of the operator that serve it, highest priority first."""
+
+    async def body(mesh: Mesh) -> pb.ListPluginsResponse:
+        hook = mesh.service("hook")
+        return await hook.unary(HookServiceStub(hook.channel).ListPlugins, pb.ListPluginsRequest())
+
+    listed = with_mesh(context, body, as_json=as_json)
+    if as_json:
+        print_json({"plugins": [value_of(plugin) for plugin in listed.plugins]})
+    else:
+        _print_plugins(list(listed.plugins))
+
+
+def register(
+    context: typer.Context,
+    name: Name,
+    endpoint: Annotated[str, typer.Argument(help="grpc://host:port, or https://host/path of a webhook.")],
+    hook: Annotated[list[str], typer.Option(help="Such as before_agent_finalize; may be given more than once.")],
+    priority: Annotated[int, typer.Option(help="Higher is asked first.")] = 0,
+    grant: Annotated[
+        list[str] | None, typer.Option(help="conversation_access, finalize_control or prompt_injection.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.001, max=600, help="Seconds it may take.")] = 15.0,
+    policy: Annotated[str, typer.Option(help="What its failure means: open or closed; else as its hooks are.")] = "",
+    allow_unreachable: Annotated[bool, typer.Option("--allow-unreachable", help="It need not answer yet.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Register a plugin, or replace the one of that name."""
+    plugin = pb.Plugin(
+        name=name,
+        endpoint=endpoint,
+        hooks=[_value(HookKind, f"HOOK_KIND_{one}", "hook") for one in hook],
+        priority=priority,
+        failure_policy=_value(pb.FailurePolicy, f"FAILURE_POLICY_{policy or 'unspecified'}", "policy"),
+        grants=[_value(pb.Grant, f"GRANT_{one}", "grant") for one in grant or ()],
+    )
+    plugin.timeout.FromTimedelta(timedelta(seconds=timeout))
+    request = pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=allow_unreachable)
+
+    async def body(mesh: Mesh) -> pb.RegisterPluginResponse:
+        hooks = mesh.service("hook")
+        return await hooks.unary(HookServiceStub(hooks.channel).RegisterPlugin, request)
+
+    answer = with_mesh(context, body, as_json=as_json)
+    if as_json:
+        print_json(value_of(answer))
+        return
+    _print_plugins([answer.plugin])
+    if answer.webhook_secret:
+        print(f"its calls are signed with {answer.webhook_secret}")
+
+
+def pause(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Stop calling a plugin until it is resumed."""
+
+    async def body(mesh: Mesh) -> pb.Plugin:
+        hook = mesh.service("hook")
+        request = pb.PausePluginRequest(name=name)
+        return (await hook.unary(HookServiceStub(hook.channel).PausePlugin, request)).plugin
+
+    _print_one(with_mesh(context, body, as_json=as_json), as_json=as_json)
+
+
+def resume(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Call a plugin again, at once, whatever failed before."""
+
+    async def body(mesh: Mesh) -> pb.Plugin:
+        hook = mesh.service("hook")
+        request = pb.ResumePluginRequest(name=name)
+        return (await hook.unary(HookServiceStub(hook.channel).ResumePlugin, request)).plugin
+
+    _print_one(with_mesh(context, body, as_json=as_json), as_json=as_json)
+
+
+def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Remove a plugin, with what it was still to be told; nothing where there is none of that name."""
+
+    async def body(mesh: Mesh) -> None:
+        hook = mesh.service("hook")
+        await hook.unary(HookServiceStub(hook.channel).RemovePlugin, pb.RemovePluginRequest(name=name))
+
+    with_mesh(context, body, as_json=as_json)
+    if as_json:
+        print_json({"removed": name})
+
+
+def log(
+    context: typer.Context,
+    session: Annotated[str, typer.Option(help="Only this session's.")] = "",
+    run: Annotated[str, typer.Option(help="Only this run's.")] = "",
+    plugin: Annotated[str, typer.Option(help="Only this plugin's.")] = "",
+    decision: Annotated[str, typer.Option(help="Only this decision, such as failed.")] = "",
+    since: Annotated[float | None, typer.Option(min=0, help="Only those of the last so many minutes.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show what plugins were asked and told, newest first."""
+    request = pb.ListDeliveriesRequest(
+        session_id=session, run_id=run, plugin=plugin, decision=decision, page_size=limit
+    )
+    if since is not None:
+        request.start_time.CopyFrom(_stamp(utc_now() - timedelta(minutes=since)))
+
+    async def body(mesh: Mesh) -> pb.ListDeliveriesResponse:
+        hook = mesh.service("hook")
+        return await hook.unary(HookServiceStub(hook.channel).ListDeliveries, request)
+
+    _print_deliveries(list(with_mesh(context, body, as_json=as_json).deliveries), as_json=as_json)
+
+
+def try_plugin(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Call a plugin once for each of its hooks with made-up facts. The exit code is 1 when a call fails."""
+
+    async def body(mesh: Mesh) -> pb.TestPluginResponse:
+        hook = mesh.service("hook")
+        request = pb.TestPluginRequest(name=name)
+        return await hook.unary(HookServiceStub(hook.channel).TestPlugin, request, timeout_seconds=_TRY_SECONDS)
+
+    deliveries = list(with_mesh(context, body, as_json=as_json).deliveries)
+    _print_deliveries(deliveries, as_json=as_json)
+    if any(one.error for one in deliveries):
+        raise typer.Exit(1)
+
+
+def serve_module(
+    context: typer.Context,
+    module: Annotated[str, typer.Argument(metavar="MODULE", help="Such as my_plugin, or a dotted name.")],
+    listen: Annotated[str, typer.Option(help="host:port.")] = "127.0.0.1:0",
+    jwks: Annotated[
+        Path | None, typer.Option(help="The mesh's public keys; else SPAWNMESH_PLUGIN_JWKS_FILE or _JWKS_URL.")
+    ] = None,
+) -> None:
+    """Run the handlers of a Python module as a plugin, until Ctrl-C. Only the mesh whose keys these are can call it."""
+    given: dict[str, Any] = {"listen": listen, **({"jwks_file": jwks} if jwks else {})}
+    settings = PluginSettings(**given)
+    if settings.jwks_file is None and settings.jwks_url is None:
+        tell("say whose calls to answer: --jwks FILE, the file jwks.json of the mesh's keys")
+        raise typer.Exit(2)
+    try:
+        handlers = load_handlers(module)
+    except (ImportError, ValueError) as error:
+        tell(f"{module}: {error}")
+        raise typer.Exit(1) from None
+
+    def ready(port: int) -> None:
+        print(f"serving {', '.join(handlers.hooks)} on {listen.rpartition(':')[0]}:{port}", flush=True)
+
+    asyncio.run(serve(handlers, settings, ready))
+
+
+def _print_one(plugin: pb.Plugin, *, as_json: bool) -> None:
+    if as_json:
+        print_json(value_of(plugin))
+    else:
+        _print_plugins([plugin])
+
+
+def _print_plugins(plugins: list[pb.Plugin]) -> None:
+    print_table(
+        ("plugin", "priority", "state", "policy", "hooks", "endpoint"),
+        (
+            (
+                one.name,
+                str(one.priority),
+                "paused" if one.paused else "bundled" if one.bundled else "active",
+                pb.FailurePolicy.Name(one.failure_policy).removeprefix("FAILURE_POLICY_").lower(),
+                ", ".join(_hook(hook) for hook in one.hooks),
+                one.endpoint,
+            )
+            for one in plugins
+        ),
+    )
+
+
+def _print_deliveries(deliveries: list[pb.Delivery], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"deliveries": [value_of(one) for one in deliveries]})
+        return
+    print_table(
+        ("plugin", "when", "hook", "decision", "ms", "try", "run", "error"),
+        (
+            (
+                one.plugin,
+                when(one.start_time),
+                _hook(one.hook),
+                one.decision,
+                f"{one.latency.ToMicroseconds() / 1000:.1f}",
+                str(one.attempt),
+                one.run_id or one.session_id,
+                one.error,
+            )
+            for one in deliveries
+        ),
+    )
+
+
+def _hook(kind: "HookKind.ValueType") -> str:
+    return HookKind.Name(kind).removeprefix("HOOK_KIND_").lower()
+
+
+def _value(enum: Any, name: str, option: str) -> Any:
+    """The value of an enum of the contract, its name in any case. Ends the command for a name that it does not have."""
+    try:
+        return enum.Value(name.upper().replace("-", "_"))
+    except ValueError:
+        known = ", ".join(one.lower().removeprefix(name.lower()[: name.index("_") + 1]) for one, _ in enum.items())
+        raise typer.BadParameter(f"there is no such {option}; there are {known}") from None
+
+
+def _stamp(time: datetime) -> Timestamp:
+    stamp = Timestamp()
+    stamp.FromDatetime(time.astimezone(UTC).replace(tzinfo=None))
+    return stamp

@@ -1,0 +1,83 @@
+"""The commands about one tenant and its deletion."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+from spawnmesh.session.v1.tenant_pb2 import TENANT_STATE_DELETED, Tenant, TenantState
+from spawnmesh_core.clock import monotonic_seconds
+
+from spawnmesh_client.cli.refusals import tell
+from spawnmesh_client.cli.run import AsJson, with_mesh
+from spawnmesh_client.cli.show import console, plain, print_json, value_of, when
+from spawnmesh_client.mesh import Mesh
+
+TenantId = Annotated[str, typer.Argument(metavar="TENANT_ID", help="The tenant.")]
+_LOOK_AGAIN_SECONDS = 0.5
+
+
+def add_commands(tenants: typer.Typer) -> None:
+    """`tenant show` and `tenant delete`."""
+    tenants.command()(show)
+    tenants.command()(delete)
+
+
+def show(context: typer.Context, tenant_id: TenantId, as_json: AsJson = False) -> None:
+    """Show one tenant; of one that is being deleted, or was, how far that is and what it has removed."""
+    _print(with_mesh(context, lambda mesh: mesh.tenant(tenant_id), as_json=as_json, admin=True), as_json)
+
+
+def delete(
+    context: typer.Context,
+    tenant_id: TenantId,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    wait_for_it: Annotated[bool, typer.Option("--wait", help="Wait until nothing of it is left.")] = False,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")] = 3600.0,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a tenant with all that it has: what runs is killed, then sessions, transcripts and the bucket go. Nothing brings it back."""
+    if not yes:
+        typer.confirm(f"Delete tenant {tenant_id} with everything that it has?", abort=True, err=True)
+
+    async def body(mesh: Mesh) -> Tenant:
+        tenant = await mesh.delete_tenant(tenant_id)
+        give_up = monotonic_seconds() + timeout
+        while wait_for_it and tenant.state != TENANT_STATE_DELETED and monotonic_seconds() < give_up:
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            tenant = await mesh.tenant(tenant_id)
+        return tenant
+
+    tenant = with_mesh(context, body, as_json=as_json, admin=True)
+    _print(tenant, as_json)
+    if wait_for_it and tenant.state != TENANT_STATE_DELETED:
+        if not as_json:
+            tell(f"not done after {timeout:g} s; it goes on: `spawnmesh tenant show {tenant_id}`")
+        raise typer.Exit(1)
+
+
+def _print(tenant: Tenant, as_json: bool) -> None:
+    if as_json:
+        print_json(value_of(tenant))
+        return
+    rows = [("tenant", tenant.tenant_id), ("state", TenantState.Name(tenant.state).removeprefix("TENANT_STATE_"))]
+    if tenant.display_name:
+        rows.append(("name", tenant.display_name))
+    if tenant.HasField("create_time"):
+        rows.append(("created", when(tenant.create_time)))
+    if tenant.HasField("deletion"):
+        deletion = tenant.deletion
+        rows.append(
+            ("deletion", f"asked for {when(deletion.request_time)}, done {when(deletion.end_time) or 'not yet'}")
+        )
+        removed = f"{deletion.deleted_session_count} sessions, {deletion.deleted_transcript_count} transcripts"
+        rows.append(
+            ("removed", f"{removed}, {deletion.deleted_object_count} objects; runs killed: {deletion.killed_run_count}")
+        )
+        if deletion.stalled_by:
+            rows.append(("stalled by", deletion.stalled_by))
+    grid = Table.grid(padding=(0, 2))
+    for name, value in rows:
+        grid.add_row(Text(name, style="dim"), Text(plain(value)))
+    console().print(grid)

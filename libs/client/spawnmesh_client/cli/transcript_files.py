@@ -1,0 +1,124 @@
+"""`spawnmesh transcript import`, `export` and `search`."""
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+from spawnmesh.transcript.v1.search_service_pb2 import SearchEntriesRequest, SearchHit
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import IdKind, new_id
+
+from spawnmesh_client.cli.refusals import tell
+from spawnmesh_client.cli.run import AsJson, with_mesh
+from spawnmesh_client.cli.sessions import SessionId
+from spawnmesh_client.cli.show import console, plain, print_json, value_of, when
+from spawnmesh_client.cli.transfers import progress_bars
+from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.transcript_files import export_file, import_file, search_entries
+
+
+def add_commands(group: typer.Typer) -> None:
+    """Under `transcript`."""
+    group.command("import")(import_)
+    group.command()(export)
+    group.command()(search)
+
+
+def import_(
+    context: typer.Context,
+    file: Annotated[
+        Path,
+        typer.Argument(exists=True, dir_okay=False, readable=True, metavar="FILE", help="A session file, JSON lines."),
+    ],
+    session_id: Annotated[
+        str, typer.Option(help="Go on with an import that was cut off, by the id that it was given.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Take a session file in as a transcript of its own, whole or not at all; prints its new session id."""
+    wanted = session_id or new_id(IdKind.SESSION)
+
+    async def body(mesh: Mesh) -> None:
+        with progress_bars() as on_progress:
+            try:
+                done = await import_file(mesh.service("transcript"), file, wanted, on_progress)
+            except MeshError as error:
+                if not error.violations:
+                    tell(f"to go on later: --session-id {wanted}")
+                raise
+        if as_json:
+            print_json({"session_id": wanted, **value_of(done)})
+        else:
+            console().print(Text(f"{wanted}  {done.entry_count} entries"))
+
+    with_mesh(context, body, as_json=as_json)
+
+
+def export(
+    context: typer.Context,
+    session_id: SessionId,
+    out: Annotated[
+        Path | None, typer.Option(dir_okay=False, metavar="FILE", help="Write it there and not to standard output.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a session's transcript as a session file: JSON lines, a header and then the entries."""
+
+    async def body(mesh: Mesh) -> int:
+        with out.open("wb") if out else nullcontext(sys.stdout.buffer) as target:
+            written = await export_file(mesh.service("transcript"), session_id, target)
+            target.flush()
+        return written
+
+    written = with_mesh(context, body, as_json=as_json)
+    if out and as_json:
+        print_json({"session_id": session_id, "bytes": written})
+
+
+def search(
+    context: typer.Context,
+    session_id: SessionId,
+    words: Annotated[
+        str, typer.Argument(metavar="WORDS", help='Words, "a phrase", -without, begins*; with --regex a pattern.')
+    ],
+    regex: Annotated[bool, typer.Option("--regex", help="WORDS is a regular expression (RE2).")] = False,
+    descendants: Annotated[bool, typer.Option("--descendants", help="Also in the sessions that it spawned.")] = False,
+    after: Annotated[int, typer.Option(min=0, metavar="SEQ", help="Only behind this entry.")] = 0,
+    before: Annotated[int, typer.Option(min=0, metavar="SEQ", help="Only before this entry.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="Hits at most.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Find entries by what they say, newest first; with --json one hit a line. The exit code is 1 where there is none."""
+    request = SearchEntriesRequest(
+        session_id=session_id,
+        with_descendants=descendants,
+        after_seq=after,
+        before_seq=before,
+        page_size=min(limit, 200),
+    )
+    if regex:
+        request.pattern = words
+    else:
+        request.words = words
+
+    async def body(mesh: Mesh) -> int:
+        count = 0
+        async for hit in search_entries(mesh.service("transcript"), request, limit=limit):
+            count += 1
+            if as_json:
+                print_json(value_of(hit))
+            else:
+                _print(hit, with_session=descendants)
+        return count
+
+    if with_mesh(context, body, as_json=as_json) == 0:
+        raise typer.Exit(1)
+
+
+def _print(hit: SearchHit, *, with_session: bool) -> None:
+    place = f"{hit.session_id} " if with_session else ""
+    console().print(Text(f"{place}{hit.seq:>4}  {when(hit.create_time)}  {plain(hit.path, keep='')}", style="dim"))
+    console().print(Text(plain(hit.snippet)))

@@ -1,0 +1,119 @@
+"""What `spawnmesh doctor --deep` looks at besides: it stores a file, asks after the providers' keys, and knocks at the collector."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from spawnmesh.model_router.v1 import model_router_service_pb2 as router_rpc
+from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
+from spawnmesh_core.clock import utc_now
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.tokens import TokenMinter
+
+from spawnmesh_client.attachment_uploads import upload_file
+from spawnmesh_client.attachments import Attachment
+from spawnmesh_client.doctor import Finding
+from spawnmesh_client.mesh import Mesh
+from spawnmesh_client.settings import ClientSettings
+
+_CONNECT_SECONDS = 3.0
+_UPLOAD_SECONDS = 30.0
+_EXPIRES_SOON = timedelta(days=7)
+_GRPC_PORT = 4317
+_PROBE = Attachment("doctor.txt", b"Stored by `spawnmesh doctor` to see whether storing works.\n")
+
+
+async def examine_deep(mesh: Mesh, settings: ClientSettings, key_file: Path | None) -> list[Finding]:
+    """Every finding. Makes the tenant of the settings where it is missing, and leaves it a small upload, which expires."""
+    return [
+        _certificate(settings.tls_cert_file),
+        await _tenant(mesh, key_file, settings.tenant),
+        await _storage(mesh),
+        await _providers(mesh),
+        await _telemetry(settings.otlp_endpoint),
+    ]
+
+
+def _certificate(file: Path | None) -> Finding:
+    if file is None:
+        return Finding("certificate", None, "not looked at: connections are made without TLS")
+    try:
+        left = x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc - utc_now()
+    except (OSError, ValueError):
+        return Finding(
+            "certificate", False, "cannot be read", "mount a certificate in PEM, and name it in tls_cert_file"
+        )
+    if left < timedelta():
+        return Finding("certificate", False, "has expired", "renew it, and restart what has it mounted")
+    days = f"good for {left.days} days"
+    if left < _EXPIRES_SOON:
+        return Finding("certificate", False, f"{days} only", "see why it was not renewed; restart what has it mounted")
+    return Finding("certificate", True, days)
+
+
+async def _tenant(mesh: Mesh, key_file: Path | None, tenant_id: str) -> Finding:
+    """Making a tenant makes its bucket, with the keys that make buckets."""
+    if key_file is None:
+        return Finding("tenant", None, f"{tenant_id} is not made: that takes a signing key of this mesh")
+    token = TokenMinter("client", key_file).admin_token("doctor", 60.0)
+    operator = Mesh({"session": replace(mesh.service("session"), token=token)}, mesh.max_message_bytes)
+    try:
+        await operator.create_tenant(tenant_id)
+    except MeshError as error:
+        if error.reason is not Reason.ALREADY_EXISTS:
+            advice = (
+                "see the logs of session and attachment-blob: S3's endpoint, its keys, and the right to make buckets"
+            )
+            return Finding("tenant", False, f"{tenant_id} cannot be made ready: {error}", advice)
+    return Finding("tenant", True, f"{tenant_id} is ready in every service, with its bucket")
+
+
+async def _storage(mesh: Mesh) -> Finding:
+    """An upload goes into the bucket with credentials of STS, and is complete when its hash was compared."""
+    peer = mesh.services.get("attachment-blob")
+    if peer is None:
+        return Finding("storage", None, "not looked at: SPAWNMESH_ATTACHMENT_BLOB_TARGET is not set")
+    try:
+        async with asyncio.timeout(_UPLOAD_SECONDS):
+            await upload_file(peer, _PROBE)
+    except (MeshError, TimeoutError) as error:
+        advice = "see the logs of attachment-blob: the STS endpoint, the role, and its trust policy"
+        return Finding("storage", False, f"a file cannot be stored: {error or 'no end after 30 s'}", advice)
+    return Finding("storage", True, "a file was stored in the tenant's bucket with the tenant's credentials")
+
+
+async def _providers(mesh: Mesh) -> Finding:
+    peer = mesh.services.get("model-router")
+    if peer is None:
+        return Finding("providers", None, "not looked at: SPAWNMESH_MODEL_ROUTER_TARGET is not set")
+    try:
+        request = router_rpc.ListProviderHealthRequest()
+        listed = (await peer.unary(ModelRouterServiceStub(peer.channel).ListProviderHealth, request)).providers
+    except MeshError as error:
+        return Finding("providers", False, f"cannot be listed: {error}", "see the log of model-router")
+    lacking = [one.provider for one in listed if one.readable_credential_count < one.credential_count]
+    if lacking:
+        detail = f"keys cannot be read of {', '.join(lacking)}"
+        return Finding(
+            "providers", False, detail, "mount the files, or set the variables, that its configuration refers to"
+        )
+    return Finding("providers", True, f"the keys of {', '.join(one.provider for one in listed)} are there")
+
+
+async def _telemetry(endpoint: str | None) -> Finding:
+    if endpoint is None:
+        return Finding("telemetry", None, "not looked at: SPAWNMESH_OTLP_ENDPOINT is not set")
+    parts = urlsplit(endpoint)
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port or _GRPC_PORT)
+        writer.close()
+        await writer.wait_closed()
+    except (OSError, TimeoutError):
+        advice = "correct the endpoint, or let the network through; runs do not need it, but leave no trace"
+        return Finding("telemetry", False, "the collector does not answer", advice)
+    return Finding("telemetry", True, "the collector takes connections")

@@ -1,0 +1,33 @@
+"""Plugins of one's own: mark a function with `@hook`, serve its module with `spawnmesh hooks serve`, try it with `FakeDispatch`."""
+
+from spawnmesh_client.hooks.decisions import (
+    allow,
+    block,
+    change_prompt,
+    deny,
+    finalize,
+    go_on,
+    proceed,
+    revise,
+    rewrite,
+    use_model,
+)
+from spawnmesh_client.hooks.fake_dispatch import FakeDispatch
+from spawnmesh_client.hooks.handlers import HandlerFailed, Handlers, hook
+
+__all__ = [
+    "FakeDispatch",
+    "HandlerFailed",
+    "Handlers",
+    "allow",
+    "block",
+    "change_prompt",
+    "deny",
+    "finalize",
+    "go_on",
+    "hook",
+    "proceed",
+    "revise",
+    "rewrite",
+    "use_model",
+]

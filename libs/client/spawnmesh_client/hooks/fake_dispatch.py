@@ -1,0 +1,70 @@
+"""Trying handlers without a mesh."""
+
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
+
+from spawnmesh.hook.v1 import decision_pb2, event_pb2, observed_pb2
+from spawnmesh_core.ids import IdKind, new_id
+
+from spawnmesh_client.hooks.handlers import Handlers
+
+
+class FakeDispatch:
+    """Asks handlers as the mesh does, with events made from keywords; an answer that the mesh would refuse raises HandlerFailed.
+
+    `fake = FakeDispatch(my_plugin)`, then `await fake.before_agent_finalize(draft_text="…")`.
+    """
+
+    def __init__(self, source: ModuleType | Iterable[Callable[..., Any]]) -> None:
+        self.handlers = Handlers(source)
+        self.session_id = new_id(IdKind.SESSION)
+        self.run_id = new_id(IdKind.RUN)
+
+    async def before_spawn(self, **facts: Any) -> decision_pb2.SpawnDecision:
+        """What the plugin says to a spawn."""
+        event = event_pb2.BeforeSpawnEvent(**{"session_id": self.session_id, **facts})
+        decision: decision_pb2.SpawnDecision = await self._ask("before_spawn", event)
+        return decision
+
+    async def before_agent_finalize(self, **facts: Any) -> decision_pb2.FinalizeDecision:
+        """What the plugin says to a draft."""
+        text = facts.get("draft_text", "")
+        event = event_pb2.BeforeAgentFinalizeEvent(
+            **{**self._run, "max_revision_count": 3, "draft_bytes": len(text.encode()), **facts}
+        )
+        decision: decision_pb2.FinalizeDecision = await self._ask("before_agent_finalize", event)
+        return decision
+
+    async def before_model_resolve(self, **facts: Any) -> decision_pb2.ModelDecision:
+        """Which model the plugin wants asked."""
+        decision: decision_pb2.ModelDecision = await self._ask(
+            "before_model_resolve", event_pb2.BeforeModelResolveEvent(**{**self._run, **facts})
+        )
+        return decision
+
+    async def before_prompt_build(self, **facts: Any) -> decision_pb2.PromptDecision:
+        """What the plugin makes of a prompt."""
+        decision: decision_pb2.PromptDecision = await self._ask(
+            "before_prompt_build", event_pb2.BeforePromptBuildEvent(**{**self._run, **facts})
+        )
+        return decision
+
+    async def before_tool_call(self, **facts: Any) -> decision_pb2.ToolCallDecision:
+        """What the plugin says to a tool call."""
+        decision: decision_pb2.ToolCallDecision = await self._ask(
+            "before_tool_call", event_pb2.BeforeToolCallEvent(**{**self._run, **facts})
+        )
+        return decision
+
+    async def tell(self, event_key: str = "a-key", **event: Any) -> None:
+        """Tells the plugin, such as with `subagent_ended=SubagentEndedEvent(outcome="failed")`."""
+        await self.handlers.tell(observed_pb2.ObservedEvent(**{**self._run, "event_key": event_key, **event}))
+
+    @property
+    def _run(self) -> dict[str, Any]:
+        return {"session_id": self.session_id, "run_id": self.run_id}
+
+    async def _ask(self, name: str, event: Any) -> Any:
+        response: Any = await self.handlers.ask(name, event)
+        return response.decision
