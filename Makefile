@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up conformance test lint protos protos-check imports types unit clean
+.PHONY: help setup demo up chart conformance test bench lint protos protos-check imports types unit clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -35,11 +35,17 @@ endif
 up: $(READY) ## Start a mesh on this machine and leave it running; Ctrl-C stops it, data stay in .data
 	@spawnmesh up
 
+chart: $(READY) ## Print the chart as it is for production; VALUES=… renders another value set
+	@python deploy/helm/render.py $(or $(VALUES),deploy/helm/spawnmesh/ci/production.yaml)
+
 conformance: $(READY) ## Replay a file of cases through running services: AREA=… FILE=…
 	@python -m spawnmesh_devstack.conformance "$(AREA)" "$(FILE)"
 
 test: $(READY) lint ## Run every check and every test that needs no cluster, in the order that SEED= makes
 	@pytest -p randomly --randomly-seed=$(SEED)
+
+bench: $(READY) ## Measure what the mesh costs, against floors taken in the same run; AREA=… measures one area, OUT=… writes JSON lines
+	@python -m tests.bench $(if $(AREA),--area "$(AREA)") $(if $(OUT),--out "$(OUT)")
 
 lint: $(READY) protos-check types imports ## Run the static checks
 	@ruff check --quiet . && ruff format --check --quiet . && echo "ruff: clean"

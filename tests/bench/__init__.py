@@ -1,0 +1,1 @@
+"""Measures what the mesh costs: `python -m tests.bench`, or `make bench`."""

@@ -1,0 +1,78 @@
+"""`python -m tests.bench [--area AREA] [--out FILE]`: a table for people, and a JSON line for each metric in the file.
+
+The exit code is 1 when something costs more than it may.
+"""
+
+import argparse
+import importlib
+import sys
+import tempfile
+from contextlib import AsyncExitStack
+from pathlib import Path
+from pkgutil import iter_modules
+
+from rich.console import Console
+from rich.table import Table
+from spawnmesh_runtime.process import run
+
+from tests.bench.harness import Bench, Metric
+
+_NOT_AREAS = ("__main__", "harness", "floors")
+
+
+def areas() -> list[str]:
+    """By name: the modules of this package that measure something."""
+    found = (module.name for module in iter_modules([str(Path(__file__).parent)]))
+    return sorted(name for name in found if name not in _NOT_AREAS)
+
+
+async def measure(names: list[str]) -> list[Metric]:
+    """Runs the areas one after the other on one mesh, whose data are gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="spawnmesh-bench-", ignore_cleanup_errors=True) as folder:
+        async with AsyncExitStack() as exits:
+            bench = Bench(Path(folder) / "data", _tell, exits)
+            for name in names:
+                _tell(f"measuring {name}")
+                await importlib.import_module(f"tests.bench.{name}").run(bench)
+            return bench.metrics
+
+
+def show(metrics: list[Metric]) -> None:
+    """A table on standard output."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("what", "p50 or value", "p95", "floor", "ratio", "bound", "samples"):
+        table.add_column(column, justify="left" if column == "what" else "right", no_wrap=True)
+    for one in metrics:
+        table.add_row(
+            one.name,
+            f"{one.value:.2f} {one.unit}",
+            "" if one.p95 is None else f"{one.p95:.2f}",
+            "" if one.floor is None else f"{one.floor:.2f}",
+            "" if one.ratio is None else f"{one.ratio:.2f}",
+            "" if one.bound is None else f"{one.bound:g}" + (" OVER" if one.is_over else ""),
+            str(one.samples),
+        )
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def main() -> None:
+    """Measures one area or all of them."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench")
+    parser.add_argument("--area", choices=areas(), help="measure this one alone")
+    parser.add_argument("--out", type=Path, help="write a JSON line for each metric there")
+    given = parser.parse_args()
+    metrics = run(measure([given.area] if given.area else areas()))
+    show(metrics)
+    if given.out:
+        given.out.write_text("".join(metric.line() + "\n" for metric in metrics))
+    over = [metric.name for metric in metrics if metric.is_over]
+    if over:
+        sys.exit(f"over the bound: {', '.join(over)}")
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

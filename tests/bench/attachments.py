@@ -1,0 +1,225 @@
+"""What it costs to hand over files, against raw puts of the same bytes into the same S3, and what a large upload takes in memory."""
+
+import asyncio
+import hashlib
+import io
+import json
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from time import perf_counter
+from typing import Any, cast
+
+import google_crc32c
+import psutil
+import urllib3
+from minio import Minio
+from minio.credentials.providers import AssumeRoleProvider
+from opentelemetry.trace import NoOpTracer
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
+from spawnmesh.attachment_blob.v1 import attachment_pb2, upload_pb2
+from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_devstack.stack import Stack
+from spawnmesh_runtime.acting import acting_for, acting_with_token
+from spawnmesh_runtime.peers import Peer, open_peer
+from spawnmesh_runtime.process import Process
+from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_runtime.tokens import TokenMinter
+
+from tests.bench.harness import Bench, Metric, Work
+
+KIB, MIB = 1024, 1024 * 1024
+TENANT = "bench-attachments"
+ROUNDS = 150
+WARM_UP = 20
+THREE_FILES_BOUND = 1.6
+LARGE_MIB = 1024
+CHUNK = 1 * MIB
+MEMORY_BOUND_MIB = 200.0
+
+
+async def run(bench: Bench) -> None:
+    """Stages beside raw puts, then sends a gibibyte."""
+    stack = await bench.stack()
+    async with _blobs(stack) as blobs:
+        await blobs.prepare()
+        with _raw_puts(stack) as raw:
+            await _stage_latency(bench, blobs, raw)
+        await _large_upload(bench, blobs, psutil.Process(stack.processes["attachment-blob"].pid))
+
+
+class Blobs:
+    """The service, as the session service and a client of one tenant call it."""
+
+    def __init__(self, peer: Peer, client_token: str) -> None:
+        self._peer = peer
+        self._stub = AttachmentBlobServiceStub(peer.channel)
+        self._client_token = client_token
+
+    async def prepare(self) -> None:
+        """The tenant may hand over files of any size."""
+        limits = pb.AttachmentLimits(
+            enabled=True, max_file_count=50, max_file_bytes=LARGE_MIB * MIB, max_total_bytes=LARGE_MIB * MIB
+        )
+        request = pb.PrepareTenantRequest(settings_version=1, limits=limits)
+        with acting_for(TENANT):
+            await self._peer.unary(self._stub.PrepareTenant, request, timeout_seconds=30)
+
+    async def stage(self, files: Sequence[bytes]) -> None:
+        """One new set of these files."""
+        items = [
+            attachment_pb2.InlineAttachment(
+                name=f"{number}.bin", content=b64encode(data).decode(), encoding=attachment_pb2.ENCODING_BASE64
+            )
+            for number, data in enumerate(files)
+        ]
+        request = pb.StageSetRequest(
+            set_id=new_id(IdKind.ATTACHMENT_SET), session_id=new_id(IdKind.SESSION), items=items
+        )
+        with acting_for(TENANT):
+            await self._peer.unary(self._stub.StageSet, request, timeout_seconds=30)
+
+    async def upload(self, messages: AsyncIterator[pb.UploadFileRequest]) -> upload_pb2.Upload:
+        """One stream."""
+        with acting_with_token(self._client_token):
+            # A call of a stream is made like one of a message, which the type of `unary` does not tell.
+            answer: pb.UploadFileResponse = await self._peer.unary(
+                cast(Any, self._stub.UploadFile), messages, timeout_seconds=600
+            )
+        return answer.upload
+
+
+class RawPuts:
+    """The client library alone, one thread for each put: into the tenant's own bucket, with credentials for it alone, as the service puts."""
+
+    def __init__(self, client: Minio, bucket: str, threads: ThreadPoolExecutor) -> None:
+        self._client = client
+        self._bucket = bucket
+        self._threads = threads
+
+    async def slowest(self, files: Sequence[bytes]) -> float:
+        """Seconds of the slowest of these puts, done side by side."""
+        loop = asyncio.get_running_loop()
+        return max(await asyncio.gather(*(loop.run_in_executor(self._threads, self._put, data) for data in files)))
+
+    def _put(self, data: bytes) -> float:
+        key = f"raw/{hashlib.sha256(data).hexdigest()}"
+        began = perf_counter()
+        self._client.put_object(self._bucket, key, io.BytesIO(data), len(data))
+        return perf_counter() - began
+
+
+@asynccontextmanager
+async def _blobs(stack: Stack) -> AsyncIterator[Blobs]:
+    minter = TokenMinter("session", stack.keys / "session.pem")
+    process = Process("bench", ProcessSettings(), minter=minter, verifier=None, tracer=NoOpTracer())
+    async with open_peer(process, "attachment-blob", stack.targets["attachment-blob"]) as peer:
+        yield Blobs(peer, stack.client_token(TENANT))
+
+
+@contextmanager
+def _raw_puts(stack: Stack) -> Iterator[RawPuts]:
+    """For a tenant that was made ready."""
+    s3 = stack.s3.endpoint
+    bucket = f"spawnmesh-{TENANT}"
+    resources = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
+    policy = {
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Allow", "Action": ["s3:PutObject"], "Resource": resources}],
+    }
+    with urllib3.PoolManager(maxsize=8) as http, ThreadPoolExecutor(4) as threads:
+        credentials = AssumeRoleProvider(
+            sts_endpoint=s3.sts_endpoint,
+            access_key=s3.access_key,
+            secret_key=s3.secret_key,
+            policy=json.dumps(policy),
+            region=s3.region,
+            role_arn=s3.role_arn,
+            role_session_name=bucket,
+            http_client=http,
+        )
+        client = Minio(s3.endpoint, credentials=credentials, secure=False, region=s3.region, http_client=http)
+        yield RawPuts(client, bucket, threads)
+
+
+async def _stage_latency(bench: Bench, blobs: Blobs, raw: RawPuts) -> None:
+    for name, count, size, bound in (
+        ("1x4KiB", 1, 4 * KIB, None),
+        ("3x4KiB", 3, 4 * KIB, THREE_FILES_BOUND),
+        ("1x1MiB", 1, MIB, None),
+    ):
+        await _beside_puts(bench, blobs, raw, f"attachments.stage.{name}", (count, size), bound)
+    known = [bench.fresh_bytes(4 * KIB) for _ in range(3)]
+    works: dict[str, Work] = {"put": lambda: raw.slowest(known), "stage": lambda: blobs.stage(known)}
+    samples = await bench.compare(works, rounds=ROUNDS, warm_up=WARM_UP)
+    bench.latency("attachments.stage.3x4KiB_known", samples["stage"], samples["put"])
+
+
+async def _beside_puts(
+    bench: Bench, blobs: Blobs, raw: RawPuts, name: str, files: tuple[int, int], bound: float | None
+) -> None:
+    """Each round stages files that nobody has, and puts the same ones. The rounds begin with either in turn, so neither is always first."""
+    count, size = files
+    pending: list[list[bytes]] = []
+
+    def next_files() -> list[bytes]:
+        if pending:
+            return pending.pop()
+        pending.append([bench.fresh_bytes(size) for _ in range(count)])
+        return pending[0]
+
+    async def stage() -> float:
+        data = next_files()
+        began = perf_counter()
+        await blobs.stage(data)
+        return perf_counter() - began
+
+    works: dict[str, Work] = {"put": lambda: raw.slowest(next_files()), "stage": stage}
+    samples = await bench.compare(works, rounds=ROUNDS, warm_up=WARM_UP)
+    bench.latency(name, samples["stage"], samples["put"], bound)
+
+
+async def _large_upload(bench: Bench, blobs: Blobs, service: psutil.Process) -> None:
+    block = bench.fresh_bytes(CHUNK)
+    digest = hashlib.sha256()
+    for _ in range(LARGE_MIB):
+        digest.update(block)
+    spec = upload_pb2.UploadSpec(
+        upload_id=new_id(IdKind.UPLOAD), name="large.bin", size_bytes=LARGE_MIB * MIB, sha256=digest.hexdigest()
+    )
+    crc32c = google_crc32c.value(block)
+
+    async def messages() -> AsyncIterator[pb.UploadFileRequest]:
+        yield pb.UploadFileRequest(spec=spec)
+        for number in range(LARGE_MIB):
+            yield pb.UploadFileRequest(chunk=upload_pb2.UploadChunk(offset=number * CHUNK, data=block, crc32c=crc32c))
+        yield pb.UploadFileRequest(finish=upload_pb2.UploadFinish())
+
+    done = asyncio.Event()
+    watching = asyncio.ensure_future(_highest_rss(service, done))
+    began = perf_counter()
+    try:
+        uploaded = await blobs.upload(messages())
+    finally:
+        done.set()
+        highest = await watching
+    took = perf_counter() - began
+    if uploaded.state != upload_pb2.UPLOAD_STATE_COMPLETE:
+        raise RuntimeError("the upload did not become complete")
+    memory_mib = highest / MIB
+    bench.record(
+        Metric("attachments.upload.1GiB_rss", memory_mib, "MiB", None, None, samples=1, bound=MEMORY_BOUND_MIB)
+    )
+    bench.record(Metric("attachments.upload.1GiB_rate", LARGE_MIB / took, "MiB/s", None, None, samples=1))
+
+
+async def _highest_rss(process: psutil.Process, done: asyncio.Event) -> int:
+    highest = 0
+    while not done.is_set():
+        highest = max(highest, process.memory_info().rss)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await done.wait()
+    return highest

@@ -1,0 +1,130 @@
+"""What every area measures with: fixed data, warm-up, and floors taken in the same run, turn by turn with what stands on them.
+
+Machines are noisy and differ, so what counts is a ratio: a piece of work against the least that it could cost, at the same pace. An area is a
+module of this package with `async def run(bench: Bench) -> None`; it asks for the mesh, compares, and records metrics under names that begin
+with the area's.
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import quantiles
+from time import perf_counter
+
+from spawnmesh_devstack.stack import Stack, open_stack
+
+Work = Callable[[], Awaitable[float | None]]
+"""One turn of a piece of work: gives the seconds that count, or None for all the time it took."""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Seconds of each turn, in order."""
+
+    seconds: Sequence[float]
+
+    def percentile(self, percent: int) -> float:
+        """Between the two samples next to it, where it falls between two."""
+        if len(self.seconds) == 1:
+            return self.seconds[0]
+        return quantiles(self.seconds, n=100, method="inclusive")[percent - 1]
+
+    @property
+    def p50(self) -> float:
+        return self.percentile(50)
+
+    @property
+    def p95(self) -> float:
+        return self.percentile(95)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One line of the output. `ratio` is value by floor; `bound` is the highest that the ratio may be or, without a floor, the value."""
+
+    name: str
+    value: float
+    unit: str
+    floor: float | None
+    ratio: float | None
+    samples: int
+    p95: float | None = None
+    bound: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it costs more than it may."""
+        measured = self.value if self.ratio is None else self.ratio
+        return self.bound is not None and measured > self.bound
+
+    def line(self) -> str:
+        """As programs read it."""
+        told = {name: value for name, value in asdict(self).items() if value is not None or name in ("floor", "ratio")}
+        return json.dumps(
+            {name: round(value, 6) if isinstance(value, float) else value for name, value in told.items()}
+        )
+
+
+@dataclass(slots=True)
+class Bench:
+    """What an area is given. The mesh is started when the first area asks for it, and serves all of them."""
+
+    data_dir: Path
+    report: Callable[[str], None]
+    exits: AsyncExitStack
+    metrics: list[Metric] = field(default_factory=list)
+    _stack: Stack | None = None
+    _blocks: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    async def stack(self) -> Stack:
+        """A mesh of real processes with the scripted model."""
+        if self._stack is None:
+            self._stack = await self.exits.enter_async_context(open_stack(self.data_dir, self.report))
+        return self._stack
+
+    def fresh_bytes(self, size: int) -> bytes:
+        """Bytes that nothing compresses and nobody had before; the same ones, in the same order, in every run."""
+        return hashlib.shake_128(f"block {next(self._blocks)}".encode()).digest(size)
+
+    async def compare(self, works: Mapping[str, Work], *, rounds: int, warm_up: int = 5) -> dict[str, Samples]:
+        """Does all of them in turn, `rounds` times, after as many rounds of `warm_up` that do not count.
+
+        Each round begins with another one, so that none is always the one that finds the disk rested.
+        """
+        seconds: dict[str, list[float]] = {name: [] for name in works}
+        names = list(works)
+        for number in range(-warm_up, rounds):
+            first = number % len(names)
+            for name in names[first:] + names[:first]:
+                began = perf_counter()
+                told = await works[name]()
+                took = perf_counter() - began
+                if number >= 0:
+                    seconds[name].append(took if told is None else told)
+        return {name: Samples(taken) for name, taken in seconds.items()}
+
+    def latency(
+        self, name: str, samples: Samples, floor: Samples | float | None = None, bound: float | None = None
+    ) -> None:
+        """Records a p50 in milliseconds, with its ratio to the p50 of the floor (or to that many seconds)."""
+        least = floor.p50 if isinstance(floor, Samples) else floor
+        self.record(
+            Metric(
+                name,
+                samples.p50 * 1e3,
+                "ms",
+                None if least is None else least * 1e3,
+                None if least is None else samples.p50 / least,
+                len(samples.seconds),
+                samples.p95 * 1e3,
+                bound,
+            )
+        )
+
+    def record(self, metric: Metric) -> None:
+        """Keeps it for the output."""
+        self.metrics.append(metric)

@@ -1,0 +1,155 @@
+"""What the hooks add to a finalize: nobody to ask, one plugin, five of them; and a plugin that is dead.
+
+Dispatch without a plugin is set against an RPC to the same service that does nothing; with plugins, against the calls of them alone, one after the
+other and each with a one-row commit for its delivery.
+"""
+
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from time import perf_counter
+from typing import Any
+
+from opentelemetry.trace import NoOpTracer
+from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
+from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
+from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_AGENT_FINALIZE, BeforeAgentFinalizeEvent
+from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import HookHandlerServiceStub
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
+from spawnmesh_client.hooks import Handlers, go_on, hook
+from spawnmesh_client.hooks.serving import plugin_server
+from spawnmesh_devstack.stack import Stack
+from spawnmesh_runtime.acting import acting_for, acting_with_token
+from spawnmesh_runtime.peers import Peer, open_peer
+from spawnmesh_runtime.process import Process, start_process
+from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_runtime.tokens import TokenMinter
+
+from tests.bench.floors import commit_floor
+from tests.bench.harness import Bench, Metric, Samples, Work
+
+ROUNDS = 400
+WARM_UP = 40
+ADDED_MS_BOUND = 0.3
+_ROW = b"x" * 200
+
+
+@hook("before_agent_finalize")
+def judge(event: BeforeAgentFinalizeEvent) -> Any:
+    """No objection."""
+    return go_on()
+
+
+async def run(bench: Bench) -> None:
+    """Measures tenants with none, one and five plugins side by side, and then a dead one."""
+    stack = await bench.stack()
+    async with AsyncExitStack() as exits:
+        peer = await exits.enter_async_context(_session(stack))
+        plugin = await exits.enter_async_context(_plugin(stack))
+        commit = await exits.enter_async_context(commit_floor(stack.databases["hook"].owner))
+        handler = await exits.enter_async_context(open_peer(peer.process, "plugin", plugin))
+        tenants = {count: await _tenant(stack, peer, [f"grpc://{plugin}"] * count) for count in (0, 1, 5)}
+
+        async def ask_plugins(count: int) -> None:
+            for _ in range(count):
+                with acting_for(tenants[count]):
+                    await handler.unary(
+                        HookHandlerServiceStub(handler.channel).HandleBeforeAgentFinalize,
+                        handler_pb.HandleBeforeAgentFinalizeRequest(event=_event()),
+                    )
+                await commit(_ROW)
+
+        works: dict[str, Work] = {
+            "rpc": lambda: _list_hooks(stack, peer, tenants[0]),
+            "none": lambda: _dispatch(peer, tenants[0]),
+            "one_floor": lambda: ask_plugins(1),
+            "one": lambda: _dispatch(peer, tenants[1]),
+            "five_floor": lambda: ask_plugins(5),
+            "five": lambda: _dispatch(peer, tenants[5]),
+        }
+        samples = await bench.compare(works, rounds=ROUNDS, warm_up=WARM_UP)
+        bench.latency("hook.finalize.no_plugin", samples["none"], samples["rpc"])
+        _record_added(bench, samples["none"], samples["rpc"])
+        bench.latency("hook.finalize.one_plugin", samples["one"], samples["one_floor"])
+        bench.latency("hook.finalize.five_plugins", samples["five"], samples["five_floor"])
+        await _dead_plugin(bench, stack, peer)
+
+
+def _record_added(bench: Bench, dispatch: Samples, rpc: Samples) -> None:
+    """What the service itself does with a dispatch that concerns nobody, beyond being called at all."""
+    added = (dispatch.p50 - rpc.p50) * 1e3
+    count = len(dispatch.seconds)
+    bench.record(Metric("hook.finalize.no_plugin_added", added, "ms", None, None, count, bound=ADDED_MS_BOUND))
+
+
+async def _dead_plugin(bench: Bench, stack: Stack, peer: Peer) -> None:
+    tenant = await _tenant(stack, peer, ["grpc://127.0.0.1:1"])
+    for _ in range(5):
+        await _dispatch(peer, tenant)
+    samples = await bench.compare({"dead": lambda: _dispatch(peer, tenant)}, rounds=100)
+    bench.latency("hook.finalize.dead_plugin", samples["dead"])
+
+
+async def _dispatch(peer: Peer, tenant: str) -> float:
+    request = pb.DispatchBeforeAgentFinalizeRequest(event=_event(), dispatch_key="draft")
+    stub = HookServiceStub(peer.channel)
+    with acting_for(tenant):
+        began = perf_counter()
+        await peer.unary(stub.DispatchBeforeAgentFinalize, request)
+        return perf_counter() - began
+
+
+async def _list_hooks(stack: Stack, peer: Peer, tenant: str) -> float:
+    minter = peer.process.minter
+    if minter is None:
+        raise RuntimeError("the session service's key is there")
+    with acting_with_token(minter.run_token(tenant, "ses_bench", "run_bench", 1, 3600)):
+        began = perf_counter()
+        await peer.unary(RunHookServiceStub(peer.channel).ListActiveHooks, run_pb.ListActiveHooksRequest())
+        return perf_counter() - began
+
+
+def _event() -> BeforeAgentFinalizeEvent:
+    return BeforeAgentFinalizeEvent(
+        session_id="ses_bench", run_id=f"run_{uuid.uuid4().hex}", agent_id="main", draft_text="A draft. " * 100
+    )
+
+
+async def _tenant(stack: Stack, peer: Peer, endpoints: list[str]) -> str:
+    tenant = f"bench-hook-{uuid.uuid4().hex[:12]}"
+    with acting_with_token(stack.client_token(tenant)):
+        for number, endpoint in enumerate(endpoints):
+            plugin = pb.Plugin(
+                name=f"plugin-{number}",
+                endpoint=endpoint,
+                hooks=[HOOK_KIND_BEFORE_AGENT_FINALIZE],
+                failure_policy=pb.FAILURE_POLICY_OPEN,
+                grants=[pb.GRANT_FINALIZE_CONTROL],
+            )
+            request = pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
+            await peer.unary(HookServiceStub(peer.channel).RegisterPlugin, request)
+    return tenant
+
+
+@asynccontextmanager
+async def _session(stack: Stack) -> AsyncIterator[Peer]:
+    minter = TokenMinter("session", stack.keys / "session.pem")
+    process = Process("bench", ProcessSettings(), minter=minter, verifier=None, tracer=NoOpTracer())
+    async with open_peer(process, "hook", stack.targets["hook"]) as peer:
+        yield peer
+
+
+@asynccontextmanager
+async def _plugin(stack: Stack) -> AsyncIterator[str]:
+    """A plugin in this process; where it listens."""
+    settings = ProcessSettings(jwks_file=stack.keys / "jwks.json", log_level="error")
+    async with start_process("plugin", settings) as process:
+        server = plugin_server(process, Handlers([judge]))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        try:
+            yield f"127.0.0.1:{port}"
+        finally:
+            await server.stop(None)

@@ -1,0 +1,266 @@
+"""What it costs to append to a transcript and to close a prompt window, beside an RPC that commits one row; and what it takes on disk."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+
+import psycopg
+from opentelemetry.trace import NoOpTracer
+from psycopg import sql
+from spawnmesh.content.v1 import message_pb2 as content_pb
+from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_devstack.stack import Stack
+from spawnmesh_runtime.acting import acting_for, acting_with_token
+from spawnmesh_runtime.peers import Peer, open_peer
+from spawnmesh_runtime.process import Process
+from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_runtime.tokens import TokenMinter
+
+from tests.bench.floors import commit_floor
+from tests.bench.harness import Bench, Metric, Work
+
+TENANT = "bench-transcript"
+KIB = 1024
+ROUNDS = 400
+WARM_UP = 50
+RATE_SECONDS = 2.0
+RATE_TURNS = 3
+HISTORIES = (100, 10_000, 200_000)
+WINDOWS = (0, 1, 10, 100)
+APPEND_BOUND = 1.5
+RATE_BOUND = 2.0  # The floor's rate by ours: at least half of it.
+FLAT_BOUND = 1.3
+WRITERS_BOUND_PER_SECOND = 500.0
+STORED_BOUND = 2.5
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """One session's, with the claim that is its writer's."""
+
+    peer: Peer
+    session_id: str
+    claim: pb.WriterClaim
+    token: str
+
+    async def append(self, *bodies: entry_pb2.EntryBody) -> None:
+        """In one call."""
+        request = pb.AppendEntriesRequest(
+            session_id=self.session_id, claim=self.claim, idempotency_key=uuid.uuid4().hex, entries=bodies
+        )
+        with acting_with_token(self.token):
+            await self.peer.unary(TranscriptServiceStub(self.peer.channel).AppendEntries, request, timeout_seconds=60)
+
+    async def grow(self, count: int) -> None:
+        """By so many small entries."""
+        small = answer("word")
+        for start in range(0, count, 250):
+            await self.append(*[small] * min(250, count - start))
+
+    async def open_window(self) -> pb.Fence:
+        """The fence at the head."""
+        request = pb.OpenWindowRequest(session_id=self.session_id, claim=self.claim)
+        with acting_with_token(self.token):
+            return (await self.peer.unary(TranscriptServiceStub(self.peer.channel).OpenWindow, request)).fence
+
+    async def close_window(self, fence: pb.Fence) -> None:
+        """From the fence to the head."""
+        request = pb.CloseWindowRequest(session_id=self.session_id, claim=self.claim, fence=fence)
+        with acting_with_token(self.token):
+            await self.peer.unary(TranscriptServiceStub(self.peer.channel).CloseWindow, request)
+
+
+Begin = Callable[[], Awaitable[Transcript]]
+
+
+async def run(bench: Bench) -> None:
+    """Appends beside commits, then windows, then what is stored."""
+    stack = await bench.stack()
+    async with _transcripts(stack) as begin, commit_floor(stack.superuser_dsn) as commit:
+        kib = answer(text_of(KIB))
+
+        async def floor() -> None:
+            await commit(kib.SerializeToString())
+
+        await _append_latency(bench, begin, floor, kib)
+        for count in (1, 16, 64):
+            await _append_rate(bench, begin, floor, kib, count)
+        await _eight_writers(bench, begin, kib)
+        await _histories(bench, begin, kib)
+        await _stored(bench, begin, stack.superuser_dsn)
+
+
+def answer(text: str) -> entry_pb2.EntryBody:
+    """A model's."""
+    block = content_pb.ContentBlock(text=content_pb.Text(text=text))
+    return entry_pb2.EntryBody(message=content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[block]))
+
+
+def text_of(size: int, turn: int = 0) -> str:
+    """Words, another text for each turn."""
+    words = (f"{(number * 7919 + turn * 104_729) % 99_991:x}" for number in range(size // 4))
+    return " ".join(words)[:size]
+
+
+@asynccontextmanager
+async def _transcripts(stack: Stack) -> AsyncIterator[Begin]:
+    minter = TokenMinter("session", stack.keys / "session.pem")
+    process = Process("bench", ProcessSettings(), minter=minter, verifier=None, tracer=NoOpTracer())
+    async with open_peer(process, "transcript", stack.targets["transcript"]) as peer:
+        stub = TranscriptServiceStub(peer.channel)
+
+        async def begin() -> Transcript:
+            session_id, claim = new_id(IdKind.SESSION), pb.WriterClaim(run_id=new_id(IdKind.RUN), epoch=1)
+            with acting_for(TENANT):
+                await peer.unary(stub.CreateTranscript, pb.CreateTranscriptRequest(session_id=session_id))
+            token = minter.run_token(TENANT, session_id, claim.run_id, claim.epoch, 3600)
+            with acting_with_token(token):
+                await peer.unary(stub.AcquireWriter, pb.AcquireWriterRequest(session_id=session_id, claim=claim))
+            return Transcript(peer, session_id, claim, token)
+
+        yield begin
+
+
+async def _append_latency(
+    bench: Bench, begin: Begin, floor: Callable[[], Awaitable[None]], kib: entry_pb2.EntryBody
+) -> None:
+    transcript = await begin()
+    works: dict[str, Work] = {"commit": floor, "append": lambda: transcript.append(kib)}
+    samples = await bench.compare(works, rounds=ROUNDS, warm_up=WARM_UP)
+    bench.latency("transcript.append.1KiB", samples["append"], samples["commit"], APPEND_BOUND)
+
+
+async def _append_rate(
+    bench: Bench, begin: Begin, floor: Callable[[], Awaitable[None]], kib: entry_pb2.EntryBody, count: int
+) -> None:
+    """Each session writes one entry after the other; the floor and they take turns, so that the machine's moods meet both."""
+    transcripts = [await begin() for _ in range(count)]
+    floors: list[float] = []
+    rates: list[float] = []
+    for _ in range(RATE_TURNS):
+        floors.append(await _rate([floor] * count))
+        rates.append(await _rate([_appending(transcript, kib) for transcript in transcripts]))
+    floor_rate, rate = sorted(floors)[RATE_TURNS // 2], sorted(rates)[RATE_TURNS // 2]
+    samples = round(sum(rates) * RATE_SECONDS)
+    name = f"transcript.append.{count}_sessions"
+    bench.record(Metric(f"{name}.rate", rate, "1/s", floor_rate, rate / floor_rate, samples))
+    bound = RATE_BOUND if count == 16 else None  # The price of an entry, since a bound is the most that a ratio may be.
+    bench.record(Metric(f"{name}.price", 1e3 / rate, "ms", 1e3 / floor_rate, floor_rate / rate, samples, bound=bound))
+
+
+def _appending(transcript: Transcript, body: entry_pb2.EntryBody) -> Callable[[], Awaitable[None]]:
+    return lambda: transcript.append(body)
+
+
+async def _rate(works: Sequence[Callable[[], Awaitable[None]]]) -> float:
+    """How many are done a second, each of them again and again."""
+    done = 0
+    began = perf_counter()
+
+    async def again(work: Callable[[], Awaitable[None]]) -> None:
+        nonlocal done
+        while perf_counter() - began < RATE_SECONDS:
+            await work()
+            done += 1
+
+    await asyncio.gather(*map(again, works))
+    return done / (perf_counter() - began)
+
+
+async def _eight_writers(bench: Bench, begin: Begin, kib: entry_pb2.EntryBody) -> None:
+    transcript = await begin()
+    rate = await _rate([_appending(transcript, kib)] * 8)
+    samples = round(rate * RATE_SECONDS)
+    bench.record(Metric("transcript.append.8_writers.rate", rate, "1/s", None, None, samples))
+    price = Metric(
+        "transcript.append.8_writers.price", 1e3 / rate, "ms", None, None, samples, bound=1e3 / WRITERS_BOUND_PER_SECOND
+    )
+    bench.record(price)
+
+
+async def _histories(bench: Bench, begin: Begin, kib: entry_pb2.EntryBody) -> None:
+    """The longest one serves the windows as well."""
+    transcripts = {length: await begin() for length in HISTORIES}
+    for length, transcript in transcripts.items():
+        bench.report(f"  a history of {length} entries")
+        await transcript.grow(length - 1)
+    works: dict[str, Work] = {str(length): _appending(transcript, kib) for length, transcript in transcripts.items()}
+    samples = await bench.compare(works, rounds=ROUNDS, warm_up=WARM_UP)
+    shortest = samples[str(HISTORIES[0])]
+    for length in HISTORIES:
+        bound = FLAT_BOUND if length != HISTORIES[0] else None
+        bench.latency(f"transcript.append.after_{length}", samples[str(length)], shortest, bound)
+    short = await begin()
+    await short.grow(999)
+    await _windows(bench, short, transcripts[HISTORIES[-1]])
+
+
+async def _windows(bench: Bench, short: Transcript, long: Transcript) -> None:
+    for count in WINDOWS:
+        fences = {name: await one.open_window() for name, one in (("short", short), ("long", long))}
+        for transcript in (short, long):
+            if count:
+                await transcript.append(*[answer("word")] * count)
+        works: dict[str, Work] = {
+            "short": partial(short.close_window, fences["short"]),
+            "long": partial(long.close_window, fences["long"]),
+        }
+        samples = await bench.compare(works, rounds=ROUNDS // 2, warm_up=WARM_UP)
+        bench.latency(f"transcript.close_window.{count}_since.after_1000", samples["short"])
+        name = f"transcript.close_window.{count}_since.after_{HISTORIES[-1]}"
+        bench.latency(name, samples["long"], samples["short"], FLAT_BOUND)
+
+
+async def _stored(bench: Bench, begin: Begin, superuser_dsn: str) -> None:
+    """Transcripts of 200 turns each: a question, a call with its result, an answer. Several, since tables grow by whole pages."""
+    before = await _disk_bytes(superuser_dsn)
+    logical = 0
+    transcripts = 8
+    for number in range(transcripts):
+        transcript = await begin()
+        for turn in range(200):
+            bodies = _turn(number * 200 + turn)
+            logical += sum(body.ByteSize() for body in bodies)
+            for body in bodies:
+                await transcript.append(body)
+    ratio = (await _disk_bytes(superuser_dsn) - before) / logical
+    name = "transcript.stored_by_logical.200_turns"
+    bench.record(Metric(name, ratio, "", None, None, transcripts, bound=STORED_BOUND))
+
+
+def _turn(number: int) -> list[entry_pb2.EntryBody]:
+    call_id = f"call_{number}"
+    block = f'{{"type":"toolCall","id":"{call_id}","name":"read","arguments":{{"path":"{text_of(60, number)}"}}}}'
+    call = content_pb.ContentBlock(tool_call=content_pb.ToolCall(tool_call_id=call_id, name="read", block_json=block))
+    calling = content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[call])
+    read = content_pb.ContentBlock(text=content_pb.Text(text=text_of(3 * KIB, number)))
+    result = content_pb.Message(
+        role=content_pb.ROLE_TOOL_RESULT, tool_call_id=call_id, tool_name="read", content=[read]
+    )
+    return [
+        answer(text_of(300, number)),
+        entry_pb2.EntryBody(message=calling),
+        entry_pb2.EntryBody(message=result),
+        answer(text_of(800, number + 1)),
+    ]
+
+
+async def _disk_bytes(superuser_dsn: str) -> int:
+    """What the schema takes with its indexes, once what is dead in it has been given back."""
+    async with await psycopg.AsyncConnection.connect(superuser_dsn, autocommit=True) as connection:
+        listed = await connection.execute("select tablename from pg_tables where schemaname = 'transcript'")
+        for (table,) in await listed.fetchall():
+            await connection.execute(sql.SQL("vacuum transcript.{}").format(sql.Identifier(table)))
+        cursor = await connection.execute(
+            "select sum(pg_total_relation_size(c.oid)) from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+            " where n.nspname = 'transcript' and c.relkind = 'r'"
+        )
+        row = await cursor.fetchone()
+        return int(row[0]) if row else 0
