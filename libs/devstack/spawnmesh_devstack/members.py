@@ -14,10 +14,12 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 SERVICES = ("session", "attachment-blob", "transcript", "model-router", "hook")
 RUNNER = "runner"
 WORKER = "session-worker"
+BLOB_WORKER = "attachment-blob-worker"
+HOOK_WORKER = "hook-worker"
 
 _PEERS = {
     "session": ("attachment-blob", "transcript", "hook"),
-    RUNNER: ("session", "transcript", "model-router", "attachment-blob"),
+    RUNNER: ("session", "transcript", "model-router", "attachment-blob", "hook"),
 }
 # What a program needs to run at all. Everything else of the caller's, keys above all, stays with the caller.
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -30,6 +32,7 @@ class Readiness(Enum):
     GRPC = "the standard gRPC health check answers SERVING"
     TCP = "the port takes connections"
     JOBS = "it is registered as a worker of the job queue"
+    STARTED = "it runs: nobody waits for what it does"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +73,38 @@ def prefix_of(service: str) -> str:
     return f"{snake(service).upper()}_"
 
 
+def numbered(name: str, number: int) -> str:
+    """What the process is called: `session`, `session-2` and so on."""
+    return name if number == 1 else f"{name}-{number}"
+
+
 def base_environment() -> dict[str, str]:
     """The variables of ours that any process may see."""
     return {name: os.environ[name] for name in _INHERITED if name in os.environ}
 
 
-def service_member(service: str, port: int, around: Surroundings) -> Member:
-    """The serving process of one of the five."""
+def service_member(service: str, port: int, around: Surroundings, number: int = 1) -> Member:
+    """A serving process of one of the five."""
     argv = python_module(f"spawnmesh_{snake(service)}", "serve")
-    return Member(service, argv, _env(service, port, around), Readiness.GRPC, port)
+    return Member(numbered(service, number), argv, _env(service, port, around), Readiness.GRPC, port)
 
 
-def worker_member(around: Surroundings) -> Member:
-    """The background process of the session service; it listens nowhere."""
-    return Member(WORKER, python_module("spawnmesh_session", "worker"), _env("session", None, around), Readiness.JOBS)
+def worker_member(around: Surroundings, number: int = 1) -> Member:
+    """A background process of the session service; it listens nowhere."""
+    argv = python_module("spawnmesh_session", "worker")
+    return Member(numbered(WORKER, number), argv, _env("session", None, around), Readiness.JOBS)
+
+
+def blob_worker_member(around: Surroundings, number: int = 1) -> Member:
+    """A collector of the attachment-blob service; it listens nowhere."""
+    argv = python_module("spawnmesh_attachment_blob", "worker")
+    return Member(numbered(BLOB_WORKER, number), argv, _env("attachment-blob", None, around), Readiness.STARTED)
+
+
+def hook_worker_member(around: Surroundings, number: int = 1) -> Member:
+    """What tells observers for the hook service; it listens nowhere."""
+    argv = python_module("spawnmesh_hook", "worker")
+    return Member(numbered(HOOK_WORKER, number), argv, _env("hook", None, around), Readiness.STARTED)
 
 
 def runner_member(name: str, port: int, around: Surroundings) -> Member:

@@ -1,4 +1,7 @@
-"""Receives traces over OTLP/gRPC and writes each span as one JSON line: `python -m spawnmesh_devstack.otlp_sink`."""
+"""Receives traces over OTLP/gRPC and writes a JSON line for each span; metrics it takes and forgets.
+
+`python -m spawnmesh_devstack.otlp_sink`
+"""
 
 import argparse
 import asyncio
@@ -10,6 +13,7 @@ from signal import SIGINT, SIGTERM
 from typing import TextIO
 
 import grpc
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span, Status
@@ -40,6 +44,20 @@ class TraceSink(trace_service_pb2_grpc.TraceServiceServicer):
                 self._lines.write(json.dumps(record, ensure_ascii=False) + "\n")
         self._lines.flush()
         return trace_service_pb2.ExportTraceServiceResponse()
+
+
+class MetricSink(metrics_service_pb2_grpc.MetricsServiceServicer):
+    """Answers whoever sends metrics, who would complain otherwise."""
+
+    async def Export(
+        self,
+        request: metrics_service_pb2.ExportMetricsServiceRequest,
+        context: grpc.aio.ServicerContext[
+            metrics_service_pb2.ExportMetricsServiceRequest, metrics_service_pb2.ExportMetricsServiceResponse
+        ],
+    ) -> metrics_service_pb2.ExportMetricsServiceResponse:
+        """Forgets them."""
+        return metrics_service_pb2.ExportMetricsServiceResponse()
 
 
 def span_records(resource_spans: ResourceSpans) -> Iterator[dict[str, object]]:
@@ -102,8 +120,9 @@ def _value(value: AnyValue) -> object:
 async def serve(port: int, lines: TextIO) -> None:
     """Serves on loopback until SIGTERM or SIGINT."""
     server = grpc.aio.server()
-    # The generated function has no annotations, nor a stub file.
+    # The generated functions have no annotations, nor a stub file.
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(TraceSink(lines), server)  # type: ignore[no-untyped-call]
+    metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(MetricSink(), server)  # type: ignore[no-untyped-call]
     server.add_insecure_port(f"{LOOPBACK}:{port}")
     stop = asyncio.Event()
     for number in (SIGTERM, SIGINT):

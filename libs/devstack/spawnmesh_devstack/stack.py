@@ -1,9 +1,10 @@
 """A whole mesh on this machine: every part a real process, all of them gone when the block is left."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -60,7 +61,7 @@ class Stack:
 
     @property
     def targets(self) -> Mapping[str, str]:
-        """Each service's `host:port` by its kebab id."""
+        """Each service's `host:port` by its kebab id; of several replicas all of them, as gRPC takes them in turn."""
         return self._surroundings.targets
 
     @property
@@ -173,13 +174,15 @@ async def open_stack(
     report: Callable[[str], None],
     *,
     runner_count: int = 1,
+    replicas: int = 1,
     router_config: Mapping[str, Any] | None = None,
     ports: Mapping[str, int] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Stack]:
     """A mesh that keeps its data in `data_dir`. Without a router configuration, the scripted model is started and configured.
 
-    `ports` asks for some by name (a service's, `s3`, `otlp`, `scripted-model`); the others are free ones. A variable in
+    `replicas` is how many there are of each service and each worker. `ports` asks for some by name (a service's, for its first replica; `s3`,
+    `otlp`, `scripted-model`); the others are free ones. A variable in
     `environment` goes to the service whose prefix it has, or else to model-router alone. Raises StackError.
     """
     async with AsyncExitStack() as exits:
@@ -188,6 +191,7 @@ async def open_stack(
         port_of = choose_ports(ports or {})
         postgres = Postgres(data_dir / "postgres", data_dir / "logs" / "postgres.log", watchdog, report)
         with held(port for name, port in port_of.items() if name != S3):
+            ports_of = _ports_of_services(port_of, replicas)
             s3 = S3Server(data_dir / "s3", data_dir / "logs" / "s3.log", watchdog, report, port_of.get(S3))
         config = scripted_config(port_of[SCRIPTED_MODEL]) if router_config is None else router_config
         make_keys(data_dir / "keys")
@@ -195,7 +199,7 @@ async def open_stack(
             keys=data_dir / "keys",
             otlp_endpoint=f"http://{LOOPBACK}:{port_of[OTLP]}",
             databases={},
-            targets={service: f"{LOOPBACK}:{port_of[service]}" for service in SERVICES},
+            targets={service: _target(ports) for service, ports in ports_of.items()},
             s3=s3,
             router_config_file=write_router_config(data_dir, config),
             workspace_root=data_dir / "workspaces",
@@ -206,13 +210,18 @@ async def open_stack(
             exits.push_async_exit(part)
         migrated = asyncio.Event()
 
+        def serving(name: str) -> list[Member]:
+            return [members.service_member(name, port, around, number) for number, port in enumerate(ports_of[name], 1)]
+
         async def start_on_database() -> None:
             await postgres.start()
             around.databases.update(await prepare_schemas(postgres.superuser_dsn, report))
             migrated.set()
             report("starting the services")
-            others = [members.service_member(name, port_of[name], around) for name in SERVICES if name != _NEEDS_S3]
-            others += [members.sink_member(port_of[OTLP], stack.traces_file), members.worker_member(around)]
+            others = [member for name in SERVICES if name != _NEEDS_S3 for member in serving(name)]
+            for number in range(1, replicas + 1):
+                others += [members.worker_member(around, number), members.hook_worker_member(around, number)]
+            others.append(members.sink_member(port_of[OTLP], stack.traces_file))
             if router_config is None:
                 others.append(members.scripted_model_member(port_of[SCRIPTED_MODEL]))
             await _side_by_side([stack.start(*others), *(stack.start_runner() for _ in range(runner_count))])
@@ -220,12 +229,25 @@ async def open_stack(
         async def start_on_s3() -> None:
             await s3.start()
             await migrated.wait()
-            await stack.start(members.service_member(_NEEDS_S3, port_of[_NEEDS_S3], around))
+            collectors = [members.blob_worker_member(around, number) for number in range(1, replicas + 1)]
+            await stack.start(*serving(_NEEDS_S3), *collectors)
 
         await _side_by_side([start_on_database(), start_on_s3()])
         stack.write_down()
         report("the mesh is ready")
         yield stack
+
+
+def _ports_of_services(port_of: Mapping[str, int], replicas: int) -> dict[str, list[int]]:
+    """For each service a port for each replica, the first one's as chosen."""
+    more = iter(free_ports((replicas - 1) * len(SERVICES)))
+    return {service: [port_of[service], *islice(more, replicas - 1)] for service in SERVICES}
+
+
+def _target(ports: Sequence[int]) -> str:
+    """What a channel is opened to."""
+    addresses = ",".join(f"{LOOPBACK}:{port}" for port in ports)
+    return addresses if len(ports) == 1 else f"ipv4:{addresses}"
 
 
 async def _side_by_side(work: Iterable[Coroutine[Any, Any, object]]) -> None:

@@ -132,3 +132,9 @@ def test_made_up_result_is_known_by_its_details_or_its_words() -> None:
 )
 def test_call_is_called_what_its_block_calls_it(block: dict[str, Any], name: str) -> None:
     assert tool_call(block, "a").name == name
+
+
+@pytest.mark.parametrize("name", ["toolCallId", "toolUseId", "tool_call_id", "tool_use_id", "callId", "call_id"])
+def test_results_name_their_call_in_any_spelling(name: str) -> None:
+    (message,) = messages_of([{"role": "toolResult", name: "a", "content": "ok"}], "messages")
+    assert message.tool_call_id == "a"

@@ -32,7 +32,8 @@ def around(tmp_path: Path) -> Surroundings:
 
 def every_member(around: Surroundings) -> dict[str, members.Member]:
     services = [members.service_member(name, 9, around) for name in SERVICES]
-    found = [*services, members.worker_member(around), members.runner_member("runner", 9, around)]
+    workers = [members.worker_member(around), members.blob_worker_member(around), members.hook_worker_member(around)]
+    found = [*services, *workers, members.runner_member("runner", 9, around)]
     return {member.name: member for member in found}
 
 
@@ -42,7 +43,7 @@ def holders(around: Surroundings, value: str) -> set[str]:
 
 def test_secrets_go_to_the_one_service_that_needs_them(around):
     assert holders(around, "sk-secret") == {"model-router"}
-    assert holders(around, "s3-secret") == {"attachment-blob"}
+    assert holders(around, "s3-secret") == {"attachment-blob", "attachment-blob-worker"}
     assert holders(around, "app-of-transcript") == {"transcript"}
     assert holders(around, "app-of-session") == {"session", "session-worker"}
     assert holders(around, "owner-of-session") == set()

@@ -2,7 +2,16 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from spawnmesh_devstack.conformance import attachments_name, attachments_validate, redact_spawn, transcript_pairing
+from spawnmesh_devstack.conformance import (
+    attachments_name,
+    attachments_validate,
+    failover_classify,
+    finalize_merge,
+    images_partial,
+    native_relay_stop,
+    redact_spawn,
+    transcript_pairing,
+)
 from spawnmesh_devstack.conformance.cases import Case, Verdict
 from spawnmesh_devstack.conformance.mesh import ReachedMesh
 
@@ -12,6 +21,10 @@ Area = Callable[[ReachedMesh, Case], Awaitable[Verdict]]
 AREAS: Mapping[str, Area] = {
     "attachments_name": attachments_name.replay,
     "attachments_validate": attachments_validate.replay,
+    "failover_classify": failover_classify.replay,
+    "finalize_merge": finalize_merge.replay,
+    "images_partial": images_partial.replay,
+    "native_relay_stop": native_relay_stop.replay,
     "redact_spawn": redact_spawn.replay,
     "transcript_pairing": transcript_pairing.replay,
 }

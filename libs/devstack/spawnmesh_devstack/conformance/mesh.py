@@ -33,10 +33,11 @@ class RunOfReplay:
 
 @dataclass(frozen=True, slots=True)
 class ReachedMesh:
-    """Every service of a mesh, by kebab id. Calls are made inside `as_session` or `as_run`."""
+    """Every service of a mesh, by kebab id. Calls are made inside `as_session`, `as_run` or `as_client`."""
 
     peers: Mapping[str, Peer]
     minter: TokenMinter
+    clients: TokenMinter
 
     @contextmanager
     def as_session(self, tenant_id: str) -> Iterator[None]:
@@ -49,6 +50,12 @@ class ReachedMesh:
         """Calls in the block are the run's."""
         token = self.minter.run_token(run.tenant_id, run.session_id, run.run_id, run.epoch, _RUN_SECONDS)
         with acting_with_token(token):
+            yield
+
+    @contextmanager
+    def as_client(self, tenant_id: str) -> Iterator[None]:
+        """Calls in the block are those of a client of the tenant."""
+        with acting_with_token(self.clients.client_token(tenant_id, "conformance", _RUN_SECONDS)):
             yield
 
 
@@ -72,15 +79,18 @@ def whereabouts(data_dir: Path) -> tuple[Mapping[str, str], Path]:
 
 @asynccontextmanager
 async def reach_mesh(targets: Mapping[str, str], keys: Path) -> AsyncIterator[ReachedMesh]:
-    """Channels to the targets, closed with the block. Raises StackError without the session service's key."""
+    """Channels to the targets, closed with the block. Raises StackError without the keys to act with."""
     settings = load_settings(ClientSettings)
     try:
         minter = TokenMinter("session", keys / "session.pem")
+        clients = TokenMinter("client", keys / "client.pem")
     except (OSError, ValueError, TypeError):
-        raise StackError("the session service's key of that mesh cannot be read; the replay acts in its name") from None
+        raise StackError(
+            "the keys of that mesh cannot be read; the replay acts as its session service and its clients"
+        ) from None
     process = Process("conformance", settings, minter, verifier=None, tracer=trace.get_tracer("spawnmesh"))
     async with AsyncExitStack() as exits:
         peers = {
             name: await exits.enter_async_context(open_peer(process, name, target)) for name, target in targets.items()
         }
-        yield ReachedMesh(peers, minter)
+        yield ReachedMesh(peers, minter, clients)

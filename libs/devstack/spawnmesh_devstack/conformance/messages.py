@@ -28,6 +28,7 @@ _ROLE_NAMES = {
 }
 _ROLES = {name.casefold(): role for role, name in _ROLE_NAMES.items()}
 _CALLS = frozenset({"toolcall", "tooluse", "functioncall"})
+_ANSWERED = ("toolCallId", "toolUseId", "tool_call_id", "tool_use_id", "callId", "call_id")
 _BROKEN_OFF = frozenset({"error", "aborted"})
 
 
@@ -77,7 +78,7 @@ def _message(sources: Sequence[Any], place: int, what: str) -> Message:
     message = Message(role=role)
     if role == ROLE_TOOL_RESULT:
         message.tool_call_id = wire_text(_answered(source, what))
-        message.tool_name = wire_text(text_of(source.get("toolName"), f"{what}.toolName"))
+        message.tool_name = wire_text(text_of(source.get("toolName", source.get("tool_name")), f"{what}.toolName"))
         message.is_error = source.get("isError") is True
     if role == ROLE_BASH_EXECUTION:
         command = wire_text(text_of(source.get("command"), f"{what}.command"))
@@ -124,7 +125,8 @@ def _call_id(block: Any) -> str:
 
 
 def _answered(source: Any, what: str) -> str:
-    return text_of(source.get("toolCallId", source.get("toolUseId")), f"{what}.toolCallId")
+    named = next((source[name] for name in _ANSWERED if source.get(name) is not None), None)
+    return text_of(named, f"{what}.toolCallId")
 
 
 def _plain(value: Any) -> str:

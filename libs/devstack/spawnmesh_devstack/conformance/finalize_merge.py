@@ -1,0 +1,69 @@
+"""Area `finalize_merge`: `given.handlers` are asked about a draft, and `expect.merged` is what they say together."""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_devstack.conformance.cases import REMARKS, Case, Verdict, object_of
+from spawnmesh_devstack.conformance.compare import difference
+from spawnmesh_devstack.conformance.hook_cases import HookTenant, handlers_of, open_hook_tenant
+from spawnmesh_devstack.conformance.mesh import ReachedMesh
+
+
+async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
+    """Expects `merged` as `{"action", "reason", …}`, or as the action alone; null means that nobody objects.
+
+    An action is `continue`, `revise`, `finalize`, or `failed` where a plugin that is CLOSED gave no valid answer. `deliveries` may be expected
+    too: the plugins in the order in which they were asked, each with its decision.
+    """
+    given = object_of(case.given, "given", {"handlers", *REMARKS})
+    async with open_hook_tenant(mesh, handlers_of(given.get("handlers"))) as tenant:
+        merged = await _merged(tenant)
+        deliveries = await tenant.deliveries()
+    unseen = set(merged["decided_by"]) - {row["plugin"] for row in deliveries}
+    if unseen:
+        return Verdict(f"came a decision by plugins that the log does not know: {', '.join(sorted(unseen))}")
+    expect = spoken(object_of(case.expect, "expect", {"merged", "deliveries", *REMARKS}))
+    return Verdict(difference(expect, {"merged": one_line(merged), "deliveries": deliveries}))
+
+
+async def _merged(tenant: HookTenant) -> dict[str, Any]:
+    event = BeforeAgentFinalizeEvent(
+        session_id=new_id(IdKind.SESSION), run_id=new_id(IdKind.RUN), draft_text="A draft."
+    )
+    request = pb.DispatchBeforeAgentFinalizeRequest(event=event, dispatch_key=uuid.uuid4().hex)
+    try:
+        answer: pb.DispatchBeforeAgentFinalizeResponse = await tenant.as_session("DispatchBeforeAgentFinalize", request)
+    except MeshError as error:
+        if error.reason is not Reason.PLUGIN_FAILED:
+            raise
+        return {"action": "failed", "reason": error.reason.value, "decided_by": [error.facts.get("plugin", "")]}
+    action = answer.decision.WhichOneof("decision") or ""
+    reason = {"revise": answer.decision.revise.reason, "finalize": answer.decision.finalize.reason}.get(action, "")
+    return {"action": action, "reason": reason, "decided_by": list(answer.decided_by), "capped": answer.capped}
+
+
+def spoken(expect: Mapping[str, Any]) -> dict[str, Any]:
+    """The expectation with its short forms written out, and without what only people read."""
+    kept = {name: value for name, value in expect.items() if name not in REMARKS}
+    if "merged" in kept:
+        merged = kept["merged"]
+        if merged is None:
+            merged = {"action": "continue"}
+        elif isinstance(merged, str):
+            merged = {"action": merged}
+        kept["merged"] = one_line(merged)
+    return kept
+
+
+def one_line(merged: Any) -> Any:
+    """With the white space of the reason as single blanks: how reasons are joined is each implementation's own."""
+    if isinstance(merged, dict) and isinstance(merged.get("reason"), str):
+        return {**merged, "reason": " ".join(merged["reason"].split())}
+    return merged

@@ -1,0 +1,176 @@
+"""Handlers of a case of the areas about hooks: what each answers, served and registered for the case's own tenant."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import grpc.aio
+from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1.decision_pb2 import Continue, FinalizeDecision
+from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_AGENT_FINALIZE
+from spawnmesh.hook.v1.hook_handler_service_pb2 import (
+    HandleBeforeAgentFinalizeRequest,
+    HandleBeforeAgentFinalizeResponse,
+)
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh_client.hooks.serving import SERVICE
+
+from spawnmesh_devstack.conformance.cases import BadCase, list_of, object_of
+from spawnmesh_devstack.conformance.mesh import ReachedMesh
+
+if TYPE_CHECKING:  # The stubs' types for asyncio exist for type checkers only.
+    from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceAsyncStub
+
+CALL_SECONDS = 30.0
+_HANDLER = ("name", "priority", "result", "failure_policy", "note")
+_RESULT = ("action", "reason", "retry", "throws", "hangs")
+_RETRY = ("instruction", "idempotency_key", "idempotencyKey", "max_attempts", "maxAttempts")
+_HANG_SECONDS = 1.0
+_MAX_INT32 = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A plugin: `decision` is None for one that throws; one that `hangs` answers after its time-out."""
+
+    plugin: pb.Plugin
+    decision: FinalizeDecision | None
+    hangs: bool
+
+
+def handlers_of(value: Any) -> list[Handler]:
+    """The handlers, named `handler-1` and so on where the case does not name them. Raises BadCase."""
+    handlers = []
+    for place, item in enumerate(list_of(value, "handlers"), start=1):
+        what = f"handlers[{place - 1}]"
+        given = object_of(item, what, _HANDLER)
+        priority = given.get("priority", 0)
+        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _MAX_INT32:
+            raise BadCase(f"{what}.priority is no such number")
+        result = given.get("result")
+        hangs = isinstance(result, dict) and bool(result.get("hangs"))
+        plugin = pb.Plugin(
+            name=str(given.get("name", f"handler-{place}")),
+            hooks=[HOOK_KIND_BEFORE_AGENT_FINALIZE],
+            priority=priority,
+            failure_policy=_policy(given.get("failure_policy"), what),
+            grants=[pb.GRANT_FINALIZE_CONTROL, pb.GRANT_CONVERSATION_ACCESS],
+        )
+        if hangs:
+            plugin.timeout.FromMilliseconds(int(_HANG_SECONDS * 500))
+        handlers.append(Handler(plugin, _decision(result, f"{what}.result"), hangs))
+    return handlers
+
+
+@dataclass(frozen=True, slots=True)
+class HookTenant:
+    """A tenant with the case's plugins and no others."""
+
+    mesh: ReachedMesh
+    tenant_id: str
+
+    async def as_client(self, rpc: str, request: Any) -> Any:
+        """Calls as the tenant's client."""
+        with self.mesh.as_client(self.tenant_id):
+            return await self._call(rpc, request)
+
+    async def as_session(self, rpc: str, request: Any) -> Any:
+        """Calls as the session service."""
+        with self.mesh.as_session(self.tenant_id):
+            return await self._call(rpc, request)
+
+    async def deliveries(self) -> list[dict[str, str]]:
+        """Who was called and what came of it, in order."""
+        listed: pb.ListDeliveriesResponse = await self.as_client("ListDeliveries", pb.ListDeliveriesRequest())
+        return [{"plugin": one.plugin, "decision": one.decision} for one in reversed(listed.deliveries)]
+
+    async def _call(self, rpc: str, request: Any) -> Any:
+        peer = self.mesh.peers["hook"]
+        stub: HookServiceAsyncStub = HookServiceStub(peer.channel)
+        return await peer.unary(getattr(stub, rpc), request, timeout_seconds=CALL_SECONDS)
+
+
+@asynccontextmanager
+async def open_hook_tenant(mesh: ReachedMesh, handlers: Sequence[Handler]) -> AsyncIterator[HookTenant]:
+    """Serves and registers the handlers in order; they are gone with the block."""
+    tenant = HookTenant(mesh, f"conformance-{uuid.uuid4().hex[:12]}")
+    async with AsyncExitStack() as exits:
+        for handler in handlers:
+            handler.plugin.endpoint = await exits.enter_async_context(_served(handler))
+            await tenant.as_client("RegisterPlugin", pb.RegisterPluginRequest(plugin=handler.plugin))
+            exits.push_async_callback(
+                tenant.as_client, "RemovePlugin", pb.RemovePluginRequest(name=handler.plugin.name)
+            )
+        yield tenant
+
+
+@asynccontextmanager
+async def _served(handler: Handler) -> AsyncIterator[str]:
+    async def handle(request: Any, context: Any) -> HandleBeforeAgentFinalizeResponse:
+        if handler.hangs:
+            await asyncio.sleep(_HANG_SECONDS)
+        if handler.decision is None:
+            await context.abort(grpc.StatusCode.INTERNAL, "the handler throws")
+        return HandleBeforeAgentFinalizeResponse(decision=handler.decision)
+
+    method = grpc.unary_unary_rpc_method_handler(
+        handle,
+        request_deserializer=HandleBeforeAgentFinalizeRequest.FromString,
+        response_serializer=HandleBeforeAgentFinalizeResponse.SerializeToString,
+    )
+    methods = {"HandleBeforeAgentFinalize": method}
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"grpc://127.0.0.1:{port}"
+    finally:
+        await server.stop(None)
+
+
+def _policy(value: Any, what: str) -> "pb.FailurePolicy.ValueType":
+    policies = {None: pb.FAILURE_POLICY_UNSPECIFIED, "open": pb.FAILURE_POLICY_OPEN, "closed": pb.FAILURE_POLICY_CLOSED}
+    key = value.lower() if isinstance(value, str) else value
+    if key not in policies:
+        raise BadCase(f"{what}.failure_policy is neither OPEN nor CLOSED")
+    return policies[key]
+
+
+def _decision(result: Any, what: str) -> FinalizeDecision | None:
+    """As a plugin would write it: nothing at all is no objection, and what no plugin may say is an answer without a decision."""
+    if result is None:
+        return _continue()
+    if isinstance(result, str):
+        result = {"action": result}
+    if not isinstance(result, dict) or set(result) - set(_RESULT):
+        return FinalizeDecision()
+    if result.get("throws"):
+        return None
+    retry = object_of(result.get("retry") or {}, f"{what}.retry", _RETRY)
+    reason = result.get("reason") or retry.get("instruction") or ""
+    match result.get("action"):
+        case "continue":
+            return _continue()
+        case "revise":
+            decision = FinalizeDecision()
+            decision.revise.SetInParent()
+            decision.revise.reason = reason if isinstance(reason, str) else ""
+            decision.revise.idempotency_key = str(retry.get("idempotency_key", retry.get("idempotencyKey", "")))
+            decision.revise.max_attempts = int(retry.get("max_attempts", retry.get("maxAttempts", 0)))
+            return decision
+        case "finalize":
+            decision = FinalizeDecision()
+            decision.finalize.SetInParent()
+            decision.finalize.reason = reason if isinstance(reason, str) else ""
+            return decision
+        case _:
+            return FinalizeDecision()
+
+
+def _continue() -> FinalizeDecision:
+    kind: dict[str, Any] = {"continue": Continue()}  # a keyword of Python
+    return FinalizeDecision(**kind)

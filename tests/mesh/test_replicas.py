@@ -1,0 +1,163 @@
+"""Two of everything behind client-side round robin: the same job, the same walls, and no call lost while each is replaced."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_rpc
+from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh_client.attachments import Attachment
+from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.demo_agents import TASK, profiles
+from spawnmesh_devstack.demo_evidence import leftovers
+from spawnmesh_devstack.demo_files import PICTURE, TABLE, TEXT, make_files
+from spawnmesh_devstack.demo_job import Done, Job, do_job
+from spawnmesh_devstack.members import SERVICES
+from spawnmesh_devstack.models import SCRIPTED_AGENT, SCRIPTED_FLAKY
+from spawnmesh_devstack.stack import Stack, open_stack
+from spawnmesh_devstack.traces import Span
+
+from tests.deploy.policies import call_edges
+
+GRACE = {f"{name.replace('-', '_').upper()}_DRAIN_GRACE_SECONDS": "3" for name in SERVICES}
+WORKERS = ("session-worker", "attachment-blob-worker", "hook-worker", "runner")
+
+
+def _quiet(_line: str) -> None:
+    """Progress is for people; tests have none watching."""
+
+
+@pytest.fixture(scope="module")
+async def pairs() -> AsyncIterator[Stack]:
+    """A mesh of two of each service, of each worker and of the runner."""
+    with tempfile.TemporaryDirectory(prefix="spawnmesh-pairs-") as folder:
+        async with open_stack(Path(folder) / "data", _quiet, replicas=2, runner_count=2, environment=GRACE) as mesh:
+            yield mesh
+
+
+@asynccontextmanager
+async def client_of(stack: Stack, tenant: str) -> AsyncIterator[Mesh]:
+    """A client of a tenant, which is made where it is not there."""
+    targets = {name.replace("-", "_"): target for name, target in stack.targets.items()}
+    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+        if tenant not in {one.tenant_id for one in await operator.tenants()}:
+            await operator.create_tenant(tenant)
+    async with connect(**targets, token=stack.client_token(tenant)) as mesh:
+        yield mesh
+
+
+def fresh_tenant() -> str:
+    return f"t-{uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="module")
+async def story(pairs: Stack) -> tuple[str, Done]:
+    """The main job, done: a tenant, and what became of it."""
+    tenant = fresh_tenant()
+    folder = pairs.data_dir / "files"
+    make_files(folder, 1, small=False)
+    files = [folder / name for name in (TABLE, TEXT, PICTURE)]
+    job = Job(profiles([SCRIPTED_FLAKY, SCRIPTED_AGENT]), TASK, files, 60)
+    return tenant, await do_job(pairs, tenant, job, lambda _: None)
+
+
+async def test_main_job_is_done_and_nothing_is_left(pairs: Stack, story: tuple[str, Done]) -> None:
+    tenant, done = story
+    assert [session.latest_run.state for session in done.sessions] == [session_pb2.RUN_STATE_SUCCEEDED] * 3
+    assert "verified: yes" in done.parent.latest_run.result_text
+    assert (await leftovers(pairs, tenant)).counts == {"objects": 0, "rows": 0, "workspaces": 0, "processes": 0}
+
+
+async def test_both_replicas_serve(pairs: Stack, story: tuple[str, Done]) -> None:
+    async with client_of(pairs, story[0]) as mesh:
+        for _ in range(4):
+            await mesh.spawn("Say something.", wait_seconds=30)
+    for service in SERVICES:
+        for name in (service, f"{service}-2"):
+            assert any(event.get("event") == "rpc" for event in events(pairs, name)), f"{name} was never called"
+
+
+async def test_another_tenant_finds_nothing_whichever_replica_it_asks(pairs: Stack, story: tuple[str, Done]) -> None:
+    session_id = story[1].parent.session_id
+    async with client_of(pairs, fresh_tenant()) as stranger:
+        blob = stranger.service("attachment-blob")
+        get_set = AttachmentBlobServiceStub(blob.channel).GetSet
+        request = blob_rpc.GetSetRequest(set_id=story[1].parent.receipt.set_id)
+        for _ in range(4):  # Round robin: each replica of each service is asked twice.
+            for asked in (
+                stranger.session(session_id),
+                stranger.send(session_id, "hello"),
+                stranger.kill(session_id),
+                anext(aiter(stranger.transcript(session_id))),
+                blob.unary(get_set, request),
+            ):
+                with pytest.raises(MeshError) as refused:
+                    await asked
+                assert refused.value.reason is Reason.NOT_FOUND, refused.value
+            assert [session async for session in stranger.sessions()] == []
+
+
+def test_network_policies_let_through_the_calls_that_are_made_and_no_others(
+    pairs: Stack, story: tuple[str, Done]
+) -> None:
+    spans = {span.span_id: span for span in all_spans(pairs)}
+    seen = {
+        (parent.service, span.service)
+        for span in spans.values()
+        if span.kind == "server" and (parent := spans.get(span.parent_span_id)) is not None and parent.kind == "client"
+    }
+    deployed = {*SERVICES, "runner"}
+    assert {edge for edge in seen if set(edge) <= deployed} == call_edges("production")
+    assert {called for caller, called in seen if caller == "hook"} - deployed == {"demo-plugin"}
+
+
+@pytest.mark.timeout(180)
+async def test_replacing_every_process_under_load_loses_no_call(pairs: Stack) -> None:
+    stop = asyncio.Event()
+    spawned: list[str] = []
+    failed: list[MeshError] = []
+
+    async def spawn_steadily(mesh: Mesh) -> None:
+        while not stop.is_set():
+            try:
+                session = await mesh.spawn("Say something.", attachments=[Attachment("a.txt", b"alpha\n")])
+                spawned.append((await mesh.session(session.session_id)).session_id)
+            except MeshError as error:
+                failed.append(error)
+            await asyncio.sleep(0.2)
+
+    async def replace(name: str) -> None:
+        """One after the other, as a deployment does."""
+        for one in (name, f"{name}-2"):
+            await pairs.restart(one)
+
+    async with client_of(pairs, fresh_tenant()) as mesh:
+        async with asyncio.TaskGroup() as load:
+            for _ in range(3):
+                load.create_task(spawn_steadily(mesh))
+            await asyncio.gather(*(replace(name) for name in (*SERVICES, *WORKERS)))
+            stop.set()
+        assert [f"{error.reason}: {error}" for error in failed] == []
+        assert len(spawned) > 10
+        for session_id in spawned:
+            waited = await mesh.wait(session_id, 60)
+            assert waited.session.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED, waited.session
+
+
+def events(stack: Stack, name: str) -> Iterator[dict[str, object]]:
+    """What a process has logged."""
+    for line in (stack.data_dir / "logs" / f"{name}.log").read_text().splitlines():
+        if line.startswith("{"):
+            yield json.loads(line)
+
+
+def all_spans(stack: Stack) -> list[Span]:
+    return [Span(**json.loads(line)) for line in stack.traces_file.read_text().split("\n")[:-1]]
