@@ -1,0 +1,28 @@
+{{/* Pods of a component at their most: as many as autoscaling makes, and one more while they are replaced. */}}
+{{- define "spawnmesh.mostPods" -}}
+{{- $value := index .root.Values.services .component -}}
+{{- add 1 (ternary $value.autoscaling.maxReplicas $value.replicas $value.autoscaling.enabled) -}}
+{{- end -}}
+
+{{/* The size of a component's database pool: its own `connections`, else an equal share for every pod that has none, of 2 to 32.
+     Refuses to render where the connections of all pods at their most are more than PostgreSQL lets in. */}}
+{{- define "spawnmesh.poolSize" -}}
+{{- $root := .root -}}
+{{- $taken := 0 -}}
+{{- $sharing := 0 -}}
+{{- range $component, $facts := fromYaml (include "spawnmesh.components" $root) -}}
+  {{- if $facts.database -}}
+    {{- $pods := include "spawnmesh.mostPods" (dict "root" $root "component" $component) | int -}}
+    {{- $own := (index $root.Values.services $component).connections -}}
+    {{- $taken = add $taken (mul $pods (add $facts.listeners (default 0 $own))) -}}
+    {{- if not $own }}{{ $sharing = add $sharing $pods }}{{ end -}}
+  {{- end -}}
+{{- end -}}
+{{- $room := sub $root.Values.postgresql.maxConnections $root.Values.postgresql.reservedConnections -}}
+{{- $left := sub $room $taken -}}
+{{- if lt (int64 $left) (int64 (mul 2 $sharing)) -}}
+  {{- fail (printf "the pods at their most need %d database connections, and postgresql.maxConnections less reservedConnections leaves %d: raise maxConnections, or take fewer replicas or smaller pools" (add $taken (mul 2 $sharing)) $room) -}}
+{{- end -}}
+{{- $own := (index $root.Values.services .component).connections -}}
+{{- if $own }}{{ $own }}{{ else }}{{ min 32 (div $left $sharing) }}{{ end -}}
+{{- end -}}

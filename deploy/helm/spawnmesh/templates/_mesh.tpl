@@ -1,0 +1,56 @@
+{{/* What the mesh is made of. `service` names image, settings and schema; `calls` are the services it calls; `listeners` are database
+     connections beside the pool. The network policies, the targets and the connection budget follow from this. */}}
+{{- define "spawnmesh.components" -}}
+session: {service: session, mode: serve, calls: [attachment-blob, transcript, hook, model-router], listeners: 1, serves: true, database: true, clients: true}
+session-worker: {service: session, mode: worker, calls: [attachment-blob, transcript, hook, model-router], listeners: 5, database: true}
+attachment-blob: {service: attachment-blob, mode: serve, calls: [], listeners: 0, serves: true, database: true, s3: true, clients: true}
+attachment-blob-worker: {service: attachment-blob, mode: worker, calls: [], listeners: 0, database: true, s3: true}
+transcript: {service: transcript, mode: serve, calls: [], listeners: 1, serves: true, database: true, clients: true}
+model-router: {service: model-router, mode: serve, calls: [], listeners: 1, serves: true, database: true, clients: true, reaches: providers}
+hook: {service: hook, mode: serve, calls: [], listeners: 1, serves: true, database: true, clients: true, reaches: plugins}
+hook-worker: {service: hook, mode: worker, calls: [], listeners: 1, database: true, reaches: plugins}
+runner: {service: runner, mode: serve, calls: [session, transcript, model-router, attachment-blob, hook], listeners: 0}
+{{- end -}}
+
+{{/* SESSION for session, MODEL_ROUTER for model-router. */}}
+{{- define "spawnmesh.prefix" -}}{{ . | replace "-" "_" | upper }}{{- end -}}
+
+{{/* The Python package of a service. */}}
+{{- define "spawnmesh.package" -}}spawnmesh_{{ . | replace "-" "_" }}{{- end -}}
+
+{{- define "spawnmesh.selectorLabels" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "spawnmesh.labels" -}}
+{{ include "spawnmesh.selectorLabels" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: spawnmesh
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- end -}}
+
+{{- define "spawnmesh.image" -}}
+{{- printf "%s/%s:%s" .root.Values.image.repository .service (.root.Values.image.tag | default .root.Chart.AppVersion) -}}
+{{- end -}}
+
+{{- define "spawnmesh.host" -}}
+{{- printf "%s.%s.svc.%s" .service .root.Release.Namespace .root.Values.clusterDomain -}}
+{{- end -}}
+
+{{/* gRPC resolves the headless name to every ready pod and takes them in turn. */}}
+{{- define "spawnmesh.target" -}}dns:///{{ include "spawnmesh.host" . }}:50051{{- end -}}
+
+{{- define "spawnmesh.postgresqlSecret" -}}
+{{- if .Values.postgresql.bundled.enabled }}postgresql-bundled{{ else }}{{ .Values.postgresql.existingSecret }}{{ end -}}
+{{- end -}}
+
+{{- define "spawnmesh.s3Secret" -}}
+{{- if .Values.s3.bundled.enabled }}s3-bundled{{ else }}{{ .Values.s3.existingSecret }}{{ end -}}
+{{- end -}}
+
+{{- define "spawnmesh.tlsSecret" -}}
+{{- if eq .root.Values.tls.mode "cert-manager" }}{{ .service }}-tls{{ else }}{{ .root.Values.tls.existingSecret }}{{ end -}}
+{{- end -}}

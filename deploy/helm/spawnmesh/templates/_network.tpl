@@ -1,0 +1,36 @@
+{{/* Egress to what a value of networkPolicy names: {to, ports}. */}}
+{{- define "spawnmesh.egress" -}}
+- ports:
+    {{- range .ports }}
+    - {port: {{ . }}, protocol: TCP}
+    {{- end }}
+  {{- with .to }}
+  to: {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
+{{- define "spawnmesh.egressDns" -}}
+- ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
+  to:
+    - namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}
+{{- end -}}
+
+{{- define "spawnmesh.egressPostgresql" -}}
+{{- if .Values.postgresql.bundled.enabled -}}
+- ports: [{port: 5432, protocol: TCP}]
+  to:
+    - podSelector: {matchLabels: {{ include "spawnmesh.selectorLabels" (dict "root" . "component" "postgresql") | fromYaml | toJson }}}
+{{- else -}}
+{{- include "spawnmesh.egress" .Values.networkPolicy.postgresql -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "spawnmesh.egressS3" -}}
+{{- if .Values.s3.bundled.enabled -}}
+- ports: [{port: 8333, protocol: TCP}]
+  to:
+    - podSelector: {matchLabels: {{ include "spawnmesh.selectorLabels" (dict "root" . "component" "s3") | fromYaml | toJson }}}
+{{- else -}}
+{{- include "spawnmesh.egress" .Values.networkPolicy.s3 -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,180 @@
+{{/* What every pod of the mesh has in common: no rights in the cluster, none on the node. */}}
+{{- define "spawnmesh.podCommon" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  seccompProfile: {type: RuntimeDefault}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .Values.pod.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.pod.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "spawnmesh.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* The variables of a component: {root, component, facts}. Secrets are not among them; they are files of SECRETS_DIR. */}}
+{{- define "spawnmesh.env" -}}
+{{- $root := .root -}}
+{{- $facts := .facts -}}
+{{- $prefix := include "spawnmesh.prefix" $facts.service -}}
+{{- $value := index $root.Values.services .component -}}
+{{- $own := dict
+  "LISTEN" "0.0.0.0:50051"
+  "HEALTH_LISTEN" "0.0.0.0:50052"
+  "SECRETS_DIR" "/run/secrets/spawnmesh"
+  "SIGNING_KEY_FILE" "/run/secrets/tokens/signing.pem"
+  "TOKEN_AUDIENCE" $root.Values.tokens.audience
+  "CLIENT_ISSUERS" (toJson $root.Values.tokens.clientIssuers)
+  "ENVIRONMENT" $root.Values.environment
+  "LOG_LEVEL" $root.Values.logLevel
+  "DRAIN_GRACE_SECONDS" (toString $root.Values.drainGraceSeconds) -}}
+{{- if $root.Values.tokens.jwksUrl -}}
+  {{- $_ := set $own "JWKS_URL" $root.Values.tokens.jwksUrl -}}
+{{- else -}}
+  {{- $_ := set $own "JWKS_FILE" "/run/secrets/tokens/jwks.json" -}}
+{{- end -}}
+{{- if ne $root.Values.tls.mode "none" -}}
+  {{- $_ := set $own "TLS_CERT_FILE" "/run/secrets/tls/tls.crt" -}}
+  {{- $_ := set $own "TLS_KEY_FILE" "/run/secrets/tls/tls.key" -}}
+  {{- $_ := set $own "TLS_CA_FILE" "/run/secrets/tls/ca.crt" -}}
+{{- end -}}
+{{- with $root.Values.telemetry.otlpEndpoint }}{{ $_ := set $own "OTLP_ENDPOINT" . }}{{ end -}}
+{{- if $root.Values.telemetry.metrics.enabled }}{{ $_ := set $own "METRICS_LISTEN" "0.0.0.0:9464" }}{{ end -}}
+{{- if $facts.database -}}
+  {{- $_ := set $own "DATABASE_MAX_CONNECTIONS" (include "spawnmesh.poolSize" .) -}}
+{{- end -}}
+{{- range $facts.calls -}}
+  {{- $_ := set $own (printf "%s_TARGET" (include "spawnmesh.prefix" .)) (include "spawnmesh.target" (dict "root" $root "service" .)) -}}
+{{- end -}}
+{{- if $facts.s3 -}}
+  {{- $bundled := $root.Values.s3.bundled.enabled -}}
+  {{- $_ := set $own "S3_ENDPOINT" (ternary "s3:8333" $root.Values.s3.endpoint $bundled) -}}
+  {{- $_ := set $own "S3_SECURE" (ternary "false" (toString $root.Values.s3.secure) $bundled) -}}
+  {{- $_ := set $own "S3_REGION" $root.Values.s3.region -}}
+  {{- $_ := set $own "STS_ENDPOINT" (ternary "http://s3:8333" $root.Values.s3.stsEndpoint $bundled) -}}
+  {{- $_ := set $own "STS_ROLE_ARN" (ternary "arn:aws:iam::role/TenantRole" $root.Values.s3.stsRoleArn $bundled) -}}
+  {{- $_ := set $own "BUCKET_PREFIX" $root.Values.s3.bucketPrefix -}}
+{{- end -}}
+{{- if eq $facts.service "model-router" }}{{ $_ := set $own "CONFIG_FILE" "/etc/spawnmesh/router.json" }}{{ end -}}
+{{- if eq $facts.service "runner" }}{{ $_ := set $own "WORKSPACE_ROOT" "/var/lib/spawnmesh/workspaces" }}{{ end -}}
+{{- range $name, $setting := merge (deepCopy $value.settings) $own }}
+- name: {{ $prefix }}_{{ $name }}
+  value: {{ $setting | toString | quote }}
+{{- end }}
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: POD_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: OTEL_RESOURCE_ATTRIBUTES
+  value: k8s.pod.name=$(POD_NAME),k8s.namespace.name=$(POD_NAMESPACE)
+{{- end -}}
+
+{{- define "spawnmesh.mounts" -}}
+- {name: tmp, mountPath: /tmp}
+- {name: secrets, mountPath: /run/secrets/spawnmesh, readOnly: true}
+- {name: tokens, mountPath: /run/secrets/tokens, readOnly: true}
+{{- if ne .root.Values.tls.mode "none" }}
+- {name: tls, mountPath: /run/secrets/tls, readOnly: true}
+{{- end }}
+{{- if and .facts.database .root.Values.postgresql.caSecret }}
+- {name: postgresql-ca, mountPath: /run/secrets/postgresql-ca, readOnly: true}
+{{- end }}
+{{- if eq .facts.service "model-router" }}
+- {name: router-config, mountPath: /etc/spawnmesh, readOnly: true}
+{{- if .root.Values.modelRouter.providerSecret }}
+- {name: providers, mountPath: /run/secrets/providers, readOnly: true}
+{{- end }}
+{{- end }}
+{{- if eq .facts.service "runner" }}
+- {name: workspaces, mountPath: /var/lib/spawnmesh/workspaces}
+{{- end }}
+{{- end -}}
+
+{{/* A pod gets the keys that it uses and no others of each secret. */}}
+{{- define "spawnmesh.volumes" -}}
+{{- $root := .root -}}
+{{- $facts := .facts -}}
+- name: tmp
+  emptyDir: {sizeLimit: 256Mi}
+- name: secrets
+{{- if $facts.database }}
+  projected:
+    defaultMode: 0440
+    sources: {{- include "spawnmesh.databaseSecret" (dict "root" $root "service" $facts.service "owner" false) | nindent 6 }}
+      {{- if $facts.s3 }}
+      {{- include "spawnmesh.s3Keys" $root | nindent 6 }}
+      {{- end }}
+{{- else }}
+  emptyDir: {sizeLimit: 1Mi}
+{{- end }}
+- name: tokens
+  secret:
+    secretName: {{ $root.Values.tokens.existingSecret }}
+    defaultMode: 0440
+    items:
+      - {key: {{ $facts.service }}.pem, path: signing.pem}
+      {{- if not $root.Values.tokens.jwksUrl }}
+      - {key: jwks.json, path: jwks.json}
+      {{- end }}
+{{- if ne $root.Values.tls.mode "none" }}
+- name: tls
+  secret: {secretName: {{ include "spawnmesh.tlsSecret" (dict "root" $root "service" $facts.service) }}, defaultMode: 0440}
+{{- end }}
+{{- if and $facts.database $root.Values.postgresql.caSecret }}
+- name: postgresql-ca
+  secret: {secretName: {{ $root.Values.postgresql.caSecret }}, defaultMode: 0440}
+{{- end }}
+{{- if eq $facts.service "model-router" }}
+- name: router-config
+  configMap: {name: model-router-config}
+{{- with $root.Values.modelRouter.providerSecret }}
+- name: providers
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- end }}
+{{- if eq $facts.service "runner" }}
+- name: workspaces
+  emptyDir: {sizeLimit: {{ $root.Values.services.runner.workspaceSize }}}
+{{- end }}
+{{- end -}}
+
+{{/* The URLs of one service, as the files that its settings are read from. */}}
+{{- define "spawnmesh.databaseSecret" -}}
+{{- $prefix := include "spawnmesh.prefix" .service -}}
+- secret:
+    name: {{ include "spawnmesh.postgresqlSecret" .root }}
+    items:
+      - {key: {{ .service }}-url, path: {{ $prefix }}_DATABASE_URL}
+      {{- if .root.Values.postgresql.pooled }}
+      - {key: {{ .service }}-direct-url, path: {{ $prefix }}_DATABASE_DIRECT_URL}
+      {{- end }}
+      {{- if .owner }}
+      - {key: {{ .service }}-owner-url, path: {{ $prefix }}_DATABASE_OWNER_URL}
+      {{- end }}
+{{- end -}}
+
+{{/* The keys of S3, as files likewise. */}}
+{{- define "spawnmesh.s3Keys" -}}
+- secret:
+    name: {{ include "spawnmesh.s3Secret" . }}
+    items:
+      - {key: access-key, path: ATTACHMENT_BLOB_S3_ACCESS_KEY}
+      - {key: secret-key, path: ATTACHMENT_BLOB_S3_SECRET_KEY}
+{{- end -}}

@@ -1,0 +1,122 @@
+"""What the chart renders is what Kubernetes takes, and the same each time."""
+
+import re
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.deploy.rendering import CI, ROOT, VALUE_SETS, helm, objects, of_kind, text_of
+
+OLDEST, NEWEST = "1.29", "1.37"
+# Kinds of other projects, whose schemas Kubernetes does not have.
+FOREIGN = {"ServiceMonitor", "Certificate"}
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_helm_lint_finds_nothing(values: str) -> None:
+    done = helm("--lint", str(CI / f"{values}.yaml"))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_every_object_is_one_that_kubernetes_takes(values: str, version: str) -> None:
+    checked = 0
+    for one in objects(values):
+        if one["kind"] not in FOREIGN:
+            kubernetes_validate.validate(one, version, strict=True)
+            checked += 1
+    assert checked >= 20
+
+
+def test_oldest_version_checked_is_the_oldest_that_the_chart_admits() -> None:
+    chart = yaml.safe_load((ROOT / "deploy/helm/spawnmesh/Chart.yaml").read_text())
+    assert chart["kubeVersion"] == f">={OLDEST}.0-0"
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_rendering_twice_gives_the_same_bytes(values: str) -> None:
+    assert text_of(values) == text_of(values)
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_no_two_objects_have_one_name(values: str) -> None:
+    names = [(one["kind"], one["metadata"]["name"]) for one in objects(values)]
+    assert len(names) == len(set(names))
+    assert {one["metadata"]["namespace"] for one in objects(values)} == {"mesh"}
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_selectors_have_nothing_that_an_upgrade_changes(values: str) -> None:
+    fixed = {"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/component"}
+    workloads = {**of_kind("Deployment", values), **of_kind("StatefulSet", values)}
+    assert len(workloads) >= 8
+    for workload in workloads.values():
+        labels = workload["spec"]["selector"]["matchLabels"]
+        assert set(labels) == fixed
+        assert labels.items() <= workload["spec"]["template"]["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_every_service_finds_the_pods_of_one_workload(values: str) -> None:
+    workloads = {**of_kind("Deployment", values), **of_kind("StatefulSet", values)}
+    for name, service in of_kind("Service", values).items():
+        if name == "metrics":  # which is for all of them
+            continue
+        labels = workloads[name]["spec"]["template"]["metadata"]["labels"]
+        assert service["spec"]["selector"].items() <= labels.items()
+    for name in ("session", "attachment-blob", "transcript", "model-router", "hook"):
+        assert of_kind("Service", values)[name]["spec"]["clusterIP"] == "None"
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_no_secret_stands_in_a_configmap_or_a_variable(values: str) -> None:
+    secret = re.compile(r"password|secret[_-]?key|BEGIN .*PRIVATE|postgres(ql)?://|sk-[a-z]", re.IGNORECASE)
+    for one in objects(values):
+        if one["kind"] == "Secret":
+            assert values == "trial"
+            continue
+        for text in _texts(one.get("data" if one["kind"] == "ConfigMap" else "spec", {})):
+            # Files and keys may be named for what they hold.
+            assert not secret.search(text) or re.fullmatch(r"[\w./-]+", text), text
+
+
+def test_production_has_what_keeps_it_up() -> None:
+    deployments = of_kind("Deployment", "production")
+    assert set(of_kind("PodDisruptionBudget", "production")) == set(deployments)
+    assert set(of_kind("HorizontalPodAutoscaler", "production")) >= {"session", "transcript", "runner"}
+    for name, deployment in deployments.items():
+        assert deployment["spec"]["template"]["spec"]["topologySpreadConstraints"], name
+        scaled = name in of_kind("HorizontalPodAutoscaler", "production")
+        assert ("replicas" in deployment["spec"]) is not scaled, "two would set the replicas in turn"
+    assert set(of_kind("ServiceMonitor", "production")) == {"spawnmesh"}
+    assert set(of_kind("Certificate", "production")) >= {"session", "runner", "client"}
+
+
+def test_certificates_are_good_for_the_names_that_are_called() -> None:
+    names = {name for one in of_kind("Certificate", "production").values() for name in one["spec"]["dnsNames"]}
+    called = set(re.findall(r"dns:///([\w.-]+):50051", text_of("production")))
+    assert len(called) == 5
+    assert called <= names
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_notes_tell_how_to_get_a_token_and_make_the_first_call(values: str) -> None:
+    notes = helm("--notes", str(CI / f"{values}.yaml")).stdout
+    for said in ("SPAWNMESH_SIGNING_KEY_FILE", "spawnmesh tenant create", "spawnmesh spawn", "helm test mesh"):
+        assert said in notes
+    assert ("NOT FOR PRODUCTION" in notes) is (values == "trial")
+
+
+def test_trial_says_wherever_it_matters_that_it_is_not_for_production() -> None:
+    assert text_of("trial").count("NOT FOR PRODUCTION") == 2
+    assert "NOT FOR PRODUCTION" in (CI / "trial.yaml").read_text()
+
+
+def _texts(value: object) -> list[str]:
+    if isinstance(value, dict):
+        return [text for one in value.values() for text in _texts(one)]
+    if isinstance(value, list):
+        return [text for one in value for text in _texts(one)]
+    return [value] if isinstance(value, str) else []

@@ -1,0 +1,274 @@
+"""What the chart gives a process is what the process reads: each is started with exactly its rendered variables and files."""
+
+import asyncio
+import importlib
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import grpc.aio
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from psycopg.conninfo import make_conninfo
+from spawnmesh_core.clock import utc_now
+from spawnmesh_devstack.ports import free_ports
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.s3 import S3Endpoint
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_postgres.jobs import install_job_tables
+from spawnmesh_postgres.migrations import migrate
+from spawnmesh_postgres.roles import Entries, prepare_database
+
+from tests.deploy.rendering import VALUE_SETS, Object, of_kind
+
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+PLAIN = {"POD_NAME", "POD_NAMESPACE", "OTEL_RESOURCE_ATTRIBUTES"}
+ALL = (
+    "session",
+    "session-worker",
+    "attachment-blob",
+    "attachment-blob-worker",
+    "transcript",
+    "model-router",
+    "hook",
+    "hook-worker",
+    "runner",
+)
+
+
+def container_of(component: str, *values: str) -> Object:
+    """The one container of a workload."""
+    (container,) = of_kind("Deployment", *values)[component]["spec"]["template"]["spec"]["containers"]
+    found: Object = container
+    return found
+
+
+def variables(container: Object) -> dict[str, str]:
+    return {one["name"]: one["value"] for one in container["env"] if "value" in one}
+
+
+def secret_files(component: str, *values: str) -> Iterator[tuple[str, str, str]]:
+    """(secret, key, file) of everything that is mounted as a setting."""
+    for volume in of_kind("Deployment", *values)[component]["spec"]["template"]["spec"]["volumes"]:
+        for source in volume.get("projected", {}).get("sources", []):
+            for item in source["secret"]["items"]:
+                yield source["secret"]["name"], item["key"], item["path"]
+
+
+@pytest.mark.parametrize("component", ALL)
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_every_variable_and_every_mounted_file_is_a_setting(values: str, component: str) -> None:
+    container = container_of(component, values)
+    package = container["args"][0]
+    module = importlib.import_module(f"{package}.settings")
+    pascal = "".join(part.capitalize() for part in package.removeprefix("spawnmesh_").split("_"))
+    fields = set(getattr(module, f"{pascal}Settings").model_fields) | {"secrets_dir"}
+    prefix = f"{package.removeprefix('spawnmesh_').upper()}_"
+    names = set(variables(container)) - PLAIN | {file for _, _, file in secret_files(component, values)}
+    assert {name for name in names if not name.startswith(prefix)} == set()
+    assert {name.removeprefix(prefix).lower() for name in names} <= fields
+    required = {name for name, field in _model(module, pascal).items() if field.is_required()}
+    assert required <= {name.removeprefix(prefix).lower() for name in names}
+
+
+def _model(module: Any, pascal: str) -> dict[str, Any]:
+    fields: dict[str, Any] = getattr(module, f"{pascal}Settings").model_fields
+    return fields
+
+
+@pytest.fixture(scope="module")
+def migrated(databases: dict[str, ServiceDsn]) -> dict[str, ServiceDsn]:
+    for name, dsn in databases.items():
+        if name == "session":
+            install_job_tables(dsn.owner)
+        migrate(dsn.owner, package=f"spawnmesh_{name}", schema=name)
+    return databases
+
+
+class Place:
+    """A pod's file system and addresses on this machine: what the chart calls by name is put where a test may write."""
+
+    def __init__(self, root: Path, keys: Path, databases: dict[str, ServiceDsn], s3: S3Endpoint) -> None:
+        self.root, self.keys, self.databases, self.s3 = root, keys, databases, s3
+        self.port, self.health_port = free_ports(2)
+
+    def environment(self, component: str, *more: str) -> dict[str, str]:
+        """The rendered variables; paths lie under `root`, addresses are loopback's, and the files are there."""
+        container = container_of(component, "minimal", *more)
+        env = {
+            name: self._here(component, value) if value.startswith(("/run/", "/etc/", "/var/")) else value
+            for name, value in variables(container).items()
+        }
+        self._write_files(component, container["args"][0].removeprefix("spawnmesh_"))
+        for name, value in env.items():
+            if value == "0.0.0.0:50051":
+                env[name] = f"127.0.0.1:{self.port}"
+            elif value == "0.0.0.0:50052":
+                env[name] = f"127.0.0.1:{self.health_port}"
+        stand_ins = {
+            "S3_ENDPOINT": self.s3.endpoint,
+            "S3_SECURE": "false",
+            "STS_ENDPOINT": self.s3.sts_endpoint,
+            "STS_ROLE_ARN": self.s3.role_arn,
+        }
+        for name, value in stand_ins.items():
+            env |= {key: value for key in env if key.endswith(f"BLOB_{name}")}
+        return {**env, "PATH": "/usr/bin:/bin", "OTEL_RESOURCE_ATTRIBUTES": "k8s.pod.name=pod"}
+
+    def _here(self, component: str, path: str) -> str:
+        return f"{self.root}/{component}{path}"
+
+    def _write_files(self, component: str, snake: str) -> None:
+        service = snake.replace("_", "-")
+        contents = {
+            "access-key": self.s3.access_key,
+            "secret-key": self.s3.secret_key,
+            f"{service}-url": self.databases[snake].app if snake in self.databases else "",
+        }
+        mounted = self.root / component / "run" / "secrets"
+        for folder in ("spawnmesh", "tokens"):
+            (mounted / folder).mkdir(parents=True)
+        for _, key, file in secret_files(component, "minimal"):
+            (mounted / "spawnmesh" / file).write_text(contents[key] + "\n")
+        (mounted / "tokens" / "signing.pem").write_bytes((self.keys / f"{service}.pem").read_bytes())
+        (mounted / "tokens" / "jwks.json").write_bytes((self.keys / "jwks.json").read_bytes())
+        if service == "model-router":
+            folder = self.root / component / "etc" / "spawnmesh"
+            folder.mkdir(parents=True)
+            (folder / "router.json").write_text(
+                of_kind("ConfigMap", "minimal")["model-router-config"]["data"]["router.json"]
+            )
+        if service == "runner":
+            (self.root / component / "var" / "lib" / "spawnmesh" / "workspaces").mkdir(parents=True)
+
+
+async def health_of(port: int, service: str = "") -> int:
+    """What a kubelet would hear: without TLS, a status, or 0 for no answer."""
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        return await health_over(channel, service)
+
+
+async def health_over(channel: grpc.aio.Channel, service: str = "") -> int:
+    """A status, or 0 for no answer."""
+    check = health_pb2_grpc.HealthStub(channel).Check
+    try:
+        answer = await check(health_pb2.HealthCheckRequest(service=service), timeout=2)
+    except grpc.aio.AioRpcError:
+        return 0
+    status: int = answer.status
+    return status
+
+
+@asynccontextmanager
+async def started(
+    container: Object, env: dict[str, str], *, python: Path = Path(sys.executable)
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The process as the image's entry point starts it, with nothing else in its environment; ended with the block."""
+    process = await asyncio.create_subprocess_exec(
+        python, "-m", *container["args"], env=env, cwd="/",
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        async with asyncio.timeout(40):
+            await process.communicate()
+
+
+async def until(port: int, status: int, process: asyncio.subprocess.Process, service: str = "") -> None:
+    async with asyncio.timeout(40):
+        while await health_of(port, service) != status:
+            if process.returncode is not None:
+                raise AssertionError((await process.communicate())[0].decode())
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("component", ALL)
+async def test_process_becomes_ready_with_what_the_chart_gives_it(
+    tmp_path: Path, keys: Path, migrated: dict[str, ServiceDsn], s3: S3Endpoint, component: str
+) -> None:
+    place = Place(tmp_path, keys, migrated, s3)
+    env = place.environment(component)
+    assert not any("postgresql://" in value for value in env.values())
+    async with started(container_of(component, "minimal"), env) as process:
+        await until(place.health_port, SERVING, process)
+        assert await health_of(place.health_port, "live") == SERVING
+        process.terminate()
+        async with asyncio.timeout(40):
+            printed, _ = await process.communicate()
+    assert process.returncode == 0, printed.decode()
+
+
+async def test_process_is_alive_and_not_ready_until_its_schema_is_there(
+    tmp_path: Path, keys: Path, databases: dict[str, ServiceDsn], s3: S3Endpoint, fresh: ServiceDsn
+) -> None:
+    place = Place(tmp_path, keys, {**databases, "hook": fresh}, s3)
+    async with started(container_of("hook", "minimal"), place.environment("hook")) as process:
+        assert process.stdout is not None
+        waiting = json.loads(await process.stdout.readline())
+        assert (waiting["event"], waiting["reason"]) == ("schema_not_ready", "the schema is older: it lacks 0001_hook")
+        assert await health_of(place.health_port, "live") == SERVING
+        assert await health_of(place.health_port) == NOT_SERVING
+        assert await health_of(place.port) == 0
+        await asyncio.to_thread(migrate, fresh.owner, package="spawnmesh_hook", schema="hook")
+        await until(place.health_port, SERVING, process)
+        assert await health_of(place.port) == SERVING
+
+
+@pytest.fixture
+async def fresh(postgres: Postgres) -> ServiceDsn:
+    """The hook's schema, empty, in a database of its own."""
+    database = f"fresh_{uuid4().hex[:12]}"
+    app, owner = (make_conninfo(postgres.superuser_dsn, user=role, dbname=database) for role in ("hook", "hook_owner"))
+    await asyncio.to_thread(prepare_database, postgres.superuser_dsn, {"hook": Entries(app, owner)})
+    return ServiceDsn(app, owner)
+
+
+def certify(folder: Path, host: str) -> tuple[bytes, bytes, bytes]:
+    """Writes what is mounted for TLS, vouched for by itself; gives certificate, key and authority."""
+    key, name = generate_private_key(SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
+    now = utc_now()
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, SHA256())
+    )
+    pem = certificate.public_bytes(Encoding.PEM)
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, content in (("tls.crt", pem), ("tls.key", private), ("ca.crt", pem)):
+        (folder / file).write_bytes(content)
+    return pem, private, pem
+
+
+async def test_process_with_certificates_is_probed_in_plain_text_and_called_with_one(
+    tmp_path: Path, keys: Path, migrated: dict[str, ServiceDsn], s3: S3Endpoint
+) -> None:
+    over = tmp_path / "tls.yaml"
+    over.write_text("tls: {mode: secret, existingSecret: mesh-tls}\n")
+    place, host = Place(tmp_path, keys, migrated, s3), "transcript.mesh.svc.cluster.local"
+    pem, private, authority = certify(tmp_path / "transcript" / "run" / "secrets" / "tls", host)
+    env = place.environment("transcript", str(over))
+    async with started(container_of("transcript", "minimal", str(over)), env) as process:
+        await until(place.health_port, SERVING, process)
+        assert await health_of(place.port) == 0, "the service itself is not to be had in plain text"
+        for shown, wanted in (((private, pem), SERVING), ((None, None), 0)):
+            credentials = grpc.ssl_channel_credentials(authority, *shown)
+            named = [("grpc.ssl_target_name_override", host)]
+            async with grpc.aio.secure_channel(f"127.0.0.1:{place.port}", credentials, options=named) as channel:
+                assert await health_over(channel) == wanted

@@ -1,0 +1,124 @@
+"""The image: how it is made is linted, and what it is made of is made here as well and started."""
+
+import asyncio
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from psycopg.conninfo import make_conninfo
+from spawnmesh_devstack.ports import free_ports
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_postgres.roles import Entries, prepare_database
+
+from tests.deploy.rendering import ROOT, VALUE_SETS, containers, pods
+from tests.deploy.test_environment import SERVING, started, until
+
+DOCKER = ROOT / "deploy" / "docker"
+DOCKERFILE = DOCKER / "Dockerfile"
+INSTALL = DOCKER / "install.py"
+
+
+def closure(name: str) -> set[str]:
+    """What the image of a deployable has of this repository."""
+    spec = importlib.util.spec_from_file_location("install", INSTALL)
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {folder.name for folder in module.closure(name)}
+
+
+def test_linter_finds_nothing() -> None:
+    linter = Path(sys.executable).parent / "hadolint"
+    done = subprocess.run([linter, "--failure-threshold", "style", DOCKERFILE], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_image_runs_as_the_account_that_the_chart_says() -> None:
+    text = DOCKERFILE.read_text()
+    user, group = re.findall(r"^USER (\d+):(\d+)$", text, re.MULTILINE)[-1]
+    for name, pod in pods("minimal"):
+        assert pod["securityContext"]["runAsUser"] == int(user), name
+        assert pod["securityContext"]["runAsGroup"] == int(group), name
+
+
+def test_stages_start_from_one_pinned_image() -> None:
+    images = re.findall(r"^FROM (\S+)", DOCKERFILE.read_text(), re.MULTILINE)
+    assert len(images) == 2
+    assert len(set(images)) == 1
+    assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+", images[0])
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_every_image_of_the_chart_is_one_that_can_be_built(values: str) -> None:
+    ours = {
+        container["image"].rpartition(":")[0].rpartition("/")[2]
+        for _, pod in pods(values)
+        for container in containers(pod)
+        if "args" in container and str(container["args"][0]).startswith("spawnmesh_")
+    }
+    assert ours == {"session", "attachment-blob", "transcript", "model-router", "hook", "runner", "client"}
+    for name in ours:
+        package = f"spawnmesh_{name.replace('-', '_')}"
+        (main,) = ROOT.glob(f"*/{name}/{package}/__main__.py")
+        assert main.exists()
+
+
+def test_image_has_its_own_dependencies_and_no_others() -> None:
+    assert closure("session") == {"session", "core", "protos", "runtime", "postgres"}
+    assert "postgres" not in closure("runner")
+    services = {folder.name for folder in (ROOT / "services").iterdir() if folder.is_dir()}
+    for name in services:
+        assert closure(name) & services == {name}
+        assert "devstack" not in closure(name)
+
+
+def test_context_has_all_that_is_copied() -> None:
+    admitted = {line[1:] for line in (DOCKER / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"}
+    copied = set(re.findall(r"^COPY (?!--from)(\S+)", DOCKERFILE.read_text(), re.MULTILINE))
+    assert copied == admitted
+    assert all((ROOT / path).exists() for path in copied)
+
+
+@pytest.mark.timeout(600)
+async def test_installed_closure_migrates_and_serves(tmp_path: Path, postgres: Postgres, keys: Path) -> None:
+    environment = tmp_path / "venv"
+    done = await asyncio.to_thread(
+        subprocess.run, [sys.executable, INSTALL, "transcript", environment], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    installed = {path.name for path in (environment / "lib").glob("python3*/site-packages/*")}
+    assert "spawnmesh_transcript" in installed
+    strange = {"minio", "openai", "anthropic", "pytest", "rich", "typer", "aiohttp", "spawnmesh_session", "pip"}
+    assert installed & strange == set()
+
+    database = f"image_{uuid4().hex[:12]}"
+    app, owner = (
+        make_conninfo(postgres.superuser_dsn, user=role, dbname=database)
+        for role in ("transcript", "transcript_owner")
+    )  # fmt: skip
+    await asyncio.to_thread(prepare_database, postgres.superuser_dsn, {"transcript": Entries(app, owner)})
+    port, health_port = free_ports(2)
+    env = {
+        "TRANSCRIPT_DATABASE_URL": app,
+        "TRANSCRIPT_DATABASE_OWNER_URL": owner,
+        "TRANSCRIPT_JWKS_FILE": str(keys / "jwks.json"),
+        "TRANSCRIPT_LISTEN": f"127.0.0.1:{port}",
+        "TRANSCRIPT_HEALTH_LISTEN": f"127.0.0.1:{health_port}",
+    }
+    python = environment / "bin" / "python"
+    migrating = await asyncio.create_subprocess_exec(
+        python, "-m", "spawnmesh_transcript", "migrate", env=env, stdout=asyncio.subprocess.PIPE
+    )
+    told, _ = await migrating.communicate()
+    assert migrating.returncode == 0
+    assert told.startswith(b"transcript: 0001_")
+    container = {"args": ["spawnmesh_transcript", "serve"]}
+    async with started(container, env, python=python) as process:
+        await until(health_port, SERVING, process)
+        await until(port, SERVING, process, "spawnmesh.transcript.v1.TranscriptService")

@@ -1,0 +1,94 @@
+"""The network lets through what the mesh does, and nothing else. What it does is seen in a trace by tests/mesh/test_replicas.py."""
+
+import importlib
+
+import pytest
+from spawnmesh_runtime.methods import mesh_services, policy_of
+
+from tests.deploy.policies import COMPONENT, allowed_in, allowed_out, call_edges, component_of, ports_of
+from tests.deploy.rendering import of_kind
+
+SERVICES = ("session", "attachment-blob", "transcript", "model-router", "hook")
+DATABASE = {*SERVICES, "session-worker", "attachment-blob-worker", "hook-worker"}
+
+
+def settings_of(service: str) -> set[str]:
+    snake = service.replace("-", "_")
+    module = importlib.import_module(f"spawnmesh_{snake}.settings")
+    pascal = "".join(part.capitalize() for part in service.split("-"))
+    return set(getattr(module, f"{pascal}Settings").model_fields)
+
+
+def test_services_may_call_those_whose_targets_they_are_given_and_no_others() -> None:
+    wanted = {
+        (service, field.removesuffix("_target").replace("_", "-"))
+        for service in (*SERVICES, "runner")
+        for field in settings_of(service)
+        if field.endswith("_target")
+    }
+    assert call_edges("production") == wanted
+
+
+def test_both_ends_of_an_edge_agree() -> None:
+    outside = {edge for edge in allowed_in("production") if edge[0] == ""}
+    assert allowed_in("production") - outside == allowed_out("production")
+
+
+def test_callers_from_elsewhere_reach_what_has_calls_for_them_and_nothing_else() -> None:
+    for_clients = {
+        one.file.package.split(".")[1].replace("_", "-")
+        for one in mesh_services()
+        if any({caller.name for caller in policy_of(method).callers} & {"CLIENT", "ADMIN"} for method in one.methods)
+    }
+    assert {called for caller, called in allowed_in("production") if caller == ""} == for_clients & set(SERVICES)
+
+
+def test_every_pod_is_under_a_policy_for_both_directions() -> None:
+    policies = of_kind("NetworkPolicy", "production")
+    covered = {policy["spec"]["podSelector"]["matchLabels"][COMPONENT] for policy in policies.values()}
+    assert covered == {*of_kind("Deployment", "production"), "migrate", "client"}
+    for name, policy in policies.items():
+        assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"], name
+
+
+@pytest.mark.parametrize(
+    ("port", "cidr", "who"),
+    [
+        (5432, "10.20.0.0/24", {*DATABASE, "migrate"}),
+        (443, "10.30.0.0/24", {"attachment-blob", "attachment-blob-worker", "client"}),
+        (443, "0.0.0.0/0", {"model-router", "hook", "hook-worker"}),
+    ],
+)
+def test_storage_and_providers_are_reached_by_those_who_use_them(port: int, cidr: str, who: set[str]) -> None:
+    reaching = {
+        name
+        for name, policy in of_kind("NetworkPolicy", "production").items()
+        for rule in policy["spec"]["egress"]
+        if port in ports_of(rule)
+        and any(peer.get("ipBlock", {}).get("cidr") == cidr for peer in rule.get("to", []))
+    }  # fmt: skip
+    assert reaching == who
+
+
+def test_nobody_may_send_anywhere_but_to_dns_storage_telemetry_and_peers() -> None:
+    for name, policy in of_kind("NetworkPolicy", "production").items():
+        for rule in policy["spec"]["egress"]:
+            assert ports_of(rule) <= {53, 443, 4317, 5432, 50051}, name
+            assert rule["to"], f"{name} may send to any address"
+
+
+def test_bundled_storage_lets_in_the_mesh_alone(tmp_path: object) -> None:
+    policies = of_kind("NetworkPolicy", "trial", _switched_on(tmp_path))
+    (rule,) = policies["s3"]["spec"]["ingress"]
+    assert {component_of(peer) for peer in rule["from"]} == {"attachment-blob", "attachment-blob-worker", "client"}
+    (rule,) = policies["postgresql"]["spec"]["ingress"]
+    assert rule["from"] == [
+        {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "spawnmesh", "app.kubernetes.io/instance": "mesh"}}}
+    ]
+
+
+def _switched_on(tmp_path: object) -> str:
+    file = f"{tmp_path}/on.yaml"
+    with open(file, "w") as stream:
+        stream.write("networkPolicy: {enabled: true}\n")
+    return file

@@ -1,0 +1,133 @@
+"""Every pod of the chart, those of jobs and hooks included, is one that the restricted pod-security profile admits."""
+
+import re
+
+import pytest
+
+from tests.deploy.rendering import ROOT, VALUE_SETS, containers, of_kind, pods
+
+ALLOWED_VOLUMES = {"configMap", "downwardAPI", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_pods_are_those_that_were_thought_of(values: str) -> None:
+    found = {name for name, _ in pods(values)}
+    services = ("session", "session-worker", "attachment-blob", "attachment-blob-worker", "transcript")
+    assert {f"Deployment/{name}" for name in (*services, "model-router", "hook", "hook-worker", "runner")} <= found
+    assert "Pod/doctor" in found
+    assert any(name.startswith("Job/migrate") for name in found)
+
+
+def test_every_mode_of_a_service_has_its_pods() -> None:
+    modes = {
+        (file.parent.name, mode)
+        for file in ROOT.glob("services/*/spawnmesh_*/__main__.py")
+        for mode in re.findall(r'^        case \[?"(serve|worker)"', file.read_text(), re.MULTILINE)
+    } | {("spawnmesh_runner", "serve")}
+    deployments = of_kind("Deployment", "minimal").values()
+    given = {tuple(one["spec"]["template"]["spec"]["containers"][0]["args"]) for one in deployments}
+    assert given == modes
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_pods_are_restricted(values: str) -> None:
+    for name, pod in pods(values):
+        security = pod["securityContext"]
+        assert security["runAsNonRoot"] is True, name
+        assert security["runAsUser"] > 0, name
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod), name
+        for volume in pod["volumes"]:
+            assert set(volume) - {"name"} <= ALLOWED_VOLUMES, name
+        for container in containers(pod):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "runAsNonRoot": True,
+                "capabilities": {"drop": ["ALL"]},
+            }, name
+            assert not any("hostPort" in port for port in container.get("ports", [])), name
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_no_pod_gets_a_token_for_the_cluster(values: str) -> None:
+    accounts = of_kind("ServiceAccount", values)
+    for name, pod in pods(values):
+        assert pod["automountServiceAccountToken"] is False, name
+    assert all(account["automountServiceAccountToken"] is False for account in accounts.values())
+    assert len(accounts) >= 9
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_containers_say_what_they_need_and_which_image_they_are(values: str) -> None:
+    for name, pod in pods(values):
+        for container in containers(pod):
+            assert {"cpu", "memory"} <= set(container["resources"]["requests"]), name
+            assert "memory" in container["resources"]["limits"], name
+            tag = re.search(r":([^:/]+)$", container["image"])
+            assert tag is not None, name
+            assert tag.group(1) != "latest", name
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_mesh_is_probed_over_grpc(values: str) -> None:
+    for name, deployment in of_kind("Deployment", values).items():
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert container["readinessProbe"]["grpc"] == {"port": 50052}, name
+        for probe in ("startupProbe", "livenessProbe"):
+            assert container[probe]["grpc"] == {"port": 50052, "service": "live"}, name
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_pods_are_given_longer_than_they_take_to_leave(values: str) -> None:
+    for name, deployment in of_kind("Deployment", values).items():
+        pod = deployment["spec"]["template"]["spec"]
+        env = {one["name"]: one.get("value", "") for one in pod["containers"][0]["env"]}
+        (grace,) = [float(value) for key, value in env.items() if key.endswith("_DRAIN_GRACE_SECONDS")]
+        pause = float(pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1])
+        assert pod["terminationGracePeriodSeconds"] >= grace + pause + 10, name
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_every_mount_has_its_volume_and_every_volume_its_mount(values: str) -> None:
+    for name, pod in pods(values):
+        mounted = {mount["name"] for container in containers(pod) for mount in container["volumeMounts"]}
+        claimed = {"data"} if name.startswith("StatefulSet") else set()
+        assert mounted == {volume["name"] for volume in pod["volumes"]} | claimed, name
+
+
+@pytest.mark.parametrize("values", ["minimal", "production"])
+def test_migration_job_runs_before_the_release_like_the_pods_it_is_for(values: str) -> None:
+    job = of_kind("Job", values)["migrate"]
+    pod = job["spec"]["template"]["spec"]
+    serving = of_kind("Deployment", values)["session"]["spec"]["template"]["spec"]
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    for shared in ("securityContext", "imagePullSecrets", "automountServiceAccountToken"):
+        assert pod.get(shared) == serving.get(shared)
+    images = {container["name"]: container["image"] for container in pod["containers"]}
+    assert set(images) == {"session", "attachment-blob", "transcript", "model-router", "hook"}
+    assert images["session"] == serving["containers"][0]["image"]
+
+
+def test_trial_migrates_beside_its_database_and_anew_in_each_revision() -> None:
+    (job,) = of_kind("Job", "trial").values()
+    assert job["metadata"]["name"] == "migrate-1"
+    assert "annotations" not in job["metadata"]
+    (prepare,) = job["spec"]["template"]["spec"]["initContainers"]
+    assert prepare["args"] == ["spawnmesh_postgres.roles", "/run/secrets/postgresql"]
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_only_one_service_holds_s3_keys_and_one_the_providers(values: str) -> None:
+    holders: dict[str, set[str]] = {"S3": set(), "providers": set(), "owner": set()}
+    for name, pod in pods(values):
+        if name.startswith(("Deployment", "Pod")):
+            text = str(pod["volumes"])
+            for what, sign in (("S3", "secret-key"), ("providers", "spawnmesh-providers"), ("owner", "owner-url")):
+                if sign in text:
+                    holders[what].add(name.partition("/")[2])
+    assert holders == {
+        "S3": {"attachment-blob", "attachment-blob-worker", "doctor"},
+        "providers": {"model-router"},
+        "owner": set(),
+    }

@@ -1,0 +1,57 @@
+"""Wrong values are refused, in words that name what is wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deploy.rendering import Object, refusal
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"replicas": 3}, "replicas"),
+        ({"services": {"sesion": {"replicas": 3}}}, "sesion"),
+        ({"services": {"session": {"replicas": 0}}}, "/services/session/replicas"),
+        ({"services": {"session": {"replicas": "3"}}}, "/services/session/replicas"),
+        ({"services": {"session": {"resources": {"limits": {"memory": "lots"}}}}}, "/services/session/resources"),
+        ({"services": {"runner": {"connections": 4}}}, "connections"),
+        ({"services": {"session": {"settings": {"DATABASE_URL": "postgresql://x"}}}}, "DATABASE_URL"),
+        ({"services": {"attachment-blob": {"settings": {"S3_SECRET_KEY": "x"}}}}, "S3_SECRET_KEY"),
+        ({"services": {"session": {"settings": {"lease_ttl": 3}}}}, "lease_ttl"),
+        ({"image": {"tag": "latest"}}, "/image/tag"),
+        ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
+        ({"logLevel": "verbose"}, "/logLevel"),
+        ({"tokens": {"existingSecret": ""}}, "/tokens/existingSecret"),
+        ({"postgresql": {"existingSecret": ""}}, "/postgresql/existingSecret"),
+        ({"postgresql": {"existingSecret": "Not_A_Name"}}, "/postgresql/existingSecret"),
+        ({"s3": {"endpoint": "https://s3.example.com"}}, "/s3/endpoint"),
+        ({"s3": {"stsRoleArn": ""}}, "/s3/stsRoleArn"),
+        ({"tls": {"mode": "mutual"}}, "/tls/mode"),
+        ({"tls": {"mode": "secret"}}, "/tls/existingSecret"),
+        ({"tls": {"mode": "cert-manager"}}, "/tls/issuerRef"),
+        ({"telemetry": {"otlpEndpoint": "collector:4317"}}, "/telemetry/otlpEndpoint"),
+        ({"telemetry": {"metrics": {"serviceMonitor": True}}}, "telemetry.metrics.enabled"),
+        ({"networkPolicy": {"clients": [{}]}}, "/networkPolicy/clients"),
+        ({"modelRouter": {"config": {"providers": {"openai": {"kind": "openai", "credentials": ["sk-1"]}}}}}, "credentials"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_wrong_value_is_refused_and_named(tmp_path: Path, values: Object, named: str) -> None:
+    assert named in refusal(tmp_path, values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"postgresql": {"bundled": {"password": ""}}},
+        {"postgresql": {"bundled": {"password": "short"}}},
+        {"postgresql": {"bundled": {"password": "not@in a:url/"}}},
+        {"s3": {"bundled": {"secretKey": ""}}},
+        {"postgresql": {"existingSecret": "another"}},
+    ],
+)
+def test_trial_needs_secrets_of_its_own_and_no_others(tmp_path: Path, values: Any) -> None:
+    (section,) = values
+    assert f"/{section}" in refusal(tmp_path, values, base="trial")
