@@ -1,7 +1,7 @@
 """What the hooks add to a finalize: nobody to ask, one plugin, five of them; and a plugin that is dead.
 
-Dispatch without a plugin is set against an RPC to the same service that does nothing; with plugins, against the calls of them alone, one after the
-other and each with a one-row commit for its delivery.
+Dispatch without a plugin is set against an RPC to the same service that does nothing; with plugins, against the calls of them alone, one after
+the other and each with a one-row commit for its delivery.
 """
 
 import uuid
@@ -46,11 +46,14 @@ async def run(bench: Bench) -> None:
     """Measures tenants with none, one and five plugins side by side, and then a dead one."""
     stack = await bench.stack()
     async with AsyncExitStack() as exits:
-        peer = await exits.enter_async_context(_session(stack))
+        peer = await exits.enter_async_context(_peer(stack, "session", stack.targets["hook"]))
         plugin = await exits.enter_async_context(_plugin(stack))
-        commit = await exits.enter_async_context(commit_floor(stack.databases["hook"].owner))
-        handler = await exits.enter_async_context(open_peer(peer.process, "plugin", plugin))
+        commit = await exits.enter_async_context(commit_floor(stack.superuser_dsn))
+        handler = await exits.enter_async_context(_peer(stack, "hook", plugin))
         tenants = {count: await _tenant(stack, peer, [f"grpc://{plugin}"] * count) for count in (0, 1, 5)}
+
+        minter = TokenMinter("session", stack.keys / "session.pem")
+        token = minter.run_token(tenants[0], "ses_bench", "run_bench", 1, 3600)
 
         async def ask_plugins(count: int) -> None:
             for _ in range(count):
@@ -62,7 +65,7 @@ async def run(bench: Bench) -> None:
                 await commit(_ROW)
 
         works: dict[str, Work] = {
-            "rpc": lambda: _list_hooks(stack, peer, tenants[0]),
+            "rpc": lambda: _list_hooks(peer, token),
             "none": lambda: _dispatch(peer, tenants[0]),
             "one_floor": lambda: ask_plugins(1),
             "one": lambda: _dispatch(peer, tenants[1]),
@@ -101,11 +104,8 @@ async def _dispatch(peer: Peer, tenant: str) -> float:
         return perf_counter() - began
 
 
-async def _list_hooks(stack: Stack, peer: Peer, tenant: str) -> float:
-    minter = peer.process.minter
-    if minter is None:
-        raise RuntimeError("the session service's key is there")
-    with acting_with_token(minter.run_token(tenant, "ses_bench", "run_bench", 1, 3600)):
+async def _list_hooks(peer: Peer, token: str) -> float:
+    with acting_with_token(token):
         began = perf_counter()
         await peer.unary(RunHookServiceStub(peer.channel).ListActiveHooks, run_pb.ListActiveHooksRequest())
         return perf_counter() - began
@@ -134,10 +134,11 @@ async def _tenant(stack: Stack, peer: Peer, endpoints: list[str]) -> str:
 
 
 @asynccontextmanager
-async def _session(stack: Stack) -> AsyncIterator[Peer]:
-    minter = TokenMinter("session", stack.keys / "session.pem")
+async def _peer(stack: Stack, service: str, target: str) -> AsyncIterator[Peer]:
+    """A connection that calls in the name of a service of the mesh."""
+    minter = TokenMinter(service, stack.keys / f"{service}.pem")
     process = Process("bench", ProcessSettings(), minter=minter, verifier=None, tracer=NoOpTracer())
-    async with open_peer(process, "hook", stack.targets["hook"]) as peer:
+    async with open_peer(process, service, target) as peer:
         yield peer
 
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from spawnmesh.hook.v1.hook_service_pb2_grpc import add_HookServiceServicer_to_server
 from spawnmesh.hook.v1.run_hook_service_pb2_grpc import add_RunHookServiceServicer_to_server
+from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import add_TenantHookServiceServicer_to_server
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import Listener, open_listener
@@ -20,6 +21,7 @@ from spawnmesh_hook.decision_store import ASKING_ENDED_CHANNEL
 from spawnmesh_hook.directory import PluginDirectory, kept_fresh
 from spawnmesh_hook.domain.endpoints import parse_rules
 from spawnmesh_hook.endpoint_guard import EndpointGuard
+from spawnmesh_hook.errors import translate_purged
 from spawnmesh_hook.finalize_gate import FinalizeGate
 from spawnmesh_hook.native_relay import NativeRelay
 from spawnmesh_hook.outbox import Outbox
@@ -35,6 +37,8 @@ from spawnmesh_hook.settings import HookSettings
 from spawnmesh_hook.spawn_gate import SpawnGate
 from spawnmesh_hook.store import PLUGINS_CHANGED_CHANNEL
 from spawnmesh_hook.tellers import Tellers
+from spawnmesh_hook.tenant_servicer import TenantHookServicer
+from spawnmesh_hook.tenants import Tenants
 from spawnmesh_hook.webhooks import Webhooks, trust
 
 
@@ -93,8 +97,9 @@ async def open_service(process: Process, settings: HookSettings) -> AsyncIterato
             outbox=Outbox(parts.database, parts.directory),
             relay=NativeRelay(drafts),
         )
-        server = build_server(process, translate_errors=(translate,))
+        server = build_server(process, translate_errors=(translate_purged, translate))
         add_HookServiceServicer_to_server(servicer, server)
+        add_TenantHookServiceServicer_to_server(TenantHookServicer(Tenants(parts.database, parts.directory)), server)
         add_RunHookServiceServicer_to_server(
             RunHookServicer(parts.directory, RunModifiers(parts.directory, parts.calls)), server
         )

@@ -1,9 +1,12 @@
 """The refusals of this service."""
 
+import psycopg
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_hook.domain.plugins import Grant, HookKind
+
+_PURGED = "SM001"  # As the database refuses it; `migrations/0003_purged_tenants.sql`.
 
 
 class EndpointNotAllowed(MeshError):
@@ -66,3 +69,10 @@ class AskingInProgress(MeshError):
             "the plugins are being asked about this draft by another call; repeat with the same dispatch_key",
             retry_after_seconds=1.0,
         )
+
+
+def translate_purged(error: BaseException) -> MeshError | None:
+    """The refusal of a tenant that was purged; None for every other failure."""
+    if not isinstance(error, psycopg.Error) or error.sqlstate != _PURGED:
+        return None
+    return MeshError(Reason.UNKNOWN_TENANT, "this tenant was deleted; an operator creates it anew")

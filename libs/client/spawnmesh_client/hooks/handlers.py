@@ -23,39 +23,31 @@ class HandlerFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A hook that wants an answer: how it is called, and what a handler that returns nothing has said."""
+    """A hook that wants an answer: its messages, and what a handler that returns nothing has said."""
 
-    method: str
     request: type[Message]
     response: Callable[..., Message]
     no_objection: Callable[[], Message]
 
 
 ASKED: Mapping[str, Asked] = {
-    "before_spawn": Asked(
-        "HandleBeforeSpawn", pb.HandleBeforeSpawnRequest, pb.HandleBeforeSpawnResponse, decisions.allow
-    ),
+    "before_spawn": Asked(pb.HandleBeforeSpawnRequest, pb.HandleBeforeSpawnResponse, decisions.allow),
     "before_agent_finalize": Asked(
-        "HandleBeforeAgentFinalize",
         pb.HandleBeforeAgentFinalizeRequest,
         pb.HandleBeforeAgentFinalizeResponse,
         decisions.go_on,
     ),
     "before_model_resolve": Asked(
-        "HandleBeforeModelResolve",
         pb.HandleBeforeModelResolveRequest,
         pb.HandleBeforeModelResolveResponse,
         lambda: decisions.use_model(""),
     ),
     "before_prompt_build": Asked(
-        "HandleBeforePromptBuild",
         pb.HandleBeforePromptBuildRequest,
         pb.HandleBeforePromptBuildResponse,
         decisions.change_prompt,
     ),
-    "before_tool_call": Asked(
-        "HandleBeforeToolCall", pb.HandleBeforeToolCallRequest, pb.HandleBeforeToolCallResponse, decisions.proceed
-    ),
+    "before_tool_call": Asked(pb.HandleBeforeToolCallRequest, pb.HandleBeforeToolCallResponse, decisions.proceed),
 }
 
 OBSERVED = (

@@ -4,17 +4,20 @@ import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import grpc
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
+from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import (
+    HookHandlerServiceServicer,
+    add_HookHandlerServiceServicer_to_server,
+)
 from spawnmesh_runtime.process import Process, start_process
 from spawnmesh_runtime.server import MeshServer, build_server, run_until_stopped
 from spawnmesh_runtime.settings import ProcessSettings
 
-from spawnmesh_client.hooks.handlers import ASKED, Handlers
+from spawnmesh_client.hooks.handlers import Handlers
 
-SERVICE = "spawnmesh.hook.v1.HookHandlerService"
+Context = Any
 
 
 def load_handlers(name: str) -> Handlers:
@@ -25,15 +28,10 @@ def load_handlers(name: str) -> Handlers:
     return Handlers(importlib.import_module(name))
 
 
-def add_handlers(handlers: Handlers, server: grpc.aio.Server) -> None:
-    """Answers HookHandlerService on the server."""
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, _methods(handlers)),))
-
-
 def plugin_server(process: Process, handlers: Handlers) -> MeshServer:
     """A server that takes calls with the mesh's own tokens only."""
     server = build_server(process)
-    add_handlers(handlers, server)
+    add_HookHandlerServiceServicer_to_server(_Servicer(handlers), server)
     return server
 
 
@@ -43,30 +41,42 @@ async def serve(handlers: Handlers, settings: ProcessSettings, on_ready: Callabl
         await run_until_stopped(process, plugin_server(process, handlers), on_ready=on_ready)
 
 
-def _methods(handlers: Handlers) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
-    def asked(name: str) -> Callable[[Any, Any], Any]:
-        async def handle(request: Any, context: Any) -> Any:
-            return await handlers.ask(name, request.event)
+class _Servicer(HookHandlerServiceServicer):
+    """Hands each call to the handlers; what they raise is hidden from the caller like any defect."""
 
-        return handle
+    def __init__(self, handlers: Handlers) -> None:
+        self._handlers = handlers
 
-    async def tell(request: pb.HandleObservedEventRequest, context: Any) -> pb.HandleObservedEventResponse:
-        await handlers.tell(request.event)
+    async def HandleBeforeSpawn(
+        self, request: pb.HandleBeforeSpawnRequest, context: Context
+    ) -> pb.HandleBeforeSpawnResponse:
+        return cast(pb.HandleBeforeSpawnResponse, await self._handlers.ask("before_spawn", request.event))
+
+    async def HandleBeforeAgentFinalize(
+        self, request: pb.HandleBeforeAgentFinalizeRequest, context: Context
+    ) -> pb.HandleBeforeAgentFinalizeResponse:
+        answer = await self._handlers.ask("before_agent_finalize", request.event)
+        return cast(pb.HandleBeforeAgentFinalizeResponse, answer)
+
+    async def HandleBeforeModelResolve(
+        self, request: pb.HandleBeforeModelResolveRequest, context: Context
+    ) -> pb.HandleBeforeModelResolveResponse:
+        answer = await self._handlers.ask("before_model_resolve", request.event)
+        return cast(pb.HandleBeforeModelResolveResponse, answer)
+
+    async def HandleBeforePromptBuild(
+        self, request: pb.HandleBeforePromptBuildRequest, context: Context
+    ) -> pb.HandleBeforePromptBuildResponse:
+        answer = await self._handlers.ask("before_prompt_build", request.event)
+        return cast(pb.HandleBeforePromptBuildResponse, answer)
+
+    async def HandleBeforeToolCall(
+        self, request: pb.HandleBeforeToolCallRequest, context: Context
+    ) -> pb.HandleBeforeToolCallResponse:
+        return cast(pb.HandleBeforeToolCallResponse, await self._handlers.ask("before_tool_call", request.event))
+
+    async def HandleObservedEvent(
+        self, request: pb.HandleObservedEventRequest, context: Context
+    ) -> pb.HandleObservedEventResponse:
+        await self._handlers.tell(request.event)
         return pb.HandleObservedEventResponse()
-
-    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        one.method: _method(asked(name), one.request) for name, one in ASKED.items()
-    }
-    methods["HandleObservedEvent"] = _method(tell, pb.HandleObservedEventRequest)
-    return methods
-
-
-def _method(handle: Callable[[Any, Any], Any], request: type[Any]) -> "grpc.RpcMethodHandler[Any, Any]":
-    return grpc.unary_unary_rpc_method_handler(
-        handle, request_deserializer=request.FromString, response_serializer=_bytes_of
-    )
-
-
-def _bytes_of(message: Any) -> bytes:
-    data: bytes = message.SerializeToString()
-    return data

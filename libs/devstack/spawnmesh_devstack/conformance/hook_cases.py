@@ -16,7 +16,6 @@ from spawnmesh.hook.v1.hook_handler_service_pb2 import (
     HandleBeforeAgentFinalizeResponse,
 )
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
-from spawnmesh_client.hooks.serving import SERVICE
 
 from spawnmesh_devstack.conformance.cases import BadCase, list_of, object_of
 from spawnmesh_devstack.conformance.mesh import ReachedMesh
@@ -28,6 +27,7 @@ CALL_SECONDS = 30.0
 _HANDLER = ("name", "priority", "result", "failure_policy", "note")
 _RESULT = ("action", "reason", "retry", "throws", "hangs")
 _RETRY = ("instruction", "idempotency_key", "idempotencyKey", "max_attempts", "maxAttempts")
+_SERVICE = "spawnmesh.hook.v1.HookHandlerService"
 _HANG_SECONDS = 1.0
 _MAX_INT32 = 2**31 - 1
 
@@ -123,7 +123,7 @@ async def _served(handler: Handler) -> AsyncIterator[str]:
     )
     methods = {"HandleBeforeAgentFinalize": method}
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, methods),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

@@ -57,7 +57,7 @@ NEEDED_GRANTS = {
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A registered plugin; `endpoint` is as it was given. `generation` counts its registrations, pauses and resumptions."""
+    """A registered plugin; `endpoint` is as it was given. `generation` rises with its registrations, pauses and resumptions."""
 
     name: str
     endpoint: str

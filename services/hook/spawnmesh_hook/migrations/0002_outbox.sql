@@ -1,3 +1,4 @@
+-- contracts: the release before writes to heard_events
 -- Plugins that can be paused and limited, bounds of an idempotency key, what observers are still to be told, and logs that are asked about by run,
 -- plugin, decision and time.
 

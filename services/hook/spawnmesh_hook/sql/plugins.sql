@@ -1,10 +1,11 @@
 -- name: put_plugin
--- Locks the row it replaces. Index: plugins_pkey. A replaced plugin keeps its registration, and is paused if it was.
+-- Locks the row it replaces. Index: plugins_pkey. A replaced plugin keeps its registration, and is paused if it was. A generation begins with the
+-- time, so that none is had twice by a name that was removed meanwhile.
 insert into plugins
-    (tenant_id, name, endpoint, hooks, priority, timeout, failure_policy, grants, max_concurrent_calls)
+    (tenant_id, name, endpoint, hooks, priority, timeout, failure_policy, grants, max_concurrent_calls, generation)
 values
     (%(tenant_id)s, %(name)s, %(endpoint)s, %(hooks)s, %(priority)s, %(timeout)s, %(failure_policy)s, %(grants)s,
-     %(max_concurrent_calls)s)
+     %(max_concurrent_calls)s, (extract(epoch from clock_timestamp()) * 1000000)::bigint)
 on conflict (tenant_id, name) do update
 set endpoint = excluded.endpoint, hooks = excluded.hooks, priority = excluded.priority, timeout = excluded.timeout,
     failure_policy = excluded.failure_policy, grants = excluded.grants,

@@ -1,0 +1,76 @@
+"""The life of a tenant: made ready, and purged in pages that may each be repeated."""
+
+from dataclasses import dataclass
+
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_hook import store
+from spawnmesh_hook.directory import PluginDirectory
+
+_SQL = load_statements("spawnmesh_hook")
+# Plugins first: then nobody is called any more. What an observer is to be told before the event that it is about.
+_TABLES = ("plugins", "tellings", "observed_events", "decisions", "run_revisions", "revision_keys", "deliveries")
+PAGE_ROWS = 2_000
+"""Rows deleted in one transaction: what is locked meanwhile is not for long."""
+_PAGES_PER_CALL = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """What one call removed, and whether nothing is left."""
+
+    is_done: bool
+    plugin_count: int
+    row_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tenants:
+    """Tenants as far as this service knows them: those that were purged."""
+
+    database: Database
+    directory: PluginDirectory
+
+    async def prepare(self, tenant_id: str) -> None:
+        """Lets the tenant be written for again. CONFLICT while it is being purged."""
+        async with self.database.transaction(tenant_id) as connection:
+            parameters = {"tenant_id": tenant_id}
+            await connection.execute(_SQL["bar_tenant"], parameters)
+            await connection.execute(_SQL["forget_purge"], parameters)
+            if await (await connection.execute(_SQL["is_purging"], parameters)).fetchone() is not None:
+                raise MeshError(
+                    Reason.CONFLICT, "the tenant is being purged; call again once it is done", retry_after_seconds=5.0
+                )
+
+    async def purge(self, tenant_id: str) -> Purged:
+        """Removes up to some pages of rows. From its beginning on nothing is added for the tenant."""
+        async with self.database.transaction(tenant_id) as connection:
+            for statement in ("bar_tenant", "mark_purged"):
+                await connection.execute(_SQL[statement], {"tenant_id": tenant_id})
+        plugins = rows = pages = 0
+        for table in _TABLES:
+            while True:
+                if pages == _PAGES_PER_CALL:
+                    return Purged(False, plugins, rows)
+                gone = await self._purge_page(tenant_id, table)
+                pages += gone > 0
+                rows += gone
+                plugins += gone if table == "plugins" else 0
+                if gone < PAGE_ROWS:
+                    break
+        async with self.database.transaction(tenant_id) as connection:
+            await connection.execute(_SQL["end_purge"], {"tenant_id": tenant_id})
+        return Purged(True, plugins, rows)
+
+    async def _purge_page(self, tenant_id: str, table: str) -> int:
+        async with self.database.transaction(tenant_id) as connection:
+            parameters = {"tenant_id": tenant_id, "limit": PAGE_ROWS}
+            gone = (await connection.execute(_SQL[f"purge_{table}"], parameters)).rowcount
+            if table == "plugins" and gone:
+                await store.announce_plugins_changed(connection)
+        if table == "plugins":
+            self.directory.forget()
+        return gone
