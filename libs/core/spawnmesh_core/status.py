@@ -55,6 +55,7 @@ _REASONS: dict[Status, tuple[Reason, ...]] = {
     Status.FAILED_PRECONDITION: (
         Reason.UNKNOWN_AGENT,
         Reason.SPAWN_DEPTH_EXCEEDED,
+        Reason.SPAWN_COUNT_EXCEEDED,
         Reason.SPAWN_FAILED,
         Reason.SESSION_CLOSED,
         Reason.RUN_STATE,

@@ -18,7 +18,7 @@ BLOB_WORKER = "attachment-blob-worker"
 HOOK_WORKER = "hook-worker"
 
 _PEERS = {
-    "session": ("attachment-blob", "transcript", "hook"),
+    "session": ("attachment-blob", "transcript", "hook", "model-router"),
     RUNNER: ("session", "transcript", "model-router", "attachment-blob", "hook"),
 }
 # What a program needs to run at all. Everything else of the caller's, keys above all, stays with the caller.

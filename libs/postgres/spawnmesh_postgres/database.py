@@ -44,6 +44,13 @@ class Database:
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
         """A connection of the pool. Where none is to be had although not all are in use, the server is not there: OperationalError."""
+        connection = await self._take()
+        try:
+            yield connection
+        finally:
+            await self._give_back(connection)
+
+    async def _take(self) -> Connection:
         try:
             connection = await self._pool.getconn()
         except PoolTimeout as error:
@@ -51,11 +58,11 @@ class Database:
                 raise psycopg.OperationalError("no connection could be made") from error
             raise
         self._in_use += 1
-        try:
-            yield connection
-        finally:
-            self._in_use -= 1
-            await self._pool.putconn(connection)
+        return connection
+
+    async def _give_back(self, connection: Connection) -> None:
+        self._in_use -= 1
+        await self._pool.putconn(connection)
 
     @asynccontextmanager
     async def transaction(self, tenant_id: str) -> AsyncIterator[Connection]:
@@ -85,9 +92,12 @@ class Database:
         if SCOPE not in statement:
             raise ValueError(f"a statement that is called takes its tenant from {SCOPE}")
         _check_scope(tenant_id)
-        async with self._connection() as connection:
+        connection = await self._take()  # No context manager: this is what services do most.
+        try:
             cursor = await connection.execute(statement, {**parameters, "tenant_id": tenant_id}, binary=True)
             return await cursor.fetchall()
+        finally:
+            await self._give_back(connection)
 
     async def notify(self, channel: str, payloads: Sequence[str]) -> None:
         """Wakes whoever listens to the channel, once for each payload, in a transaction that writes nothing."""

@@ -20,6 +20,7 @@ _MOST_TENANTS = 20_000
 _REFRESH_SECONDS = 300.0  # Only bounds how long a lost notification can matter.
 _WAIT_SECONDS = 0.5
 _TRY_AGAIN_SECONDS = 2.0
+_PURGE_ROWS = 2_000  # Of one call: what is locked meanwhile is not for long.
 _AWAY = (psycopg.Error, PoolTimeout, PoolClosed, TimeoutError)
 
 log = structlog.get_logger()
@@ -58,9 +59,22 @@ class Policies:
     async def prepare(self, tenant_id: str, settings_version: int, policy: TenantPolicy) -> int:
         """Keeps the policy if its version is newer; gives the version that holds, here from now on and elsewhere within moments."""
         async with self._database.transaction(tenant_id) as connection:
+            await policy_store.enter_prepared(connection, tenant_id)
             version = await policy_store.write_policy(connection, tenant_id, settings_version, policy)
         self.forget()
         return version
+
+    async def purge(self, tenant_id: str) -> tuple[bool, int]:
+        """Removes a part of what is kept of the tenant, and keeps nothing from then on; whether nothing is left, and how many rows went."""
+        async with self._database.transaction(tenant_id) as connection:
+            rows = await policy_store.begin_purge(connection, tenant_id)
+        self.forget()
+        self._known.pop(tenant_id, None)
+        async with self._database.transaction(tenant_id) as connection:
+            gone = await policy_store.purge_periods(connection, tenant_id, _PURGE_ROWS)
+            if gone < _PURGE_ROWS:
+                await policy_store.end_purge(connection, tenant_id)
+        return gone < _PURGE_ROWS, rows + gone
 
     async def admit(self, tenant_id: str, limits: Limits) -> None:
         """Counts a request of a tenant that has limits. Raises MeshError BUDGET_EXCEEDED; lets in while the database is away."""

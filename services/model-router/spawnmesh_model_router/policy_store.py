@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
@@ -38,11 +40,43 @@ async def write_policy(connection: Connection, tenant_id: str, settings_version:
     return int(row["settings_version"]) if row is not None else settings_version
 
 
+async def enter_prepared(connection: Connection, tenant_id: str) -> None:
+    """Lets the tenant be counted for again, and no purge of it begin until the transaction ends. CONFLICT while it is being purged."""
+    parameters = {"tenant_id": tenant_id}
+    await connection.execute(_SQL["bar_tenant"], parameters)
+    await connection.execute(_SQL["forget_purge"], parameters)
+    if await (await connection.execute(_SQL["is_purging"], parameters)).fetchone() is not None:
+        raise MeshError(
+            Reason.CONFLICT, "the tenant is being purged; call again once it is done", retry_after_seconds=5.0
+        )
+
+
+async def begin_purge(connection: Connection, tenant_id: str) -> int:
+    """Has nothing kept or counted for the tenant any more, and removes its policy, in every replica; how many rows that were."""
+    parameters = {"tenant_id": tenant_id}
+    for statement in ("bar_tenant", "mark_purged"):
+        await connection.execute(_SQL[statement], parameters)
+    gone = (await connection.execute(_SQL["purge_policies"], parameters)).rowcount
+    await connection.execute(_SQL["announce_policies"])
+    return gone
+
+
+async def purge_periods(connection: Connection, tenant_id: str, limit: int) -> int:
+    """Removes up to `limit` rows of what was counted; how many those were."""
+    return (await connection.execute(_SQL["purge_periods"], {"tenant_id": tenant_id, "limit": limit})).rowcount
+
+
+async def end_purge(connection: Connection, tenant_id: str) -> None:
+    """Nothing is left of the tenant."""
+    await connection.execute(_SQL["end_purge"], {"tenant_id": tenant_id})
+
+
 async def take_request(connection: Connection, tenant_id: str) -> Spent:
     """Counts one request of the tenant, and gives what it has used up with it."""
     cursor = await connection.execute(_SQL["take_request"], {"tenant_id": tenant_id})
     row = await cursor.fetchone()
-    assert row is not None  # The statement gives the row that it wrote.
+    if row is None:  # The tenant was purged: nothing of it is counted.
+        return Spent(0, 0, 0, 0.0, 0.0)
     if row["request_count"] == 1:
         await connection.execute(_SQL["forget_periods"], {"tenant_id": tenant_id})
     return Spent(**row)

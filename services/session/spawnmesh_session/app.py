@@ -28,13 +28,14 @@ from spawnmesh_session.operations.finalize import FinalizeSaga
 from spawnmesh_session.operations.kill import Kill
 from spawnmesh_session.operations.messages import Messages
 from spawnmesh_session.operations.retain import Retain
+from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.operations.spawn import SpawnSaga
 from spawnmesh_session.operations.sweep import Sweep
 from spawnmesh_session.operations.tenant_deletion import TenantDeletion
 from spawnmesh_session.operations.tenants import Tenants
 from spawnmesh_session.operations.undo import SpawnUndo
 from spawnmesh_session.operations.watch import Watch
-from spawnmesh_session.peers import AttachmentSets, Hooks, Transcripts
+from spawnmesh_session.peers import AttachmentSets, Hooks, ModelRouter, Transcripts
 from spawnmesh_session.servicers.run import RunServicer
 from spawnmesh_session.servicers.session import SessionServicer
 from spawnmesh_session.servicers.tenant import TenantServicer
@@ -57,6 +58,7 @@ class Parts:
     kill: Kill
     delete: Delete
     deletion: TenantDeletion
+    push: SettingsPush
     backlog: Backlog
 
 
@@ -83,6 +85,7 @@ async def open_parts(process: Process, settings: SessionSettings) -> AsyncIterat
         blob = await stack.enter_async_context(open_peer(process, "attachment-blob", settings.attachment_blob_target))
         transcript = await stack.enter_async_context(open_peer(process, "transcript", settings.transcript_target))
         hook = await stack.enter_async_context(open_peer(process, "hook", settings.hook_target))
+        router = await stack.enter_async_context(open_peer(process, "model-router", settings.model_router_target))
         sets, transcripts, hooks = AttachmentSets(blob, step), Transcripts(transcript, step), Hooks(hook, step)
         job_app = open_job_app(settings.database_direct_url or settings.database_url, name="session jobs")
         add_tasks(job_app, sets, hooks)
@@ -102,10 +105,26 @@ async def open_parts(process: Process, settings: SessionSettings) -> AsyncIterat
             fork_token_count=settings.fork_token_count,
         )
         delete = Delete(database, kill, sets, transcripts)
-        deletion = TenantDeletion(database, kill, sets, transcripts, spawn_deadline)
+        model_router = ModelRouter(router, step)
+        deletion = TenantDeletion(database, kill, sets, transcripts, hooks, model_router, spawn_deadline)
+        longest_push = timedelta(seconds=3 * step)  # Longer than its calls may take, and a creation's before it.
+        push = SettingsPush(database, sets, transcripts, model_router, longest_push)
         backlog = Backlog(database, process.metrics.meter)
         yield Parts(
-            database, listener, sets, transcripts, hooks, job_app, endings, undo, spawn, kill, delete, deletion, backlog
+            database,
+            listener,
+            sets,
+            transcripts,
+            hooks,
+            job_app,
+            endings,
+            undo,
+            spawn,
+            kill,
+            delete,
+            deletion,
+            push,
+            backlog,
         )
 
 
@@ -120,7 +139,7 @@ async def open_service(process: Process, settings: SessionSettings) -> AsyncIter
         watch = Watch(parts.database, parts.listener, asyncio.Semaphore(max(1, settings.database_max_connections // 2)))
         messages = Messages(parts.database, parts.endings)
         archive = Archive(parts.database, parts.endings)
-        tenants = Tenants(parts.database, parts.sets, parts.transcripts)
+        tenants = Tenants(parts.database, parts.push, parts.hooks)
         server = build_server(process, translate_errors=(translate,))
         add_SessionServiceServicer_to_server(
             SessionServicer(parts.database, parts.spawn, watch, messages, parts.kill, archive, parts.delete), server
@@ -147,6 +166,7 @@ def sweep_of(parts: Parts, settings: SessionSettings) -> Sweep:
         parts.delete,
         retain,
         parts.deletion,
+        parts.push,
         settings.sweep_interval_seconds,
         parts.backlog,
     )

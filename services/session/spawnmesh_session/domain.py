@@ -76,6 +76,7 @@ class AgentProfile:
     spawnable_agents: tuple[str, ...]
     max_turn_count: int
     context_token_budget: int
+    thinking: str = ""
 
 
 DEFAULT_AGENT = AgentProfile(
@@ -97,6 +98,7 @@ class SpawnLimits:
     max_live_child_count: int = 5
     max_queued_run_count: int = 1000
     max_running_run_count: int = 32
+    max_spawn_count: int = 0  # No limit.
 
 
 def limits_of(settings: Mapping[str, object]) -> SpawnLimits:
@@ -133,6 +135,7 @@ class Spawn:
     traceparent: str
     parent_epoch: int = 0
     mount_path_ignored: bool = False
+    thinking: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,7 @@ class Parent:
     agent: AgentProfile
     ancestor_ids: tuple[str, ...]
     live_child_count: int
+    spawn_count: int = 0
 
 
 def check_spawn(spawn: Spawn, parent: Parent | None, limits: SpawnLimits, waiting_count: int) -> None:
@@ -187,6 +191,12 @@ def _check_parent(spawn: Spawn, parent: Parent, limits: SpawnLimits) -> None:
             Reason.SPAWN_DEPTH_EXCEEDED,
             f"the session would be nested {depth} deep, and the limit is {limits.max_spawn_depth}",
             facts={"limit": limits.max_spawn_depth, "depth": depth},
+        )
+    if 0 < limits.max_spawn_count <= parent.spawn_count:
+        raise MeshError(
+            Reason.SPAWN_COUNT_EXCEEDED,
+            "the parent has spawned as many children in its life as it may",
+            facts={"limit": limits.max_spawn_count, "spawned": parent.spawn_count},
         )
     if parent.live_child_count >= limits.max_live_child_count:
         raise MeshError(

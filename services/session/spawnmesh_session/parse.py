@@ -8,6 +8,7 @@ from datetime import timedelta
 from google.protobuf.json_format import MessageToDict
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import AttachmentLimits
 from spawnmesh.content.v1.message_pb2 import TokenUsage
+from spawnmesh.content.v1.thinking_pb2 import ThinkingLevel
 from spawnmesh.session.v1 import session_pb2 as pb
 from spawnmesh.session.v1.run_service_pb2 import FinalizeRunRequest
 from spawnmesh.session.v1.session_service_pb2 import SpawnSessionRequest
@@ -32,6 +33,7 @@ from spawnmesh_session.operations.finalize import Draft
 from spawnmesh_session.operations.spawn import Order
 
 _AGENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_THINKING = "THINKING_LEVEL_"
 _DEFAULT_ATTACHMENTS = AttachmentLimits(
     enabled=True, max_file_count=50, max_file_bytes=1024 * 1024, max_total_bytes=5 * 1024 * 1024
 )
@@ -41,7 +43,8 @@ def _or_default(value: int, default: int) -> int:
     return value or default
 
 
-def _no_nul(field: str, text: str) -> str:
+def no_nul(field: str, text: str) -> str:
+    """The text; INVALID_REQUEST where it has a NUL, which PostgreSQL cannot store."""
     if "\x00" in text:
         raise invalid(field, "must not contain NUL")
     return text
@@ -59,12 +62,12 @@ def parse_spawn(request: SpawnSessionRequest, caller: Caller) -> Order:
     hint = request.attach_as.mount_path
     spawn = Spawn(
         session_id=new_id(IdKind.SESSION),
-        request_id=_no_nul("request_id", request.request_id),
+        request_id=no_nul("request_id", request.request_id),
         payload_hash=_payload_hash(request, parent_session_id),
         task_hash=hashlib.sha256(request.task.encode()).hexdigest(),
-        agent_id=_no_nul("agent_id", request.agent_id) or DEFAULT_AGENT_ID,
-        label=_no_nul("label", request.label),
-        model=_no_nul("model", request.model),
+        agent_id=no_nul("agent_id", request.agent_id) or DEFAULT_AGENT_ID,
+        label=no_nul("label", request.label),
+        model=no_nul("model", request.model),
         mode=_name(pb.SessionMode, _or_default(request.mode, pb.SESSION_MODE_RUN), "SESSION_MODE_"),
         context=_name(pb.ContextMode, _or_default(request.context, pb.CONTEXT_MODE_ISOLATED), "CONTEXT_MODE_"),
         cleanup=_name(pb.Cleanup, _or_default(request.cleanup, pb.CLEANUP_DELETE), "CLEANUP_"),
@@ -77,8 +80,14 @@ def parse_spawn(request: SpawnSessionRequest, caller: Caller) -> Order:
         attachment_count=len(request.attachments) + len(request.uploads),
         traceparent=current_traceparent(),
         parent_epoch=parent_epoch,
+        thinking=_thinking(request.thinking),
     )
-    return Order(spawn, _no_nul("task", request.task), list(request.attachments), list(request.uploads))
+    return Order(spawn, no_nul("task", request.task), list(request.attachments), list(request.uploads))
+
+
+def _thinking(level: int) -> str:
+    """Empty where nothing was chosen."""
+    return _name(ThinkingLevel, level, _THINKING) if level else ""
 
 
 def _name(enum: object, number: int, prefix: str) -> str:
@@ -105,12 +114,13 @@ def parse_agent(agent: AgentProto) -> AgentProfile:
             raise invalid(f"agent.spawnable_agents[{index}]", f"is neither an agent's id nor {EVERY_AGENT!r}")
     return AgentProfile(
         agent_id=agent.agent_id,
-        system_prompt=_no_nul("agent.system_prompt", agent.system_prompt),
-        models=tuple(_no_nul("agent.models", model) for model in agent.models),
+        system_prompt=no_nul("agent.system_prompt", agent.system_prompt),
+        models=tuple(no_nul("agent.models", model) for model in agent.models),
         tools=tuple(agent.tools),
         spawnable_agents=tuple(agent.spawnable_agents),
         max_turn_count=agent.max_turn_count,
         context_token_budget=agent.context_token_budget,
+        thinking=_thinking(agent.thinking),
     )
 
 

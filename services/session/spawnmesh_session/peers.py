@@ -12,6 +12,13 @@ from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
 from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent, BeforeSpawnEvent
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
+from spawnmesh.hook.v1.tenant_hook_service_pb2 import PrepareTenantRequest as PrepareHooksRequest
+from spawnmesh.hook.v1.tenant_hook_service_pb2 import PurgeTenantRequest as PurgeHooksRequest
+from spawnmesh.hook.v1.tenant_hook_service_pb2 import PurgeTenantResponse as PurgeHooksResponse
+from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
+from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
+from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
+from spawnmesh.model_router.v1.routing_pb2 import RoutingPolicy
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1.entry_pb2 import EntryBody
 from spawnmesh.transcript.v1.tenant_pb2 import (
@@ -26,6 +33,8 @@ from spawnmesh_runtime.peers import Peer
 if TYPE_CHECKING:  # The stubs' types for asyncio exist for type checkers only.
     from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceAsyncStub
     from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceAsyncStub
+    from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceAsyncStub
+    from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceAsyncStub
     from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceAsyncStub
 
 _HOOK_MARGIN_SECONDS = 5.0
@@ -141,6 +150,18 @@ class Hooks:
     def _stub(self) -> "HookServiceAsyncStub":
         return HookServiceStub(self.peer.channel)
 
+    @property
+    def _tenants(self) -> "TenantHookServiceAsyncStub":
+        return TenantHookServiceStub(self.peer.channel)
+
+    async def prepare_tenant(self) -> None:
+        """The tenant may have plugins."""
+        await self.peer.unary(self._tenants.PrepareTenant, PrepareHooksRequest(), timeout_seconds=self.timeout_seconds)
+
+    async def purge_tenant(self) -> PurgeHooksResponse:
+        """A bounded part of removing all that the tenant has there."""
+        return await self.peer.unary(self._tenants.PurgeTenant, PurgeHooksRequest(), timeout_seconds=_PURGE_SECONDS)
+
     async def before_spawn(self, event: BeforeSpawnEvent) -> hook_pb.DispatchBeforeSpawnResponse:
         """May it be spawned?"""
         request = hook_pb.DispatchBeforeSpawnRequest(event=event)
@@ -159,3 +180,25 @@ class Hooks:
         """Every observer will hear of these."""
         request = hook_pb.PublishEventsRequest(events=events)
         await self.peer.unary(self._stub.PublishEvents, request, timeout_seconds=self.timeout_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRouter:
+    """model-router, as session uses it."""
+
+    peer: Peer
+    timeout_seconds: float
+
+    @property
+    def _stub(self) -> "ModelRouterServiceAsyncStub":
+        return ModelRouterServiceStub(self.peer.channel)
+
+    async def prepare_tenant(self, settings_version: int, policy: RoutingPolicy) -> None:
+        """This policy holds for the tenant's model calls."""
+        request = router_pb.PrepareTenantRequest(settings_version=settings_version, policy=policy)
+        await self.peer.unary(self._stub.PrepareTenant, request, timeout_seconds=self.timeout_seconds)
+
+    async def purge_tenant(self) -> router_pb.PurgeTenantResponse:
+        """A bounded part of removing all that the tenant has there."""
+        request = router_pb.PurgeTenantRequest()
+        return await self.peer.unary(self._stub.PurgeTenant, request, timeout_seconds=_PURGE_SECONDS)

@@ -8,6 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from psycopg.rows import DictRow
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile
 from spawnmesh.content.v1.message_pb2 import TokenUsage
+from spawnmesh.content.v1.thinking_pb2 import THINKING_LEVEL_UNSPECIFIED, ThinkingLevel
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2 as pb
 from spawnmesh.session.v1 import tenant_pb2
@@ -23,6 +24,11 @@ def _time(value: datetime | str | None) -> Timestamp | None:
     stamp = Timestamp()
     stamp.FromDatetime(moment)
     return stamp
+
+
+def render_thinking(level: str) -> "ThinkingLevel.ValueType":
+    """A level; unspecified where none was chosen."""
+    return ThinkingLevel.Value(f"THINKING_LEVEL_{level}") if level else THINKING_LEVEL_UNSPECIFIED
 
 
 def render_run(row: DictRow | dict[str, Any]) -> pb.Run:
@@ -67,6 +73,7 @@ def render_session(row: DictRow) -> pb.Session:
         trace_id=trace_id_of(row["traceparent"]),
         failure_reason=row["failure"]["reason"] if row["failure"] else "",
         archive_time=_time(row["archive_time"]),
+        thinking=render_thinking(row["thinking"]),
     )
 
 
@@ -117,6 +124,7 @@ def render_agent(agent: AgentProfile) -> tenant_pb2.AgentProfile:
         spawnable_agents=agent.spawnable_agents,
         max_turn_count=agent.max_turn_count,
         context_token_budget=agent.context_token_budget,
+        thinking=render_thinking(agent.thinking),
     )
 
 

@@ -18,6 +18,7 @@ class SessionSettings(ProcessSettings):
     attachment_blob_target: str
     transcript_target: str
     hook_target: str
+    model_router_target: str
     lease_ttl_seconds: float = Field(default=10.0, gt=0)
     max_run_attempts: int = Field(default=5, gt=0)
     spawn_deadline_seconds: float = Field(default=60.0, gt=0)

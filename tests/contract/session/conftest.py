@@ -1,6 +1,7 @@
 """The session service with real peers, served in the test's own process."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,8 @@ from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.app import open_service as open_hook
 from spawnmesh_hook.settings import HookSettings
+from spawnmesh_model_router.app import open_service as open_model_router
+from spawnmesh_model_router.settings import ModelRouterSettings
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.jobs import install_job_tables
 from spawnmesh_postgres.migrations import migrate
@@ -26,22 +29,31 @@ from tests.contract.serving import caller_at, served, shared_settings
 from tests.contract.session.harness import Mesh, OpenMesh
 from tests.contract.session.remains import Remains
 
-PEERS = ("attachment-blob", "transcript", "hook")
+PEERS = ("attachment-blob", "transcript", "hook", "model-router")
 NOWHERE = "127.0.0.1:1"
+ROUTER_CONFIG = {
+    "primary": "nowhere/one",
+    "providers": {
+        "nowhere": {"kind": "openai_compatible", "base_url": f"http://{NOWHERE}/v1", "credentials": ["env:NO_KEY"]}
+    },
+    "models": {"nowhere/one": {"context_window": 1000, "max_output": 100}},
+}
 
 
 @pytest.fixture(scope="session")
 async def migrated(databases: dict[str, ServiceDsn]) -> dict[str, ServiceDsn]:
     """Databases whose schemas are at their newest version."""
-    for snake in ("session", "attachment_blob", "transcript", "hook"):
+    for snake in ("session", "attachment_blob", "transcript", "hook", "model_router"):
         await asyncio.to_thread(migrate, databases[snake].owner, package=f"spawnmesh_{snake}", schema=snake)
     await asyncio.to_thread(install_job_tables, databases["session"].owner)
     return databases
 
 
 @pytest.fixture(scope="session")
-async def peers(migrated: dict[str, ServiceDsn], s3: S3Endpoint, keys: Path) -> AsyncIterator[dict[str, str]]:
-    """attachment-blob, transcript and hook; where each is served."""
+async def peers(
+    migrated: dict[str, ServiceDsn], s3: S3Endpoint, keys: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[dict[str, str]]:
+    """attachment-blob, transcript, hook and model-router; where each is served."""
     blob = AttachmentBlobSettings(
         **shared_settings("attachment-blob", keys),
         database_url=migrated["attachment_blob"].app,
@@ -55,11 +67,20 @@ async def peers(migrated: dict[str, ServiceDsn], s3: S3Endpoint, keys: Path) -> 
     hook = HookSettings(
         **shared_settings("hook", keys), database_url=migrated["hook"].app, allow_private_endpoints=True
     )
+    config = tmp_path_factory.mktemp("router") / "router.json"
+    config.write_text(json.dumps(ROUTER_CONFIG))
+    router = ModelRouterSettings(
+        jwks_file=keys / "jwks.json",
+        log_level="error",
+        database_url=migrated["model_router"].app,
+        config_file=config,
+    )
     async with AsyncExitStack() as stack:
         yield {
             "attachment-blob": await stack.enter_async_context(served("attachment-blob", blob, open_attachment_blob)),
             "transcript": await stack.enter_async_context(served("transcript", transcript, open_transcript)),
             "hook": await stack.enter_async_context(served("hook", hook, open_hook)),
+            "model-router": await stack.enter_async_context(served("model-router", router, open_model_router)),
         }
 
 
@@ -76,6 +97,7 @@ def open_mesh(migrated: dict[str, ServiceDsn], peers: dict[str, str], keys: Path
             attachment_blob_target=targets["attachment-blob"],
             transcript_target=targets["transcript"],
             hook_target=targets["hook"],
+            model_router_target=targets["model-router"],
             **{"lease_ttl_seconds": 60.0, **settings},
         )
         async with served("session", chosen, open_session) as target, caller_at(target, "session") as peer:

@@ -9,6 +9,7 @@ from spawnmesh_session.app import Parts
 from spawnmesh_session.operations.archive import Archive
 from spawnmesh_session.operations.delete import Delete
 from spawnmesh_session.operations.tenant_deletion import TenantDeletion
+from spawnmesh_session.operations.tenants import Tenants
 
 
 class Crash(BaseException):
@@ -65,11 +66,12 @@ class CrashingPeer:
 
 @dataclass(frozen=True, slots=True)
 class Crashing:
-    """What ends lives, in a process that will crash."""
+    """What ends lives, and what changes tenants, in a process that will crash."""
 
     archive: Archive
     delete: Delete
     deletion: TenantDeletion
+    tenants: Tenants
 
 
 def crashing(parts: Parts, steps: Steps) -> Crashing:
@@ -77,10 +79,22 @@ def crashing(parts: Parts, steps: Steps) -> Crashing:
     database: Any = CrashingDatabase(parts.database, steps)
     sets: Any = CrashingPeer(parts.sets, steps)
     transcripts: Any = CrashingPeer(parts.transcripts, steps)
+    hooks: Any = CrashingPeer(parts.hooks, steps)
+    router: Any = CrashingPeer(parts.push.model_router, steps)
+    push = replace(parts.push, database=database, sets=sets, transcripts=transcripts, model_router=router)
     undo = replace(parts.undo, database=database, sets=sets, transcripts=transcripts)
     kill = replace(parts.kill, database=database, undo=undo, transcripts=transcripts)
     return Crashing(
         Archive(database, parts.endings),
         replace(parts.delete, database=database, kill=kill, sets=sets, transcripts=transcripts),
-        replace(parts.deletion, database=database, kill=kill, sets=sets, transcripts=transcripts),
+        replace(
+            parts.deletion,
+            database=database,
+            kill=kill,
+            sets=sets,
+            transcripts=transcripts,
+            hooks=hooks,
+            model_router=router,
+        ),
+        Tenants(database, push, hooks),
     )

@@ -6,6 +6,8 @@ import psycopg
 from minio import Minio
 from spawnmesh_devstack.s3 import S3Endpoint
 
+# Of a deleted tenant: its report, and its id where nothing may be written before it is created anew.
+REPORT = {"session.tenant_deletions": 1, "hook.purged_tenants": 1, "model_router.purged_tenants": 1}
 NOTHING = {"runs": 0, "queue": 0, "transcripts": 0, "entries": 0, "files": 0, "objects": 0}
 
 _COUNTS = {

@@ -31,7 +31,7 @@ async def test_backlog_counts_deletions_until_they_are_finished(
         await work_once(mesh.settings, remains.dsn, mesh.tenant)
         await backlog.measure()
         assert told(reader)["delete"] == 0
-    assert before.keys() == {"spawn", "delete", "purge", "retain", "job"}
+    assert before.keys() == {"spawn", "delete", "purge", "settings", "retain", "job"}
 
 
 def told(reader: InMemoryMetricReader) -> dict[str, Any]:

@@ -14,10 +14,9 @@ from spawnmesh_runtime.acting import acting_for
 
 from tests.contract.session.crashing import Crash, Crashing, Steps, crashing
 from tests.contract.session.harness import Mesh, attachment
-from tests.contract.session.remains import Remains
+from tests.contract.session.remains import REPORT, Remains
 from tests.contract.session.worker import parts_of, work_once
 
-GONE = {"session.tenant_deletions": 1}
 OF_SESSIONS = {
     "session.runs", "session.session_events", "session.inbox_messages", "session.dispatch", "transcript.entries",
     "attachment_blob.set_files", "attachment_blob.blobs", "jobs",
@@ -142,12 +141,12 @@ async def test_DeleteTenant__cut_off_between_any_two_steps(mesh: Mesh, remains: 
             tenant = await own.tenant_state()
             await work_once(own.settings, remains.dsn, own.tenant)
             if tenant.HasField("deletion"):
-                assert await remains.everywhere(own.tenant) == GONE
+                assert await remains.everywhere(own.tenant) == REPORT
             else:
                 assert crash_at <= 2, "what is not durable has not begun"
             await own.delete_tenant()
             await work_once(own.settings, remains.dsn, own.tenant)
-            assert await remains.everywhere(own.tenant) == GONE
+            assert await remains.everywhere(own.tenant) == REPORT
             deletion = (await own.tenant_state()).deletion
             assert (deletion.deleted_session_count, deletion.killed_run_count) == (2, 2)
         if not dead:

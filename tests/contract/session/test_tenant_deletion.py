@@ -4,6 +4,14 @@ import asyncio
 from typing import Any
 
 import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
+from spawnmesh.content.v1.message_pb2 import ROLE_USER, ContentBlock, Message, Text
+from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
+from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_SPAWN
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.model_router.v1.model_router_service_pb2 import GenerateRequest
+from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
+from spawnmesh.model_router.v1.routing_pb2 import RoutingPolicy
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2, tenant_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
@@ -11,14 +19,17 @@ from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
+from spawnmesh_runtime.acting import acting_with_token
 
+from tests.contract.serving import caller_at, client_tokens
 from tests.contract.session.harness import Mesh, OpenMesh, attachment
-from tests.contract.session.remains import Remains
+from tests.contract.session.plugins import Plugin, plugged
+from tests.contract.session.remains import REPORT, Remains
 from tests.contract.session.worker import make_due, parts_of, sweep_of, work_once
 
-REPORT = {"session.tenant_deletions": 1}
 DELETING, DELETED = tenant_pb2.TENANT_STATE_DELETING, tenant_pb2.TENANT_STATE_DELETED
 
 
@@ -97,6 +108,65 @@ async def test_CreateTenant__of_a_deleted_one_begins_anew(mesh: Mesh, remains: R
     assert await remains.everywhere(mesh.tenant) == REPORT
 
 
+async def test_CreateTenant__of_a_deleted_one_finds_no_plugin_decision_budget_or_policy(
+    mesh: Mesh, peers: dict[str, str], remains: Remains
+) -> None:
+    limits = RoutingPolicy(max_requests_per_minute=1)
+    asked = tenant_pb.UpdateTenantRequest(
+        tenant_id=mesh.tenant,
+        settings=TenantSettings(routing=limits),
+        update_mask=FieldMask(paths=["settings.routing"]),
+    )
+    async with plugged(mesh, peers, Plugin()), caller_at(peers["hook"], "hook") as hook:
+        await mesh.operator(
+            "UpdateTenant", asked
+        )  # Version 2: a copy that stayed would outlast the new tenant's first.
+        held = await mesh.claim((await mesh.spawn()).session_id)
+        draft = run_pb.FinalizeRunRequest(epoch=held.run.epoch, draft_entry_id=new_id(IdKind.ENTRY), draft_text="done")
+        with pytest.raises(MeshError):  # The plugin was asked; the draft is in no transcript.
+            await mesh.run(held, mesh.runs.FinalizeRun, draft)
+        refusals = [await generate(mesh, peers) for _ in range(2)]
+        assert refusals[-1] is Reason.BUDGET_EXCEEDED
+        before = await remains.everywhere(mesh.tenant)
+        assert {"hook.plugins", "hook.deliveries", "hook.decisions", "model_router.budget_periods"} <= before.keys()
+
+        await mesh.delete_tenant()
+        await work_once(mesh.settings, remains.dsn, mesh.tenant)
+        assert await remains.everywhere(mesh.tenant) == REPORT
+        stub: Any = HookServiceStub(hook.channel)
+        late = hook_pb.RegisterPluginRequest(
+            plugin=hook_pb.Plugin(name="late", endpoint="grpc://127.0.0.1:1", hooks=[HOOK_KIND_BEFORE_SPAWN]),
+            allow_unreachable=True,
+        )
+        with acting_with_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
+            assert await reason_of(hook.unary(stub.RegisterPlugin, late)) is Reason.UNKNOWN_TENANT
+
+        await mesh.create_tenant()
+        with acting_with_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
+            assert list((await hook.unary(stub.ListPlugins, hook_pb.ListPluginsRequest())).plugins) == []
+            assert list((await hook.unary(stub.ListDeliveries, hook_pb.ListDeliveriesRequest())).deliveries) == []
+            await hook.unary(stub.RegisterPlugin, late)
+        assert Reason.BUDGET_EXCEEDED not in [await generate(mesh, peers) for _ in range(3)]
+        after = await remains.everywhere(mesh.tenant)
+        assert (after["hook.plugins"], after["model_router.tenant_policies"]) == (1, 1)
+        assert not {"hook.decisions", "hook.purged_tenants", "model_router.budget_periods"} & after.keys()
+
+
+async def generate(mesh: Mesh, peers: dict[str, str]) -> Reason | None:
+    """Why the tenant's model call was refused; the only provider is nowhere."""
+    async with caller_at(peers["model-router"], "model-router") as router:
+        stub: Any = ModelRouterServiceStub(router.channel)
+        text = ContentBlock(text=Text(text="hello"))
+        request = GenerateRequest(messages=[Message(role=ROLE_USER, content=[text])])
+        with acting_with_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
+            try:
+                async for _ in router.stream(stub.Generate, request, timeout_seconds=20.0):
+                    pass
+            except MeshError as error:
+                return error.reason
+    return None
+
+
 async def test_DeleteTenant__beside_spawns_and_by_several_at_once(mesh: Mesh, remains: Remains) -> None:
     """Whatever spawns at that moment is either refused or removed."""
 
@@ -130,7 +200,7 @@ async def test_DeleteTenant__beside_spawns_and_by_several_at_once(mesh: Mesh, re
     assert deletion.killed_run_count <= deletion.deleted_session_count
 
 
-@pytest.mark.parametrize("peer", ["attachment-blob", "transcript"])
+@pytest.mark.parametrize("peer", ["attachment-blob", "transcript", "hook", "model-router"])
 async def test_DeleteTenant__peer_that_is_down_is_told_and_waited_for(
     mesh: Mesh, open_mesh: OpenMesh, remains: Remains, peer: str
 ) -> None:

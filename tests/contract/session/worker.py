@@ -41,6 +41,13 @@ async def work_once(settings: SessionSettings, superuser_dsn: str, tenant: str) 
 
 async def sweep_all(sweep: Sweep) -> None:
     """Each kind until nothing is due."""
-    for work in (sweep.end_lost_runs, sweep.undo_spawns, sweep.finish_deletions, sweep.retain, sweep.delete_tenants):
+    for work in (
+        sweep.end_lost_runs,
+        sweep.undo_spawns,
+        sweep.finish_deletions,
+        sweep.retain,
+        sweep.delete_tenants,
+        sweep.tell_settings,
+    ):
         while await work():
             pass

@@ -132,6 +132,8 @@ class FakeTenants(TenantServiceServicer):
     """Keeps tenants in memory; every tenant has one agent. A deletion is done when it was looked at `deletion_looks` times."""
 
     deletion_looks: int = 0
+    updates: list[tenant_rpc.UpdateTenantRequest] = field(default_factory=list)
+    stale: tuple[str, ...] = ()
     deleting: dict[str, int] = field(default_factory=dict)
     created: list[tenant_pb2.Tenant] = field(default_factory=list)
     agents: list[tenant_pb2.AgentProfile] = field(default_factory=lambda: [tenant_pb2.AgentProfile(agent_id="default")])
@@ -140,6 +142,11 @@ class FakeTenants(TenantServiceServicer):
         tenant = tenant_pb2.Tenant(tenant_id=request.tenant_id, display_name=request.display_name, settings_version=1)
         self.created.append(tenant)
         return tenant_rpc.CreateTenantResponse(tenant=tenant)
+
+    async def UpdateTenant(self, request: Any, context: Any) -> Any:
+        self.updates.append(request)
+        tenant = tenant_pb2.Tenant(tenant_id=request.tenant_id, settings_version=2, settings=request.settings)
+        return tenant_rpc.UpdateTenantResponse(tenant=tenant, stale_services=self.stale)
 
     async def GetTenant(self, request: Any, context: Any) -> Any:
         if request.tenant_id not in self.deleting:

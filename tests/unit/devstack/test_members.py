@@ -72,6 +72,7 @@ def test_targets_are_those_of_the_peers_a_service_calls(around):
         "SESSION_ATTACHMENT_BLOB_TARGET": around.targets["attachment-blob"],
         "SESSION_TRANSCRIPT_TARGET": around.targets["transcript"],
         "SESSION_HOOK_TARGET": around.targets["hook"],
+        "SESSION_MODEL_ROUTER_TARGET": around.targets["model-router"],
     }
 
 

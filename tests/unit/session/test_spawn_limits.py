@@ -28,7 +28,7 @@ SPAWN = Spawn(
     traceparent="",
 )
 PARENT = Parent("ses_parent", SessionState.ACTIVE, DEFAULT_AGENT, ancestor_ids=(), live_child_count=0)
-LIMITS = SpawnLimits(max_spawn_depth=2, max_live_child_count=3, max_queued_run_count=4)
+LIMITS = SpawnLimits(max_spawn_depth=2, max_live_child_count=3, max_queued_run_count=4, max_spawn_count=9)
 
 
 def refusal(spawn: Spawn, parent: Parent | None, waiting: int = 0) -> MeshError:
@@ -43,6 +43,7 @@ def refusal(spawn: Spawn, parent: Parent | None, waiting: int = 0) -> MeshError:
         pytest.param(SPAWN, None, 3, id="one place left in the queue"),
         pytest.param(SPAWN, PARENT, 0, id="a first child"),
         pytest.param(SPAWN, replace(PARENT, live_child_count=2), 0, id="one child left"),
+        pytest.param(SPAWN, replace(PARENT, spawn_count=8), 0, id="one spawn left"),
         pytest.param(SPAWN, replace(PARENT, ancestor_ids=("ses_root",)), 0, id="at the deepest level"),
         pytest.param(replace(SPAWN, runtime="EXTERNAL"), None, 0, id="EXTERNAL without attachments"),
         pytest.param(replace(SPAWN, context="FORK"), PARENT, 0, id="FORK with a parent"),
@@ -79,6 +80,7 @@ def test_spawn_within_every_limit_is_let_through(spawn: Spawn, parent: Parent | 
             {"agent_id": "analyst", "parent_agent_id": "default"},
         ),
         (SPAWN, replace(PARENT, ancestor_ids=("a", "b")), 0, Reason.SPAWN_DEPTH_EXCEEDED, {"limit": "2", "depth": "3"}),
+        (SPAWN, replace(PARENT, spawn_count=9), 0, Reason.SPAWN_COUNT_EXCEEDED, {"limit": "9", "spawned": "9"}),
         (SPAWN, replace(PARENT, live_child_count=3), 0, Reason.CHILDREN_LIMIT_EXCEEDED, {"limit": "3", "live": "3"}),
     ],
 )
@@ -99,6 +101,10 @@ def test_full_queue_tells_when_to_call_again() -> None:
     assert refusal(SPAWN, None, 9).retry_after_seconds == 1.0
 
 
+def test_spawns_in_a_life_are_unlimited_by_default() -> None:
+    check_spawn(SPAWN, replace(PARENT, spawn_count=1_000_000), SpawnLimits(), 0)
+
+
 def test_settings_of_zero_or_absent_have_the_defaults() -> None:
     assert limits_of({"max_spawn_depth": 0, "max_running_run_count": 7}) == SpawnLimits(max_running_run_count=7)
-    assert limits_of({}) == SpawnLimits(5, 5, 1000, 32)
+    assert limits_of({}) == SpawnLimits(5, 5, 1000, 32, 0)

@@ -22,7 +22,7 @@ _MARKS = {True: ("ok", "green"), False: ("!!", "red"), None: ("--", "dim")}
 
 
 def add_commands(app: typer.Typer) -> None:
-    """`tenant create`, `list`, `show` and `delete`, `token`, `keys` and `doctor`."""
+    """`tenant create`, `list`, `show`, `update` and `delete`, `token`, `keys` and `doctor`."""
     tenants = typer.Typer(no_args_is_help=True, help="Who uses the mesh.")
     tenants.command("create")(create_tenant)
     tenants.command("list")(list_tenants)

@@ -19,7 +19,7 @@ from spawnmesh.session.v1.session_pb2 import (
     SessionEventKind,
     SessionState,
 )
-from spawnmesh.session.v1.tenant_pb2 import Tenant
+from spawnmesh.session.v1.tenant_pb2 import Tenant, TenantState
 
 _PIPED_WIDTH = 160  # Wide enough that no id is cut where no terminal says how wide it is.
 
@@ -84,6 +84,33 @@ def print_tenants(tenants: Sequence[Tenant]) -> None:
         ("tenant", "created", "settings", "name"),
         ((one.tenant_id, when(one.create_time), f"v{one.settings_version}", one.display_name) for one in tenants),
     )
+
+
+def print_tenant(tenant: Tenant, settings: Sequence[str]) -> None:
+    """What is known of one, its `settings` a line each, and how far its deletion is."""
+    rows = [("tenant", tenant.tenant_id), ("state", TenantState.Name(tenant.state).removeprefix("TENANT_STATE_"))]
+    if tenant.display_name:
+        rows.append(("name", tenant.display_name))
+    if tenant.HasField("create_time"):
+        rows.append(("created", when(tenant.create_time)))
+    if tenant.settings_version:
+        rows.append(("settings", f"v{tenant.settings_version}"))
+        rows.extend(("", setting) for setting in settings)
+    if tenant.HasField("deletion"):
+        deletion = tenant.deletion
+        rows.append(
+            ("deletion", f"asked for {when(deletion.request_time)}, done {when(deletion.end_time) or 'not yet'}")
+        )
+        removed = f"{deletion.deleted_session_count} sessions, {deletion.deleted_transcript_count} transcripts"
+        rows.append(
+            ("removed", f"{removed}, {deletion.deleted_object_count} objects; runs killed: {deletion.killed_run_count}")
+        )
+        if deletion.stalled_by:
+            rows.append(("stalled by", deletion.stalled_by))
+    grid = Table.grid(padding=(0, 2))
+    for name, value in rows:
+        grid.add_row(Text(name, style="dim"), Text(plain(value)))
+    console().print(grid)
 
 
 def print_session(session: Session) -> None:

@@ -1,17 +1,16 @@
-"""The commands about one tenant and its deletion."""
+"""The commands about one tenant, its changes and its deletion."""
 
 import asyncio
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
-from spawnmesh.session.v1.tenant_pb2 import TENANT_STATE_DELETED, Tenant, TenantState
+from spawnmesh.session.v1.tenant_pb2 import TENANT_STATE_DELETED, Tenant
 from spawnmesh_core.clock import monotonic_seconds
 
 from spawnmesh_client.cli.refusals import tell
 from spawnmesh_client.cli.run import AsJson, with_mesh
-from spawnmesh_client.cli.show import console, plain, print_json, value_of, when
+from spawnmesh_client.cli.show import print_json, print_tenant, value_of
+from spawnmesh_client.cli.tenant_update import settings_of_tenant, update
 from spawnmesh_client.mesh import Mesh
 
 TenantId = Annotated[str, typer.Argument(metavar="TENANT_ID", help="The tenant.")]
@@ -19,8 +18,9 @@ _LOOK_AGAIN_SECONDS = 0.5
 
 
 def add_commands(tenants: typer.Typer) -> None:
-    """`tenant show` and `tenant delete`."""
+    """`tenant show`, `tenant update` and `tenant delete`."""
     tenants.command()(show)
+    tenants.command()(update)
     tenants.command()(delete)
 
 
@@ -60,24 +60,5 @@ def delete(
 def _print(tenant: Tenant, as_json: bool) -> None:
     if as_json:
         print_json(value_of(tenant))
-        return
-    rows = [("tenant", tenant.tenant_id), ("state", TenantState.Name(tenant.state).removeprefix("TENANT_STATE_"))]
-    if tenant.display_name:
-        rows.append(("name", tenant.display_name))
-    if tenant.HasField("create_time"):
-        rows.append(("created", when(tenant.create_time)))
-    if tenant.HasField("deletion"):
-        deletion = tenant.deletion
-        rows.append(
-            ("deletion", f"asked for {when(deletion.request_time)}, done {when(deletion.end_time) or 'not yet'}")
-        )
-        removed = f"{deletion.deleted_session_count} sessions, {deletion.deleted_transcript_count} transcripts"
-        rows.append(
-            ("removed", f"{removed}, {deletion.deleted_object_count} objects; runs killed: {deletion.killed_run_count}")
-        )
-        if deletion.stalled_by:
-            rows.append(("stalled by", deletion.stalled_by))
-    grid = Table.grid(padding=(0, 2))
-    for name, value in rows:
-        grid.add_row(Text(name, style="dim"), Text(plain(value)))
-    console().print(grid)
+    else:
+        print_tenant(tenant, settings_of_tenant(tenant.settings))

@@ -106,6 +106,8 @@ class SpawnSaga:
             ancestor_ids = (*parent.ancestor_ids, parent.session_id) if parent else ()
             if not await sessions.insert(connection, tenant_id, spawn, ancestor_ids):
                 return None
+            if parent:
+                await sessions.count_spawn(connection, tenant_id, parent.session_id)
             await sessions.append_event(connection, tenant_id, spawn.session_id, EventKind.PROVISIONING)
             await runs.insert_dispatch(connection, tenant_id, runs.SPAWN, spawn.session_id, due_in=self.deadline)
         return len(ancestor_ids)
@@ -275,6 +277,7 @@ async def _lock_parent(connection: Connection, tenant_id: str, spawn: Spawn) -> 
         agent=await tenants.get_agent(connection, tenant_id, row["agent_id"]),
         ancestor_ids=tuple(row["ancestor_ids"]),
         live_child_count=await sessions.count_live_children(connection, tenant_id, row["session_id"]),
+        spawn_count=row["spawn_count"],
     )
 
 

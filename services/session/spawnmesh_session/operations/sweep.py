@@ -14,6 +14,7 @@ from spawnmesh_session.operations.backlog import Backlog
 from spawnmesh_session.operations.delete import Delete
 from spawnmesh_session.operations.endings import Endings, lock_run
 from spawnmesh_session.operations.retain import Retain
+from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.operations.tenant_deletion import TenantDeletion
 from spawnmesh_session.operations.undo import UNDO_RETRY, SpawnUndo
 from spawnmesh_session.store import ended, runs, tenants
@@ -38,6 +39,7 @@ class Sweep:
     delete: Delete
     retention: Retain
     deletion: TenantDeletion
+    push: SettingsPush
     interval_seconds: float
     backlog: Backlog
 
@@ -49,6 +51,7 @@ class Sweep:
             sweeps.create_task(self._repeat("deleted_sessions", self.finish_deletions))
             sweeps.create_task(self._repeat("retained_tenants", self.retain))
             sweeps.create_task(self._repeat("deleted_tenants", self.delete_tenants))
+            sweeps.create_task(self._repeat("told_settings", self.tell_settings))
             sweeps.create_task(self._repeat("measured", self.backlog.measure))
 
     async def _repeat(self, what: str, sweep: Callable[[], Awaitable[int | None]]) -> None:
@@ -100,6 +103,10 @@ class Sweep:
     async def delete_tenants(self) -> int:
         """Goes on with deletions of tenants; returns how many were looked at."""
         return await self._take(runs.PURGE, lambda tenant_id, _: self.deletion.run(tenant_id))
+
+    async def tell_settings(self) -> int:
+        """Tells peers of settings that they were not told, or did not take; returns how many pushes were looked at."""
+        return await self._take(runs.SETTINGS, self.push.repeat)
 
     async def _take(self, kind: str, work: Callable[[str, str], Awaitable[object]]) -> int:
         async with self.database.transaction(EVERY_TENANT) as connection:

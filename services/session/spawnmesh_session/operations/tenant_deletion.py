@@ -11,7 +11,7 @@ from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_session.domain import DeletionStep
 from spawnmesh_session.operations.kill import Kill
-from spawnmesh_session.peers import AttachmentSets, Transcripts
+from spawnmesh_session.peers import AttachmentSets, Hooks, ModelRouter, Transcripts
 from spawnmesh_session.store import runs, tenant_deletions, tenants
 
 _PAGE = 100
@@ -27,6 +27,8 @@ class TenantDeletion:
     kill: Kill
     sets: AttachmentSets
     transcripts: Transcripts
+    hooks: Hooks
+    model_router: ModelRouter
     spawn_deadline: timedelta
 
     async def begin(self, tenant_id: str) -> DictRow:
@@ -36,8 +38,6 @@ class TenantDeletion:
             if tenant is None:
                 raise not_found("tenant", tenant_id)
             if tenant["settings"] is not None and await tenant_deletions.begin(connection, tenant_id):
-                if not tenant["ready"]:  # Whoever creates it may be making its bucket.
-                    await tenant_deletions.report(connection, tenant_id, settle_in=self.spawn_deadline)
                 await runs.insert_dispatch(connection, tenant_id, runs.PURGE, tenant_id, due_in=timedelta(0))
             found = await tenants.find(connection, tenant_id)
         if found is None:
@@ -114,6 +114,10 @@ class TenantDeletion:
             name = "transcript"
             texts = await self.transcripts.purge_tenant()
             await self._report(tenant_id, transcripts=texts.deleted_transcript_count)
+            name = "hook"
+            plugins = await self.hooks.purge_tenant()
+            name = "model-router"
+            routing = await self.model_router.purge_tenant()
         except MeshError as error:
             async with self.database.transaction(tenant_id) as connection:
                 await tenant_deletions.stall(connection, tenant_id, f"{name}: {error.reason}")
@@ -121,7 +125,8 @@ class TenantDeletion:
             return False
         removed = files.deleted_object_count + files.deleted_row_count
         removed += texts.deleted_transcript_count + texts.deleted_row_count
-        if not (files.done and texts.done) or removed:
+        removed += plugins.deleted_row_count + routing.deleted_row_count
+        if not (files.done and texts.done and plugins.done and routing.done) or removed:
             return True
         async with self.database.transaction(tenant_id) as connection:
             return await self._finish(connection, tenant_id)

@@ -1,21 +1,19 @@
-"""Creating a tenant: its row, its bucket, its default agent."""
+"""Creating a tenant, with its bucket and its default agent, and changing what holds for it."""
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from google.protobuf.json_format import ParseDict
 from psycopg.rows import DictRow
-from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import AttachmentLimits
-from spawnmesh.transcript.v1.tenant_pb2 import TranscriptSettings
 from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import EVERY_TENANT, Connection, Database
 from spawnmesh_runtime.acting import acting_for
 
 from spawnmesh_session.domain import DEFAULT_AGENT, AgentProfile, DeletionStep
-from spawnmesh_session.peers import AttachmentSets, Transcripts
+from spawnmesh_session.operations.settings_push import SettingsPush
+from spawnmesh_session.peers import Hooks
 from spawnmesh_session.store import tenant_deletions, tenants
+from spawnmesh_session.tenant_change import TenantChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +21,8 @@ class Tenants:
     """Tenants and their agents."""
 
     database: Database
-    sets: AttachmentSets
-    transcripts: Transcripts
+    push: SettingsPush
+    hooks: Hooks
 
     async def create(self, tenant_id: str, display_name: str, settings: dict[str, Any]) -> DictRow:
         """Every step may be repeated, so a call cut off between is completed by the next one."""
@@ -39,17 +37,35 @@ class Tenants:
                     facts={"tenant_id": tenant_id},
                 )
             await tenants.insert_agent(connection, tenant_id, DEFAULT_AGENT)
-        limits = ParseDict(settings["attachments"], AttachmentLimits())
-        of_transcripts = ParseDict(settings.get("transcripts", {}), TranscriptSettings())
+            push_id = await self.push.begin(connection, tenant_id)
         with acting_for(tenant_id):
-            await asyncio.gather(
-                self.sets.prepare_tenant(row["settings_version"], limits),
-                self.transcripts.prepare_tenant(row["settings_version"], of_transcripts),
-            )
+            await self.hooks.prepare_tenant()
+        for error in (await self.push.run(tenant_id, push_id, row)).values():
+            raise error
         async with self.database.transaction(tenant_id) as connection:
             await self._clear_of_deletion(connection, tenant_id)
             await tenants.mark_ready(connection, tenant_id)
             return await tenants.get(connection, tenant_id)
+
+    async def update(self, tenant_id: str, change: TenantChange, expected_version: int) -> tuple[DictRow, list[str]]:
+        """The tenant with the change, and the peers that have not taken it yet. CONFLICT where a version is expected and it has another."""
+        async with self.database.transaction(tenant_id) as connection:
+            await tenants.enter_ready(connection, tenant_id)
+            known = await tenants.lock(connection, tenant_id)
+            held = (known["display_name"], known["settings"])
+            wanted = change.applied_to(*held)
+            if wanted != held:
+                version = known["settings_version"]
+                if expected_version not in (0, version):
+                    raise MeshError(
+                        Reason.CONFLICT,
+                        f"tenant {tenant_id} has settings version {version}, and the change was made from {expected_version}; look at it again",
+                        facts={"tenant_id": tenant_id, "settings_version": version},
+                    )
+                await tenants.update(connection, tenant_id, *wanted)
+            row = await tenants.get(connection, tenant_id)
+            push_id = await self.push.begin(connection, tenant_id)
+        return row, sorted(await self.push.run(tenant_id, push_id, row))
 
     async def find(self, tenant_id: str) -> DictRow:
         """The tenant, or the report of its deletion; NOT_FOUND where there is neither."""

@@ -15,7 +15,7 @@ from spawnmesh_session.domain import Ending, RunState
 from spawnmesh_session.operations.claim import Claimed, Leases
 from spawnmesh_session.operations.finalize import FinalizeSaga, Pending, Revised
 from spawnmesh_session.parse import parse_draft, require_epoch, usage_of, wait_of
-from spawnmesh_session.render import render_agent, render_message, render_run, render_session
+from spawnmesh_session.render import render_agent, render_message, render_run, render_session, render_thinking
 
 Context = grpc.aio.ServicerContext[object, object]
 _TOKEN_GRACE = timedelta(minutes=5)  # A run that is just being finalized at its deadline can still say so.
@@ -102,4 +102,5 @@ class RunServicer(RunServiceServicer):
             lease_ttl=lease,
             deadline_time=deadline,
             traceparent=session["traceparent"],
+            thinking=render_thinking(session["thinking"] or claimed.agent.thinking),
         )

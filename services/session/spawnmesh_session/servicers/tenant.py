@@ -11,6 +11,7 @@ from spawnmesh_session.operations.tenant_deletion import TenantDeletion
 from spawnmesh_session.operations.tenants import Tenants
 from spawnmesh_session.parse import parse_agent, parse_settings
 from spawnmesh_session.render import render_agent, render_tenant
+from spawnmesh_session.tenant_change import parse_change
 
 Context = grpc.aio.ServicerContext[object, object]
 
@@ -25,6 +26,10 @@ class TenantServicer(TenantServiceServicer):
     async def CreateTenant(self, request: pb.CreateTenantRequest, context: Context) -> pb.CreateTenantResponse:
         row = await self.tenants.create(request.tenant_id, request.display_name, parse_settings(request.settings))
         return pb.CreateTenantResponse(tenant=render_tenant(row))
+
+    async def UpdateTenant(self, request: pb.UpdateTenantRequest, context: Context) -> pb.UpdateTenantResponse:
+        row, stale = await self.tenants.update(request.tenant_id, parse_change(request), request.settings_version)
+        return pb.UpdateTenantResponse(tenant=render_tenant(row), stale_services=stale)
 
     async def GetTenant(self, request: pb.GetTenantRequest, context: Context) -> pb.GetTenantResponse:
         return pb.GetTenantResponse(tenant=render_tenant(await self.tenants.find(request.tenant_id)))

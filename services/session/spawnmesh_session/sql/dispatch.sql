@@ -8,6 +8,11 @@ on conflict (tenant_id, kind, subject_id) do update set due_time = excluded.due_
 -- Locks the row. Index: dispatch_pkey.
 delete from dispatch where tenant_id = %(tenant_id)s and kind = %(kind)s and subject_id = %(subject_id)s
 
+-- name: delay_dispatch
+-- Locks the row, if it is there. Index: dispatch_pkey.
+update dispatch set due_time = now() + %(due_in)s::interval
+where tenant_id = %(tenant_id)s and kind = %(kind)s and subject_id = %(subject_id)s
+
 -- name: lease_dispatch
 -- Locks the row: the run is held from now for the lease, and wants attention after it. Index: dispatch_pkey.
 update dispatch set due_time = now() + %(lease_ttl)s::interval, leased = true

@@ -1,10 +1,10 @@
 -- name: insert_session
 -- Does nothing where the request_id is known: waits for a transaction that is inserting it. Index: sessions_tenant_id_request_id_key.
 insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model, mode, context, cleanup, runtime,
-                      parent_session_id, parent_run_id, ancestor_ids, run_timeout, task_hash, traceparent)
+                      parent_session_id, parent_run_id, ancestor_ids, run_timeout, task_hash, traceparent, thinking)
 values (%(tenant_id)s, %(session_id)s, %(request_id)s, %(payload_hash)s, 'PROVISIONING', %(agent_id)s, %(label)s, %(model)s, %(mode)s,
         %(context)s, %(cleanup)s, %(runtime)s, %(parent_session_id)s, %(parent_run_id)s, %(ancestor_ids)s, %(run_timeout)s, %(task_hash)s,
-        %(traceparent)s)
+        %(traceparent)s, %(thinking)s)
 on conflict do nothing
 returning session_id
 
@@ -53,6 +53,10 @@ select * from sessions where tenant_id = %(tenant_id)s and session_id = %(sessio
 -- Locks nothing; exact while the parent is locked. Index: sessions_parent_idx.
 select count(*) as live from sessions
 where tenant_id = %(tenant_id)s and parent_session_id = %(session_id)s and state in ('PROVISIONING', 'ACTIVE')
+
+-- name: count_spawn
+-- Locks the parent. Index: sessions_pkey.
+update sessions set spawn_count = spawn_count + 1 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
 
 -- name: count_waiting
 -- Locks nothing. Runs that wait and spawns under way. Index: dispatch_due_idx.

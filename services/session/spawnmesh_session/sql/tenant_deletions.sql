@@ -48,7 +48,7 @@ limit %(limit)s
 
 -- name: has_clearing
 -- Locks nothing. Index: dispatch_pkey.
-select from dispatch where tenant_id = %(tenant_id)s and kind in ('SPAWN', 'DELETE') limit 1
+select from dispatch where tenant_id = %(tenant_id)s and kind in ('SPAWN', 'DELETE', 'SETTINGS') limit 1
 
 -- name: drop_waiting_jobs
 -- Locks the jobs that nobody works on. The queue's own table: no index, and few rows.

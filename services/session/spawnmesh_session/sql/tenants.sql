@@ -8,6 +8,17 @@ on conflict do nothing
 -- Locks the tenant. Index: tenants_pkey.
 update tenants set ready = true where tenant_id = %(tenant_id)s and not ready
 
+-- name: lock_tenant
+-- Locks the tenant until the transaction ends. Index: tenants_pkey.
+select display_name, settings, settings_version from tenants where tenant_id = %(tenant_id)s for update
+
+-- name: update_tenant
+-- Locks the tenant; its ended sessions are looked at again at once. Index: tenants_pkey.
+update tenants
+set display_name = %(display_name)s, settings = %(settings)s, max_running_run_count = %(max_running_run_count)s,
+    settings_version = settings_version + 1, retain_time = now()
+where tenant_id = %(tenant_id)s
+
 -- name: enter_tenant
 -- Waits for a deletion of the tenant that is just beginning, and lets none begin until the transaction ends. Index: tenants_pkey, tenant_deletions_pkey.
 select * from enter_tenant(%(tenant_id)s)
@@ -47,26 +58,26 @@ delete from tenants where tenant_id = %(tenant_id)s
 
 -- name: put_agent
 -- Locks the agent. Index: agents_pkey.
-insert into agents (tenant_id, agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget)
+insert into agents (tenant_id, agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking)
 values (%(tenant_id)s, %(agent_id)s, %(system_prompt)s, %(models)s, %(tools)s, %(spawnable_agents)s, %(max_turn_count)s,
-        %(context_token_budget)s)
+        %(context_token_budget)s, %(thinking)s)
 on conflict (tenant_id, agent_id) do update
 set system_prompt = excluded.system_prompt, models = excluded.models, tools = excluded.tools, spawnable_agents = excluded.spawnable_agents,
-    max_turn_count = excluded.max_turn_count, context_token_budget = excluded.context_token_budget
+    max_turn_count = excluded.max_turn_count, context_token_budget = excluded.context_token_budget, thinking = excluded.thinking
 
 -- name: insert_agent
 -- Does nothing where the agent exists. Index: agents_pkey.
-insert into agents (tenant_id, agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget)
+insert into agents (tenant_id, agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking)
 values (%(tenant_id)s, %(agent_id)s, %(system_prompt)s, %(models)s, %(tools)s, %(spawnable_agents)s, %(max_turn_count)s,
-        %(context_token_budget)s)
+        %(context_token_budget)s, %(thinking)s)
 on conflict do nothing
 
 -- name: get_agent
 -- Locks nothing. Index: agents_pkey.
-select agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget
+select agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking
 from agents where tenant_id = %(tenant_id)s and agent_id = %(agent_id)s
 
 -- name: list_agents
 -- Locks nothing. Index: agents_pkey.
-select agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget
+select agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking
 from agents where tenant_id = %(tenant_id)s order by agent_id

@@ -13,11 +13,12 @@ from spawnmesh_postgres.database import Connection
 from spawnmesh_session.domain import Ending, RunState, storable
 from spawnmesh_session.store.statements import SQL
 
-# What may wait in the queue: a run, a spawn, a deleted session, a tenant that is being deleted.
+# What may wait in the queue: a run, a spawn, a deleted session, a tenant that is being deleted, settings that peers are being told.
 RUN = "RUN"
 SPAWN = "SPAWN"
 DELETE = "DELETE"
 PURGE = "PURGE"
+SETTINGS = "SETTINGS"
 
 
 async def _one(connection: Connection, statement: str, **values: Any) -> DictRow | None:
@@ -66,6 +67,12 @@ async def insert_dispatch(
         "attempts_left": attempts_left,
     }
     await connection.execute(SQL["insert_dispatch"], values)
+
+
+async def delay_dispatch(connection: Connection, tenant_id: str, kind: str, subject_id: str, due_in: timedelta) -> None:
+    """Moves something in the queue to `due_in` from now; what is not there stays away."""
+    values = {"tenant_id": tenant_id, "kind": kind, "subject_id": subject_id, "due_in": due_in}
+    await connection.execute(SQL["delay_dispatch"], values)
 
 
 async def delete_dispatch(connection: Connection, tenant_id: str, kind: str, subject_id: str) -> None:

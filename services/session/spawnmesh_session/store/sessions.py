@@ -74,6 +74,11 @@ async def count_live_children(connection: Connection, tenant_id: str, session_id
     return int(row["live"]) if row else 0
 
 
+async def count_spawn(connection: Connection, tenant_id: str, session_id: str) -> None:
+    """One more child was begun in the session's life."""
+    await connection.execute(SQL["count_spawn"], {"tenant_id": tenant_id, "session_id": session_id})
+
+
 async def count_waiting(connection: Connection, tenant_id: str) -> int:
     """The tenant's waiting runs and spawns under way; exact while the queue is locked."""
     row = await _one(connection, "count_waiting", tenant_id=tenant_id)

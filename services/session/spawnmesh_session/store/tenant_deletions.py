@@ -76,7 +76,7 @@ async def live_roots(connection: Connection, tenant_id: str, limit: int) -> list
 
 
 async def has_clearing(connection: Connection, tenant_id: str) -> bool:
-    """Whether the sweep may be removing, or a spawn be making, something at the peers."""
+    """Whether the sweep may be removing, a spawn be making, or somebody be telling of settings, something at the peers."""
     return await _one(connection, "has_clearing", tenant_id=tenant_id) is not None
 
 

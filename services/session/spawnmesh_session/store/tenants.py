@@ -16,13 +16,16 @@ from spawnmesh_session.store.statements import SQL
 
 async def insert(connection: Connection, tenant_id: str, display_name: str, settings: dict[str, Any]) -> None:
     """Inserts the tenant unless it exists."""
-    values = {
+    await connection.execute(SQL["insert_tenant"], _columns(tenant_id, display_name, settings))
+
+
+def _columns(tenant_id: str, display_name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    return {
         "tenant_id": tenant_id,
         "display_name": display_name,
         "settings": Jsonb(settings),
         "max_running_run_count": limits_of(settings).max_running_run_count,
     }
-    await connection.execute(SQL["insert_tenant"], values)
 
 
 async def find(connection: Connection, tenant_id: str) -> DictRow | None:
@@ -69,6 +72,19 @@ async def mark_ready(connection: Connection, tenant_id: str) -> None:
     await connection.execute(SQL["mark_tenant_ready"], {"tenant_id": tenant_id})
 
 
+async def lock(connection: Connection, tenant_id: str) -> DictRow:
+    """Name, settings and version of a tenant that was entered; they do not change until the transaction has ended."""
+    row = await (await connection.execute(SQL["lock_tenant"], {"tenant_id": tenant_id})).fetchone()
+    if row is None:
+        raise RuntimeError("a tenant that was entered is gone")
+    return row
+
+
+async def update(connection: Connection, tenant_id: str, display_name: str, settings: dict[str, Any]) -> None:
+    """Replaces name and settings, under the next version."""
+    await connection.execute(SQL["update_tenant"], _columns(tenant_id, display_name, settings))
+
+
 async def list_to_retain(connection: Connection) -> list[DictRow]:
     """At most 32 tenants whose ended sessions are to be looked at; in the scope of every tenant."""
     return await (await connection.execute(SQL["list_to_retain"])).fetchall()
@@ -104,6 +120,7 @@ def _agent(row: DictRow) -> AgentProfile:
         spawnable_agents=tuple(row["spawnable_agents"]),
         max_turn_count=row["max_turn_count"],
         context_token_budget=row["context_token_budget"],
+        thinking=row["thinking"],
     )
 
 

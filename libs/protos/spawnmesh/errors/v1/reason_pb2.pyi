@@ -84,6 +84,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """INVALID_ARGUMENT. Attachments cannot be handed to a session with runtime EXTERNAL."""
     REASON_FORK_WITHOUT_PARENT: _Reason.ValueType  # 43
     """INVALID_ARGUMENT. A FORK needs a parent to copy from."""
+    REASON_SPAWN_COUNT_EXCEEDED: _Reason.ValueType  # 44
+    """FAILED_PRECONDITION. The parent has spawned as many children in its life as the tenant's limit."""
     REASON_ATTACHMENTS_DISABLED: _Reason.ValueType  # 60
     """FAILED_PRECONDITION. The tenant's settings switch attachments off."""
     REASON_ATTACHMENTS_FILE_COUNT_EXCEEDED: _Reason.ValueType  # 61
@@ -226,6 +228,8 @@ REASON_ATTACHMENTS_UNSUPPORTED_RUNTIME: Reason.ValueType  # 42
 """INVALID_ARGUMENT. Attachments cannot be handed to a session with runtime EXTERNAL."""
 REASON_FORK_WITHOUT_PARENT: Reason.ValueType  # 43
 """INVALID_ARGUMENT. A FORK needs a parent to copy from."""
+REASON_SPAWN_COUNT_EXCEEDED: Reason.ValueType  # 44
+"""FAILED_PRECONDITION. The parent has spawned as many children in its life as the tenant's limit."""
 REASON_ATTACHMENTS_DISABLED: Reason.ValueType  # 60
 """FAILED_PRECONDITION. The tenant's settings switch attachments off."""
 REASON_ATTACHMENTS_FILE_COUNT_EXCEEDED: Reason.ValueType  # 61

@@ -632,3 +632,46 @@ class PrepareTenantResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PrepareTenantResponse: _TypeAlias = PrepareTenantResponse  # noqa: Y015
+
+@_typing.final
+class PurgeTenantRequest(_message.Message):
+    """Asks for all of a tenant to be removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeTenantRequest: _TypeAlias = PurgeTenantRequest  # noqa: Y015
+
+@_typing.final
+class PurgeTenantResponse(_message.Message):
+    """How far the removal is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DONE_FIELD_NUMBER: _builtins.int
+    DELETED_ROW_COUNT_FIELD_NUMBER: _builtins.int
+    done: _builtins.bool
+    """Nothing is left but the id."""
+    deleted_row_count: _builtins.int
+    """Rows that this call removed."""
+    def __init__(
+        self,
+        *,
+        done: _builtins.bool = ...,
+        deleted_row_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_row_count", b"deleted_row_count", "done", b"done"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeTenantResponse: _TypeAlias = PurgeTenantResponse  # noqa: Y015

@@ -75,6 +75,11 @@ class ModelRouterServiceStub:
                 request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantResponse.FromString,
                 _registered_method=True)
+        self.PurgeTenant = channel.unary_unary(
+                '/spawnmesh.model_router.v1.ModelRouterService/PurgeTenant',
+                request_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PurgeTenantRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PurgeTenantResponse.FromString,
+                _registered_method=True)
 
 
 class ModelRouterServiceServicer:
@@ -141,7 +146,17 @@ class ModelRouterServiceServicer:
 
     def PrepareTenant(self, request, context):
         """Tells what holds for the token's tenant from now on. A version that is not newer than the known one changes nothing; the answer gives the
-        one that holds. The other replicas know within 200 ms.
+        one that holds. The other replicas know within 200 ms. ABORTED CONFLICT while the tenant is being purged.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PurgeTenant(self, request, context):
+        """Removes the tenant's policy and what is counted of its budgets. Bounded work for each call: repeat until `done`; a call that is cut off is gone on
+        with by the next one. From the first call on nothing is kept or counted for the tenant, until it is made ready again: of it there stays the id.
+        Idempotent. Rests are the mesh's and not the tenant's: they stay.
+        Not promised: that calls of the tenant's are refused; they are made as for one that nothing was told of.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -189,6 +204,11 @@ def add_ModelRouterServiceServicer_to_server(servicer, server):
                     servicer.PrepareTenant,
                     request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantRequest.FromString,
                     response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantResponse.SerializeToString,
+            ),
+            'PurgeTenant': grpc.unary_unary_rpc_method_handler(
+                    servicer.PurgeTenant,
+                    request_deserializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PurgeTenantRequest.FromString,
+                    response_serializer=spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PurgeTenantResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -408,6 +428,33 @@ class ModelRouterService:
             '/spawnmesh.model_router.v1.ModelRouterService/PrepareTenant',
             spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantRequest.SerializeToString,
             spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PrepareTenantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PurgeTenant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.model_router.v1.ModelRouterService/PurgeTenant',
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PurgeTenantRequest.SerializeToString,
+            spawnmesh_dot_model__router_dot_v1_dot_model__router__service__pb2.PurgeTenantResponse.FromString,
             options,
             channel_credentials,
             insecure,

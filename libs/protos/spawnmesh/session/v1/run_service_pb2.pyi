@@ -10,6 +10,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from spawnmesh.content.v1 import message_pb2 as _message_pb2
+from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
 from spawnmesh.session.v1 import session_pb2 as _session_pb2
 from spawnmesh.session.v1 import tenant_pb2 as _tenant_pb2
 import builtins as _builtins
@@ -93,10 +94,13 @@ class ClaimedRun(_message.Message):
     LEASE_TTL_FIELD_NUMBER: _builtins.int
     DEADLINE_TIME_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    THINKING_FIELD_NUMBER: _builtins.int
     run_token: _builtins.str
     """Bearer token for every call in the run's name; good for the run's session and nothing else."""
     traceparent: _builtins.str
     """W3C trace context of the spawn; the run's spans belong under it."""
+    thinking: _thinking_pb2.ThinkingLevel.ValueType
+    """How much the models are to think: as the spawn said, else as the agent's profile does."""
     @_builtins.property
     def run(self) -> _session_pb2.Run:
         """The run, RUNNING."""
@@ -132,10 +136,11 @@ class ClaimedRun(_message.Message):
         lease_ttl: _duration_pb2.Duration | None = ...,
         deadline_time: _timestamp_pb2.Timestamp | None = ...,
         traceparent: _builtins.str = ...,
+        thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "lease_ttl", b"lease_ttl", "run", b"run", "session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "lease_ttl", b"lease_ttl", "models", b"models", "run", b"run", "run_token", b"run_token", "session", b"session", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "lease_ttl", b"lease_ttl", "models", b"models", "run", b"run", "run_token", b"run_token", "session", b"session", "thinking", b"thinking", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

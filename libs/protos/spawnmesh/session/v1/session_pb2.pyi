@@ -11,6 +11,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from spawnmesh.attachment_blob.v1 import attachment_pb2 as _attachment_pb2
 from spawnmesh.content.v1 import message_pb2 as _message_pb2
+from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -279,6 +280,7 @@ class Session(_message.Message):
     TRACE_ID_FIELD_NUMBER: _builtins.int
     FAILURE_REASON_FIELD_NUMBER: _builtins.int
     ARCHIVE_TIME_FIELD_NUMBER: _builtins.int
+    THINKING_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """`ses_…`."""
     state: Global___SessionState.ValueType
@@ -307,6 +309,8 @@ class Session(_message.Message):
     """The trace that shows the spawn, its runs and their ends."""
     failure_reason: _builtins.str
     """For SPAWN_FAILED: the reason."""
+    thinking: _thinking_pb2.ThinkingLevel.ValueType
+    """As the spawn said; unspecified where it did not."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was asked for."""
@@ -349,10 +353,11 @@ class Session(_message.Message):
         trace_id: _builtins.str = ...,
         failure_reason: _builtins.str = ...,
         archive_time: _timestamp_pb2.Timestamp | None = ...,
+        thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["archive_time", b"archive_time", "create_time", b"create_time", "end_time", b"end_time", "latest_run", b"latest_run", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "archive_time", b"archive_time", "cleanup", b"cleanup", "context", b"context", "create_time", b"create_time", "depth", b"depth", "end_time", b"end_time", "failure_reason", b"failure_reason", "label", b"label", "latest_run", b"latest_run", "mode", b"mode", "parent_run_id", b"parent_run_id", "parent_session_id", b"parent_session_id", "receipt", b"receipt", "runtime", b"runtime", "session_id", b"session_id", "state", b"state", "task_hash", b"task_hash", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "archive_time", b"archive_time", "cleanup", b"cleanup", "context", b"context", "create_time", b"create_time", "depth", b"depth", "end_time", b"end_time", "failure_reason", b"failure_reason", "label", b"label", "latest_run", b"latest_run", "mode", b"mode", "parent_run_id", b"parent_run_id", "parent_session_id", b"parent_session_id", "receipt", b"receipt", "runtime", b"runtime", "session_id", b"session_id", "state", b"state", "task_hash", b"task_hash", "thinking", b"thinking", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,6 +10,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from spawnmesh.attachment_blob.v1 import attachment_pb2 as _attachment_pb2
 from spawnmesh.attachment_blob.v1 import upload_pb2 as _upload_pb2
+from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
 from spawnmesh.session.v1 import session_pb2 as _session_pb2
 import builtins as _builtins
 import sys
@@ -42,6 +43,7 @@ class SpawnSessionRequest(_message.Message):
     ATTACH_AS_FIELD_NUMBER: _builtins.int
     PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
     UPLOADS_FIELD_NUMBER: _builtins.int
+    THINKING_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Names this spawn for its repeats."""
     task: _builtins.str
@@ -62,6 +64,8 @@ class SpawnSessionRequest(_message.Message):
     """Default SUBAGENT."""
     parent_session_id: _builtins.str
     """For a client's token: the parent, if any. A run's token is its own parent, and this must be empty or equal."""
+    thinking: _thinking_pb2.ThinkingLevel.ValueType
+    """Overrides how much the agent's models are to think."""
     @_builtins.property
     def run_timeout(self) -> _duration_pb2.Duration:
         """How long each run may take, from its queueing; absent means an hour."""
@@ -97,10 +101,11 @@ class SpawnSessionRequest(_message.Message):
         attach_as: Global___AttachAs | None = ...,
         parent_session_id: _builtins.str = ...,
         uploads: _abc.Iterable[_upload_pb2.UploadedAttachment] | None = ...,
+        thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attach_as", b"attach_as", "run_timeout", b"run_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attach_as", b"attach_as", "attachments", b"attachments", "cleanup", b"cleanup", "context", b"context", "label", b"label", "mode", b"mode", "model", b"model", "parent_session_id", b"parent_session_id", "request_id", b"request_id", "run_timeout", b"run_timeout", "runtime", b"runtime", "task", b"task", "uploads", b"uploads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attach_as", b"attach_as", "attachments", b"attachments", "cleanup", b"cleanup", "context", b"context", "label", b"label", "mode", b"mode", "model", b"model", "parent_session_id", b"parent_session_id", "request_id", b"request_id", "run_timeout", b"run_timeout", "runtime", b"runtime", "task", b"task", "thinking", b"thinking", "uploads", b"uploads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -93,8 +93,8 @@ class SessionServiceServicer:
         request_id with the same payload answers the same, for 24 h at least, also when the first call failed after the session was begun; with
         another payload ALREADY_EXISTS REQUEST_ID_REUSED; while the first call is still at work ABORTED SPAWN_IN_PROGRESS, after waiting for it within the
         deadline; once the session is deleted NOT_FOUND. Refused before anything is created: INVALID_REQUEST, UNKNOWN_TENANT, UNKNOWN_AGENT,
-        AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, CHILDREN_LIMIT_EXCEEDED, RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT, NOT_FOUND (no
-        such parent), SESSION_CLOSED (the parent's), RUN_LEASE_LOST (the calling run's). Begun and undone: SPAWN_REFUSED by a hook, PLUGIN_FAILED, the
+        AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, SPAWN_COUNT_EXCEEDED, CHILDREN_LIMIT_EXCEEDED, RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME,
+        FORK_WITHOUT_PARENT, NOT_FOUND (no such parent), SESSION_CLOSED (the parent's), RUN_LEASE_LOST (the calling run's). Begun and undone: SPAWN_REFUSED by a hook, PLUGIN_FAILED, the
         attachment reasons, SPAWN_FAILED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -26,10 +26,12 @@ from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as spawnmesh_dot_attachment__blob_dot_v1_dot_attachment__blob__service__pb2
+from spawnmesh.content.v1 import thinking_pb2 as spawnmesh_dot_content_dot_v1_dot_thinking__pb2
+from spawnmesh.model_router.v1 import routing_pb2 as spawnmesh_dot_model__router_dot_v1_dot_routing__pb2
 from spawnmesh.transcript.v1 import tenant_pb2 as spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!spawnmesh/session/v1/tenant.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a:spawnmesh/attachment_blob/v1/attachment_blob_service.proto\x1a$spawnmesh/transcript/v1/tenant.proto\"\x9e\x02\n\x06Tenant\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\x12\x18\n\x10settings_version\x18\x04 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x05state\x18\x06 \x01(\x0e\x32!.spawnmesh.session.v1.TenantState\x12\x36\n\x08\x64\x65letion\x18\x07 \x01(\x0b\x32$.spawnmesh.session.v1.TenantDeletion\"\xfd\x01\n\x0eTenantDeletion\x12\x30\n\x0crequest_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10killed_run_count\x18\x03 \x01(\x03\x12\x1d\n\x15\x64\x65leted_session_count\x18\x04 \x01(\x03\x12 \n\x18\x64\x65leted_transcript_count\x18\x05 \x01(\x03\x12\x1c\n\x14\x64\x65leted_object_count\x18\x06 \x01(\x03\x12\x12\n\nstalled_by\x18\x07 \x01(\t\"\xdb\x03\n\x0eTenantSettings\x12\x43\n\x0b\x61ttachments\x18\x01 \x01(\x0b\x32..spawnmesh.attachment_blob.v1.AttachmentLimits\x12\x1e\n\x16retain_on_session_keep\x18\x02 \x01(\x08\x12\"\n\x0fmax_spawn_depth\x18\x03 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18@(\x00\x12(\n\x14max_live_child_count\x18\x04 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12%\n\x14max_queued_run_count\x18\x05 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12&\n\x15max_running_run_count\x18\x06 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x42\n\rarchive_after\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n\"\x06\x08\x80\x86\xb0\x96\x01\x32\x00\x12\x41\n\x0c\x64\x65lete_after\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n\"\x06\x08\x80\x86\xb0\x96\x01\x32\x00\x12@\n\x0btranscripts\x18\t \x01(\x0b\x32+.spawnmesh.transcript.v1.TranscriptSettings\"\x95\x02\n\x0c\x41gentProfile\x12\x33\n\x08\x61gent_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^[a-z0-9][a-z0-9_-]{0,62}$\x12 \n\rsystem_prompt\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10\x12!\n\x06models\x18\x03 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07r\x05\x10\x01(\x80\x02\x12\x19\n\x05tools\x18\x04 \x03(\tB\n\xbaH\x07\x92\x01\x04\x10@\x18\x01\x12%\n\x10spawnable_agents\x18\x05 \x03(\tB\x0b\xbaH\x08\x92\x01\x05\x10\x80\x02\x18\x01\x12\"\n\x0emax_turn_count\x18\x06 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12%\n\x14\x63ontext_token_budget\x18\x07 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00*\x94\x01\n\x0bTenantState\x12\x1c\n\x18TENANT_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15TENANT_STATE_CREATING\x10\x01\x12\x17\n\x13TENANT_STATE_ACTIVE\x10\x02\x12\x19\n\x15TENANT_STATE_DELETING\x10\x03\x12\x18\n\x14TENANT_STATE_DELETED\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!spawnmesh/session/v1/tenant.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a:spawnmesh/attachment_blob/v1/attachment_blob_service.proto\x1a#spawnmesh/content/v1/thinking.proto\x1a\'spawnmesh/model_router/v1/routing.proto\x1a$spawnmesh/transcript/v1/tenant.proto\"\x9e\x02\n\x06Tenant\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\x12\x18\n\x10settings_version\x18\x04 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x05state\x18\x06 \x01(\x0e\x32!.spawnmesh.session.v1.TenantState\x12\x36\n\x08\x64\x65letion\x18\x07 \x01(\x0b\x32$.spawnmesh.session.v1.TenantDeletion\"\xfd\x01\n\x0eTenantDeletion\x12\x30\n\x0crequest_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10killed_run_count\x18\x03 \x01(\x03\x12\x1d\n\x15\x64\x65leted_session_count\x18\x04 \x01(\x03\x12 \n\x18\x64\x65leted_transcript_count\x18\x05 \x01(\x03\x12\x1c\n\x14\x64\x65leted_object_count\x18\x06 \x01(\x03\x12\x12\n\nstalled_by\x18\x07 \x01(\t\"\xb8\x04\n\x0eTenantSettings\x12\x43\n\x0b\x61ttachments\x18\x01 \x01(\x0b\x32..spawnmesh.attachment_blob.v1.AttachmentLimits\x12\x1e\n\x16retain_on_session_keep\x18\x02 \x01(\x08\x12\"\n\x0fmax_spawn_depth\x18\x03 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18@(\x00\x12(\n\x14max_live_child_count\x18\x04 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12%\n\x14max_queued_run_count\x18\x05 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12&\n\x15max_running_run_count\x18\x06 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x42\n\rarchive_after\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n\"\x06\x08\x80\x86\xb0\x96\x01\x32\x00\x12\x41\n\x0c\x64\x65lete_after\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n\"\x06\x08\x80\x86\xb0\x96\x01\x32\x00\x12@\n\x0btranscripts\x18\t \x01(\x0b\x32+.spawnmesh.transcript.v1.TranscriptSettings\x12 \n\x0fmax_spawn_count\x18\n \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x39\n\x07routing\x18\x0b \x01(\x0b\x32(.spawnmesh.model_router.v1.RoutingPolicy\"\xd6\x02\n\x0c\x41gentProfile\x12\x33\n\x08\x61gent_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^[a-z0-9][a-z0-9_-]{0,62}$\x12 \n\rsystem_prompt\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10\x12!\n\x06models\x18\x03 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07r\x05\x10\x01(\x80\x02\x12\x19\n\x05tools\x18\x04 \x03(\tB\n\xbaH\x07\x92\x01\x04\x10@\x18\x01\x12%\n\x10spawnable_agents\x18\x05 \x03(\tB\x0b\xbaH\x08\x92\x01\x05\x10\x80\x02\x18\x01\x12\"\n\x0emax_turn_count\x18\x06 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12%\n\x14\x63ontext_token_budget\x18\x07 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12?\n\x08thinking\x18\x08 \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevelB\x08\xbaH\x05\x82\x01\x02\x10\x01*\x94\x01\n\x0bTenantState\x12\x1c\n\x18TENANT_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15TENANT_STATE_CREATING\x10\x01\x12\x17\n\x13TENANT_STATE_ACTIVE\x10\x02\x12\x19\n\x15TENANT_STATE_DELETING\x10\x03\x12\x18\n\x14TENANT_STATE_DELETED\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,6 +50,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TENANTSETTINGS'].fields_by_name['archive_after']._serialized_options = b'\272H\r\252\001\n\"\006\010\200\206\260\226\0012\000'
   _globals['_TENANTSETTINGS'].fields_by_name['delete_after']._loaded_options = None
   _globals['_TENANTSETTINGS'].fields_by_name['delete_after']._serialized_options = b'\272H\r\252\001\n\"\006\010\200\206\260\226\0012\000'
+  _globals['_TENANTSETTINGS'].fields_by_name['max_spawn_count']._loaded_options = None
+  _globals['_TENANTSETTINGS'].fields_by_name['max_spawn_count']._serialized_options = b'\272H\004\032\002(\000'
   _globals['_AGENTPROFILE'].fields_by_name['agent_id']._loaded_options = None
   _globals['_AGENTPROFILE'].fields_by_name['agent_id']._serialized_options = b'\272H\036r\0342\032^[a-z0-9][a-z0-9_-]{0,62}$'
   _globals['_AGENTPROFILE'].fields_by_name['system_prompt']._loaded_options = None
@@ -62,14 +66,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AGENTPROFILE'].fields_by_name['max_turn_count']._serialized_options = b'\272H\007\032\005\030\350\007(\000'
   _globals['_AGENTPROFILE'].fields_by_name['context_token_budget']._loaded_options = None
   _globals['_AGENTPROFILE'].fields_by_name['context_token_budget']._serialized_options = b'\272H\004\032\002(\000'
-  _globals['_TENANTSTATE']._serialized_start=1555
-  _globals['_TENANTSTATE']._serialized_end=1703
-  _globals['_TENANT']._serialized_start=252
-  _globals['_TENANT']._serialized_end=538
-  _globals['_TENANTDELETION']._serialized_start=541
-  _globals['_TENANTDELETION']._serialized_end=794
-  _globals['_TENANTSETTINGS']._serialized_start=797
-  _globals['_TENANTSETTINGS']._serialized_end=1272
-  _globals['_AGENTPROFILE']._serialized_start=1275
-  _globals['_AGENTPROFILE']._serialized_end=1552
+  _globals['_AGENTPROFILE'].fields_by_name['thinking']._loaded_options = None
+  _globals['_AGENTPROFILE'].fields_by_name['thinking']._serialized_options = b'\272H\005\202\001\002\020\001'
+  _globals['_TENANTSTATE']._serialized_start=1791
+  _globals['_TENANTSTATE']._serialized_end=1939
+  _globals['_TENANT']._serialized_start=330
+  _globals['_TENANT']._serialized_end=616
+  _globals['_TENANTDELETION']._serialized_start=619
+  _globals['_TENANTDELETION']._serialized_end=872
+  _globals['_TENANTSETTINGS']._serialized_start=875
+  _globals['_TENANTSETTINGS']._serialized_end=1443
+  _globals['_AGENTPROFILE']._serialized_start=1446
+  _globals['_AGENTPROFILE']._serialized_end=1788
 # @@protoc_insertion_point(module_scope)

@@ -11,6 +11,8 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as _attachment_blob_service_pb2
+from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
+from spawnmesh.model_router.v1 import routing_pb2 as _routing_pb2
 from spawnmesh.transcript.v1 import tenant_pb2 as _tenant_pb2
 import builtins as _builtins
 import sys
@@ -38,7 +40,7 @@ class _TenantStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TenantSta
     TENANT_STATE_DELETING: _TenantState.ValueType  # 3
     """Nothing begins in it any more, and what it has is being removed."""
     TENANT_STATE_DELETED: _TenantState.ValueType  # 4
-    """Terminal: nothing of it is left in `session`, `attachment-blob` and `transcript` but its id and this report."""
+    """Terminal: nothing of it is left in any service but its id and this report."""
 
 class TenantState(_TenantState, metaclass=_TenantStateEnumTypeWrapper):
     """The life of a tenant: CREATING -> ACTIVE -> DELETING -> DELETED. CreateTenant makes one of a DELETED one again."""
@@ -52,7 +54,7 @@ TENANT_STATE_ACTIVE: TenantState.ValueType  # 2
 TENANT_STATE_DELETING: TenantState.ValueType  # 3
 """Nothing begins in it any more, and what it has is being removed."""
 TENANT_STATE_DELETED: TenantState.ValueType  # 4
-"""Terminal: nothing of it is left in `session`, `attachment-blob` and `transcript` but its id and this report."""
+"""Terminal: nothing of it is left in any service but its id and this report."""
 Global___TenantState: _TypeAlias = TenantState  # noqa: Y015
 
 @_typing.final
@@ -136,7 +138,7 @@ class TenantDeletion(_message.Message):
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
-        """When nothing was left: `attachment-blob` and `transcript` had answered that they are done, and had had nothing more to remove. Absent before."""
+        """When nothing was left: every other service had answered that it is done, and had had nothing more to remove. Absent before."""
 
     def __init__(
         self,
@@ -174,6 +176,8 @@ class TenantSettings(_message.Message):
     ARCHIVE_AFTER_FIELD_NUMBER: _builtins.int
     DELETE_AFTER_FIELD_NUMBER: _builtins.int
     TRANSCRIPTS_FIELD_NUMBER: _builtins.int
+    MAX_SPAWN_COUNT_FIELD_NUMBER: _builtins.int
+    ROUTING_FIELD_NUMBER: _builtins.int
     retain_on_session_keep: _builtins.bool
     """Keep the attachments of sessions with cleanup KEEP after their end: until `attachments.retention` is over, or the session is deleted."""
     max_spawn_depth: _builtins.int
@@ -184,6 +188,8 @@ class TenantSettings(_message.Message):
     """Runs that wait; 0 means 1,000."""
     max_running_run_count: _builtins.int
     """Runs at once; 0 means 32."""
+    max_spawn_count: _builtins.int
+    """Children that a session may spawn in its life; 0 means no limit. Each that is begun counts, also one that fails or is deleted."""
     @_builtins.property
     def attachments(self) -> _attachment_blob_service_pb2.AttachmentLimits:
         """What may be attached, and how long files are kept; absent means 50 files, 1 MiB each, 5 MiB in all, kept as long as their sessions."""
@@ -202,6 +208,10 @@ class TenantSettings(_message.Message):
     def transcripts(self) -> _tenant_pb2.TranscriptSettings:
         """What holds for transcripts; absent means that secrets are not masked."""
 
+    @_builtins.property
+    def routing(self) -> _routing_pb2.RoutingPolicy:
+        """What holds for model calls; absent means the operator's configuration, without limits."""
+
     def __init__(
         self,
         *,
@@ -214,10 +224,12 @@ class TenantSettings(_message.Message):
         archive_after: _duration_pb2.Duration | None = ...,
         delete_after: _duration_pb2.Duration | None = ...,
         transcripts: _tenant_pb2.TranscriptSettings | None = ...,
+        max_spawn_count: _builtins.int = ...,
+        routing: _routing_pb2.RoutingPolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "delete_after", b"delete_after", "transcripts", b"transcripts"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "delete_after", b"delete_after", "routing", b"routing", "transcripts", b"transcripts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "delete_after", b"delete_after", "max_live_child_count", b"max_live_child_count", "max_queued_run_count", b"max_queued_run_count", "max_running_run_count", b"max_running_run_count", "max_spawn_depth", b"max_spawn_depth", "retain_on_session_keep", b"retain_on_session_keep", "transcripts", b"transcripts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_after", b"archive_after", "attachments", b"attachments", "delete_after", b"delete_after", "max_live_child_count", b"max_live_child_count", "max_queued_run_count", b"max_queued_run_count", "max_running_run_count", b"max_running_run_count", "max_spawn_count", b"max_spawn_count", "max_spawn_depth", b"max_spawn_depth", "retain_on_session_keep", b"retain_on_session_keep", "routing", b"routing", "transcripts", b"transcripts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -236,6 +248,7 @@ class AgentProfile(_message.Message):
     SPAWNABLE_AGENTS_FIELD_NUMBER: _builtins.int
     MAX_TURN_COUNT_FIELD_NUMBER: _builtins.int
     CONTEXT_TOKEN_BUDGET_FIELD_NUMBER: _builtins.int
+    THINKING_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     """Names it in the tenant."""
     system_prompt: _builtins.str
@@ -244,6 +257,8 @@ class AgentProfile(_message.Message):
     """Turns of one run before it is failed; 0 means 50."""
     context_token_budget: _builtins.int
     """Tokens of context for each model call; 0 means 100,000."""
+    thinking: _thinking_pb2.ThinkingLevel.ValueType
+    """How much its models are to think, where the spawn does not say."""
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Models in the order they are asked; empty means the router's primary."""
@@ -266,10 +281,11 @@ class AgentProfile(_message.Message):
         spawnable_agents: _abc.Iterable[_builtins.str] | None = ...,
         max_turn_count: _builtins.int = ...,
         context_token_budget: _builtins.int = ...,
+        thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "context_token_budget", b"context_token_budget", "max_turn_count", b"max_turn_count", "models", b"models", "spawnable_agents", b"spawnable_agents", "system_prompt", b"system_prompt", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "context_token_budget", b"context_token_budget", "max_turn_count", b"max_turn_count", "models", b"models", "spawnable_agents", b"spawnable_agents", "system_prompt", b"system_prompt", "thinking", b"thinking", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -23,11 +23,12 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 from spawnmesh.session.v1 import tenant_pb2 as spawnmesh_dot_session_dot_v1_dot_tenant__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)spawnmesh/session/v1/tenant_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/policy/v1/policy.proto\x1a!spawnmesh/session/v1/tenant.proto\"\xaa\x01\n\x13\x43reateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\"D\n\x14\x43reateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"O\n\x10GetTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"A\n\x11GetTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"R\n\x13\x44\x65leteTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"D\n\x14\x44\x65leteTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"\x14\n\x12ListTenantsRequest\"D\n\x13ListTenantsResponse\x12-\n\x07tenants\x18\x01 \x03(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"L\n\x0fPutAgentRequest\x12\x39\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfileB\x06\xbaH\x03\xc8\x01\x01\"E\n\x10PutAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"\x13\n\x11ListAgentsRequest\"H\n\x12ListAgentsResponse\x12\x32\n\x06\x61gents\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.AgentProfile2\xa3\x05\n\rTenantService\x12q\n\x0c\x43reateTenant\x12).spawnmesh.session.v1.CreateTenantRequest\x1a*.spawnmesh.session.v1.CreateTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12h\n\tGetTenant\x12&.spawnmesh.session.v1.GetTenantRequest\x1a\'.spawnmesh.session.v1.GetTenantResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12q\n\x0c\x44\x65leteTenant\x12).spawnmesh.session.v1.DeleteTenantRequest\x1a*.spawnmesh.session.v1.DeleteTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12n\n\x0bListTenants\x12(.spawnmesh.session.v1.ListTenantsRequest\x1a).spawnmesh.session.v1.ListTenantsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12\x65\n\x08PutAgent\x12%.spawnmesh.session.v1.PutAgentRequest\x1a&.spawnmesh.session.v1.PutAgentResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x12k\n\nListAgents\x12\'.spawnmesh.session.v1.ListAgentsRequest\x1a(.spawnmesh.session.v1.ListAgentsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)spawnmesh/session/v1/tenant_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a google/protobuf/field_mask.proto\x1a spawnmesh/policy/v1/policy.proto\x1a!spawnmesh/session/v1/tenant.proto\"\xaa\x01\n\x13\x43reateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\"D\n\x14\x43reateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"\x86\x02\n\x13UpdateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\x12\x37\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xbaH\x03\xc8\x01\x01\x12!\n\x10settings_version\x18\x05 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\\\n\x14UpdateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x16\n\x0estale_services\x18\x02 \x03(\t\"O\n\x10GetTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"A\n\x11GetTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"R\n\x13\x44\x65leteTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"D\n\x14\x44\x65leteTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"\x14\n\x12ListTenantsRequest\"D\n\x13ListTenantsResponse\x12-\n\x07tenants\x18\x01 \x03(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"L\n\x0fPutAgentRequest\x12\x39\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfileB\x06\xbaH\x03\xc8\x01\x01\"E\n\x10PutAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"\x13\n\x11ListAgentsRequest\"H\n\x12ListAgentsResponse\x12\x32\n\x06\x61gents\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.AgentProfile2\x96\x06\n\rTenantService\x12q\n\x0c\x43reateTenant\x12).spawnmesh.session.v1.CreateTenantRequest\x1a*.spawnmesh.session.v1.CreateTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12q\n\x0cUpdateTenant\x12).spawnmesh.session.v1.UpdateTenantRequest\x1a*.spawnmesh.session.v1.UpdateTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12h\n\tGetTenant\x12&.spawnmesh.session.v1.GetTenantRequest\x1a\'.spawnmesh.session.v1.GetTenantResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12q\n\x0c\x44\x65leteTenant\x12).spawnmesh.session.v1.DeleteTenantRequest\x1a*.spawnmesh.session.v1.DeleteTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12n\n\x0bListTenants\x12(.spawnmesh.session.v1.ListTenantsRequest\x1a).spawnmesh.session.v1.ListTenantsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12\x65\n\x08PutAgent\x12%.spawnmesh.session.v1.PutAgentRequest\x1a&.spawnmesh.session.v1.PutAgentResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x12k\n\nListAgents\x12\'.spawnmesh.session.v1.ListAgentsRequest\x1a(.spawnmesh.session.v1.ListAgentsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,6 +39,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATETENANTREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272H%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$'
   _globals['_CREATETENANTREQUEST'].fields_by_name['display_name']._loaded_options = None
   _globals['_CREATETENANTREQUEST'].fields_by_name['display_name']._serialized_options = b'\272H\005r\003(\200\002'
+  _globals['_UPDATETENANTREQUEST'].fields_by_name['tenant_id']._loaded_options = None
+  _globals['_UPDATETENANTREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272H%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$'
+  _globals['_UPDATETENANTREQUEST'].fields_by_name['display_name']._loaded_options = None
+  _globals['_UPDATETENANTREQUEST'].fields_by_name['display_name']._serialized_options = b'\272H\005r\003(\200\002'
+  _globals['_UPDATETENANTREQUEST'].fields_by_name['update_mask']._loaded_options = None
+  _globals['_UPDATETENANTREQUEST'].fields_by_name['update_mask']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_UPDATETENANTREQUEST'].fields_by_name['settings_version']._loaded_options = None
+  _globals['_UPDATETENANTREQUEST'].fields_by_name['settings_version']._serialized_options = b'\272H\004\"\002(\000'
   _globals['_GETTENANTREQUEST'].fields_by_name['tenant_id']._loaded_options = None
   _globals['_GETTENANTREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272H%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$'
   _globals['_DELETETENANTREQUEST'].fields_by_name['tenant_id']._loaded_options = None
@@ -46,6 +55,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PUTAGENTREQUEST'].fields_by_name['agent']._serialized_options = b'\272H\003\310\001\001'
   _globals['_TENANTSERVICE'].methods_by_name['CreateTenant']._loaded_options = None
   _globals['_TENANTSERVICE'].methods_by_name['CreateTenant']._serialized_options = b'\220\002\002\262\341\030\003\n\001\002'
+  _globals['_TENANTSERVICE'].methods_by_name['UpdateTenant']._loaded_options = None
+  _globals['_TENANTSERVICE'].methods_by_name['UpdateTenant']._serialized_options = b'\220\002\002\262\341\030\003\n\001\002'
   _globals['_TENANTSERVICE'].methods_by_name['GetTenant']._loaded_options = None
   _globals['_TENANTSERVICE'].methods_by_name['GetTenant']._serialized_options = b'\220\002\001\262\341\030\003\n\001\002'
   _globals['_TENANTSERVICE'].methods_by_name['DeleteTenant']._loaded_options = None
@@ -56,30 +67,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TENANTSERVICE'].methods_by_name['PutAgent']._serialized_options = b'\220\002\002\262\341\030\003\n\001\001'
   _globals['_TENANTSERVICE'].methods_by_name['ListAgents']._loaded_options = None
   _globals['_TENANTSERVICE'].methods_by_name['ListAgents']._serialized_options = b'\220\002\001\262\341\030\003\n\001\001'
-  _globals['_CREATETENANTREQUEST']._serialized_start=166
-  _globals['_CREATETENANTREQUEST']._serialized_end=336
-  _globals['_CREATETENANTRESPONSE']._serialized_start=338
-  _globals['_CREATETENANTRESPONSE']._serialized_end=406
-  _globals['_GETTENANTREQUEST']._serialized_start=408
-  _globals['_GETTENANTREQUEST']._serialized_end=487
-  _globals['_GETTENANTRESPONSE']._serialized_start=489
-  _globals['_GETTENANTRESPONSE']._serialized_end=554
-  _globals['_DELETETENANTREQUEST']._serialized_start=556
-  _globals['_DELETETENANTREQUEST']._serialized_end=638
-  _globals['_DELETETENANTRESPONSE']._serialized_start=640
-  _globals['_DELETETENANTRESPONSE']._serialized_end=708
-  _globals['_LISTTENANTSREQUEST']._serialized_start=710
-  _globals['_LISTTENANTSREQUEST']._serialized_end=730
-  _globals['_LISTTENANTSRESPONSE']._serialized_start=732
-  _globals['_LISTTENANTSRESPONSE']._serialized_end=800
-  _globals['_PUTAGENTREQUEST']._serialized_start=802
-  _globals['_PUTAGENTREQUEST']._serialized_end=878
-  _globals['_PUTAGENTRESPONSE']._serialized_start=880
-  _globals['_PUTAGENTRESPONSE']._serialized_end=949
-  _globals['_LISTAGENTSREQUEST']._serialized_start=951
-  _globals['_LISTAGENTSREQUEST']._serialized_end=970
-  _globals['_LISTAGENTSRESPONSE']._serialized_start=972
-  _globals['_LISTAGENTSRESPONSE']._serialized_end=1044
-  _globals['_TENANTSERVICE']._serialized_start=1047
-  _globals['_TENANTSERVICE']._serialized_end=1722
+  _globals['_CREATETENANTREQUEST']._serialized_start=200
+  _globals['_CREATETENANTREQUEST']._serialized_end=370
+  _globals['_CREATETENANTRESPONSE']._serialized_start=372
+  _globals['_CREATETENANTRESPONSE']._serialized_end=440
+  _globals['_UPDATETENANTREQUEST']._serialized_start=443
+  _globals['_UPDATETENANTREQUEST']._serialized_end=705
+  _globals['_UPDATETENANTRESPONSE']._serialized_start=707
+  _globals['_UPDATETENANTRESPONSE']._serialized_end=799
+  _globals['_GETTENANTREQUEST']._serialized_start=801
+  _globals['_GETTENANTREQUEST']._serialized_end=880
+  _globals['_GETTENANTRESPONSE']._serialized_start=882
+  _globals['_GETTENANTRESPONSE']._serialized_end=947
+  _globals['_DELETETENANTREQUEST']._serialized_start=949
+  _globals['_DELETETENANTREQUEST']._serialized_end=1031
+  _globals['_DELETETENANTRESPONSE']._serialized_start=1033
+  _globals['_DELETETENANTRESPONSE']._serialized_end=1101
+  _globals['_LISTTENANTSREQUEST']._serialized_start=1103
+  _globals['_LISTTENANTSREQUEST']._serialized_end=1123
+  _globals['_LISTTENANTSRESPONSE']._serialized_start=1125
+  _globals['_LISTTENANTSRESPONSE']._serialized_end=1193
+  _globals['_PUTAGENTREQUEST']._serialized_start=1195
+  _globals['_PUTAGENTREQUEST']._serialized_end=1271
+  _globals['_PUTAGENTRESPONSE']._serialized_start=1273
+  _globals['_PUTAGENTRESPONSE']._serialized_end=1342
+  _globals['_LISTAGENTSREQUEST']._serialized_start=1344
+  _globals['_LISTAGENTSREQUEST']._serialized_end=1363
+  _globals['_LISTAGENTSRESPONSE']._serialized_start=1365
+  _globals['_LISTAGENTSRESPONSE']._serialized_end=1437
+  _globals['_TENANTSERVICE']._serialized_start=1440
+  _globals['_TENANTSERVICE']._serialized_end=2230
 # @@protoc_insertion_point(module_scope)

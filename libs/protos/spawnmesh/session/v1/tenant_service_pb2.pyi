@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from spawnmesh.session.v1 import tenant_pb2 as _tenant_pb2
@@ -74,6 +75,80 @@ class CreateTenantResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CreateTenantResponse: _TypeAlias = CreateTenantResponse  # noqa: Y015
+
+@_typing.final
+class UpdateTenantRequest(_message.Message):
+    """Asks for a tenant to be changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_ID_FIELD_NUMBER: _builtins.int
+    DISPLAY_NAME_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
+    tenant_id: _builtins.str
+    """The tenant."""
+    display_name: _builtins.str
+    """A name for people."""
+    settings_version: _builtins.int
+    """The version that the change was made from; 0 means whichever it is. Without it a late repeat overwrites what came between."""
+    @_builtins.property
+    def settings(self) -> _tenant_pb2.TenantSettings:
+        """What is to hold; only what `update_mask` names is read."""
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """What to change: `display_name`, `settings`, or a field below it such as `settings.max_spawn_depth` or `settings.attachments.max_file_count`. A field
+        that is named and not given gets what CreateTenant would give it when it is absent; one of an absent message 0.
+        """
+
+    def __init__(
+        self,
+        *,
+        tenant_id: _builtins.str = ...,
+        display_name: _builtins.str = ...,
+        settings: _tenant_pb2.TenantSettings | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+        settings_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings", "update_mask", b"update_mask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["display_name", b"display_name", "settings", b"settings", "settings_version", b"settings_version", "tenant_id", b"tenant_id", "update_mask", b"update_mask"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateTenantRequest: _TypeAlias = UpdateTenantRequest  # noqa: Y015
+
+@_typing.final
+class UpdateTenantResponse(_message.Message):
+    """It is changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    STALE_SERVICES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tenant(self) -> _tenant_pb2.Tenant:
+        """The tenant."""
+
+    @_builtins.property
+    def stale_services(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Services that have not been told yet, such as `attachment-blob`; they will be."""
+
+    def __init__(
+        self,
+        *,
+        tenant: _tenant_pb2.Tenant | None = ...,
+        stale_services: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tenant", b"tenant"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["stale_services", b"stale_services", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateTenantResponse: _TypeAlias = UpdateTenantResponse  # noqa: Y015
 
 @_typing.final
 class GetTenantRequest(_message.Message):

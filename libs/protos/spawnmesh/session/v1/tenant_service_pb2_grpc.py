@@ -40,6 +40,11 @@ class TenantServiceStub:
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.CreateTenantRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.CreateTenantResponse.FromString,
                 _registered_method=True)
+        self.UpdateTenant = channel.unary_unary(
+                '/spawnmesh.session.v1.TenantService/UpdateTenant',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.UpdateTenantRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.UpdateTenantResponse.FromString,
+                _registered_method=True)
         self.GetTenant = channel.unary_unary(
                 '/spawnmesh.session.v1.TenantService/GetTenant',
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetTenantRequest.SerializeToString,
@@ -73,8 +78,20 @@ class TenantServiceServicer:
 
     def CreateTenant(self, request, context):
         """Creates a tenant, its bucket included, with an agent named `default` that may use every built-in tool and spawn every agent. The same tenant with the same
-        settings answers the same; with others ALREADY_EXISTS. A call cut off between leaves a tenant that the repeat completes. CONFLICT while a tenant of
+        settings, as they are now, answers the same; with others ALREADY_EXISTS. A call cut off between leaves a tenant that the repeat completes. CONFLICT while a tenant of
         this id is being deleted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateTenant(self, request, context):
+        """Changes what `update_mask` names of a tenant's name and settings, and nothing else; each change raises `settings_version` by one. The change is
+        durable before the answer. What other services need of it they are told before the answer where they answer, and by this service later where they do
+        not, after any crash too; `stale_services` names those. Of several changes at once the newest is what every service ends with.
+        ABORTED CONFLICT where `settings_version` is given and is not the tenant's, which the facts then give. Where the tenant has these values already
+        nothing is changed and the version is not looked at, so that a repeat answers the same. UNKNOWN_TENANT where there is none, where its creation is
+        not complete, and while it is being deleted. Sessions and runs that have begun keep what they have; limits hold for what begins from now on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -89,10 +106,10 @@ class TenantServiceServicer:
 
     def DeleteTenant(self, request, context):
         """Begins to delete the tenant, and answers when that is durable: from then on nothing is spawned, sent or written in it (UNKNOWN_TENANT). The
-        service kills what runs, then removes sessions, transcripts and the bucket with all that is in it, and goes on after any crash. GetTenant shows
-        how far it is, and ends DELETED; so does a repeat.
-        Not promised: that observers hear of the ends. Not removed: what `hook` knows of the tenant (plugins, decisions, deliveries), what `model-router` does,
-        and what plugins and providers keep.
+        service kills what runs, then removes sessions, transcripts, the bucket with all that is in it, plugins with what was decided and delivered, and what
+        is known for model calls, and goes on after any crash. GetTenant shows how far it is, and ends DELETED; so does a repeat. Created again, the tenant
+        finds nothing of before.
+        Not promised: that observers hear of the ends. Not removed: what plugins and providers keep.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,6 +143,11 @@ def add_TenantServiceServicer_to_server(servicer, server):
                     servicer.CreateTenant,
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.CreateTenantRequest.FromString,
                     response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.CreateTenantResponse.SerializeToString,
+            ),
+            'UpdateTenant': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateTenant,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.UpdateTenantRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.UpdateTenantResponse.SerializeToString,
             ),
             'GetTenant': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTenant,
@@ -181,6 +203,33 @@ class TenantService:
             '/spawnmesh.session.v1.TenantService/CreateTenant',
             spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.CreateTenantRequest.SerializeToString,
             spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.CreateTenantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateTenant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.session.v1.TenantService/UpdateTenant',
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.UpdateTenantRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.UpdateTenantResponse.FromString,
             options,
             channel_credentials,
             insecure,

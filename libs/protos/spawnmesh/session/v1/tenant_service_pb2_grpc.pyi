@@ -35,17 +35,25 @@ class TenantServiceStub:
     def __new__(cls, channel: _aio.Channel) -> TenantServiceAsyncStub: ...
     CreateTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.CreateTenantRequest, _tenant_service_pb2.CreateTenantResponse]
     """Creates a tenant, its bucket included, with an agent named `default` that may use every built-in tool and spawn every agent. The same tenant with the same
-    settings answers the same; with others ALREADY_EXISTS. A call cut off between leaves a tenant that the repeat completes. CONFLICT while a tenant of
+    settings, as they are now, answers the same; with others ALREADY_EXISTS. A call cut off between leaves a tenant that the repeat completes. CONFLICT while a tenant of
     this id is being deleted.
+    """
+    UpdateTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.UpdateTenantRequest, _tenant_service_pb2.UpdateTenantResponse]
+    """Changes what `update_mask` names of a tenant's name and settings, and nothing else; each change raises `settings_version` by one. The change is
+    durable before the answer. What other services need of it they are told before the answer where they answer, and by this service later where they do
+    not, after any crash too; `stale_services` names those. Of several changes at once the newest is what every service ends with.
+    ABORTED CONFLICT where `settings_version` is given and is not the tenant's, which the facts then give. Where the tenant has these values already
+    nothing is changed and the version is not looked at, so that a repeat answers the same. UNKNOWN_TENANT where there is none, where its creation is
+    not complete, and while it is being deleted. Sessions and runs that have begun keep what they have; limits hold for what begins from now on.
     """
     GetTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.GetTenantRequest, _tenant_service_pb2.GetTenantResponse]
     """One tenant, deleted ones too: how far a deletion is, and what it has removed."""
     DeleteTenant: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.DeleteTenantRequest, _tenant_service_pb2.DeleteTenantResponse]
     """Begins to delete the tenant, and answers when that is durable: from then on nothing is spawned, sent or written in it (UNKNOWN_TENANT). The
-    service kills what runs, then removes sessions, transcripts and the bucket with all that is in it, and goes on after any crash. GetTenant shows
-    how far it is, and ends DELETED; so does a repeat.
-    Not promised: that observers hear of the ends. Not removed: what `hook` knows of the tenant (plugins, decisions, deliveries), what `model-router` does,
-    and what plugins and providers keep.
+    service kills what runs, then removes sessions, transcripts, the bucket with all that is in it, plugins with what was decided and delivered, and what
+    is known for model calls, and goes on after any crash. GetTenant shows how far it is, and ends DELETED; so does a repeat. Created again, the tenant
+    finds nothing of before.
+    Not promised: that observers hear of the ends. Not removed: what plugins and providers keep.
     """
     ListTenants: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.ListTenantsRequest, _tenant_service_pb2.ListTenantsResponse]
     """Every tenant, by id; those too that are being deleted, and not those that are DELETED."""
@@ -61,17 +69,25 @@ class TenantServiceAsyncStub(TenantServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.CreateTenantRequest, _tenant_service_pb2.CreateTenantResponse]  # type: ignore[assignment]
     """Creates a tenant, its bucket included, with an agent named `default` that may use every built-in tool and spawn every agent. The same tenant with the same
-    settings answers the same; with others ALREADY_EXISTS. A call cut off between leaves a tenant that the repeat completes. CONFLICT while a tenant of
+    settings, as they are now, answers the same; with others ALREADY_EXISTS. A call cut off between leaves a tenant that the repeat completes. CONFLICT while a tenant of
     this id is being deleted.
+    """
+    UpdateTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.UpdateTenantRequest, _tenant_service_pb2.UpdateTenantResponse]  # type: ignore[assignment]
+    """Changes what `update_mask` names of a tenant's name and settings, and nothing else; each change raises `settings_version` by one. The change is
+    durable before the answer. What other services need of it they are told before the answer where they answer, and by this service later where they do
+    not, after any crash too; `stale_services` names those. Of several changes at once the newest is what every service ends with.
+    ABORTED CONFLICT where `settings_version` is given and is not the tenant's, which the facts then give. Where the tenant has these values already
+    nothing is changed and the version is not looked at, so that a repeat answers the same. UNKNOWN_TENANT where there is none, where its creation is
+    not complete, and while it is being deleted. Sessions and runs that have begun keep what they have; limits hold for what begins from now on.
     """
     GetTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.GetTenantRequest, _tenant_service_pb2.GetTenantResponse]  # type: ignore[assignment]
     """One tenant, deleted ones too: how far a deletion is, and what it has removed."""
     DeleteTenant: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.DeleteTenantRequest, _tenant_service_pb2.DeleteTenantResponse]  # type: ignore[assignment]
     """Begins to delete the tenant, and answers when that is durable: from then on nothing is spawned, sent or written in it (UNKNOWN_TENANT). The
-    service kills what runs, then removes sessions, transcripts and the bucket with all that is in it, and goes on after any crash. GetTenant shows
-    how far it is, and ends DELETED; so does a repeat.
-    Not promised: that observers hear of the ends. Not removed: what `hook` knows of the tenant (plugins, decisions, deliveries), what `model-router` does,
-    and what plugins and providers keep.
+    service kills what runs, then removes sessions, transcripts, the bucket with all that is in it, plugins with what was decided and delivered, and what
+    is known for model calls, and goes on after any crash. GetTenant shows how far it is, and ends DELETED; so does a repeat. Created again, the tenant
+    finds nothing of before.
+    Not promised: that observers hear of the ends. Not removed: what plugins and providers keep.
     """
     ListTenants: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.ListTenantsRequest, _tenant_service_pb2.ListTenantsResponse]  # type: ignore[assignment]
     """Every tenant, by id; those too that are being deleted, and not those that are DELETED."""
@@ -90,8 +106,22 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_service_pb2.CreateTenantResponse, _abc.Awaitable[_tenant_service_pb2.CreateTenantResponse]]:
         """Creates a tenant, its bucket included, with an agent named `default` that may use every built-in tool and spawn every agent. The same tenant with the same
-        settings answers the same; with others ALREADY_EXISTS. A call cut off between leaves a tenant that the repeat completes. CONFLICT while a tenant of
+        settings, as they are now, answers the same; with others ALREADY_EXISTS. A call cut off between leaves a tenant that the repeat completes. CONFLICT while a tenant of
         this id is being deleted.
+        """
+
+    @_abc_1.abstractmethod
+    def UpdateTenant(
+        self,
+        request: _tenant_service_pb2.UpdateTenantRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tenant_service_pb2.UpdateTenantResponse, _abc.Awaitable[_tenant_service_pb2.UpdateTenantResponse]]:
+        """Changes what `update_mask` names of a tenant's name and settings, and nothing else; each change raises `settings_version` by one. The change is
+        durable before the answer. What other services need of it they are told before the answer where they answer, and by this service later where they do
+        not, after any crash too; `stale_services` names those. Of several changes at once the newest is what every service ends with.
+        ABORTED CONFLICT where `settings_version` is given and is not the tenant's, which the facts then give. Where the tenant has these values already
+        nothing is changed and the version is not looked at, so that a repeat answers the same. UNKNOWN_TENANT where there is none, where its creation is
+        not complete, and while it is being deleted. Sessions and runs that have begun keep what they have; limits hold for what begins from now on.
         """
 
     @_abc_1.abstractmethod
@@ -109,10 +139,10 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_service_pb2.DeleteTenantResponse, _abc.Awaitable[_tenant_service_pb2.DeleteTenantResponse]]:
         """Begins to delete the tenant, and answers when that is durable: from then on nothing is spawned, sent or written in it (UNKNOWN_TENANT). The
-        service kills what runs, then removes sessions, transcripts and the bucket with all that is in it, and goes on after any crash. GetTenant shows
-        how far it is, and ends DELETED; so does a repeat.
-        Not promised: that observers hear of the ends. Not removed: what `hook` knows of the tenant (plugins, decisions, deliveries), what `model-router` does,
-        and what plugins and providers keep.
+        service kills what runs, then removes sessions, transcripts, the bucket with all that is in it, plugins with what was decided and delivered, and what
+        is known for model calls, and goes on after any crash. GetTenant shows how far it is, and ends DELETED; so does a repeat. Created again, the tenant
+        finds nothing of before.
+        Not promised: that observers hear of the ends. Not removed: what plugins and providers keep.
         """
 
     @_abc_1.abstractmethod

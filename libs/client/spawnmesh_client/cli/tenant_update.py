@@ -1,0 +1,96 @@
+"""`tenant update`: fields of a tenant's settings by their names in the contract."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import typer
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from spawnmesh.session.v1.tenant_pb2 import Tenant, TenantSettings
+
+from spawnmesh_client.cli.refusals import tell
+from spawnmesh_client.cli.run import AsJson, with_mesh
+from spawnmesh_client.cli.show import print_json, print_tenant, value_of
+from spawnmesh_client.mesh import Mesh
+
+
+def update(
+    context: typer.Context,
+    tenant_id: Annotated[str, typer.Argument(metavar="TENANT_ID", help="The tenant.")],
+    name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="A setting, such as max_spawn_depth=3, attachments.max_file_count=10, archive_after=3600s; may be repeated.",
+        ),
+    ] = None,
+    resets: Annotated[
+        list[str] | None,
+        typer.Option("--reset", metavar="FIELD", help="A setting that gets its default again; may be repeated."),
+    ] = None,
+    version: Annotated[
+        int, typer.Option(min=0, help="Only where the settings are of this version still; 0 is any.")
+    ] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Change a tenant's name and settings; what is not named stays. `tenant show` gives fields, values and version."""
+    settings, paths = _parse(changes or [])
+    paths += [f"settings.{field}" for field in resets or []]
+    if name is not None:
+        paths.append("display_name")
+    if not paths:
+        raise typer.BadParameter("nothing to change: give --set, --reset or --name")
+
+    async def body(mesh: Mesh) -> tuple[Tenant, Sequence[str]]:
+        return await mesh.update_tenant(
+            tenant_id, paths, display_name=name or "", settings=settings, settings_version=version
+        )
+
+    tenant, stale = with_mesh(context, body, as_json=as_json, admin=True)
+    if as_json:
+        print_json({"tenant": value_of(tenant), "stale_services": list(stale)})
+        return
+    print_tenant(tenant, settings_of_tenant(tenant.settings))
+    if stale:
+        tell(f"not told yet, and told as soon as they answer: {', '.join(stale)}")
+
+
+def settings_of_tenant(settings: TenantSettings) -> list[str]:
+    """What is set, as `--set` takes it."""
+    fields = MessageToDict(settings, preserving_proto_field_name=True)
+    return [f"{path}={value if isinstance(value, str) else json.dumps(value)}" for path, value in _leaves(fields)]
+
+
+def _parse(changes: Sequence[str]) -> tuple[TenantSettings, list[str]]:
+    settings, paths = TenantSettings(), []
+    for change in changes:
+        field, equals, text = change.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{change!r} is not FIELD=VALUE", param_hint="--set")
+        value: Any = _value(text)
+        for name in reversed(field.split(".")):
+            value = {name: value}
+        try:
+            settings.MergeFrom(ParseDict(value, TenantSettings()))
+        except ParseError as error:
+            raise typer.BadParameter(f"{change!r}: {error}", param_hint="--set") from None
+        paths.append(f"settings.{field}")
+    return settings, paths
+
+
+def _value(text: str) -> Any:
+    """JSON where it is any; a word or a duration stands for itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        yield path, value
+        return
+    for name, below in value.items():
+        yield from _leaves(below, f"{path}.{name}" if path else name)

@@ -1,0 +1,255 @@
+"""UpdateTenant: what is named changes, every peer ends with the newest, whoever dies between."""
+
+import asyncio
+from typing import Any
+
+import psycopg
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.field_mask_pb2 import FieldMask
+from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import AttachmentLimits
+from spawnmesh.model_router.v1.routing_pb2 import RoutingPolicy
+from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh.session.v1 import tenant_pb2
+from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
+from spawnmesh.session.v1.tenant_pb2 import TenantSettings
+from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
+from spawnmesh.transcript.v1.tenant_pb2 import TranscriptSettings
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_session.tenant_change import parse_change
+
+from tests.contract.session.conftest import NOWHERE
+from tests.contract.session.crashing import Crash, Steps, crashing
+from tests.contract.session.harness import Mesh, OpenMesh, attachment
+from tests.contract.session.remains import REPORT, Remains
+from tests.contract.session.worker import parts_of, work_once
+
+_STORED = """
+select (select settings_version from attachment_blob.attachment_tenants where tenant_id = %(tenant)s),
+       (select settings_version from transcript.tenants where tenant_id = %(tenant)s),
+       (select settings_version from model_router.tenant_policies where tenant_id = %(tenant)s)"""
+
+
+def change(mesh: Mesh, *paths: str, version: int = 0, **fields: Any) -> tenant_pb.UpdateTenantRequest:
+    """Asks for `paths` to become what `fields` say."""
+    return tenant_pb.UpdateTenantRequest(
+        tenant_id=mesh.tenant, update_mask=FieldMask(paths=paths), settings_version=version, **fields
+    )
+
+
+async def update(mesh: Mesh, *paths: str, version: int = 0, **fields: Any) -> tenant_pb.UpdateTenantResponse:
+    request = change(mesh, *paths, version=version, **fields)
+    answer: tenant_pb.UpdateTenantResponse = await mesh.operator("UpdateTenant", request)
+    return answer
+
+
+async def versions(mesh: Mesh, remains: Remains) -> list[int]:
+    """The versions that attachment-blob, transcript and model-router keep."""
+    async with await psycopg.AsyncConnection.connect(remains.dsn) as connection:
+        row = await (await connection.execute(_STORED, {"tenant": mesh.tenant})).fetchone()
+    assert row is not None
+    return list(row)
+
+
+async def refusal(call: Any) -> MeshError:
+    with pytest.raises(MeshError) as caught:
+        await call
+    return caught.value
+
+
+async def test_UpdateTenant__changes_what_is_named_and_tells_every_peer(mesh: Mesh, remains: Remains) -> None:
+    assert await versions(mesh, remains) == [1, 1, 1]
+    answer = await update(
+        mesh,
+        "display_name",
+        "settings.max_spawn_depth",
+        "settings.attachments.max_file_count",
+        "settings.transcripts",
+        "settings.routing.max_requests_per_minute",
+        display_name="Acme",
+        settings=TenantSettings(
+            max_spawn_depth=1,
+            max_live_child_count=77,  # Not named.
+            attachments=AttachmentLimits(max_file_count=1),
+            transcripts=TranscriptSettings(mask_secrets=True),
+            routing=RoutingPolicy(max_requests_per_minute=9),
+        ),
+    )
+    assert list(answer.stale_services) == []
+    tenant = await mesh.tenant_state()
+    assert tenant == answer.tenant
+    assert (tenant.display_name, tenant.settings_version) == ("Acme", 2)
+    assert tenant.settings == TenantSettings(
+        max_spawn_depth=1,
+        attachments=AttachmentLimits(
+            enabled=True, max_file_count=1, max_file_bytes=1024 * 1024, max_total_bytes=5 * 1024 * 1024
+        ),
+        transcripts=TranscriptSettings(mask_secrets=True),
+        routing=RoutingPolicy(max_requests_per_minute=9),
+    )
+    assert await versions(mesh, remains) == [2, 2, 2]
+    assert await remains.count(mesh.tenant, "transcript.tenants where mask_secrets") == 1
+    assert await remains.count(mesh.tenant, "model_router.tenant_policies where requests_per_minute = 9") == 1
+    two = mesh.spawn(attachments=[attachment("a.txt"), attachment("b.txt")])
+    assert (await refusal(two)).reason is Reason.ATTACHMENTS_FILE_COUNT_EXCEEDED
+    assert await remains.count(mesh.tenant, "session.dispatch where kind = 'SETTINGS'") == 0
+
+
+async def test_UpdateTenant__absent_value_of_a_named_field_is_the_default(mesh: Mesh) -> None:
+    small = TenantSettings(attachments=AttachmentLimits(enabled=True, max_file_count=1), max_spawn_depth=1)
+    await update(mesh, "settings", settings=small)
+    reset = await update(mesh, "settings.attachments")
+    assert reset.tenant.settings.attachments.max_file_count == 50
+    assert reset.tenant.settings.max_spawn_depth == 1
+    none = await update(mesh, "settings.attachments.max_file_count")
+    assert none.tenant.settings.attachments.max_file_count == 0
+    assert none.tenant.settings.attachments.enabled
+    whole = await update(mesh, "settings")
+    assert whole.tenant.settings.max_spawn_depth == 0
+    assert whole.tenant.settings_version == 5
+
+
+async def test_UpdateTenant__limits_hold_for_what_begins_from_then_on(mesh: Mesh, remains: Remains) -> None:
+    root = await mesh.spawn()
+    await mesh.spawn(parent_session_id=root.session_id)
+    await update(mesh, "settings.max_live_child_count", settings=TenantSettings(max_live_child_count=1))
+    assert (await refusal(mesh.spawn(parent_session_id=root.session_id))).reason is Reason.CHILDREN_LIMIT_EXCEEDED
+    await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=root.session_id))
+    one = TenantSettings(max_running_run_count=1)
+    await update(mesh, "settings.max_running_run_count", settings=one)
+    assert await remains.count(mesh.tenant, "session.tenants where max_running_run_count = 1") == 1
+
+
+async def test_UpdateTenant__sooner_archiving_holds_at_once(mesh: Mesh, remains: Remains) -> None:
+    session = await mesh.spawn()
+    await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=session.session_id))
+    async with parts_of(mesh.settings) as parts, parts.database.transaction(mesh.tenant) as connection:
+        await connection.execute("update tenants set retain_time = now() + interval '1 hour'")
+    await update(mesh, "settings.archive_after", settings=TenantSettings(archive_after=Duration(nanos=1000)))
+    assert await remains.count(mesh.tenant, "session.tenants where retain_time <= now()") == 1
+
+
+async def test_UpdateTenant__of_another_version_is_refused_and_a_repeat_is_not(mesh: Mesh, remains: Remains) -> None:
+    deeper = TenantSettings(max_spawn_depth=2)
+    first = await update(mesh, "settings.max_spawn_depth", version=1, settings=deeper)
+    again = await update(mesh, "settings.max_spawn_depth", version=1, settings=deeper)
+    assert again == first
+    other = await refusal(update(mesh, "display_name", version=1, display_name="late"))
+    assert (other.reason, other.facts["settings_version"]) == (Reason.CONFLICT, "2")
+    assert (await mesh.tenant_state()).display_name == ""
+    assert (await update(mesh, "display_name", version=2, display_name="in time")).tenant.settings_version == 3
+    assert await versions(mesh, remains) == [3, 3, 3]
+
+
+async def test_UpdateTenant__two_from_one_version_and_one_of_them_wins(mesh: Mesh, remains: Remains) -> None:
+    settings = [TenantSettings(max_spawn_depth=depth) for depth in range(10, 16)]
+    calls = [update(mesh, "settings.max_spawn_depth", version=1, settings=one) for one in settings]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    [won] = [answer for answer in answers if isinstance(answer, tenant_pb.UpdateTenantResponse)]
+    lost = [answer.reason for answer in answers if isinstance(answer, MeshError)]
+    assert lost == [Reason.CONFLICT] * 5
+    assert await mesh.tenant_state() == won.tenant
+    assert await versions(mesh, remains) == [2, 2, 2]
+
+
+async def test_UpdateTenant__many_at_once_leave_the_newest_everywhere(mesh: Mesh, remains: Remains) -> None:
+    async def one(count: int) -> None:
+        limits = AttachmentLimits(max_file_count=count)
+        policy = RoutingPolicy(max_requests_per_minute=count)
+        settings = TenantSettings(attachments=limits, routing=policy)
+        paths = ("settings.attachments.max_file_count", "settings.routing.max_requests_per_minute")
+        await update(mesh, *paths, settings=settings)
+
+    await asyncio.gather(*(one(count) for count in range(1, 9)))
+    tenant = await mesh.tenant_state()
+    assert tenant.settings_version == 9
+    assert await versions(mesh, remains) == [9, 9, 9]
+    count = tenant.settings.attachments.max_file_count
+    assert tenant.settings.routing.max_requests_per_minute == count
+    assert await remains.count(mesh.tenant, f"attachment_blob.attachment_tenants where max_file_count = {count}") == 1
+    assert await remains.count(mesh.tenant, f"model_router.tenant_policies where requests_per_minute = {count}") == 1
+    assert await remains.count(mesh.tenant, "session.dispatch where kind = 'SETTINGS'") == 0
+
+
+@pytest.mark.parametrize(
+    ("peer", "behind"), [("attachment-blob", [1, 2, 2]), ("transcript", [2, 1, 2]), ("model-router", [2, 2, 1])]
+)
+async def test_UpdateTenant__peer_that_is_down_is_named_and_told_later(
+    mesh: Mesh, open_mesh: OpenMesh, remains: Remains, peer: str, behind: list[int]
+) -> None:
+    async with open_mesh(elsewhere={peer: NOWHERE}) as broken:
+        broken.tenant = mesh.tenant
+        answer = await update(broken, "display_name", display_name="Acme")
+        assert list(answer.stale_services) == [peer]
+        assert answer.tenant.settings_version == 2
+        await work_once(broken.settings, remains.dsn, mesh.tenant)
+        assert await versions(mesh, remains) == behind
+        assert await remains.count(mesh.tenant, "session.dispatch where kind = 'SETTINGS'") == 1
+    await work_once(mesh.settings, remains.dsn, mesh.tenant)
+    assert await versions(mesh, remains) == [2, 2, 2]
+    assert await remains.count(mesh.tenant, "session.dispatch where kind = 'SETTINGS'") == 0
+
+
+async def test_UpdateTenant__whoever_dies_between_any_two_steps_the_sweep_completes_it(
+    mesh: Mesh, remains: Remains
+) -> None:
+    survived = False
+    for crash_at in range(1, 30):
+        before = (await mesh.tenant_state()).settings_version
+        steps = Steps(crash_at)
+        request = change(mesh, "display_name", display_name=f"try {crash_at}")
+        async with parts_of(mesh.settings) as parts:
+            try:
+                await crashing(parts, steps).tenants.update(mesh.tenant, parse_change(request), before)
+                survived = True
+            except Crash:
+                pass
+        after = await mesh.tenant_state()
+        assert after.settings_version == before + (after.display_name == f"try {crash_at}")
+        await work_once(mesh.settings, remains.dsn, mesh.tenant)
+        assert await versions(mesh, remains) == [after.settings_version] * 3, crash_at
+        assert await remains.count(mesh.tenant, "session.dispatch where true") == 0
+        if survived:
+            break
+    assert survived
+
+
+async def test_UpdateTenant__beside_a_deletion_leaves_nothing(mesh: Mesh, remains: Remains) -> None:
+    """A push that is under way when the deletion begins is waited for; one that was cut off is not done any more."""
+    request = change(mesh, "display_name", display_name="late")
+    async with parts_of(mesh.settings) as parts:
+        with pytest.raises(Crash):  # Committed, and nobody told.
+            await crashing(parts, Steps(4)).tenants.update(mesh.tenant, parse_change(request), 0)
+        await mesh.delete_tenant()
+        await parts.deletion.run(mesh.tenant)
+    assert (
+        await remains.count(mesh.tenant, "session.tenant_deletions where step = 'SETTLE' and settle_time > now()") == 1
+    )
+    await work_once(mesh.settings, remains.dsn, mesh.tenant)
+    assert (await mesh.tenant_state()).state == tenant_pb2.TENANT_STATE_DELETED
+    assert await remains.everywhere(mesh.tenant) == REPORT
+
+
+async def test_UpdateTenant__refusals(mesh: Mesh) -> None:
+    for paths in (
+        (),
+        ("tenant_id",),
+        ("settings.nothing",),
+        ("settings.archive_after.seconds",),
+        ("display_name.x",),
+        ("",),
+    ):
+        assert (await refusal(update(mesh, *paths))).reason is Reason.INVALID_REQUEST, paths
+    too_deep = TenantSettings(max_spawn_depth=65)
+    assert (await refusal(update(mesh, "settings", settings=too_deep))).reason is Reason.INVALID_REQUEST
+    assert (await refusal(update(mesh, "display_name", display_name="\0"))).reason is Reason.INVALID_REQUEST
+    nobody = Mesh(mesh.peer, mesh.keys, mesh.settings)
+    assert (await refusal(update(nobody, "display_name"))).reason is Reason.UNKNOWN_TENANT
+    stub: Any = TenantServiceStub(mesh.peer.channel)
+    held = await mesh.claim((await mesh.spawn()).session_id)
+    request = change(mesh, "display_name", display_name="mine")
+    assert (await refusal(mesh.client(stub.UpdateTenant, request))).reason is Reason.CALLER_NOT_ALLOWED
+    assert (await refusal(mesh.run(held, stub.UpdateTenant, request))).reason is Reason.CALLER_NOT_ALLOWED
+    await mesh.delete_tenant()
+    assert (await refusal(update(mesh, "display_name"))).reason is Reason.UNKNOWN_TENANT

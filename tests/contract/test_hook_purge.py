@@ -1,0 +1,172 @@
+"""PurgeTenant: everything of the tenant's goes, nothing comes back, and nobody else feels it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from spawnmesh.hook.v1 import tenant_hook_service_pb2 as tenant_pb
+from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_runtime.acting import acting_for, acting_with_token
+from spawnmesh_runtime.peers import Peer
+
+from tests.contract.hook_fixtures import (
+    ALLOW,
+    DEAD_ENDPOINT,
+    ENDED,
+    FINALIZE,
+    SPAWN,
+    HookMesh,
+    Tenant,
+    ended,
+    open_mesh,
+    refused,
+    revise,
+)
+
+TABLES = (
+    "plugins", "tellings", "observed_events", "decisions", "run_revisions", "revision_keys", "deliveries",
+)  # fmt: skip
+
+
+@pytest.fixture
+async def mesh(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[HookMesh]:
+    async with open_mesh(databases["hook"], keys) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def replica(mesh: HookMesh) -> Peer:
+    return await mesh.replica()
+
+
+async def call(replica: Peer, tenant: Tenant, name: str) -> Any:
+    stub: Any = TenantHookServiceStub(replica.channel)
+    with acting_for(tenant.tenant_id):
+        return await replica.unary(getattr(stub, name), getattr(tenant_pb, f"{name}Request")())
+
+
+async def purge(replica: Peer, tenant: Tenant) -> tuple[int, int, int]:
+    """Calls, plugins and rows until it is done."""
+    calls = plugins = rows = 0
+    while True:
+        answer = await call(replica, tenant, "PurgeTenant")
+        calls, plugins, rows = calls + 1, plugins + answer.deleted_plugin_count, rows + answer.deleted_row_count
+        if answer.done:
+            return calls, plugins, rows
+
+
+async def counted(database: ServiceDsn, tenant: Tenant) -> dict[str, int]:
+    counts = {}
+    async with await psycopg.AsyncConnection.connect(database.app) as connection:
+        await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (tenant.tenant_id,))
+        for table in TABLES:
+            query = sql.SQL("select count(*) from {}").format(sql.Identifier(table))
+            [counts[table]] = await (await connection.execute(query)).fetchone() or (0,)
+    return counts
+
+
+async def filled(mesh: HookMesh, replica: Peer) -> Tenant:
+    """Rows in every table."""
+    tenant = mesh.tenant(replica)
+    plugin = await mesh.plugin()
+    again = revise("once more")
+    again.revise.idempotency_key, again.revise.max_attempts = "k", 1
+    plugin.says(ALLOW, again)
+    await tenant.register("gate", plugin.endpoint, SPAWN, FINALIZE)
+    await tenant.register("observer", DEAD_ENDPOINT, ENDED)
+    await tenant.spawn()
+    assert (await tenant.draft("one")).revision_number == 1
+    assert await tenant.publish(ended("ended:1")) == 1
+    return tenant
+
+
+async def test_PurgeTenant__leaves_nothing_and_lets_nothing_in_until_it_is_prepared(
+    mesh: HookMesh, replica: Peer, databases: dict[str, ServiceDsn]
+) -> None:
+    other, tenant = await filled(mesh, replica), await filled(mesh, replica)
+    kept = await counted(databases["hook"], other)
+    assert all(kept.values()), kept
+    calls, plugins, rows = await purge(replica, tenant)
+    assert (calls, plugins, rows) == (1, 2, sum(kept.values()))
+    assert not any((await counted(databases["hook"], tenant)).values())
+    with refused(Reason.UNKNOWN_TENANT):
+        await tenant.register("late", DEAD_ENDPOINT, SPAWN)
+    await tenant.draft("two")  # There is nobody to ask, which is not kept.
+    assert await tenant.publish(ended("ended:2")) == 0
+    assert await purge(replica, tenant) == (1, 0, 0)
+    assert not any((await counted(databases["hook"], tenant)).values())
+
+    await call(replica, tenant, "PrepareTenant")
+    await call(replica, tenant, "PrepareTenant")
+    assert (await tenant.plugin_names(), await tenant.deliveries()) == ([], [])
+    plugin = await mesh.plugin()
+    plugin.says(revise("anew"))
+    await tenant.register("gate", plugin.endpoint, FINALIZE)
+    assert (await tenant.draft("one")).revision_number == 1
+    assert len(plugin.heard) == 1
+    assert await counted(databases["hook"], other) == kept
+
+
+async def test_PurgeTenant__goes_on_where_a_call_was_cut_off(
+    mesh: HookMesh, replica: Peer, databases: dict[str, ServiceDsn]
+) -> None:
+    tenant = await filled(mesh, replica)
+    async with await psycopg.AsyncConnection.connect(databases["hook"].app) as connection:
+        await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (tenant.tenant_id,))
+        await connection.execute(
+            """insert into run_revisions (tenant_id, run_id, revision_count)
+               select current_setting('spawnmesh.tenant'), 'run_' || n, 1 from generate_series(2, 45000) n"""
+        )
+    first = await call(replica, tenant, "PurgeTenant")
+    assert (first.done, first.deleted_plugin_count) == (False, 2)
+    with refused(Reason.CONFLICT):
+        await call(replica, tenant, "PrepareTenant")
+    other_replica = await mesh.replica()
+    _, _, rows = await purge(other_replica, tenant)
+    assert rows > 0
+    assert not any((await counted(databases["hook"], tenant)).values())
+    await call(replica, tenant, "PrepareTenant")
+
+
+async def test_PurgeTenant__waits_for_what_is_being_written_and_finds_it(
+    mesh: HookMesh, replica: Peer, databases: dict[str, ServiceDsn]
+) -> None:
+    tenant = mesh.tenant(replica)
+    async with await psycopg.AsyncConnection.connect(databases["hook"].app) as connection:
+        await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (tenant.tenant_id,))
+        await connection.execute("insert into run_revisions values (current_setting('spawnmesh.tenant'), 'run_1', 1)")
+        purging = asyncio.create_task(purge(replica, tenant))
+        async with asyncio.timeout(10):
+            while not await waits_for_a_lock(databases["hook"], tenant):
+                await asyncio.sleep(0.01)
+        assert not purging.done()
+        await connection.commit()
+        assert await purging == (1, 0, 1)
+    assert not any((await counted(databases["hook"], tenant)).values())
+
+
+async def waits_for_a_lock(database: ServiceDsn, tenant: Tenant) -> bool:
+    query = """
+        select count(*) from pg_locks
+        where locktype = 'advisory' and not granted
+          and (classid::bigint << 32 | objid::bigint) = hashtextextended('hook rows of ' || %s, 0)"""
+    async with await psycopg.AsyncConnection.connect(database.app) as connection:
+        [waiting] = await (await connection.execute(query, (tenant.tenant_id,))).fetchone() or (0,)
+    return bool(waiting)
+
+
+async def test_PurgeTenant__is_for_the_session_service(mesh: HookMesh, replica: Peer, keys: Path) -> None:
+    tenant = mesh.tenant(replica)
+    stub: Any = TenantHookServiceStub(replica.channel)
+    with acting_with_token(tenant._clients.client_token(tenant.tenant_id, "tester", 60)):
+        for name in ("PurgeTenant", "PrepareTenant"):
+            with pytest.raises(MeshError) as caught:
+                await replica.unary(getattr(stub, name), getattr(tenant_pb, f"{name}Request")())
+            assert caught.value.reason is Reason.CALLER_NOT_ALLOWED

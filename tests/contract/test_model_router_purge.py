@@ -1,0 +1,121 @@
+"""PurgeTenant: policy and budgets go, nothing comes back before the tenant is made ready, and nobody else feels it."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
+from spawnmesh.model_router.v1 import routing_pb2
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_runtime.tokens import TokenMinter
+
+from tests.contract.model_router_fixtures import Router, World, eventually, image_block, open_world, user
+from tests.contract.model_router_provider import BROKEN, chat, sse
+
+
+@pytest.fixture
+async def world(databases: dict[str, ServiceDsn], keys: Path, tmp_path: Path) -> AsyncIterator[World]:
+    async with open_world(databases["model_router"], keys, tmp_path) as opened:
+        opened.provider.on("one", sse(*chat("one")))
+        opened.provider.on("blind", sse(*chat("blind")))
+        yield opened
+
+
+async def purge(router: Router) -> pb.PurgeTenantResponse:
+    token = TokenMinter("session", router.keys / "session.pem").service_token(router.tenant)
+    answer: pb.PurgeTenantResponse = await router.call("PurgeTenant", pb.PurgeTenantRequest(), token)
+    return answer
+
+
+async def counted(world: World, router: Router) -> tuple[int, int]:
+    """Rows of policies and of budgets."""
+    async with await psycopg.AsyncConnection.connect(world.dsn.app) as connection:
+        await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (router.tenant,))
+        query = "select (select count(*) from tenant_policies), (select count(*) from budget_periods)"
+        policies, periods = await (await connection.execute(query)).fetchone() or (0, 0)
+    return policies, periods
+
+
+async def test_PurgeTenant__removes_policy_and_budgets_and_counts_nothing_any_more(world: World) -> None:
+    first, other = await world.router(), await world.router()
+    second = await world.router(tenant=first.tenant)
+    for router in (first, other):
+        await router.prepare(7, max_requests_per_minute=1, blind_model_policy=routing_pb2.BLIND_MODEL_POLICY_REFUSE)
+        assert (await router.generate(world.ref("one"))).text == "one"
+    assert (await second.generate(world.ref("one"))).refused.reason is Reason.BUDGET_EXCEEDED
+    _, periods = await counted(world, first)
+    assert periods >= 2
+
+    answer = await purge(first)
+    assert (answer.done, answer.deleted_row_count) == (True, 1 + periods)
+    assert await counted(world, first) == (0, 0)
+
+    async def unlimited() -> bool:
+        return (await second.generate(world.ref("one"))).refusal is None
+
+    assert await eventually(unlimited, within_seconds=2) < 0.5
+    assert (await first.generate(world.ref("blind"), messages=[user("look", image_block())])).refusal is None
+    assert await counted(world, first) == (0, 0)
+    again = await purge(second)
+    assert (again.done, again.deleted_row_count) == (True, 0)
+
+    assert await first.prepare(1, max_requests_per_minute=5) == 1
+    assert (await second.generate(world.ref("one"))).text == "one"
+    policies, periods = await counted(world, first)
+    assert (policies, periods >= 1) == (1, True)
+    assert (await other.generate(world.ref("one"))).refused.reason is Reason.BUDGET_EXCEEDED
+
+
+async def test_PurgeTenant__what_is_counted_late_is_not_kept(world: World) -> None:
+    """A replica that has not heard of the purge yet goes by the policy it knows."""
+    router = await world.router()
+    await router.prepare(1, max_tokens_per_minute=1000)
+    assert (await router.generate(world.ref("one"))).text == "one"
+    await purge(router)
+    async with await psycopg.AsyncConnection.connect(world.dsn.app) as connection:
+        await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (router.tenant,))
+        late = await connection.execute(
+            "insert into budget_periods values (current_setting('spawnmesh.tenant'), 'MINUTE', now(), 1, 1, 1) returning 1"
+        )
+        assert await late.fetchone() is None
+    assert await counted(world, router) == (0, 0)
+
+
+async def test_PurgeTenant__in_pages_and_not_ready_again_before_it_is_done(world: World) -> None:
+    router = await world.router()
+    await router.prepare(1, max_requests_per_minute=9)
+    async with await psycopg.AsyncConnection.connect(world.dsn.app) as connection:
+        await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (router.tenant,))
+        await connection.execute(
+            """insert into budget_periods
+               select current_setting('spawnmesh.tenant'), 'MINUTE', now() - n * interval '1 minute', 1, 1, 1
+               from generate_series(1, 3000) n"""
+        )
+    assert not (await purge(router)).done
+    with pytest.raises(MeshError) as caught:
+        await router.prepare(2)
+    assert caught.value.reason is Reason.CONFLICT
+    assert (await purge(router)).done
+    assert await counted(world, router) == (0, 0)
+    assert await router.prepare(1) == 1
+
+
+async def test_PurgeTenant__leaves_the_meshs_own_rests(world: World) -> None:
+    world.provider.on("one", BROKEN)
+    router = await world.router()
+    await router.generate(world.ref("one"), strict=True)
+    resting = await router.explain(world.ref("one"))
+    await purge(router)
+    assert await router.explain(world.ref("one")) == resting
+    assert ("one", "READY") not in resting
+
+
+async def test_PurgeTenant__is_for_the_session_service(world: World) -> None:
+    router = await world.router()
+    for token in ("", router.operator):
+        with pytest.raises(MeshError) as caught:
+            await router.call("PurgeTenant", pb.PurgeTenantRequest(), token)
+        assert caught.value.reason is Reason.CALLER_NOT_ALLOWED

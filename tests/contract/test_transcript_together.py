@@ -1,0 +1,142 @@
+"""Appends that share a transaction: one commit for several, and the fate of none in the hands of another."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import AsyncConnection
+from psycopg_pool import PoolTimeout
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_postgres.database import Database, open_database
+from spawnmesh_transcript import append_queue
+from spawnmesh_transcript.append_queue import open_append_queue
+from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry, WriterClaim
+from spawnmesh_transcript.domain.writers import Writer
+from spawnmesh_transcript.store import Append, AppendOutcome, Key
+
+from tests.contract.transcript_fixtures import Service, Session, service, session, superuser
+
+__all__ = ["service", "session", "superuser"]
+
+
+@pytest.fixture
+async def database(service: Service) -> AsyncIterator[Database]:
+    """As the service's own role."""
+    async with open_database(service.dsn.app, name="together", max_connections=4) as database:
+        yield database
+
+
+def _append(
+    session: Session, epoch: int, run_id: str, *, key: str = "", target: str = "", entry_id: str = ""
+) -> Append:
+    body = secrets.token_bytes(16)
+    entry = NewEntry(kind=EntryKind.LABEL, body=body, label=Label.FINAL, target_entry_id=target, entry_id=entry_id)
+    if not target:
+        entry = NewEntry(kind=EntryKind.CUSTOM, body=body, entry_id=entry_id)
+    return Append(
+        Key(session.tenant_id, session.session_id),
+        (entry,),
+        key or secrets.token_hex(8),
+        body,
+        Writer(claim=WriterClaim(run_id, epoch)),
+        0,
+    )
+
+
+async def _hold(superuser: AsyncConnection[Any], session: Session) -> None:
+    await superuser.execute("begin")
+    await superuser.execute(
+        "select from transcript.transcripts where tenant_id = %s and session_id = %s for update",
+        (session.tenant_id, session.session_id),
+    )
+
+
+async def _commits(superuser: AsyncConnection[Any], session: Session) -> int:
+    """In how many transactions the entries behind the headers were written."""
+    counting = "select count(distinct xmin::text) from transcript.entries where tenant_id = %s and seq > 1"
+    row = await (await superuser.execute(counting, (session.tenant_id,))).fetchone()
+    return int(row[0]) if row else 0
+
+
+async def test_what_comes_meanwhile_shares_a_commit_and_each_has_its_own_answer(
+    session: Session, database: Database, superuser: AsyncConnection[Any]
+) -> None:
+    claim, other = await session.acquire(2), session.sibling()
+    await other.create()
+    elsewhere = await other.acquire(1)
+    good = [_append(session, 2, claim.run_id) for _ in range(5)] + [
+        _append(other, 1, elsewhere.run_id) for _ in range(3)
+    ]
+    stale = _append(session, 1, new_id(IdKind.RUN))
+    aimless = _append(session, 2, claim.run_id, target="ent_nobody")
+    reused = _append(session, 2, claim.run_id, key=good[1].idempotency_key)
+    async with open_append_queue(database, slots=1) as queue:
+        appends = [*good, stale, aimless, reused, good[2]]
+        outcomes = await asyncio.gather(*map(queue.append, appends))
+    told = [outcome.outcome for outcome in outcomes]
+    assert told == ["APPENDED"] * 8 + ["CLAIM_LOST", "TARGET_NOT_FOUND", "KEY_REUSED", "REPLAYED"]
+    assert sorted(outcome.first_seq for outcome in outcomes[:5]) == [2, 3, 4, 5, 6]
+    assert sorted(outcome.first_seq for outcome in outcomes[5:8]) == [2, 3, 4]
+    assert (outcomes[11].entry_ids, outcomes[11].first_seq) == (outcomes[2].entry_ids, outcomes[2].first_seq)
+    assert await _commits(superuser, session) == 2, "the first one by itself, the others together"
+
+
+async def test_a_transcript_that_is_held_holds_up_no_other(
+    session: Session, database: Database, superuser: AsyncConnection[Any]
+) -> None:
+    claim, other = await session.acquire(1), session.sibling()
+    await other.create()
+    elsewhere = await other.acquire(1)
+    await _hold(superuser, session)
+    async with open_append_queue(database, slots=1) as queue:
+        held = [asyncio.create_task(queue.append(_append(session, 1, claim.run_id))) for _ in range(2)]
+        free = await asyncio.gather(*(queue.append(_append(other, 1, elsewhere.run_id)) for _ in range(4)))
+        assert [outcome.outcome for outcome in free] == ["APPENDED"] * 4
+        assert not any(task.done() for task in held)
+        await superuser.execute("commit")
+        assert [outcome.outcome for outcome in await asyncio.gather(*held)] == ["APPENDED"] * 2
+
+
+async def test_what_the_database_takes_offence_at_harms_no_other(session: Session, database: Database) -> None:
+    claim = await session.acquire(1)
+    taken = new_id(IdKind.ENTRY)
+    appends = [_append(session, 1, claim.run_id, entry_id=taken) for _ in range(2)]
+    appends += [_append(session, 1, claim.run_id) for _ in range(3)]
+    async with open_append_queue(database, slots=1) as queue:
+        outcomes = await asyncio.gather(*map(queue.append, appends), return_exceptions=True)
+    assert isinstance(outcomes[1], psycopg.errors.UniqueViolation)
+    made = [outcome for outcome in outcomes if isinstance(outcome, AppendOutcome)]
+    assert sorted(outcome.first_seq for outcome in made) == [2, 3, 4, 5]
+
+
+async def test_an_append_whose_caller_is_gone_before_its_turn_is_not_made(session: Session, database: Database) -> None:
+    claim = await session.acquire(1)
+    async with open_append_queue(database, slots=1) as queue:
+        first = asyncio.create_task(queue.append(_append(session, 1, claim.run_id)))
+        gone, kept = (asyncio.create_task(queue.append(_append(session, 1, claim.run_id))) for _ in range(2))
+        await asyncio.sleep(0)
+        gone.cancel()
+        assert [(await task).first_seq for task in (first, kept)] == [2, 3]
+        assert (await queue.append(_append(session, 1, claim.run_id))).first_seq == 4
+
+
+async def test_an_append_that_is_not_begun_in_time_is_refused(
+    session: Session, service: Service, monkeypatch: pytest.MonkeyPatch, superuser: AsyncConnection[Any]
+) -> None:
+    monkeypatch.setattr(append_queue, "WAIT_SECONDS", 0.05)
+    claim = await session.acquire(1)
+    await superuser.execute("begin")
+    await superuser.execute("lock table transcript.appends in access exclusive mode")
+    async with (
+        open_database(service.dsn.app, name="together", max_connections=4) as database,
+        open_append_queue(database, slots=1) as queue,
+    ):
+        begun = asyncio.create_task(queue.append(_append(session, 1, claim.run_id)))
+        with pytest.raises(PoolTimeout):
+            await asyncio.gather(queue.append(_append(session, 1, claim.run_id)))
+        await superuser.execute("commit")
+        assert (await begun).first_seq == 2
+        assert (await queue.append(_append(session, 1, claim.run_id))).first_seq == 3

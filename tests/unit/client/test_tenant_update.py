@@ -1,0 +1,77 @@
+"""`spawnmesh tenant update`."""
+
+import json
+
+import pytest
+from spawnmesh.session.v1.tenant_pb2 import TenantSettings
+from spawnmesh_client.cli.tenant_update import settings_of_tenant
+
+from tests.unit.client.fake_mesh import mesh, unset
+
+__all__ = ["mesh", "unset"]
+
+
+async def test_what_is_named_is_asked_for_and_nothing_else(mesh):
+    answer = await mesh.run(
+        "tenant", "update", "acme", "--set", "max_spawn_depth=3", "--set", "attachments.enabled=true",
+        "--set", "archive_after=3600s", "--set", "routing.blind_model_policy=BLIND_MODEL_POLICY_STRIP",
+        "--reset", "transcripts", "--name", "Acme", "--version", "7",
+    )  # fmt: skip
+
+    assert answer.exit_code == 0, answer.stderr
+    [request] = mesh.tenants.updates
+    assert list(request.update_mask.paths) == [
+        "settings.max_spawn_depth",
+        "settings.attachments.enabled",
+        "settings.archive_after",
+        "settings.routing.blind_model_policy",
+        "settings.transcripts",
+        "display_name",
+    ]
+    assert (request.tenant_id, request.display_name, request.settings_version) == ("acme", "Acme", 7)
+    assert request.settings.max_spawn_depth == 3
+    assert request.settings.attachments.enabled
+    assert request.settings.archive_after.seconds == 3600
+    assert not request.settings.HasField("transcripts")
+    assert "v2" in answer.stdout
+    assert "attachments.enabled=true" in answer.stdout
+
+
+async def test_name_can_be_made_empty(mesh):
+    await mesh.run("tenant", "update", "acme", "--name", "")
+
+    [request] = mesh.tenants.updates
+    assert (list(request.update_mask.paths), request.display_name) == (["display_name"], "")
+
+
+async def test_services_that_are_still_to_be_told_are_named(mesh):
+    mesh.tenants.stale = ("transcript",)
+    told = await mesh.run("tenant", "update", "acme", "--set", "max_spawn_depth=3")
+    for_programs = await mesh.run("tenant", "update", "acme", "--set", "max_spawn_depth=3", "--json")
+
+    assert (told.exit_code, "transcript" in told.stderr) == (0, True)
+    answer = json.loads(for_programs.stdout)
+    assert answer["stale_services"] == ["transcript"]
+    assert answer["tenant"]["settings"]["max_spawn_depth"] == 3
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("--set", "max_spawn_depth"), ("--set", "nothing=1"), ("--set", "max_spawn_depth=deep")]
+)
+async def test_what_cannot_be_read_is_asked_of_nobody(mesh, arguments):
+    refused = await mesh.run("tenant", "update", "acme", *arguments)
+
+    assert refused.exit_code == 2
+    assert mesh.tenants.updates == []
+
+
+async def test_settings_are_shown_as_they_are_set(mesh):
+    settings = TenantSettings(max_spawn_depth=3)
+    settings.attachments.max_file_bytes = 5
+    settings.archive_after.seconds = 60
+
+    shown = settings_of_tenant(settings)
+    await mesh.run("tenant", "update", "acme", *(part for line in shown for part in ("--set", line)))
+
+    assert set(shown) == {"attachments.max_file_bytes=5", "max_spawn_depth=3", "archive_after=60s"}
+    assert mesh.tenants.updates[0].settings == settings
