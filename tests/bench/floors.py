@@ -20,8 +20,8 @@ _INSERT = "insert into public.bench_floor (data) values (%s)"
 
 
 @asynccontextmanager
-async def commit_floor(dsn: str) -> AsyncIterator["grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]"]:
-    """What commits its request as one row, in a process of its own."""
+async def commit_server(dsn: str) -> AsyncIterator[str]:
+    """A process of its own that answers COMMIT by committing the request as one row; gives its `host:port`."""
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
         await connection.execute(_TABLE)
     process = await asyncio.create_subprocess_exec(
@@ -30,12 +30,17 @@ async def commit_floor(dsn: str) -> AsyncIterator["grpc.aio.UnaryUnaryMultiCalla
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("the pipes that were asked for are there")
     try:
-        port = int(await process.stdout.readline())
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            yield channel.unary_unary(COMMIT, bytes, bytes)
+        yield f"127.0.0.1:{int(await process.stdout.readline())}"
     finally:
         process.stdin.close()
         await process.wait()
+
+
+@asynccontextmanager
+async def commit_floor(dsn: str) -> AsyncIterator["grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]"]:
+    """What commits its request as one row, called over a bare channel."""
+    async with commit_server(dsn) as target, grpc.aio.insecure_channel(target) as channel:
+        yield channel.unary_unary(COMMIT, bytes, bytes)
 
 
 if TYPE_CHECKING:

@@ -1,4 +1,9 @@
-"""What it costs to append to a transcript and to close a prompt window, beside an RPC that commits one row; and what it takes on disk."""
+"""What it costs to append to a transcript and to close a prompt window, beside an RPC that commits one row; and what it takes on disk.
+
+The floor is called as the service is, by the same client with the same token, and answered by a bare server: a row of the same bytes,
+autocommit, as many connections, the same database with the same durability. What it does not have, the append pays for: checks of the token
+and of the request, redaction, token counts, the claim, the key, the chain, row-level security. Tracing has a price and a bound of its own.
+"""
 
 import asyncio
 import uuid
@@ -7,9 +12,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import psycopg
-from opentelemetry.trace import NoOpTracer
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 from psycopg import sql
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2
@@ -23,8 +30,11 @@ from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.bench.floors import commit_floor
+from tests.bench.floors import COMMIT, commit_server
 from tests.bench.harness import Bench, Metric, Work
+
+if TYPE_CHECKING:
+    from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceAsyncStub
 
 TENANT = "bench-transcript"
 KIB = 1024
@@ -39,6 +49,11 @@ RATE_BOUND = 2.0  # The floor's rate by ours: at least half of it.
 FLAT_BOUND = 1.3
 WRITERS_BOUND_PER_SECOND = 500.0
 STORED_BOUND = 2.5
+TRACING_BOUND = 1 / 0.85  # At most 15 % of the rate.
+SAID = (
+    "the session keeps what was said and done so that another worker can go on from there when this one is lost a tool reads or writes"
+    " files and its result comes back to the model which asks for more or answers the user in plain words about what it found and why "
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +61,7 @@ class Transcript:
     """One session's, with the claim that is its writer's."""
 
     peer: Peer
+    stub: "TranscriptServiceAsyncStub"
     session_id: str
     claim: pb.WriterClaim
     token: str
@@ -56,7 +72,7 @@ class Transcript:
             session_id=self.session_id, claim=self.claim, idempotency_key=uuid.uuid4().hex, entries=bodies
         )
         with acting_with_token(self.token):
-            await self.peer.unary(TranscriptServiceStub(self.peer.channel).AppendEntries, request, timeout_seconds=60)
+            await self.peer.unary(self.stub.AppendEntries, request, timeout_seconds=60)
 
     async def grow(self, count: int) -> None:
         """By so many small entries."""
@@ -68,13 +84,13 @@ class Transcript:
         """The fence at the head."""
         request = pb.OpenWindowRequest(session_id=self.session_id, claim=self.claim)
         with acting_with_token(self.token):
-            return (await self.peer.unary(TranscriptServiceStub(self.peer.channel).OpenWindow, request)).fence
+            return (await self.peer.unary(self.stub.OpenWindow, request)).fence
 
     async def close_window(self, fence: pb.Fence) -> None:
         """From the fence to the head."""
         request = pb.CloseWindowRequest(session_id=self.session_id, claim=self.claim, fence=fence)
         with acting_with_token(self.token):
-            await self.peer.unary(TranscriptServiceStub(self.peer.channel).CloseWindow, request)
+            await self.peer.unary(self.stub.CloseWindow, request)
 
 
 Begin = Callable[[], Awaitable[Transcript]]
@@ -83,15 +99,16 @@ Begin = Callable[[], Awaitable[Transcript]]
 async def run(bench: Bench) -> None:
     """Appends beside commits, then windows, then what is stored."""
     stack = await bench.stack()
-    async with _transcripts(stack) as begin, commit_floor(stack.superuser_dsn) as commit:
-        kib = answer(text_of(KIB))
-
-        async def floor() -> None:
-            await commit(kib.SerializeToString())
-
-        await _append_latency(bench, begin, floor, kib)
+    async with (
+        _transcripts(stack, ALWAYS_OFF) as begin,
+        _transcripts(stack, ALWAYS_ON) as begin_traced,
+        _floor(stack, begin) as floor,
+    ):
+        kib = answer(spoken(KIB))
+        await _append_latency(bench, begin, partial(floor, kib), kib)
         for count in (1, 16, 64):
-            await _append_rate(bench, begin, floor, kib, count)
+            await _append_rate(bench, begin, partial(floor, kib), kib, count)
+        await _tracing(bench, begin, begin_traced, kib)
         await _eight_writers(bench, begin, kib)
         await _histories(bench, begin, kib)
         await _stored(bench, begin, stack.superuser_dsn)
@@ -103,18 +120,25 @@ def answer(text: str) -> entry_pb2.EntryBody:
     return entry_pb2.EntryBody(message=content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[block]))
 
 
+def spoken(size: int) -> str:
+    """Plain words, as most of what is said."""
+    return (SAID * (1 + size // len(SAID)))[:size]
+
+
 def text_of(size: int, turn: int = 0) -> str:
-    """Words, another text for each turn."""
+    """Numbers, others for each turn: hardly anything compresses them."""
     words = (f"{(number * 7919 + turn * 104_729) % 99_991:x}" for number in range(size // 4))
     return " ".join(words)[:size]
 
 
 @asynccontextmanager
-async def _transcripts(stack: Stack) -> AsyncIterator[Begin]:
+async def _transcripts(stack: Stack, sampler: Sampler) -> AsyncIterator[Begin]:
+    """Transcripts of callers whose traces are recorded, or are not, at the service: this side sends no spans."""
     minter = TokenMinter("session", stack.keys / "session.pem")
-    process = Process("bench", ProcessSettings(), minter=minter, verifier=None, tracer=NoOpTracer())
+    tracer = TracerProvider(sampler=sampler, shutdown_on_exit=False).get_tracer("bench")
+    process = Process("bench", ProcessSettings(), minter=minter, verifier=None, tracer=tracer)
     async with open_peer(process, "transcript", stack.targets["transcript"]) as peer:
-        stub = TranscriptServiceStub(peer.channel)
+        stub: TranscriptServiceAsyncStub = TranscriptServiceStub(peer.channel)
 
         async def begin() -> Transcript:
             session_id, claim = new_id(IdKind.SESSION), pb.WriterClaim(run_id=new_id(IdKind.RUN), epoch=1)
@@ -123,9 +147,26 @@ async def _transcripts(stack: Stack) -> AsyncIterator[Begin]:
             token = minter.run_token(TENANT, session_id, claim.run_id, claim.epoch, 3600)
             with acting_with_token(token):
                 await peer.unary(stub.AcquireWriter, pb.AcquireWriterRequest(session_id=session_id, claim=claim))
-            return Transcript(peer, session_id, claim, token)
+            return Transcript(peer, stub, session_id, claim, token)
 
         yield begin
+
+
+@asynccontextmanager
+async def _floor(stack: Stack, begin: Begin) -> AsyncIterator[Callable[[entry_pb2.EntryBody], Awaitable[None]]]:
+    """Commits a body as one row, called as the appends are."""
+    caller = await begin()
+    async with (
+        commit_server(stack.superuser_dsn) as target,
+        open_peer(caller.peer.process, "floor", target) as peer,
+    ):
+        method = peer.channel.unary_unary(COMMIT, entry_pb2.EntryBody.SerializeToString, bytes)
+
+        async def commit(body: entry_pb2.EntryBody) -> None:
+            with acting_with_token(caller.token):
+                await peer.unary(method, body, timeout_seconds=60)
+
+        yield commit
 
 
 async def _append_latency(
@@ -172,6 +213,17 @@ async def _rate(works: Sequence[Callable[[], Awaitable[None]]]) -> float:
 
     await asyncio.gather(*map(again, works))
     return done / (perf_counter() - began)
+
+
+async def _tracing(bench: Bench, begin: Begin, begin_traced: Begin, kib: entry_pb2.EntryBody) -> None:
+    """The same appends with every one traced, and with none."""
+    untraced = [_appending(await begin(), kib) for _ in range(16)]
+    traced = [_appending(await begin_traced(), kib) for _ in range(16)]
+    rates = [(await _rate(untraced), await _rate(traced)) for _ in range(RATE_TURNS)]
+    floor_rate, rate = (sorted(one)[RATE_TURNS // 2] for one in zip(*rates, strict=True))
+    samples = round(sum(one for _, one in rates) * RATE_SECONDS)
+    name = "transcript.append.traced.price"
+    bench.record(Metric(name, 1e3 / rate, "ms", 1e3 / floor_rate, floor_rate / rate, samples, bound=TRACING_BOUND))
 
 
 async def _eight_writers(bench: Bench, begin: Begin, kib: entry_pb2.EntryBody) -> None:

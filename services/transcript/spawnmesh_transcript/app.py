@@ -14,6 +14,7 @@ from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 
 from spawnmesh_transcript.announcements import CHANNEL, open_announcements
+from spawnmesh_transcript.append_queue import open_append_queue
 from spawnmesh_transcript.archive_servicer import ArchiveServicer
 from spawnmesh_transcript.follow import Followers
 from spawnmesh_transcript.search_servicer import SearchServicer
@@ -36,6 +37,9 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
                 pooled=bool(settings.database_direct_url),
             )
         )
+        queue = await stack.enter_async_context(
+            open_append_queue(database, slots=max(1, settings.database_max_connections // 4))
+        )
         announcements = await stack.enter_async_context(open_announcements(database))
         listener = await stack.enter_async_context(
             open_listener(
@@ -45,7 +49,7 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
         followers = Followers(database, listener, asyncio.Semaphore(max(1, settings.database_max_connections // 2)))
         server = build_server(process, translate_errors=(translate,))
         add_TranscriptServiceServicer_to_server(
-            TranscriptServicer(database, Policies(), announcements, followers), server
+            TranscriptServicer(database, queue, Policies(), announcements, followers), server
         )
         add_ArchiveServiceServicer_to_server(ArchiveServicer(database, announcements), server)
         add_SearchServiceServicer_to_server(SearchServicer(database), server)

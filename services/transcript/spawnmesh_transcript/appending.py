@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.database import Database
 
-from spawnmesh_transcript import store
+from spawnmesh_transcript.append_queue import AppendQueue
 from spawnmesh_transcript.domain.entries import Head
 from spawnmesh_transcript.domain.policy import TenantPolicy
 from spawnmesh_transcript.domain.refusals import claim_lost, key_reused, unowned_append_not_allowed
 from spawnmesh_transcript.domain.writers import Writer, may_append
 from spawnmesh_transcript.prepare import prepare
-from spawnmesh_transcript.store import Key
+from spawnmesh_transcript.store import Append, AppendOutcome, Key
 from spawnmesh_transcript.tenants import Policies
 
 _TRIES = 5  # Settings change by hand.
@@ -31,7 +30,7 @@ class Appended:
 
 
 async def append_entries(
-    database: Database,
+    queue: AppendQueue,
     policies: Policies,
     key: Key,
     bodies: Sequence[pb.EntryBody],
@@ -46,7 +45,7 @@ async def append_entries(
     """
     for _ in range(_TRIES):
         policy = policies.of(key.tenant_id)
-        done = await _append(database, key, bodies, policy, idempotency_key=idempotency_key, writer=writer)
+        done = await _append(queue, key, bodies, policy, idempotency_key=idempotency_key, writer=writer)
         if done.policy is None:
             return _appended(done, key, idempotency_key)
         policies.learn(key.tenant_id, done.policy)
@@ -54,30 +53,24 @@ async def append_entries(
 
 
 async def _append(
-    database: Database,
+    queue: AppendQueue,
     key: Key,
     bodies: Sequence[pb.EntryBody],
     policy: TenantPolicy,
     *,
     idempotency_key: str,
     writer: Writer,
-) -> store.AppendOutcome:
+) -> AppendOutcome:
     prepared = await prepare(bodies, mask_secrets=policy.mask_secrets)
     for entry in prepared.entries:
         if not may_append(writer, entry):
             raise unowned_append_not_allowed(f"this writer may not append an entry of kind {entry.kind} this way")
-    return await store.append_entries(
-        database,
-        key,
-        prepared.entries,
-        idempotency_key=idempotency_key,
-        content_hash=prepared.content_hash,
-        writer=writer,
-        policy=policy,
+    return await queue.append(
+        Append(key, prepared.entries, idempotency_key, prepared.content_hash, writer, policy.settings_version)
     )
 
 
-def _appended(done: store.AppendOutcome, key: Key, idempotency_key: str) -> Appended:
+def _appended(done: AppendOutcome, key: Key, idempotency_key: str) -> Appended:
     match done.outcome, done.head:
         case "APPENDED" | "REPLAYED", Head() as head:
             return Appended(done.entry_ids, done.first_seq, head, is_replay=done.outcome == "REPLAYED")

@@ -13,6 +13,7 @@ from spawnmesh_runtime.caller import current_caller
 
 from spawnmesh_transcript import deletion, operations, tenants, windows
 from spawnmesh_transcript.announcements import Announcements
+from spawnmesh_transcript.append_queue import AppendQueue
 from spawnmesh_transcript.appending import append_entries
 from spawnmesh_transcript.follow import Followers
 from spawnmesh_transcript.parse import (
@@ -47,9 +48,15 @@ class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
     """Each RPC does what the contract says of it."""
 
     def __init__(
-        self, database: Database, policies: Policies, announcements: Announcements, followers: Followers
+        self,
+        database: Database,
+        queue: AppendQueue,
+        policies: Policies,
+        announcements: Announcements,
+        followers: Followers,
     ) -> None:
         self._database = database
+        self._queue = queue
         self._policies = policies
         self._announcements = announcements
         self._followers = followers
@@ -109,7 +116,7 @@ class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
         caller = current_caller()
         key = parse_key(request.session_id, caller)
         appended = await append_entries(
-            self._database,
+            self._queue,
             self._policies,
             key,
             request.entries,

@@ -44,6 +44,18 @@ class Transcript:
 
 
 @dataclass(frozen=True, slots=True)
+class Append:
+    """Entries for one transcript, made ready under the settings of that version."""
+
+    key: Key
+    entries: Sequence[NewEntry]
+    idempotency_key: str
+    content_hash: bytes
+    writer: Writer
+    settings_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class AppendOutcome:
     """What the database made of an append; `outcome` and which fields come with it are said at the function `append_entries`."""
 
@@ -54,6 +66,11 @@ class AppendOutcome:
     missing_entry_id: str
     policy: TenantPolicy | None
     """The one that holds, where the entries were made ready under another."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether nothing was tried, since the transcript would have had to be waited for."""
+        return self.outcome == "BUSY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,39 +134,21 @@ async def write_entries(connection: Connection, key: Key, entries: Sequence[NewE
 
 
 async def append_entries(
-    database: Database,
-    key: Key,
-    entries: Sequence[NewEntry],
-    *,
-    idempotency_key: str,
-    content_hash: bytes,
-    writer: Writer,
-    policy: TenantPolicy,
-) -> AppendOutcome:
-    """Appends under the fence, in a transaction of its own and one round trip."""
-    described = _entry_parameters(entries)
-    target_ids = [entry.target_entry_id for entry in entries if entry.target_entry_id]
-    parameters = _parameters(
-        key,
-        idempotency_key=idempotency_key,
-        content_hash=content_hash,
-        run_id=writer.claim.run_id if writer.claim else "",
-        epoch=writer.claim.epoch if writer.claim else 0,
-        service=writer.service,
-        client=writer.client,
-        settings_version=policy.settings_version,
-        target_ids=target_ids or None,
-        **described,
-    )
-    (row,) = await database.call(key.tenant_id, _SQL["append_entries"], parameters)
-    return AppendOutcome(
-        outcome=row["outcome"],
-        head=_head(row) if row["seq"] is not None else None,
-        first_seq=row["first_seq"] or 0,
-        entry_ids=tuple(row["entry_ids"] or (one["entry_id"] for one in described["entries"].obj)),
-        missing_entry_id=row["missing_entry_id"] or "",
-        policy=None if row["settings_version"] is None else TenantPolicy(row["settings_version"], row["mask_secrets"]),
-    )
+    database: Database, tenant_id: str, appends: Sequence[Append], *, waits: bool
+) -> list[AppendOutcome]:
+    """Makes the appends under their fences, in one transaction of its own and one round trip; each has its own outcome.
+
+    Without `waits`, one whose transcript another transaction holds is BUSY.
+    """
+    calls: list[dict[str, Any]] = []
+    bodies: list[bytes] = []
+    for append in appends:
+        first_body = len(bodies) + 1
+        bodies += [entry.body for entry in append.entries]
+        calls.append(_call_parameters(append, first_body, len(bodies)))
+    parameters = {"calls": Jsonb(calls), "bodies": bodies, "waits": waits}
+    rows = await database.call(tenant_id, _SQL["append_entries"], parameters)
+    return [_append_outcome(row, call["entries"]) for row, call in zip(rows, calls, strict=True)]
 
 
 async def read_transcript(connection: Connection, key: Key) -> Transcript | None:
@@ -270,7 +269,11 @@ async def _stored_entries(connection: Connection, statement: str, key: Key, **mo
 
 
 def _entry_parameters(entries: Sequence[NewEntry]) -> dict[str, Any]:
-    described = [
+    return {"entries": Jsonb(_described(entries)), "bodies": [entry.body for entry in entries]}
+
+
+def _described(entries: Sequence[NewEntry]) -> list[dict[str, Any]]:
+    return [
         {
             "entry_id": entry.entry_id or new_id(IdKind.ENTRY),
             "parent_entry_id": entry.parent_entry_id,
@@ -285,7 +288,38 @@ def _entry_parameters(entries: Sequence[NewEntry]) -> dict[str, Any]:
         }
         for entry in entries
     ]
-    return {"entries": Jsonb(described), "bodies": [entry.body for entry in entries]}
+
+
+def _call_parameters(append: Append, first_body: int, last_body: int) -> dict[str, Any]:
+    claim, target_ids = (
+        append.writer.claim,
+        [entry.target_entry_id for entry in append.entries if entry.target_entry_id],
+    )
+    return {
+        "session_id": append.key.session_id,
+        "idempotency_key": append.idempotency_key,
+        "content_hash": append.content_hash.hex(),
+        "run_id": claim.run_id if claim else "",
+        "epoch": claim.epoch if claim else 0,
+        "service": append.writer.service,
+        "client": append.writer.client,
+        "entries": _described(append.entries),
+        "first_body": first_body,
+        "last_body": last_body,
+        "settings_version": append.settings_version,
+        "target_ids": target_ids or None,
+    }
+
+
+def _append_outcome(row: DictRow, described: Sequence[dict[str, Any]]) -> AppendOutcome:
+    return AppendOutcome(
+        outcome=row["outcome"],
+        head=_head(row) if row["seq"] is not None else None,
+        first_seq=row["first_seq"] or 0,
+        entry_ids=tuple(row["entry_ids"] or (one["entry_id"] for one in described)),
+        missing_entry_id=row["missing_entry_id"] or "",
+        policy=None if row["settings_version"] is None else TenantPolicy(row["settings_version"], row["mask_secrets"]),
+    )
 
 
 def _head(row: DictRow) -> Head:

@@ -13,12 +13,18 @@ from write_entries(
 );
 
 -- name: append_entries
--- A transaction of its own. Locks the transcript's row until commit. See the function for its outcomes and its indexes.
-select *
-from append_entries(
-    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(idempotency_key)s, %(content_hash)s, %(run_id)s, %(epoch)s,
-    %(service)s, %(client)s, %(entries)s, %(bodies)b::bytea[], %(settings_version)s, %(target_ids)s
-);
+-- A transaction of its own for all the calls, made one after the other. Locks each transcript's row until commit. See the function for its outcomes and its
+-- indexes.
+select appended.*
+from jsonb_to_recordset(%(calls)s) as call (
+    session_id text, idempotency_key text, content_hash text, run_id text, epoch bigint, service text, client text, entries jsonb,
+    first_body integer, last_body integer, settings_version bigint, target_ids text[]
+)
+cross join lateral append_entries(
+    set_config('spawnmesh.tenant', %(tenant_id)s, true), call.session_id, call.idempotency_key, decode(call.content_hash, 'hex'), call.run_id,
+    call.epoch, call.service, call.client, call.entries, (%(bodies)b::bytea[])[call.first_body:call.last_body], call.settings_version,
+    call.target_ids, %(waits)s
+) as appended;
 
 -- name: scan_window
 -- A transaction of its own. No lock. See the function for its cost and its indexes.
