@@ -121,5 +121,9 @@ async def test_a_large_session_file_goes_through_with_flat_memory(service: Servi
         assert (answer.state, answer.durable_bytes) == (pb.IMPORT_STATE_COMPLETE, offset)
         assert offset >= SIZE_MIB * MIB
         assert came.hexdigest() == given.hexdigest()
-        await fresh.delete()
+        async with asyncio.timeout(SECONDS):
+            while True:
+                with suppress(MeshError):  # A deletion that is cut off is gone on with by the next one.
+                    await fresh.delete()
+                    break
     assert highest - before < GROWTH_LIMIT, f"grew by {(highest - before) // MIB} MiB"

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
 from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as pb_grpc
+from spawnmesh.hook.v1.observed_pb2 import ObservedEvent, SessionEndEvent
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.acting import acting_for
@@ -54,8 +55,8 @@ async def test_call_that_is_not_idempotent_is_not_repeated(serve: Any, peer_of: 
 
 
 async def told(served: Any, peer_of: Any) -> MeshError | None:
-    request = pb.HandleObservedEventRequest()
-    request.event.session_id = "ses_1"
+    event = ObservedEvent(event_key="e", session_id="ses_1", session_end=SessionEndEvent())
+    request = pb.HandleObservedEventRequest(event=event)
     async with peer_of(served.target) as peer:
         with acting_for("acme"):
             try:

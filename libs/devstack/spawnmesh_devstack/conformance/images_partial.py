@@ -22,6 +22,8 @@ async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
     """Expects `images` and `suppressPromptImageDetection`, `names`, or `toolNames` and `didSend`; null for nothing done; or of the text
     `nonempty`, `mentions` and `mentions_messaging`."""
     outer = object_of(case.given, "given")
+    if "given" in outer:
+        outer = object_of(case.given, "given", ("given", "when", "case"))
     given = object_of(outer.get("given", outer), "given.given")
     peer = mesh.peers["model-router"]
     stub = ModelRouterServiceStub(peer.channel)
