@@ -30,6 +30,7 @@ class Promised:
 
     contents_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     begun: list[str] = field(default_factory=list)
+    given_up: set[str] = field(default_factory=set)
 
     def any_set(self, rng: random.Random) -> str | None:
         return rng.choice(sorted(self.contents_of)) if self.contents_of else None
@@ -62,16 +63,17 @@ class Actor:
             if error.reason not in BY_RIGHT:
                 raise
         else:
-            self._promised.contents_of[set_id] = contents
+            if set_id not in self._promised.given_up:
+                self._promised.contents_of[set_id] = contents
 
     async def release(self) -> None:
         set_id = self._promised.any_set(self._rng)
         if self._rng.random() < 0.2 and self._promised.begun:  # Perhaps one that is being staged this moment.
             set_id = self._rng.choice(self._promised.begun)
         if set_id is not None:
+            self._promised.given_up.add(set_id)
             self._promised.contents_of.pop(set_id, None)
             await self._parts.removal.release(self._tenant_id, set_id)
-            self._promised.contents_of.pop(set_id, None)
 
     async def read(self) -> None:
         set_id = self._promised.any_set(self._rng)
