@@ -5,6 +5,7 @@ import sys
 from collections.abc import MutableMapping
 from typing import Any
 
+import orjson
 import structlog
 
 from spawnmesh_runtime.caller import caller_if_any
@@ -34,9 +35,9 @@ def write_json_logs(service: str, level: str) -> None:
         structlog.processors.format_exc_info,
     ]
     structlog.configure(
-        processors=[*shared, structlog.processors.JSONRenderer()],
+        processors=[*shared, structlog.processors.JSONRenderer(orjson.dumps)],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(),
+        logger_factory=structlog.BytesLoggerFactory(),
         cache_logger_on_first_use=False,
     )
     handler = _LibraryHandler(sys.stdout)

@@ -13,7 +13,7 @@ from spawnmesh_transcript.store import Key
 
 CHANNEL = "transcript_entries"
 
-_PAUSE_SECONDS = 0.02
+_PAUSE_SECONDS = 0.05
 """Between two notifications. One in each append's own transaction would make all commits of the database wait in one line."""
 
 log = structlog.get_logger()

@@ -5,12 +5,11 @@ from spawnmesh_core.clock import monotonic_seconds
 
 from spawnmesh_runtime.call import Call, ServedMethod, Step
 
-log = structlog.get_logger()
-
 
 def logged_calls(inner: Step, method: ServedMethod, service: str) -> Step:
     """A defect of ours is logged as an error with its traceback, everything else as information."""
     path = f"{method.service}/{method.name}"
+    log = structlog.get_logger().bind()  # Put together here once, and not for every call.
 
     async def step(call: Call) -> object:
         start = monotonic_seconds()
