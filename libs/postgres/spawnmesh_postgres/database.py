@@ -3,12 +3,16 @@
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from time import perf_counter
 from typing import Any
 
 import psycopg
+from opentelemetry.metrics import Meter, NoOpMeter
 from psycopg import AsyncConnection, sql
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from spawnmesh_postgres.pool_metrics import PoolMetrics
 
 Connection = AsyncConnection[DictRow]
 
@@ -20,6 +24,8 @@ TENANT_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,37}[a-z0-9]")
 
 SCOPE = "set_config('spawnmesh.tenant', %(tenant_id)s, true)"
 """In a statement for `Database.call`: scopes the transaction to the tenant, and is the tenant's id."""
+
+_NO_METER = NoOpMeter("spawnmesh")
 
 _NOTIFY = "select pg_notify(%(channel)s, payload) from unnest(%(payloads)s::text[]) as payload"
 
@@ -37,9 +43,15 @@ def _scope(tenant_id: str) -> sql.Composed:
 class Database:
     """A pool of connections as the service's own role, which row-level security binds."""
 
-    def __init__(self, pool: AsyncConnectionPool[Connection]) -> None:
+    def __init__(self, pool: AsyncConnectionPool[Connection], metrics: PoolMetrics) -> None:
         self._pool = pool
-        self._in_use = 0
+        self._metrics = metrics
+        self._taken: dict[Connection, float] = {}
+
+    @property
+    def in_use(self) -> int:
+        """How many connections somebody has."""
+        return len(self._taken)
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
@@ -51,17 +63,20 @@ class Database:
             await self._give_back(connection)
 
     async def _take(self) -> Connection:
+        asked = perf_counter()
         try:
             connection = await self._pool.getconn()
         except PoolTimeout as error:
-            if self._in_use < self._pool.max_size:
+            self._metrics.timed_out()
+            if self.in_use < self._pool.max_size:
                 raise psycopg.OperationalError("no connection could be made") from error
             raise
-        self._in_use += 1
+        now = self._taken[connection] = perf_counter()
+        self._metrics.taken(now - asked)
         return connection
 
     async def _give_back(self, connection: Connection) -> None:
-        self._in_use -= 1
+        self._metrics.given_back(perf_counter() - self._taken.pop(connection))
         await self._pool.putconn(connection)
 
     @asynccontextmanager
@@ -123,6 +138,7 @@ async def open_database(
     wait_seconds: float = 3.0,
     statement_timeout_seconds: float = 30.0,
     pooled: bool = False,
+    meter: Meter = _NO_METER,
 ) -> AsyncIterator[Database]:
     """Opens the pool: at most `max_connections`, each statement cut off after `statement_timeout_seconds`.
 
@@ -151,9 +167,11 @@ async def open_database(
         open=False,
         reconnect_timeout=5.0,
     )
+    metrics = PoolMetrics(meter, name)
+    metrics.opened(max_connections)
     await pool.open(wait=False)
     try:
-        yield Database(pool)
+        yield Database(pool, metrics)
     finally:
         await pool.close(timeout=5.0)
 

@@ -21,7 +21,7 @@ from spawnmesh_runtime.interceptors.auth import authenticated_calls
 from spawnmesh_runtime.interceptors.deadline import bounded_calls
 from spawnmesh_runtime.interceptors.drain import Drain
 from spawnmesh_runtime.interceptors.errors import Translate, typed_errors
-from spawnmesh_runtime.interceptors.log import logged_calls
+from spawnmesh_runtime.interceptors.log import call_durations, logged_calls
 from spawnmesh_runtime.interceptors.trace import traced_calls
 from spawnmesh_runtime.interceptors.validate import validated_calls
 from spawnmesh_runtime.methods import PolicyMissing, policy_of, service_called
@@ -44,6 +44,7 @@ class MeshServer(grpc.aio.Server):
         self._process = process
         self._verifier = verifier
         self._translate = translate
+        self._durations = call_durations(process.metrics.meter)
         self._inner = grpc.aio.server(options=server_options(process.settings))
         self._services: list[str] = []
         self._health: Any = _health.HealthServicer()
@@ -70,7 +71,7 @@ class MeshServer(grpc.aio.Server):
         step = validated_calls(_servicer(handler), method)
         step = authenticated_calls(step, method, self._verifier)
         step = typed_errors(bounded_calls(step), service, self._translate)
-        step = logged_calls(step, method, service)
+        step = logged_calls(step, method, service, self._durations)
         return self.drain.counted_calls(traced_calls(step, method, self._process.tracer))
 
     def add_insecure_port(self, address: str) -> int:

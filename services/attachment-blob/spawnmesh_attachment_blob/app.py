@@ -60,6 +60,7 @@ async def open_stores(settings: AttachmentBlobSettings, metrics: Metrics = NO_ME
                 name="attachment-blob",
                 max_connections=max_connections,
                 pooled=bool(settings.database_direct_url),
+                meter=metrics.meter,
             )
         )
         http = stack.enter_context(http_pool(settings))

@@ -62,6 +62,7 @@ async def _open_parts(process: Process, settings: HookSettings) -> AsyncIterator
                 name="hook",
                 max_connections=settings.database_max_connections,
                 pooled=bool(settings.database_direct_url),
+                meter=process.metrics.meter,
             )
         )
         channels = (ASKING_ENDED_CHANNEL, PLUGINS_CHANGED_CHANNEL, OUTBOX_CHANNEL)

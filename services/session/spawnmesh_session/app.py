@@ -36,6 +36,7 @@ from spawnmesh_session.operations.tenants import Tenants
 from spawnmesh_session.operations.undo import SpawnUndo
 from spawnmesh_session.operations.watch import Watch
 from spawnmesh_session.peers import AttachmentSets, Hooks, ModelRouter, Transcripts
+from spawnmesh_session.run_metrics import RunMetrics
 from spawnmesh_session.servicers.run import RunServicer
 from spawnmesh_session.servicers.session import SessionServicer
 from spawnmesh_session.servicers.tenant import TenantServicer
@@ -53,6 +54,7 @@ class Parts:
     hooks: Hooks
     job_app: App
     endings: Endings
+    run_metrics: RunMetrics
     undo: SpawnUndo
     spawn: SpawnSaga
     kill: Kill
@@ -72,6 +74,7 @@ async def open_parts(process: Process, settings: SessionSettings) -> AsyncIterat
                 name="session",
                 max_connections=settings.database_max_connections,
                 pooled=bool(settings.database_direct_url),
+                meter=process.metrics.meter,
             )
         )
         listener = await stack.enter_async_context(
@@ -89,7 +92,8 @@ async def open_parts(process: Process, settings: SessionSettings) -> AsyncIterat
         sets, transcripts, hooks = AttachmentSets(blob, step), Transcripts(transcript, step), Hooks(hook, step)
         job_app = open_job_app(settings.database_direct_url or settings.database_url, name="session jobs")
         add_tasks(job_app, sets, hooks)
-        endings = Endings(job_app, settings.max_run_attempts)
+        run_metrics = RunMetrics(process.metrics.meter)
+        endings = Endings(job_app, settings.max_run_attempts, run_metrics)
         undo = SpawnUndo(database, sets, transcripts, job_app)
         kill = Kill(database, endings, undo, transcripts)
         spawn_deadline = timedelta(seconds=settings.spawn_deadline_seconds)
@@ -118,6 +122,7 @@ async def open_parts(process: Process, settings: SessionSettings) -> AsyncIterat
             hooks,
             job_app,
             endings,
+            run_metrics,
             undo,
             spawn,
             kill,
@@ -134,8 +139,10 @@ async def open_service(process: Process, settings: SessionSettings) -> AsyncIter
     if process.minter is None:
         raise RuntimeError("session mints run tokens and needs SESSION_SIGNING_KEY_FILE")
     async with open_parts(process, settings) as parts:
-        leases = Leases(parts.database, parts.listener, timedelta(seconds=settings.lease_ttl_seconds))
-        finalize = FinalizeSaga(parts.database, parts.transcripts, parts.hooks, parts.endings)
+        leases = Leases(
+            parts.database, parts.listener, timedelta(seconds=settings.lease_ttl_seconds), parts.run_metrics
+        )
+        finalize = FinalizeSaga(parts.database, parts.transcripts, parts.hooks, parts.endings, parts.run_metrics)
         watch = Watch(parts.database, parts.listener, asyncio.Semaphore(max(1, settings.database_max_connections // 2)))
         messages = Messages(parts.database, parts.endings)
         archive = Archive(parts.database, parts.endings)

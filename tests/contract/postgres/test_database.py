@@ -231,7 +231,7 @@ async def test_cancelled_call_gives_its_connection_back(with_function: Database)
     slow = f"select pg_sleep(30), {SCOPE}"
     hung = [asyncio.create_task(with_function.call("acme", slow, {})) for _ in range(2)]
     async with asyncio.timeout(10):
-        while with_function._in_use < 2:
+        while with_function.in_use < 2:
             await asyncio.sleep(0.01)
     for task in hung:
         task.cancel()

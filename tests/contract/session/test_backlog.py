@@ -1,7 +1,8 @@
-"""The gauge of what should have been cleaned up by now."""
+"""The gauges of runs, and of what should have been cleaned up by now."""
 
 from typing import Any
 
+import psycopg
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from spawnmesh.session.v1 import session_service_pb2 as pb
@@ -19,6 +20,7 @@ async def test_backlog_counts_deletions_until_they_are_finished(
     async with parts_of(mesh.settings) as parts:
         reader = InMemoryMetricReader()
         backlog = Backlog(parts.database, MeterProvider([reader]).get_meter("test"))
+        await only_of(remains.dsn, mesh.tenant)
         await backlog.measure()
         before = told(reader)
         async with open_mesh(elsewhere={"attachment-blob": "127.0.0.1:1"}) as broken:
@@ -34,10 +36,30 @@ async def test_backlog_counts_deletions_until_they_are_finished(
     assert before.keys() == {"spawn", "delete", "purge", "settings", "retain", "job"}
 
 
-def told(reader: InMemoryMetricReader) -> dict[str, Any]:
+async def test_live_runs_are_counted_by_whether_a_runner_has_them(mesh: Mesh, remains: Remains) -> None:
+    async with parts_of(mesh.settings) as parts:
+        reader = InMemoryMetricReader()
+        backlog = Backlog(parts.database, MeterProvider([reader]).get_meter("test"))
+        await only_of(remains.dsn, mesh.tenant)
+        first, _second = await mesh.spawn(), await mesh.spawn()
+        await mesh.claim(first.session_id)
+        await backlog.measure()
+        assert told(reader, "spawnmesh.session.runs", "spawnmesh.session.run.state") == {"waiting": 1, "held": 1}
+
+
+async def only_of(superuser_dsn: str, tenant: str) -> None:
+    """What other tests left in the queue is gone: the gauges count all tenants, and it would come due meanwhile."""
+    async with await psycopg.AsyncConnection.connect(superuser_dsn, autocommit=True) as link:
+        await link.execute("delete from session.dispatch where tenant_id <> %s", (tenant,))
+
+
+def told(
+    reader: InMemoryMetricReader,
+    gauge: str = "spawnmesh.session.cleanup.backlog",
+    attribute: str = "spawnmesh.session.cleanup.kind",
+) -> dict[str, Any]:
     data = reader.get_metrics_data()
     assert data is not None
-    [metric] = data.resource_metrics[0].scope_metrics[0].metrics
-    assert metric.name == "spawnmesh.session.cleanup.backlog"
+    [metric] = [one for one in data.resource_metrics[0].scope_metrics[0].metrics if one.name == gauge]
     points: Any = metric.data.data_points
-    return {point.attributes["spawnmesh.session.cleanup.kind"]: point.value for point in points}
+    return {point.attributes[attribute]: point.value for point in points}

@@ -12,6 +12,7 @@ from spawnmesh_postgres.database import EVERY_TENANT, Connection, Database
 from spawnmesh_postgres.listener import Listener
 
 from spawnmesh_session.domain import AgentProfile, EventKind, RunState
+from spawnmesh_session.run_metrics import RunMetrics
 from spawnmesh_session.store import inbox, runs, sessions, tenants
 
 _LOOK_AGAIN_SECONDS = 1.0  # A lease that runs out wakes nobody; a new run does.
@@ -56,6 +57,7 @@ class Leases:
     database: Database
     listener: Listener
     lease_ttl: timedelta
+    metrics: RunMetrics
 
     async def claim(self, runner_id: str, limit: int, wait_seconds: float) -> list[Claimed]:
         """Up to `limit` runs whose time has come; waits for the first, at most `wait_seconds`."""
@@ -91,6 +93,7 @@ class Leases:
                 )
                 continue
             if one is not None:
+                self.metrics.claimed(one.run)
                 claimed.append(one)
                 size_bytes += one.size_bytes
         return claimed

@@ -17,6 +17,7 @@ from spawnmesh_session.domain import (
     announcement,
     releases_attachments,
 )
+from spawnmesh_session.run_metrics import RunMetrics
 from spawnmesh_session.store import inbox, runs, sessions, tenants
 
 
@@ -44,6 +45,7 @@ class Endings:
 
     job_app: App
     max_run_attempts: int
+    metrics: RunMetrics
 
     async def end_run(
         self,
@@ -65,6 +67,7 @@ class Endings:
         run = await runs.end(connection, tenant_id, locked.run["run_id"], ending, epoch=epoch)
         if run is None:
             return None
+        self.metrics.ended(ending)
         run_id = run["run_id"]
         await sessions.append_event(
             connection,

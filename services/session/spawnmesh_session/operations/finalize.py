@@ -15,6 +15,7 @@ from spawnmesh_session.domain import TERMINAL_RUN_STATES, Ending, EventKind, Run
 from spawnmesh_session.operations.claim import lease_lost, require_held
 from spawnmesh_session.operations.endings import Endings, lock_run
 from spawnmesh_session.peers import Hooks, Transcripts
+from spawnmesh_session.run_metrics import RunMetrics
 from spawnmesh_session.store import inbox, runs, sessions
 
 MAX_REVISION_COUNT = 3  # The hook service keeps the count and the bound; this one only tells plugins what to expect.
@@ -56,6 +57,7 @@ class FinalizeSaga:
     transcripts: Transcripts
     hooks: Hooks
     endings: Endings
+    metrics: RunMetrics
 
     async def run(self, tenant_id: str, draft: Draft) -> DictRow | Revised | Pending:
         """The run, SUCCEEDED; or why it is not. A run that is not ended is RUNNING again, also when a hook failed."""
@@ -129,6 +131,7 @@ class FinalizeSaga:
                 connection, tenant_id, draft.run_id, draft.epoch, RunState.RUNNING, revision_count=revised.number
             )
             if revised.number > run["revision_count"]:
+                self.metrics.revised()
                 await sessions.append_event(
                     connection,
                     tenant_id,

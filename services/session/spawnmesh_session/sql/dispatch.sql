@@ -105,6 +105,11 @@ update dispatch d set due_time = now() + %(again_in)s::interval
 from taken where d.tenant_id = taken.tenant_id and d.kind = %(kind)s and d.subject_id = taken.subject_id
 returning d.tenant_id, d.subject_id
 
+-- name: count_live_runs
+-- Locks nothing; reads the queue in the scope of every tenant.
+select count(*) filter (where not (leased and due_time > now())) as waiting, count(*) filter (where leased and due_time > now()) as held
+from dispatch where kind = 'RUN'
+
 -- name: count_backlog
 -- Locks nothing; reads the queue and the directory in the scope of every tenant, and the job library's queue. What should have been seen to by now.
 select kind, count(*) as waiting from dispatch where kind <> 'RUN' and due_time <= now() group by kind

@@ -149,6 +149,12 @@ async def count_backlog(connection: Connection) -> dict[str, int]:
     return {row["kind"]: row["waiting"] for row in rows}
 
 
+async def count_live(connection: Connection) -> dict[str, int]:
+    """How many runs are `waiting` for a runner, and `held` by one. In the scope of every tenant."""
+    row = await (await connection.execute(SQL["count_live_runs"])).fetchone()
+    return dict(row or {})
+
+
 async def claim(
     connection: Connection, tenant_id: str, run_id: str, *, runner_id: str, lease_ttl: timedelta
 ) -> DictRow | None:

@@ -1,0 +1,54 @@
+"""What a pool of connections tells of itself, named as the OpenTelemetry conventions have it."""
+
+from opentelemetry.metrics import Meter
+
+_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)
+
+
+class PoolMetrics:
+    """Of one pool."""
+
+    def __init__(self, meter: Meter, pool_name: str) -> None:
+        self._of_pool = {"db.client.connection.pool.name": pool_name}
+        self._of_system = {"db.system.name": "postgresql"}
+        self._waits = meter.create_histogram(
+            "db.client.connection.wait_time",
+            unit="s",
+            description="How long work waited for a connection of the pool.",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+        self._operations = meter.create_histogram(
+            "db.client.operation.duration",
+            unit="s",
+            description="How long work had a connection: transactions from their begin to their commit.",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+        self._in_use = meter.create_up_down_counter(
+            "db.client.connection.count", unit="{connection}", description="Connections that are in use."
+        )
+        self._timeouts = meter.create_counter(
+            "db.client.connection.timeouts",
+            unit="{timeout}",
+            description="Work that was refused for want of a connection.",
+        )
+        self._max = meter.create_up_down_counter(
+            "db.client.connection.max", unit="{connection}", description="The most connections that the pool may have."
+        )
+
+    def opened(self, max_connections: int) -> None:
+        """The pool may have so many connections."""
+        self._max.add(max_connections, self._of_pool)
+
+    def taken(self, waited_seconds: float) -> None:
+        """Somebody got a connection."""
+        self._waits.record(waited_seconds, self._of_pool)
+        self._in_use.add(1, {**self._of_pool, "db.client.connection.state": "used"})
+
+    def given_back(self, had_seconds: float) -> None:
+        """Somebody is done with a connection."""
+        self._operations.record(had_seconds, self._of_system)
+        self._in_use.add(-1, {**self._of_pool, "db.client.connection.state": "used"})
+
+    def timed_out(self) -> None:
+        """Somebody waited in vain."""
+        self._timeouts.add(1, self._of_pool)

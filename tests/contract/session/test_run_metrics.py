@@ -1,0 +1,52 @@
+"""What operators see of runs, calls and connections in the metrics of the session service."""
+
+import asyncio
+from urllib.request import urlopen
+
+import pytest
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh_core.errors import MeshError
+from spawnmesh_devstack.ports import free_ports
+
+from tests.contract.session.harness import Mesh, OpenMesh
+
+
+async def test_runs_calls_and_connections_are_measured_and_name_no_tenant(open_mesh: OpenMesh) -> None:
+    (port,) = free_ports(1)
+    async with open_mesh(metrics_listen=f"127.0.0.1:{port}") as mesh:
+        await mesh.create_tenant()
+        for reason in ("MODEL_REFUSED", "something of the runner's own"):
+            await _fail(mesh, reason)
+        killed = await mesh.spawn()
+        await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=killed.session_id))
+        with pytest.raises(MeshError):
+            await mesh.get("ses_00000000000000000000000000")
+        samples = await asyncio.to_thread(_samples, port)
+
+    ended = 'spawnmesh_session_runs_ended_total{error_type="%s",spawnmesh_session_run_state="%s"}'
+    assert samples[ended % ("MODEL_REFUSED", "failed")] == 1
+    assert samples[ended % ("_OTHER", "failed")] == 1
+    assert samples[ended % ("KILLED", "killed")] == 1
+    assert samples['spawnmesh_session_claims_total{spawnmesh_session_claim="first"}'] >= 2
+    assert samples["spawnmesh_session_queue_wait_seconds_count"] >= 2
+    calls = 'rpc_server_call_duration_seconds_count{error_type="%s",rpc_method="spawnmesh.session.v1.SessionService/%s"'
+    calls += ',rpc_response_status_code="%s",rpc_system_name="grpc"}'
+    assert samples[calls % ("", "SpawnSession", "OK")] == 3
+    assert samples[calls % ("NOT_FOUND", "GetSession", "NOT_FOUND")] == 1
+    pool = 'db_client_connection_pool_name="session"'
+    assert samples[f"db_client_connection_wait_time_seconds_count{{{pool}}}"] > 3
+    assert samples[f"db_client_connection_max{{{pool}}}"] == mesh.settings.database_max_connections
+    assert samples['db_client_operation_duration_seconds_count{db_system_name="postgresql"}'] > 3
+    assert not any(mesh.tenant in name for name in samples)
+
+
+async def _fail(mesh: Mesh, reason: str) -> None:
+    claimed = await mesh.claim((await mesh.spawn()).session_id)
+    request = run_pb.FailRunRequest(epoch=claimed.run.epoch, reason=reason, message="no")
+    await mesh.run(claimed, mesh.runs.FailRun, request)
+
+
+def _samples(port: int) -> dict[str, float]:
+    lines = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode().splitlines()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
