@@ -10,7 +10,7 @@ from tests.deploy.rendering import CI, ROOT, VALUE_SETS, helm, objects, of_kind,
 
 OLDEST, NEWEST = "1.29", "1.37"
 # Kinds of other projects, whose schemas Kubernetes does not have.
-FOREIGN = {"ServiceMonitor", "Certificate"}
+FOREIGN = {"ServiceMonitor", "PrometheusRule", "Certificate"}
 
 
 @pytest.mark.parametrize("values", VALUE_SETS)

@@ -5,7 +5,7 @@ session: {service: session, mode: serve, calls: [attachment-blob, transcript, ho
 session-worker: {service: session, mode: worker, calls: [attachment-blob, transcript, hook, model-router], listeners: 5, database: true}
 attachment-blob: {service: attachment-blob, mode: serve, calls: [], listeners: 0, serves: true, database: true, s3: true, clients: true}
 attachment-blob-worker: {service: attachment-blob, mode: worker, calls: [], listeners: 0, database: true, s3: true}
-transcript: {service: transcript, mode: serve, calls: [], listeners: 1, serves: true, database: true, clients: true}
+transcript: {service: transcript, mode: serve, calls: [attachment-blob], listeners: 1, serves: true, database: true, clients: true}
 model-router: {service: model-router, mode: serve, calls: [], listeners: 1, serves: true, database: true, clients: true, reaches: providers}
 hook: {service: hook, mode: serve, calls: [], listeners: 1, serves: true, database: true, clients: true, reaches: plugins}
 hook-worker: {service: hook, mode: worker, calls: [], listeners: 1, database: true, reaches: plugins}
