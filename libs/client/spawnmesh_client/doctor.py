@@ -23,6 +23,7 @@ from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.whereabouts import SERVICES
 
 _CALL_SECONDS = 3.0
+_NO_ANSWER = "does not answer"
 _SKEW_SECONDS = 10
 _PROBE_AGE = timedelta(hours=1)  # Older than clocks differ, so that no token's time seems not to have come.
 _FIRST_OF = {
@@ -47,7 +48,7 @@ class Finding:
 async def examine(mesh: Mesh, key_file: Path | None, tenant_id: str) -> list[Finding]:
     """Every finding, in the order they should be mended. Without a key that the mesh knows the clocks cannot be compared."""
     services = await asyncio.gather(*(_service(mesh, name) for name in SERVICES))
-    findings = [_versions(), *services]
+    findings = [_versions(), *services, _schemas(services)]
     if services[0].ok:
         findings.append(await _token(mesh, tenant_id))
         findings.append(await _clock(mesh, key_file, tenant_id))
@@ -60,6 +61,16 @@ def _versions() -> Finding:
         True,
         f"spawnmesh {version('spawnmesh-client')}, grpcio {version('grpcio')}, Python {platform.python_version()}",
     )
+
+
+def _schemas(services: list[Finding]) -> Finding:
+    """A service takes no calls before the schema in its database is one that it knows, so who serves tells of it."""
+    asked = [service for service in services if service.ok is not None]
+    waiting = [service.name for service in asked if service.detail == _NO_ANSWER]
+    if waiting:
+        advice = "if their logs say schema_not_ready, run the migrations"
+        return Finding("schemas", None, f"not known of {', '.join(waiting)}", advice)
+    return Finding("schemas", True, f"{len(asked)} of {len(SERVICES)} services run on a schema that they know")
 
 
 async def _service(mesh: Mesh, name: str) -> Finding:
@@ -75,7 +86,7 @@ async def _service(mesh: Mesh, name: str) -> Finding:
         return await _contract(name, peer.channel)
     except grpc.aio.AioRpcError as error:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            return Finding(name, False, "does not answer", "start it with `make up`, or correct its target")
+            return Finding(name, False, _NO_ANSWER, "start it with `make up`, or correct its target")
         return Finding(name, False, "something else answers there", "correct its target")
 
 

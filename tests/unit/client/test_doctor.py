@@ -76,7 +76,7 @@ async def test_a_sound_mesh_is_found_to_be_sound(hospital, keys):
     findings = await hospital.findings(keys)
 
     assert {name: finding["ok"] for name, finding in findings.items()} == dict.fromkeys(
-        ("versions", "session", "transcript", "attachment-blob", "model-router", "hook", "token", "clock"), True
+        ("versions", "session", "transcript", "attachment-blob", "model-router", "hook", "schemas", "token", "clock"), True
     )
 
 
@@ -88,7 +88,16 @@ async def test_a_service_that_is_down_is_named_with_what_to_do(hospital, keys):
 
     assert result.exit_code == 1
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("!!")]
-    assert line.split(maxsplit=2)[1:] == ["hook", "does not answer -> start it with `make up`, or correct its target"]
+    assert line.strip().split(maxsplit=2)[1:] == ["hook", "does not answer -> start it with `make up`, or correct its target"]
+
+
+async def test_a_schema_is_not_vouched_for_where_its_service_is_down(hospital, keys):
+    hospital.targets["hook"] = "127.0.0.1:1"
+
+    finding = (await hospital.findings(keys))["schemas"]
+
+    assert (finding["ok"], finding["detail"]) == (None, "not known of hook")
+    assert "schema_not_ready" in finding["advice"]
 
 
 async def test_a_target_that_is_another_service_is_found_out(hospital, keys):
@@ -141,5 +150,5 @@ def test_a_dead_mesh_is_told_line_by_line(tmp_path, keys):
     assert [line.split()[:2] for line in result.stdout.splitlines()] == [
         ["ok", "versions"],
         ["!!", "session"],
-        *(["--", name] for name in ("transcript", "attachment-blob", "model-router", "hook")),
+        *(["--", name] for name in ("transcript", "attachment-blob", "model-router", "hook", "schemas")),
     ]
