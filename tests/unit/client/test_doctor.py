@@ -76,7 +76,8 @@ async def test_a_sound_mesh_is_found_to_be_sound(hospital, keys):
     findings = await hospital.findings(keys)
 
     assert {name: finding["ok"] for name, finding in findings.items()} == dict.fromkeys(
-        ("versions", "session", "transcript", "attachment-blob", "model-router", "hook", "schemas", "token", "clock"), True
+        ("versions", "session", "transcript", "attachment-blob", "model-router", "hook", "schemas", "token", "clock"),
+        True,
     )
 
 
@@ -88,7 +89,10 @@ async def test_a_service_that_is_down_is_named_with_what_to_do(hospital, keys):
 
     assert result.exit_code == 1
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("!!")]
-    assert line.strip().split(maxsplit=2)[1:] == ["hook", "does not answer -> start it with `make up`, or correct its target"]
+    assert line.strip().split(maxsplit=2)[1:] == [
+        "hook",
+        "does not answer -> start it with `make up`, or correct its target",
+    ]
 
 
 async def test_a_schema_is_not_vouched_for_where_its_service_is_down(hospital, keys):
