@@ -1,28 +1,21 @@
 """The request path goes through a real PgBouncer in transaction mode; what listens goes past it."""
 
 import asyncio
-import os
-import shutil
-import tempfile
-from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from spawnmesh_devstack.ports import free_ports
+from psycopg.conninfo import make_conninfo
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_postgres.database import SCOPE, Database, open_database
 from spawnmesh_postgres.listener import open_listener
 from spawnmesh_postgres.roles import Entries, prepare_database
 
-PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-SERVER_CONNECTIONS = 2
+from tests.contract.pooling import needs_pgbouncer, open_pooler
 
-pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer is not installed (Debian's package pgbouncer)")
+pytestmark = needs_pgbouncer
 
 TABLE = """
 create table notes (tenant_id text not null, note_id text not null, primary key (tenant_id, note_id));
@@ -52,40 +45,8 @@ async def ways(postgres: Postgres) -> AsyncIterator[Ways]:
     await asyncio.to_thread(prepare_database, postgres.superuser_dsn, {"notes": Entries(app, owner)})
     with psycopg.connect(owner) as connection:
         connection.execute(TABLE)
-    (port,) = free_ports(1)
-    with tempfile.TemporaryDirectory(prefix="spawnmesh-pgbouncer-") as folder:
-        root = Path(folder)
-        root.chmod(0o777)  # It does not run as root, and becomes another account.
-        (root / "users.txt").write_text('"notes" ""\n')
-        host = conninfo_to_dict(postgres.superuser_dsn)["host"]
-        (root / "pgbouncer.ini").write_text(
-            f"[databases]\n{database} = host={host} user=notes\n[pgbouncer]\npool_mode = transaction\n"
-            f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = trust\n"
-            f"auth_file = {root / 'users.txt'}\ndefault_pool_size = {SERVER_CONNECTIONS}\nmax_client_conn = 100\n"
-        )
-        # The server's socket lies in its data directory, which only its own account enters.
-        account = ["-u", Path(str(host)).owner()] if os.geteuid() == 0 else []
-        assert PGBOUNCER is not None
-        pooler = await asyncio.create_subprocess_exec(
-            PGBOUNCER, "-q", *account, str(root / "pgbouncer.ini"), stdout=DEVNULL, stderr=DEVNULL
-        )
-        pooled = f"postgresql://notes@127.0.0.1:{port}/{database}"
-        try:
-            await _until_it_answers(pooled)
-            yield Ways(pooled, app)
-        finally:
-            pooler.kill()
-            await pooler.wait()
-
-
-async def _until_it_answers(dsn: str) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            try:
-                async with await psycopg.AsyncConnection.connect(dsn):
-                    return
-            except psycopg.OperationalError:
-                await asyncio.sleep(0.05)
+    async with open_pooler(postgres, ("notes",), server_connections=2) as pooled:
+        yield Ways(pooled(app), app)
 
 
 @pytest.fixture

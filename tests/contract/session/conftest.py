@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,39 +49,49 @@ async def migrated(databases: dict[str, ServiceDsn]) -> dict[str, ServiceDsn]:
     return databases
 
 
+OpenPeers = Callable[[Callable[[str], dict[str, str]]], AbstractAsyncContextManager[dict[str, str]]]
+
+
 @pytest.fixture(scope="session")
-async def peers(
-    migrated: dict[str, ServiceDsn], s3: S3Endpoint, keys: Path, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[dict[str, str]]:
+def open_peers(s3: S3Endpoint, keys: Path, tmp_path_factory: pytest.TempPathFactory) -> OpenPeers:
+    """Serves attachment-blob, transcript, hook and model-router, each with the settings of its database; gives where."""
+
+    @asynccontextmanager
+    async def opened(database_of: Callable[[str], dict[str, str]]) -> AsyncIterator[dict[str, str]]:
+        blob = AttachmentBlobSettings(
+            **shared_settings("attachment-blob", keys),
+            **database_of("attachment_blob"),
+            s3_endpoint=s3.endpoint,
+            s3_access_key=s3.access_key,
+            s3_secret_key=s3.secret_key,
+            sts_endpoint=s3.sts_endpoint,
+            sts_role_arn=s3.role_arn,
+        )
+        transcript = TranscriptSettings(**shared_settings("transcript", keys), **database_of("transcript"))
+        hook = HookSettings(**shared_settings("hook", keys), **database_of("hook"), allow_private_endpoints=True)
+        config = tmp_path_factory.mktemp("router") / "router.json"
+        config.write_text(json.dumps(ROUTER_CONFIG))
+        router = ModelRouterSettings(
+            jwks_file=keys / "jwks.json", log_level="error", config_file=config, **database_of("model_router")
+        )
+        async with AsyncExitStack() as stack:
+            yield {
+                "attachment-blob": await stack.enter_async_context(
+                    served("attachment-blob", blob, open_attachment_blob)
+                ),
+                "transcript": await stack.enter_async_context(served("transcript", transcript, open_transcript)),
+                "hook": await stack.enter_async_context(served("hook", hook, open_hook)),
+                "model-router": await stack.enter_async_context(served("model-router", router, open_model_router)),
+            }
+
+    return opened
+
+
+@pytest.fixture(scope="session")
+async def peers(open_peers: OpenPeers, migrated: dict[str, ServiceDsn]) -> AsyncIterator[dict[str, str]]:
     """attachment-blob, transcript, hook and model-router; where each is served."""
-    blob = AttachmentBlobSettings(
-        **shared_settings("attachment-blob", keys),
-        database_url=migrated["attachment_blob"].app,
-        s3_endpoint=s3.endpoint,
-        s3_access_key=s3.access_key,
-        s3_secret_key=s3.secret_key,
-        sts_endpoint=s3.sts_endpoint,
-        sts_role_arn=s3.role_arn,
-    )
-    transcript = TranscriptSettings(**shared_settings("transcript", keys), database_url=migrated["transcript"].app)
-    hook = HookSettings(
-        **shared_settings("hook", keys), database_url=migrated["hook"].app, allow_private_endpoints=True
-    )
-    config = tmp_path_factory.mktemp("router") / "router.json"
-    config.write_text(json.dumps(ROUTER_CONFIG))
-    router = ModelRouterSettings(
-        jwks_file=keys / "jwks.json",
-        log_level="error",
-        database_url=migrated["model_router"].app,
-        config_file=config,
-    )
-    async with AsyncExitStack() as stack:
-        yield {
-            "attachment-blob": await stack.enter_async_context(served("attachment-blob", blob, open_attachment_blob)),
-            "transcript": await stack.enter_async_context(served("transcript", transcript, open_transcript)),
-            "hook": await stack.enter_async_context(served("hook", hook, open_hook)),
-            "model-router": await stack.enter_async_context(served("model-router", router, open_model_router)),
-        }
+    async with open_peers(lambda snake: {"database_url": migrated[snake].app}) as targets:
+        yield targets
 
 
 @pytest.fixture(scope="session")
@@ -93,12 +103,11 @@ def open_mesh(migrated: dict[str, ServiceDsn], peers: dict[str, str], keys: Path
         targets = {**peers, **(elsewhere or {})}
         chosen = SessionSettings(
             **shared_settings("session", keys),
-            database_url=migrated["session"].app,
             attachment_blob_target=targets["attachment-blob"],
             transcript_target=targets["transcript"],
             hook_target=targets["hook"],
             model_router_target=targets["model-router"],
-            **{"lease_ttl_seconds": 60.0, **settings},
+            **{"database_url": migrated["session"].app, "lease_ttl_seconds": 60.0, **settings},
         )
         async with served("session", chosen, open_session) as target, caller_at(target, "session") as peer:
             yield Mesh(peer, keys, chosen)

@@ -1,0 +1,63 @@
+"""A real PgBouncer in transaction mode, in front of the tests' PostgreSQL."""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from asyncio.subprocess import DEVNULL
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from spawnmesh_devstack.ports import free_ports
+from spawnmesh_devstack.postgres import Postgres
+
+_PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+needs_pgbouncer = pytest.mark.skipif(
+    _PGBOUNCER is None, reason="pgbouncer is not installed (Debian's package pgbouncer)"
+)
+
+
+@asynccontextmanager
+async def open_pooler(
+    postgres: Postgres, roles: Sequence[str], *, server_connections: int
+) -> AsyncIterator[Callable[[str], str]]:
+    """Lets the roles in, each with so many connections to a database; gives what turns a DSN into the one that leads through it."""
+    (port,) = free_ports(1)
+    with tempfile.TemporaryDirectory(prefix="spawnmesh-pgbouncer-") as folder:
+        root = Path(folder)
+        root.chmod(0o777)  # It does not run as root, and becomes another account.
+        (root / "users.txt").write_text("".join(f'"{role}" ""\n' for role in roles))
+        host = conninfo_to_dict(postgres.superuser_dsn)["host"]
+        (root / "pgbouncer.ini").write_text(
+            f"[databases]\n* = host={host}\n[pgbouncer]\npool_mode = transaction\n"
+            f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = trust\n"
+            f"auth_file = {root / 'users.txt'}\ndefault_pool_size = {server_connections}\nmax_client_conn = 200\n"
+        )
+        # The server's socket lies in its data directory, which only its own account enters.
+        account = ["-u", Path(str(host)).owner()] if os.geteuid() == 0 else []
+        assert _PGBOUNCER is not None
+        pooler = await asyncio.create_subprocess_exec(
+            _PGBOUNCER, "-q", *account, str(root / "pgbouncer.ini"), stdout=DEVNULL, stderr=DEVNULL
+        )
+        try:
+            await _until_open(port)
+            yield lambda dsn: make_conninfo(dsn, host="127.0.0.1", port=port)
+        finally:
+            pooler.kill()
+            await pooler.wait()
+
+
+async def _until_open(port: int) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.05)
+            else:
+                writer.close()
+                return
