@@ -1,4 +1,4 @@
-"""The least that a durable call can cost: a process that answers one RPC with one committed row, and nothing else.
+"""The least that a call can cost: a process that answers one RPC with one committed row, and another one with nothing at all.
 
 `python -m tests.bench.floors <dsn>` prints its port and serves until its input ends.
 """
@@ -14,6 +14,7 @@ import psycopg
 import uvloop
 
 COMMIT = "/bench.Floor/Commit"
+ECHO = "/bench.Floor/Echo"
 _CONNECTIONS = 8
 _TABLE = "create table if not exists public.bench_floor (id bigint generated always as identity primary key, data bytea not null)"
 _INSERT = "insert into public.bench_floor (data) values (%s)"
@@ -21,7 +22,7 @@ _INSERT = "insert into public.bench_floor (data) values (%s)"
 
 @asynccontextmanager
 async def commit_server(dsn: str) -> AsyncIterator[str]:
-    """A process of its own that answers COMMIT by committing the request as one row; gives its `host:port`."""
+    """A process of its own that answers COMMIT by committing the request as one row, and ECHO with the request; gives its `host:port`."""
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
         await connection.execute(_TABLE)
     process = await asyncio.create_subprocess_exec(
@@ -54,7 +55,12 @@ class _Floor(_Handler):
         self._idle = idle
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        return grpc.unary_unary_rpc_method_handler(self._commit) if handler_call_details.method == COMMIT else None
+        answers = {COMMIT: self._commit, ECHO: self._echo}
+        answer = answers.get(str(handler_call_details.method))
+        return None if answer is None else grpc.unary_unary_rpc_method_handler(answer)
+
+    async def _echo(self, request: bytes, context: Any) -> bytes:
+        return request
 
     async def _commit(self, request: bytes, context: Any) -> bytes:
         connection = await self._idle.get()

@@ -1,0 +1,130 @@
+"""What it costs to spawn a session, and how soon its answer is seen, beside the least that the hops of a spawn can cost.
+
+A spawn is a call to session, one to hook, and two to transcript, of which all but hook's commit a row; with files there are two to
+attachment-blob besides, the first of which puts them. The floor of each is a call that commits one row, or echoes, at a bare server, by the same
+client; and raw puts side by side. The floors are taken in turn with the spawns, each in a row as the spawn's hops are. What session commits
+in between, and what its plugins and limits are asked, the spawn pays for.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from time import perf_counter
+from typing import Any
+
+from opentelemetry.trace import NoOpTracer
+from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh_client.attachments import Attachment
+from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_devstack.processes import Process as ChildProcess
+from spawnmesh_devstack.stack import Stack
+from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_runtime.peers import open_peer
+from spawnmesh_runtime.process import Process
+from spawnmesh_runtime.settings import ProcessSettings
+
+from tests.bench.attachments import RawPuts, raw_puts
+from tests.bench.floors import COMMIT, ECHO, commit_server
+from tests.bench.harness import Bench, Metric, Work
+
+TENANT = "bench-session"
+KIB = 1024
+ROUNDS = 150
+WARM_UP = 20
+IDLE_ROUNDS = 100
+IDLE_PAUSE_SECONDS = 0.1
+SPAWN_BOUND = 2.5
+SEEN_BOUND_MS = 100.0
+TASK = "Say in one word whether the sky is blue."
+
+Floor = Callable[[str], Awaitable[float]]
+
+
+async def run(bench: Bench) -> None:
+    """Spawns beside their floors with nobody to claim them, then whole runs on an idle mesh."""
+    stack = await bench.stack()
+    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+        await operator.create_tenant(TENANT)
+    async with (
+        connect(session=stack.targets["session"], token=stack.client_token(TENANT)) as mesh,
+        _floors(stack) as floor,
+    ):
+        with raw_puts(stack, TENANT) as puts:
+            runner = stack.processes["runner"]
+            await _spawns(bench, mesh, floor, puts, runner)
+        await _seen(bench, mesh)
+
+
+@asynccontextmanager
+async def _floors(stack: Stack) -> AsyncIterator[Floor]:
+    """Calls a bare server as clients call the mesh; gives how long that took."""
+    process = Process("bench", ProcessSettings(), minter=None, verifier=None, tracer=NoOpTracer())
+    token, message = stack.client_token(TENANT), pb.SpawnSessionRequest(request_id=uuid.uuid4().hex, task=TASK)
+    async with commit_server(stack.superuser_dsn) as target, open_peer(process, "floor", target) as peer:
+        methods: dict[str, Any] = {
+            path: peer.channel.unary_unary(path, pb.SpawnSessionRequest.SerializeToString, bytes)
+            for path in (COMMIT, ECHO)
+        }
+
+        async def call(path: str) -> float:
+            began = perf_counter()
+            with acting_with_token(token):
+                await peer.unary(methods[path], message, timeout_seconds=60)
+            return perf_counter() - began
+
+        yield call
+
+
+async def _spawns(bench: Bench, mesh: Mesh, floor: Floor, puts: RawPuts, runner: ChildProcess) -> None:
+    runner.pause()  # Else it would work on what was spawned while the next one is.
+    try:
+        works: dict[str, Work] = {
+            "floor": lambda: _hops(floor, (COMMIT, ECHO, COMMIT, COMMIT)),
+            "spawn": lambda: _spawn(mesh, []),
+        }
+        samples = await bench.compare(works, rounds=ROUNDS, warm_up=WARM_UP)
+        bench.latency("session.spawn", samples["spawn"], samples["floor"], SPAWN_BOUND)
+
+        def files() -> list[bytes]:
+            return [bench.fresh_bytes(4 * KIB) for _ in range(3)]
+
+        async def floor_with_files() -> float:
+            return await _hops(floor, (COMMIT, ECHO, COMMIT, COMMIT, COMMIT)) + await puts.slowest(files())
+
+        with_files: dict[str, Work] = {"floor": floor_with_files, "spawn": lambda: _spawn(mesh, files())}
+        samples = await bench.compare(with_files, rounds=ROUNDS, warm_up=WARM_UP)
+        bench.latency("session.spawn.3x4KiB", samples["spawn"], samples["floor"], SPAWN_BOUND)
+    finally:
+        runner.resume()
+
+
+async def _hops(floor: Floor, paths: tuple[str, ...]) -> float:
+    return sum([await floor(path) for path in paths])
+
+
+async def _spawn(mesh: Mesh, files: list[bytes]) -> float:
+    """Seconds of the spawn alone; its session is killed, so that nothing waits for a runner."""
+    attachments = [Attachment(f"{number}.bin", data) for number, data in enumerate(files)]
+    began = perf_counter()
+    session = await mesh.spawn(TASK, attachments=attachments)
+    took = perf_counter() - began
+    await mesh.kill(session.session_id)
+    return took
+
+
+async def _seen(bench: Bench, mesh: Mesh) -> None:
+    """From the call that spawns to the answer of the call that waits, one at a time, the mesh idle before each."""
+    seconds = []
+    for number in range(-5, IDLE_ROUNDS):
+        await asyncio.sleep(IDLE_PAUSE_SECONDS)
+        began = perf_counter()
+        session = await mesh.spawn(TASK, wait_seconds=30.0)
+        took = perf_counter() - began
+        if not session.latest_run.result_text:
+            raise RuntimeError(f"the run ended without an answer: {session.latest_run.error_reason}")
+        if number >= 0:
+            seconds.append(took)
+    seconds.sort()
+    bench.record(Metric("session.seen.p50", seconds[len(seconds) // 2] * 1e3, "ms", None, None, len(seconds)))
+    bench.record(Metric("session.seen.p99", seconds[-2] * 1e3, "ms", None, None, len(seconds), bound=SEEN_BOUND_MS))
