@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 from opentelemetry.metrics import Meter, NoOpMeter
-from psycopg import AsyncConnection, sql
+from psycopg import AsyncClientCursor, AsyncConnection, sql
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
@@ -24,6 +24,8 @@ TENANT_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,37}[a-z0-9]")
 
 SCOPE = "set_config('spawnmesh.tenant', %(tenant_id)s, true)"
 """In a statement for `Database.call`: scopes the transaction to the tenant, and is the tenant's id."""
+
+_SET_SCOPE = f"select {SCOPE}"
 
 _NO_METER = NoOpMeter("spawnmesh")
 
@@ -96,6 +98,49 @@ class Database:
                     await connection.rollback()
                 raise
             await connection.commit()
+
+    @asynccontextmanager
+    async def transaction_of(
+        self, tenant_id: str, statement: str, parameters: Mapping[str, Any]
+    ) -> AsyncIterator[tuple[Connection, list[DictRow]]]:
+        """Like `transaction`, and its first statement goes along with its beginning, in one round trip: its rows come with the connection.
+
+        The parameters are written into the text, so the statement is planned anew each time: for the call of a function, whose own are not.
+        """
+        begin = sql.SQL("begin; {};").format(_scope(tenant_id)).as_string()
+        async with self._connection() as connection:
+            cursor = AsyncClientCursor(connection, row_factory=dict_row)
+            try:
+                await cursor.execute(f"{begin} {statement}", parameters)
+                while cursor.nextset():
+                    pass
+                yield connection, await cursor.fetchall()
+            except BaseException:
+                if not connection.closed:
+                    await connection.rollback()
+                raise
+            await connection.commit()
+
+    @asynccontextmanager
+    async def pipelined(self, tenant_id: str) -> AsyncIterator[Connection]:
+        """As `transaction`, with a round trip only where rows are fetched, and one at the end.
+
+        What is executed and not fetched goes with the next fetch, and what went wrong with it is raised there, or at the end of the block.
+        A cursor may also be fetched from behind the block. Raises ValueError as `transaction` does.
+        """
+        _check_scope(tenant_id)
+        async with self._connection() as connection:
+            try:
+                async with connection.pipeline():
+                    # Each in the words of one statement, which is all that a pipeline takes.
+                    await connection.execute("begin")
+                    await connection.execute(_SET_SCOPE, {"tenant_id": tenant_id})
+                    yield connection
+                    await connection.execute("commit")  # `commit()` would look at a state that is not known yet.
+            except BaseException:
+                if not connection.closed:
+                    await connection.rollback()
+                raise
 
     async def call(self, tenant_id: str, statement: str, parameters: Mapping[str, Any]) -> list[DictRow]:
         """Runs one statement as a transaction of its own, in a single round trip, and gives its rows.

@@ -247,3 +247,57 @@ async def test_notification_reaches_the_listeners_of_its_channel(database: Datab
             await database.notify("news", ["one", "two"])
             assert await one.wait(10)
             assert not await three.wait(0.1)
+
+
+async def test_pipelined_transaction_sees_its_tenant_and_commits_at_the_end(database: Database) -> None:
+    async with database.pipelined("acme") as connection:
+        await connection.execute("insert into notes values ('acme', 'n')")
+        seen = await connection.execute("select tenant_id from notes")
+    assert await seen.fetchall() == [{"tenant_id": "acme"}]
+    assert await notes(database, "acme") == ["acme"]
+    assert await notes(database, "zeta") == []
+
+
+async def test_pipelined_transaction_that_fails_leaves_nothing_and_its_connection_is_good(database: Database) -> None:
+    for fetches in (True, False):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            async with database.pipelined("acme") as connection:
+                await connection.execute("insert into notes values ('acme', 'n')")
+                refused = await connection.execute("insert into notes values ('zeta', 'n') returning note_id")
+                if fetches:
+                    await refused.fetchone()
+    with pytest.raises(LookupError):
+        async with database.pipelined("acme") as connection:
+            await connection.execute("insert into notes values ('acme', 'n')")
+            raise LookupError
+    assert await notes(database, "acme") == []
+    assert database.in_use == 0
+    for _ in range(4):  # Whichever of the two connections comes.
+        async with database.transaction("acme") as connection:
+            row = await (await connection.execute("select count(*) as count from notes")).fetchone()
+            assert row == {"count": 0}
+
+
+async def test_pipelined_transaction_that_is_cancelled_leaves_nothing(database: Database) -> None:
+    begun = asyncio.Event()
+
+    async def slow() -> None:
+        async with database.pipelined("acme") as connection:
+            await connection.execute("insert into notes values ('acme', 'n')")
+            begun.set()
+            await (await connection.execute("select pg_sleep(30)")).fetchone()
+
+    task = asyncio.create_task(slow())
+    await begun.wait()
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert await notes(database, "acme") == []
+    assert database.in_use == 0
+
+
+@pytest.mark.parametrize("scope", ["", "Acme", "acme'; reset role; --"])
+async def test_pipelined_transaction_needs_a_well_formed_tenant(database: Database, scope: str) -> None:
+    with pytest.raises(ValueError, match="well-formed tenant"):
+        async with database.pipelined(scope):
+            pass
