@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -148,10 +148,16 @@ class BrokenCommit:
         self.database = database
         self.left = broken
 
+    def transaction(self, tenant_id: str) -> AbstractAsyncContextManager[Any]:
+        return self._broken(self.database.transaction(tenant_id))
+
+    def pipelined(self, tenant_id: str) -> AbstractAsyncContextManager[Any]:
+        return self._broken(self.database.pipelined(tenant_id))
+
     @asynccontextmanager
-    async def transaction(self, tenant_id: str) -> AsyncIterator[Any]:
+    async def _broken(self, transaction: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
         self.left -= 1
-        async with self.database.transaction(tenant_id) as connection:
+        async with transaction as connection:
             yield connection
             if self.left == 0:
                 raise psycopg.OperationalError("the connection was lost")

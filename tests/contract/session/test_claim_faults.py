@@ -54,7 +54,7 @@ async def nothing_left_to_claim(mesh: Mesh) -> None:
 async def test_ClaimRuns__run_that_cannot_be_handed_out_keeps_no_other_and_is_failed(
     open_mesh: OpenMesh, postgres: Any
 ) -> None:
-    async with open_mesh(lease_ttl_seconds=0.3, max_run_attempts=1) as mesh:
+    async with open_mesh(lease_ttl_seconds=1.5, max_run_attempts=1) as mesh:
         await mesh.create_tenant()
         await nothing_left_to_claim(mesh)
         poisoned = await mesh.spawn()

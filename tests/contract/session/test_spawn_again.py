@@ -76,6 +76,15 @@ class ForgetfulDatabase:
     async def transaction(self, tenant_id: str) -> AsyncIterator[Any]:
         async with self.database.transaction(tenant_id) as connection:
             yield connection
+        self._committed()
+
+    @asynccontextmanager
+    async def pipelined(self, tenant_id: str) -> AsyncIterator[Any]:
+        async with self.database.pipelined(tenant_id) as connection:
+            yield connection
+        self._committed()
+
+    def _committed(self) -> None:
         self.count += 1
         if self.count == self.lost:
             raise psycopg.OperationalError("the connection was lost")

@@ -82,7 +82,7 @@ class Leases:
         for row in rows:
             tenant_id, run_id = row["tenant_id"], row["run_id"]
             try:
-                async with self.database.transaction(tenant_id) as connection:
+                async with self.database.pipelined(tenant_id) as connection:
                     if size_bytes >= _MAX_ANSWER_BYTES:
                         await runs.give_back(connection, tenant_id, run_id)
                         continue
@@ -119,7 +119,7 @@ class Leases:
 
     async def heartbeat(self, tenant_id: str, run_id: str, epoch: int) -> tuple[datetime, int]:
         """Extends the lease; returns its end and the number of messages that wait."""
-        async with self.database.transaction(tenant_id) as connection:
+        async with self.database.pipelined(tenant_id) as connection:
             run = await runs.lock(connection, tenant_id, run_id)
             require_held(run, epoch)
             lease_end = await runs.extend_lease(connection, tenant_id, run_id, self.lease_ttl)

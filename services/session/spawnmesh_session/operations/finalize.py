@@ -76,7 +76,7 @@ class FinalizeSaga:
             return await self._make_final(tenant_id, begun, draft)
 
     async def _begin(self, tenant_id: str, draft: Draft) -> DictRow | Pending:
-        async with self.database.transaction(tenant_id) as connection:
+        async with self.database.pipelined(tenant_id) as connection:
             run = await runs.lock(connection, tenant_id, draft.run_id)
             if _is_answer(run, draft):
                 return run
@@ -90,7 +90,7 @@ class FinalizeSaga:
             return moved or run
 
     async def _ask(self, tenant_id: str, run: DictRow, draft: Draft) -> Revised | None:
-        async with self.database.transaction(tenant_id) as connection:
+        async with self.database.pipelined(tenant_id) as connection:
             session = await sessions.get(connection, tenant_id, run["session_id"])
         event = BeforeAgentFinalizeEvent(
             session_id=run["session_id"],
@@ -109,7 +109,7 @@ class FinalizeSaga:
 
     async def _work_on(self, tenant_id: str, draft: Draft) -> None:
         """FINALIZING -> RUNNING, unless it is somebody else's meanwhile."""
-        async with self.database.transaction(tenant_id) as connection:
+        async with self.database.pipelined(tenant_id) as connection:
             await runs.set_state(connection, tenant_id, draft.run_id, draft.epoch, RunState.RUNNING)
 
     async def _revise(self, tenant_id: str, begun: DictRow, draft: Draft, revised: Revised) -> Revised:
@@ -123,7 +123,7 @@ class FinalizeSaga:
             EntryBody(system_note=SystemNote(topic="revision", text=note)),
         ]
         await self._append(tenant_id, session_id, draft, f"revise:v1:{draft.entry_id}", entries)
-        async with self.database.transaction(tenant_id) as connection:
+        async with self.database.pipelined(tenant_id) as connection:
             await sessions.lock(connection, tenant_id, session_id)
             run = await runs.lock(connection, tenant_id, draft.run_id)
             require_held(run, draft.epoch)
@@ -145,7 +145,7 @@ class FinalizeSaga:
 
     async def _make_final(self, tenant_id: str, begun: DictRow, draft: Draft) -> DictRow | Pending:
         """The draft becomes the answer, unless a message came while the hooks were asked: whoever sent it was told that this run reads it."""
-        async with self.database.transaction(tenant_id) as connection:
+        async with self.database.pipelined(tenant_id) as connection:
             waiting = await inbox.count_waiting(connection, tenant_id, begun["session_id"])
         if waiting:
             await self._work_on(tenant_id, draft)
@@ -161,7 +161,7 @@ class FinalizeSaga:
             await self.transcripts.append(session_id, key, entries, claim)
         except MeshError as error:
             if error.reason is Reason.WRITER_CLAIM_LOST:
-                async with self.database.transaction(tenant_id) as connection:
+                async with self.database.pipelined(tenant_id) as connection:
                     require_held(await runs.get(connection, tenant_id, draft.run_id), draft.epoch)
             raise
 
@@ -169,7 +169,7 @@ class FinalizeSaga:
         ending = Ending(
             state=RunState.SUCCEEDED, result_text=draft.text, usage=draft.usage, draft_entry_id=draft.entry_id
         )
-        async with self.database.transaction(tenant_id) as connection:
+        async with self.database.pipelined(tenant_id) as connection:
             locked = await lock_run(connection, tenant_id, draft.run_id)
             if _is_answer(locked.run, draft):
                 return locked.run
@@ -183,7 +183,7 @@ class FinalizeSaga:
 
     async def fail(self, tenant_id: str, run_id: str, epoch: int, ending: Ending) -> DictRow:
         """Ends the run as FAILED, for the runner that holds it; the same again at this epoch answers the run as it is."""
-        async with self.database.transaction(tenant_id) as connection:
+        async with self.database.pipelined(tenant_id) as connection:
             locked = await lock_run(connection, tenant_id, run_id)
             ended = await self.endings.end_run(connection, tenant_id, locked, ending, epoch=epoch)
         if ended is not None:

@@ -80,25 +80,25 @@ class SpawnSaga:
             return await self._answer_again(tenant_id, order.spawn)
         try:
             async with asyncio.timeout(self.deadline.total_seconds() * _SAGA_SHARE):
-                await self._carry_out(tenant_id, order, depth)
+                spawned = await self._carry_out(tenant_id, order, depth)
         except TimeoutError:
             return await self._answer_again(tenant_id, order.spawn)
+        if spawned is not None:
+            return spawned
         async with self.database.transaction(tenant_id) as connection:
             return await sessions.get(connection, tenant_id, order.spawn.session_id)
 
     async def _begin(self, tenant_id: str, spawn: Spawn) -> int | None:
         """Checks the limits and inserts the session; returns its depth, or None where another call has the request_id."""
-        async with self.database.transaction(tenant_id) as connection:
-            tenant = await tenants.enter_ready(connection, tenant_id)
-            await tenants.get_agent(connection, tenant_id, spawn.agent_id)
+        async with self.database.pipelined(tenant_id) as connection:
+            tenant, _ = await tenants.enter_ready_with_agent(connection, tenant_id, spawn.agent_id)
             parent = await _lock_parent(connection, tenant_id, spawn) if spawn.parent_session_id else None
             limits = limits_of(tenant["settings"])
-            waiting = await sessions.count_waiting(connection, tenant_id)
+            waiting, known = await sessions.count_waiting_and_find(connection, tenant_id, spawn.request_id)
             if waiting + _SPAWNS_AT_ONCE > limits.max_queued_run_count:
                 await sessions.lock_queue(connection, tenant_id)
-                waiting = await sessions.count_waiting(connection, tenant_id)
-            # Asked last: what a call at the same time has just taken must not refuse this one, which has the same answer.
-            if await sessions.find_spawn(connection, tenant_id, spawn.request_id) is not None:
+                waiting, known = await sessions.count_waiting_and_find(connection, tenant_id, spawn.request_id)
+            if known is not None:
                 return None
             if spawn.parent_run_id:
                 require_held(await runs.get(connection, tenant_id, spawn.parent_run_id), spawn.parent_epoch)
@@ -112,14 +112,16 @@ class SpawnSaga:
             await runs.insert_dispatch(connection, tenant_id, runs.SPAWN, spawn.session_id, due_in=self.deadline)
         return len(ancestor_ids)
 
-    async def _carry_out(self, tenant_id: str, order: Order, depth: int) -> None:
-        spawn = order.spawn
+    async def _carry_out(self, tenant_id: str, order: Order, depth: int) -> DictRow | None:
+        """The session; None where it is spawned, and the answer of the commit that made it so was lost."""
+        spawn, spawned = order.spawn, None
         async with self._undone_on_failure(tenant_id, spawn, "gate"):
             await self._ask_gate(tenant_id, order, depth)
         async with self._undone_on_failure(tenant_id, spawn, "provision"):
             staged = await self._provision(order)
         async with self._undone_on_failure(tenant_id, spawn, "enrol"):
-            await self._enrol(tenant_id, order, staged)
+            spawned = await self._enrol(tenant_id, order, staged)
+        return spawned  # noqa: RET504 - the block may be left without one, which neither linter sees.
 
     @asynccontextmanager
     async def _undone_on_failure(self, tenant_id: str, spawn: Spawn, step: str) -> AsyncIterator[None]:
@@ -165,7 +167,7 @@ class SpawnSaga:
                 f"plugin {answer.decided_by} refused the spawn: {answer.decision.deny.reason}",
                 facts={"plugin": answer.decided_by, "plugin_reason": answer.decision.deny.reason},
             )
-        async with self.database.transaction(tenant_id) as connection:
+        async with self.database.pipelined(tenant_id) as connection:
             if not await sessions.pass_gate(connection, tenant_id, spawn.session_id):
                 raise _overtaken()
 
@@ -193,8 +195,8 @@ class SpawnSaga:
         set_id = derived_id(IdKind.ATTACHMENT_SET, spawn.session_id)
         return await self.sets.stage(set_id, spawn.session_id, order.attachments, order.uploads, uploader)
 
-    async def _enrol(self, tenant_id: str, order: Order, staged: AttachmentSet | None) -> None:
-        """The task in the transcript, the set attached, and the run in the queue."""
+    async def _enrol(self, tenant_id: str, order: Order, staged: AttachmentSet | None) -> DictRow:
+        """The task in the transcript, the set attached, and the run in the queue; the session as it is then."""
         spawn, receipt = order.spawn, None
         entries = []
         if staged is not None:
@@ -205,12 +207,11 @@ class SpawnSaga:
             await self.sets.attach(staged.set_id)
         task = Message(role=ROLE_USER, content=[ContentBlock(text=Text(text=order.task))])
         await self.transcripts.append(spawn.session_id, "spawn:v1", [*entries, EntryBody(message=task)])
-        async with self.database.transaction(tenant_id) as connection:
-            activated = await sessions.activate(connection, tenant_id, spawn.session_id, receipt)
-            if activated is None:
+        async with self.database.pipelined(tenant_id) as connection:
+            session = await sessions.activate(connection, tenant_id, spawn.session_id, receipt)
+            if session is None:
                 raise _overtaken()
             await runs.delete_dispatch(connection, tenant_id, runs.SPAWN, spawn.session_id)
-            session = await sessions.lock(connection, tenant_id, spawn.session_id)
             await self.endings.queue_run(connection, tenant_id, session)
             await enqueue_started(
                 self.endings.job_app,
@@ -220,6 +221,7 @@ class SpawnSaga:
                 parent_session_id=spawn.parent_session_id,
                 traceparent=session["traceparent"],
             )
+            return await sessions.get(connection, tenant_id, spawn.session_id)
 
     async def _answer_again(self, tenant_id: str, spawn: Spawn) -> DictRow:
         """What the first call with this request_id was answered, once it has been."""

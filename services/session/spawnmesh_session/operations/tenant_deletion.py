@@ -16,7 +16,7 @@ from spawnmesh_session.store import runs, tenant_deletions, tenants
 
 _PAGE = 100
 _MOST_PARTS = 50  # Of one pass; other tenants' deletions wait meanwhile.
-_JOB_TIME = timedelta(seconds=30)  # Longer than any job's calls may take.
+_JOB_TIME = timedelta(seconds=45)  # Longer than any job's calls may take.
 
 
 @dataclass(frozen=True, slots=True)

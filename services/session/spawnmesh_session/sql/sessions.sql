@@ -76,7 +76,7 @@ returning session_id
 -- Locks the session. No row: it is no longer being spawned. Index: sessions_pkey.
 update sessions set state = 'ACTIVE', receipt = %(receipt)s
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'PROVISIONING'
-returning run_timeout
+returning *
 
 -- name: fail_spawn
 -- Locks the session. No row: it is no longer being spawned. Index: sessions_pkey.
@@ -102,16 +102,13 @@ select s.session_id, s.state, s.archive_time from sessions s join family f using
 where s.tenant_id = %(tenant_id)s order by cardinality(s.ancestor_ids), s.session_id for update of s
 
 -- name: append_event
--- Locks the session. Index: sessions_pkey.
+-- Locks the session. Whoever watches it hears when the transaction commits. Index: sessions_pkey.
 with next as (
     update sessions set last_cursor = last_cursor + 1 where tenant_id = %(tenant_id)s and session_id = %(session_id)s returning last_cursor
 )
 insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state, child_session_id, detail)
 select %(tenant_id)s, %(session_id)s, last_cursor, %(kind)s, %(run_id)s, %(run_state)s, %(child_session_id)s, %(detail)s from next
-
--- name: notify_session
--- Heard when the transaction commits.
-select pg_notify('session_changed', %(tenant_id)s || ':' || %(session_id)s)
+returning pg_notify('session_changed', tenant_id || ':' || session_id)
 
 -- name: list_events
 -- Locks nothing. Index: session_events_pkey.

@@ -79,10 +79,15 @@ async def count_spawn(connection: Connection, tenant_id: str, session_id: str) -
     await connection.execute(SQL["count_spawn"], {"tenant_id": tenant_id, "session_id": session_id})
 
 
-async def count_waiting(connection: Connection, tenant_id: str) -> int:
-    """The tenant's waiting runs and spawns under way; exact while the queue is locked."""
-    row = await _one(connection, "count_waiting", tenant_id=tenant_id)
-    return int(row["waiting"]) if row else 0
+async def count_waiting_and_find(connection: Connection, tenant_id: str, request_id: str) -> tuple[int, DictRow | None]:
+    """The tenant's waiting runs and spawns under way, exact while the queue is locked; and what `find_spawn` finds.
+
+    It is looked for last: what a call at the same time has just taken must not refuse this one, which has the same answer.
+    """
+    counted = await connection.execute(SQL["count_waiting"], {"tenant_id": tenant_id})
+    found = await connection.execute(SQL["find_spawn"], {"tenant_id": tenant_id, "request_id": request_id})
+    row = await counted.fetchone()
+    return int(row["waiting"]) if row else 0, await found.fetchone()
 
 
 async def lock_queue(connection: Connection, tenant_id: str) -> None:
@@ -98,7 +103,7 @@ async def pass_gate(connection: Connection, tenant_id: str, session_id: str) -> 
 async def activate(
     connection: Connection, tenant_id: str, session_id: str, receipt: dict[str, Any] | None
 ) -> DictRow | None:
-    """PROVISIONING -> ACTIVE; None where it is no longer being spawned."""
+    """PROVISIONING -> ACTIVE; the session, locked until the transaction ends, or None where it is no longer being spawned."""
     stored = Jsonb(receipt) if receipt else None
     return await _one(connection, "activate_session", tenant_id=tenant_id, session_id=session_id, receipt=stored)
 
@@ -151,7 +156,6 @@ async def append_event(
         "detail": detail,
     }
     await connection.execute(SQL["append_event"], values)
-    await connection.execute(SQL["notify_session"], values)
 
 
 async def list_events(connection: Connection, tenant_id: str, session_id: str, after_cursor: int) -> list[DictRow]:
