@@ -45,7 +45,7 @@ async def run(bench: Bench) -> None:
     stack = await bench.stack()
     async with _blobs(stack) as blobs:
         await blobs.prepare()
-        with _raw_puts(stack) as raw:
+        with raw_puts(stack, TENANT) as raw:
             await _stage_latency(bench, blobs, raw)
         await _large_upload(bench, blobs, psutil.Process(stack.processes["attachment-blob"].pid))
 
@@ -120,10 +120,10 @@ async def _blobs(stack: Stack) -> AsyncIterator[Blobs]:
 
 
 @contextmanager
-def _raw_puts(stack: Stack) -> Iterator[RawPuts]:
+def raw_puts(stack: Stack, tenant_id: str) -> Iterator[RawPuts]:
     """For a tenant that was made ready."""
     s3 = stack.s3.endpoint
-    bucket = f"spawnmesh-{TENANT}"
+    bucket = f"spawnmesh-{tenant_id}"
     resources = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
     policy = {
         "Version": "2012-10-17",

@@ -15,8 +15,9 @@ from pydantic import SecretStr
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
+from spawnmesh_attachment_blob import store
 from spawnmesh_attachment_blob.app import open_service
-from spawnmesh_attachment_blob.domain.sets import StoredFile, object_key
+from spawnmesh_attachment_blob.domain.sets import SetToStage, StoredFile, object_key
 from spawnmesh_attachment_blob.objects import ObjectStore
 from spawnmesh_attachment_blob.removal import Removal
 from spawnmesh_attachment_blob.s3_calls import http_pool, open_s3_calls
@@ -31,7 +32,6 @@ from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.database import Connection, Database, open_database
 from spawnmesh_postgres.migrations import migrate
-from spawnmesh_postgres.statements import load_statements
 from spawnmesh_runtime.acting import acting_with_token
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.tokens import TokenMinter
@@ -257,33 +257,23 @@ async def tenant(blobs: BlobService) -> Tenant:
     return tenant
 
 
-async def intend_within(connection: Connection, tenant_id: str, *files: StoredFile) -> list[str]:
-    """Writes a new set down as staging does, but in a transaction that stays open; the hashes that are not stored."""
-    arguments = {
-        "tenant_id": tenant_id,
-        "settings_version": 1,
-        "set_id": new_set_id(),
-        "session_id": new_id(IdKind.SESSION),
-        "names": [file.name for file in files],
-        "sizes": [file.size_bytes for file in files],
-        "hashes": [file.sha256 for file in files],
-        "mime_types": [file.mime_type for file in files],
-    }
-    statement = load_statements("spawnmesh_attachment_blob")["intend_set"]
-    row = await (await connection.execute(statement, arguments)).fetchone()
-    assert row is not None
-    assert row["outcome"] == "INTENDED"
-    return list(row["unstored"])
+async def stage_within(connection: Connection, tenant_id: str, *files: StoredFile) -> frozenset[str]:
+    """Writes a new set down as staging does, in a transaction that stays open; the hashes whose objects are to be put."""
+    wanted = SetToStage(new_set_id(), new_id(IdKind.SESSION), files, {file.sha256: b"" for file in files})
+    rows = store.staged_rows(await (await connection.execute(*store.staging_of(tenant_id, 1, wanted))).fetchall())
+    assert rows.outcome is store.StageOutcome.WRITTEN
+    return rows.unstored
 
 
 @asynccontextmanager
 async def open_staging(
-    service: BlobService, kind: type[ObjectStore] = ObjectStore
+    service: BlobService, kind: type[ObjectStore] = ObjectStore, database: Database | None = None
 ) -> AsyncIterator[tuple[Staging, Any]]:
     """The part that stages, on an object store of this kind, in a second process as it were."""
+    database = database or service.database
     with http_pool(service.settings) as http:
         async with open_s3_calls(service.settings) as calls:
             objects = kind(TenantBuckets(service.settings, http), calls)
             turns = S3Turns(4)
-            removal = Removal(service.database, objects, turns)
-            yield Staging(service.database, objects, turns, removal), objects
+            removal = Removal(database, objects, turns)
+            yield Staging(database, objects, turns, removal), objects

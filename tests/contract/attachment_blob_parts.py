@@ -1,18 +1,21 @@
 """The parts of the service, put together as a process of its own that may be slow at S3 or end at any step between S3 and the database."""
 
 import random
-from asyncio import sleep
-from collections.abc import AsyncIterator, Callable, Mapping
+from asyncio import Event, sleep, timeout
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+import psycopg
+from psycopg.rows import DictRow
 from spawnmesh_attachment_blob.app import open_stores
 from spawnmesh_attachment_blob.attaching import Attaching
 from spawnmesh_attachment_blob.collecting import Collecting
 from spawnmesh_attachment_blob.collection_metrics import CollectionMetrics
 from spawnmesh_attachment_blob.multiparts import Multiparts
-from spawnmesh_attachment_blob.objects import ObjectStore
+from spawnmesh_attachment_blob.objects import NotAllPut, ObjectStore
 from spawnmesh_attachment_blob.reading import Reading
 from spawnmesh_attachment_blob.removal import Removal
 from spawnmesh_attachment_blob.s3_calls import S3Calls
@@ -20,6 +23,7 @@ from spawnmesh_attachment_blob.staging import Staging
 from spawnmesh_attachment_blob.upload_parts import UploadParts
 from spawnmesh_attachment_blob.upload_removal import UploadRemoval
 from spawnmesh_attachment_blob.uploading import Uploading
+from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_runtime.metrics import NO_METRICS
 
@@ -70,7 +74,7 @@ class MortalDatabase(Database):
     """Has a step before each transaction, before its commit and behind it."""
 
     def __init__(self, database: Database, life: Life) -> None:
-        super().__init__(database._pool)
+        super().__init__(database._pool, database._metrics)
         self._life = life
 
     @asynccontextmanager
@@ -81,11 +85,58 @@ class MortalDatabase(Database):
             self._life.step("before a commit")
         self._life.step("behind a commit")
 
-    async def call(self, tenant_id: str, statement: str, parameters: Mapping[str, Any]) -> Any:
-        self._life.step("before a call")
-        rows = await super().call(tenant_id, statement, parameters)
-        self._life.step("behind a call")
-        return rows
+    @asynccontextmanager
+    async def transaction_of(self, tenant_id: str, *call: Any) -> AsyncIterator[tuple[Connection, list[DictRow]]]:
+        self._life.step("before a transaction")
+        async with super().transaction_of(tenant_id, *call) as begun:
+            self._life.step("behind its first statement")
+            yield begun
+            self._life.step("before a commit")
+        self._life.step("behind a commit")
+
+
+class PausedPuts(ObjectStore):
+    """Stops when some of the objects are put, or all, and goes on, or fails, when it is told to."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.were_put = Event()
+        self.go_on = Event()
+        self.put_hashes: set[str] = set()
+        self.puts_before: int | None = None
+        self.fails = False
+
+    async def put_all(self, tenant_id: str, data_by_hash: Mapping[str, bytes]) -> None:
+        self.put_hashes |= data_by_hash.keys()
+        before = dict(islice(data_by_hash.items(), self.puts_before))
+        await super().put_all(tenant_id, before)
+        self.were_put.set()
+        await self.go_on.wait()
+        if self.fails:
+            raise NotAllPut(frozenset())
+        await super().put_all(tenant_id, {sha256: data_by_hash[sha256] for sha256 in data_by_hash.keys() - before})
+
+
+class BreakingDatabase(Database):
+    """Has something happen before a transaction that stages, and loses its connection at the commit of one."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database._pool, database._metrics)
+        self.meanwhile: Callable[[], Awaitable[object]] | None = None
+        self.is_lost_before = self.is_lost_behind = False
+
+    @asynccontextmanager
+    async def transaction_of(self, tenant_id: str, *call: Any) -> AsyncIterator[tuple[Connection, list[DictRow]]]:
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        async with super().transaction_of(tenant_id, *call) as begun:
+            yield begun
+            if self.is_lost_before:
+                self.is_lost_before = False
+                await begun[0].close()
+        if self.is_lost_behind:
+            self.is_lost_behind = False
+            raise psycopg.OperationalError("the connection is lost")
 
 
 class SlowObjects(ObjectStore):
@@ -105,6 +156,24 @@ class SlowObjects(ObjectStore):
         await self._pause()
         await super().delete_all(tenant_id, keys)
         await self._pause()
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
+    """Returns once it holds. Raises TimeoutError."""
+    async with timeout(seconds):
+        while not await holds():
+            await sleep(0.01)
+
+
+async def waits_for_a_lock(postgres: Postgres, count: int = 1) -> bool:
+    """Whether so many connections of the service wait for other ones' locks."""
+    dsn = postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
+    async with await psycopg.AsyncConnection.connect(dsn) as connection:
+        cursor = await connection.execute(
+            "select count(*) from pg_stat_activity where usename = 'attachment_blob' and wait_event_type = 'Lock'"
+        )
+        row = await cursor.fetchone()
+        return row is not None and bool(row[0] >= count)
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,7 @@ class ScriptedMesh:
         session = session_pb2.Session(session_id=self.session_id, state=session_pb2.SESSION_STATE_ACTIVE)
         if self.files:
             session.receipt.set_id = self.set_id
+            session.receipt.rel_dir = f".spawnmesh/attachments/{self.set_id}"
         claimed = run_pb.ClaimedRun(
             run=session_pb2.Run(run_id=self.run_id, session_id=self.session_id, epoch=epoch, attempt_count=epoch),
             session=session,
@@ -308,6 +309,8 @@ class _Transcripts(transcript_grpc.TranscriptServiceServicer):
                 raise MeshError(Reason.IDEMPOTENCY_KEY_REUSED, "other entries")
         else:
             self._check_claim(request.claim)
+            if any('"$redacted"' in block.tool_call.block_json for block in body.message.content):
+                raise MeshError(Reason.ATTACHMENT_CONTENT_IS_MARKER, "a marker came back as content")
             entry = self.mesh.store(body, request.claim.run_id, request.claim.epoch)
             self.mesh.appended[request.idempotency_key] = stored, entry
         self.mesh.refuse_if_scripted("AppendEntries")

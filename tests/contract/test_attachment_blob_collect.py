@@ -16,13 +16,14 @@ from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh_attachment_blob.app import open_stores, open_worker
 from spawnmesh_attachment_blob.collecting import Collecting
 from spawnmesh_attachment_blob.collection_metrics import CollectionMetrics
-from spawnmesh_attachment_blob.domain.sets import StoredFile, object_key
+from spawnmesh_attachment_blob.domain.sets import object_key
 from spawnmesh_attachment_blob.objects import ObjectStore
 from spawnmesh_attachment_blob.removal import Removal
 from spawnmesh_attachment_blob.staging import SetRequest
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime.metrics import NO_METRICS
@@ -32,13 +33,13 @@ from tests.contract.attachment_blob_fixtures import (
     BlobService,
     Tenant,
     blobs,
-    intend_within,
     new_set_id,
     open_blob_service,
     open_staging,
     refused,
     text,
 )
+from tests.contract.attachment_blob_parts import PausedPuts, eventually, waits_for_a_lock
 from tests.contract.attachment_blob_uploads import (
     PART,
     WHOLE,
@@ -100,24 +101,85 @@ async def test_staging_killed_between_objects_and_rows(tenant: Tenant) -> None:
     async with open_staging(tenant.service, KilledAfterPut) as (staging, _):
         with contextlib.suppress(Killed):
             await staging.stage(tenant.tenant_id, SetRequest(new_set_id(), new_id(IdKind.SESSION), FILES))
-    assert await tenant.left() == (2, 2, 2)
+    assert await tenant.left() == (0, 0, 2)
 
-    await repaired(tenant, {"unfinished_set_count": 1})
+    await repaired(tenant, {"orphan_object_count": 2})
 
     assert await tenant.left() == (0, 0, 0)
     assert await tenant.rows("sets") == []
 
 
-async def test_staging_killed_before_its_objects(tenant: Tenant) -> None:
-    kept = await tenant.stage(text("kept", "A"))
-    async with tenant.service.database.transaction(tenant.tenant_id) as connection:
-        files = (StoredFile(name, 1, hashlib.sha256(name.encode()).hexdigest(), "") for name in ("A", "never"))
-        await intend_within(connection, tenant.tenant_id, *files)
+async def test_a_set_that_is_staged_while_the_collector_takes_its_objects_for_orphans(
+    tenant: Tenant, postgres: Postgres
+) -> None:
+    set_id = new_set_id()
+    async with (
+        open_staging(tenant.service, PausedPuts) as (staging, objects),
+        open_stores(tenant.service.settings) as on,
+    ):
+        request = SetRequest(set_id, new_id(IdKind.SESSION), FILES)
+        staged = asyncio.ensure_future(staging.stage(tenant.tenant_id, request))
+        await objects.were_put.wait()
+        collecting = asyncio.ensure_future(on.removal.remove_orphans(tenant.tenant_id, tenant.object_keys()))
+        await eventually(lambda: waits_for_a_lock(postgres))
+        objects.go_on.set()
+        await staged
 
-    await repaired(tenant, {"unfinished_set_count": 1})
+        assert await collecting == 0
+
+    assert await tenant.read(set_id, "a") == b"A"
+    assert await tenant.collect() == {}
+
+
+async def left_by_the_version_before(tenant: Tenant, set_id: str, *contents: str, put: bool) -> None:
+    """What a replica leaves that wrote down a set as it was done before, and ended before its objects were all there."""
+    hashes = [hashlib.sha256(one.encode()).hexdigest() for one in contents]
+    columns = (list(contents), [len(one) for one in contents], hashes, [""] * len(hashes))
+    async with tenant.service.database.transaction(tenant.tenant_id) as connection:
+        await connection.execute(
+            "select intend_set(%s, 1, %s, 'ses_x', %s::text[], %s::bigint[], %s::text[], %s::text[])",
+            (tenant.tenant_id, set_id, *columns),
+        )
+    for one, sha256 in zip(contents, hashes, strict=True):
+        if put:
+            tenant.put(object_key(sha256), one.encode())
+
+
+@pytest.mark.parametrize("put", [False, True])
+async def test_what_a_replica_of_the_version_before_left_unfinished(tenant: Tenant, put: bool) -> None:
+    kept, set_id = await tenant.stage(text("kept", "A")), new_set_id()
+    await left_by_the_version_before(tenant, set_id, "A", "other", put=put)
+    assert {row["state"] for row in await tenant.rows("blobs")} == {"STORED", "PENDING"}
+    with refused(Reason.NOT_FOUND):
+        await tenant.get(set_id)
+    with refused(Reason.NOT_FOUND):
+        await tenant.attach(set_id)
+
+    await repaired(tenant, {"unremoved_set_count": 1})
 
     assert await tenant.read(kept.set_id, "kept") == b"A"
     assert await tenant.left() == (1, 1, 1)
+
+
+@pytest.mark.parametrize("put", [False, True])
+async def test_a_set_that_a_replica_of_the_version_before_left_is_staged_again(tenant: Tenant, put: bool) -> None:
+    set_id = new_set_id()
+    await left_by_the_version_before(tenant, set_id, "A", "other", put=put)
+
+    await tenant.stage(text("b", "other"), text("c", "C"), set_id=set_id)
+
+    assert await tenant.read(set_id, "b") == b"other"
+    await repaired(tenant, {"unsettled_blob_count": 1})
+    assert await tenant.left() == (2, 2, 2)
+
+
+async def test_a_set_that_a_replica_of_the_version_before_left_is_released(tenant: Tenant) -> None:
+    set_id = new_set_id()
+    await left_by_the_version_before(tenant, set_id, "A", "other", put=True)
+
+    assert await tenant.release(set_id) == 2
+
+    assert await tenant.left() == (0, 0, 0)
 
 
 class KilledBeforeDelete(ObjectStore):

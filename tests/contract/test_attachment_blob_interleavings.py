@@ -20,8 +20,6 @@ __all__ = ["blobs", "tenant"]
 CONTENTS = ("red", "green", "blue")
 ACTORS = 8
 STEPS = 12
-# What the collector may do to a set that is being staged, since it has no grace period here; and what a released set answers.
-BY_RIGHT = (Reason.CONFLICT, Reason.ATTACHMENT_SET_STATE)
 
 
 @dataclass
@@ -60,7 +58,7 @@ class Actor:
         try:
             await self._parts.staging.stage(self._tenant_id, SetRequest(set_id, new_id(IdKind.SESSION), items))
         except MeshError as error:
-            if error.reason not in BY_RIGHT:
+            if error.reason is not Reason.ATTACHMENT_SET_STATE:  # It was released.
                 raise
         else:
             if set_id not in self._promised.given_up:

@@ -5,16 +5,30 @@ import asyncio
 import pytest
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh_attachment_blob.app import open_stores
-from spawnmesh_attachment_blob.domain import AttachmentLimits
+from spawnmesh_attachment_blob.domain import AttachmentLimits, Encoding, InlineItem
 from spawnmesh_attachment_blob.domain.limits import TenantPolicy
 from spawnmesh_attachment_blob.purging import Purging
 from spawnmesh_attachment_blob.s3_calls import http_pool
+from spawnmesh_attachment_blob.staging import SetRequest
 from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
 from spawnmesh_attachment_blob.tenants import Tenants
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.postgres import Postgres
 
-from tests.contract.attachment_blob_fixtures import TABLES, BlobService, Tenant, blobs, refused, tenant, text
+from tests.contract.attachment_blob_fixtures import (
+    TABLES,
+    BlobService,
+    Tenant,
+    blobs,
+    new_set_id,
+    open_staging,
+    refused,
+    tenant,
+    text,
+)
+from tests.contract.attachment_blob_parts import PausedPuts, eventually, waits_for_a_lock
 from tests.contract.attachment_blob_uploads import PART, WHOLE, begin, chunks, content, send, spec_of, upload
 
 __all__ = ["blobs", "tenant"]
@@ -147,3 +161,19 @@ async def test_PrepareTenant__that_a_purge_overtakes_leaves_no_bucket(tenant: Te
 async def test_PurgeTenant__for_session_alone(tenant: Tenant) -> None:
     with refused(Reason.CALLER_NOT_ALLOWED):
         await tenant.call("PurgeTenant", pb.PurgeTenantRequest(), token=tenant.client_token())
+
+
+async def test_PurgeTenant__waits_for_a_set_whose_objects_are_being_put(tenant: Tenant, postgres: Postgres) -> None:
+    async with open_staging(tenant.service, PausedPuts) as (staging, objects):
+        request = SetRequest(new_set_id(), new_id(IdKind.SESSION), [InlineItem("a", "x", Encoding.UTF8)])
+        staged = asyncio.ensure_future(staging.stage(tenant.tenant_id, request))
+        await objects.were_put.wait()
+        purging = asyncio.ensure_future(purge(tenant))
+        await eventually(lambda: waits_for_a_lock(postgres))
+        assert not purging.done()
+        objects.go_on.set()
+        await staged
+
+        assert (await purging).done
+
+    assert await nothing_is_left(tenant)

@@ -87,11 +87,6 @@ class Collecting:
                 log.error("bucket_missing", tenant_id=tenant_id)
 
     async def _settle_rows(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
-        async with aclosing(self._pages(tenant_id, garbage_store.unfinished_sets)) as pages:
-            async for set_ids in pages:
-                counts.unfinished_set_count += len(set_ids)
-                for set_id in () if dry_run else set_ids:
-                    await self._removal.undo_abandoned(tenant_id, set_id)
         async with aclosing(self._pages(tenant_id, garbage_store.unremoved_sets)) as pages:
             async for set_ids in pages:
                 counts.unremoved_set_count += len(set_ids)

@@ -46,13 +46,3 @@ def being_purged() -> MeshError:
 def urls_disabled() -> MeshError:
     """The refusal for a tenant whose policy gives no download URLs."""
     return MeshError(Reason.DOWNLOAD_URLS_DISABLED, "download URLs are switched off for this tenant; use ReadFile")
-
-
-def set_vanished(set_id: str) -> MeshError:
-    """The refusal for who comes second while the first staging of the same set is being undone."""
-    return MeshError(
-        Reason.CONFLICT,
-        f"attachment set {set_id} is being undone by another call; call again",
-        retry_after_seconds=0.1,
-        facts={"set_id": set_id},
-    )

@@ -26,13 +26,8 @@ async def claim_collection(connection: Connection, tenant_id: str, interval_seco
     return await (await connection.execute(_SQL["claim_collection"], arguments)).fetchone() is not None
 
 
-async def unfinished_sets(connection: Connection, tenant_id: str, page: Page, grace_seconds: int) -> list[str]:
-    """Ids of sets that are STAGING for longer than the grace period."""
-    return await _ids(connection, "unfinished_sets", "set_id", tenant_id, page, grace_seconds)
-
-
 async def unremoved_sets(connection: Connection, tenant_id: str, page: Page, grace_seconds: int) -> list[str]:
-    """Ids of sets that are RELEASED for longer than the grace period and have files left."""
+    """Ids of sets that are RELEASED, or were left unfinished, for longer than the grace period and have files left."""
     return await _ids(connection, "unremoved_sets", "set_id", tenant_id, page, grace_seconds)
 
 
@@ -42,7 +37,7 @@ async def outlived_sets(connection: Connection, tenant_id: str, page: Page, grac
 
 
 async def unsettled_blobs(connection: Connection, tenant_id: str, page: Page, grace_seconds: int) -> list[str]:
-    """Hashes of blobs that nobody refers to and that are PENDING or DELETING for longer than the grace period."""
+    """Hashes of blobs that nobody refers to and that are not STORED for longer than the grace period."""
     return await _ids(connection, "unsettled_blobs", "sha256", tenant_id, page, grace_seconds)
 
 
@@ -109,7 +104,8 @@ async def open_multiparts(connection: Connection, tenant_id: str) -> set[str]:
 
 
 async def mark_purging(connection: Connection, tenant_id: str) -> bool:
-    """Nothing new is stored for the tenant from now on; whether it is there."""
+    """No set is staged for the tenant from now on, nor is one in the middle of it; whether the tenant is there."""
+    await connection.execute(_SQL["wait_for_stagings"], {"tenant_id": tenant_id})
     return await (await connection.execute(_SQL["mark_purging"], {"tenant_id": tenant_id})).fetchone() is not None
 
 

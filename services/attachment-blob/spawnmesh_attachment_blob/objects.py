@@ -18,6 +18,7 @@ from spawnmesh_attachment_blob.domain.sets import object_key
 from spawnmesh_attachment_blob.s3_calls import S3Calls, S3Failed
 from spawnmesh_attachment_blob.s3_puts import CredentialsRefused, Put
 from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
+from spawnmesh_attachment_blob.uninterrupted import uninterrupted
 
 PIECE_BYTES = 256 * 1024
 
@@ -74,10 +75,10 @@ class ObjectStore:
         self._calls = calls
 
     async def put_all(self, tenant_id: str, data_by_hash: Mapping[str, bytes]) -> None:
-        """Puts all of them side by side, each under its hash, and waits for all. Raises NotAllPut."""
+        """Puts all of them side by side, each under its hash, and waits for all; for a caller that is not interrupted. Raises NotAllPut."""
         async with traced("s3.put_objects", spawnmesh__object_count=len(data_by_hash)):
             results = await asyncio.gather(
-                *(self.put(tenant_id, object_key(sha256), sha256, data) for sha256, data in data_by_hash.items()),
+                *(self._put(tenant_id, object_key(sha256), sha256, data) for sha256, data in data_by_hash.items()),
                 return_exceptions=True,
             )
         failed = [result for result in results if isinstance(result, BaseException)]
@@ -91,7 +92,10 @@ class ObjectStore:
             )
 
     async def put(self, tenant_id: str, key: str, sha256: str, data: bytes) -> None:
-        """The object, durable; `sha256` is that of the bytes. Raises S3Failed."""
+        """The object, durable; `sha256` is that of the bytes. Raises S3Failed. A cancelled caller is held until its fate is known."""
+        await uninterrupted(self._put(tenant_id, key, sha256, data))
+
+    async def _put(self, tenant_id: str, key: str, sha256: str, data: bytes) -> None:
         put = Put(self._buckets.bucket_of(tenant_id), key, sha256, data, self._buckets.encryption_of(tenant_id))
         try:
             await self._calls.put(put, await self._credentials(tenant_id))

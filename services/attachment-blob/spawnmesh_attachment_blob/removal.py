@@ -10,14 +10,14 @@ from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_attachment_blob import garbage_store, store
 from spawnmesh_attachment_blob.domain.comparison import hash_of_key
-from spawnmesh_attachment_blob.domain.sets import SetState
 from spawnmesh_attachment_blob.objects import ObjectStore
 from spawnmesh_attachment_blob.s3_turns import S3Turns
+from spawnmesh_attachment_blob.store import CondemnedBlob
 from spawnmesh_attachment_blob.uninterrupted import uninterrupted
 
 
 class Removal:
-    """Releases sets and undoes those that were not finished."""
+    """Releases sets, and takes away what nobody refers to."""
 
     def __init__(self, database: Database, objects: ObjectStore, turns: S3Turns) -> None:
         self._database = database
@@ -39,14 +39,10 @@ class Removal:
     async def _remove_files(self, tenant_id: str, set_id: str) -> int:
         async with self._database.transaction(tenant_id) as connection:
             await store.lock_set(connection, tenant_id, set_id)
-            count = await self._remove_objects(connection, tenant_id, set_id, frozenset())
+            condemned = await store.lock_condemned_blobs(connection, tenant_id, set_id)
+            await self._remove_objects(connection, tenant_id, condemned)
             await store.forget_files(connection, tenant_id, set_id)
-            return count
-
-    async def undo_abandoned(self, tenant_id: str, set_id: str) -> None:
-        """Like `undo`, for a set whose stager is gone; waits for one that is not. Raises S3Failed."""
-        async with self._turns.taken():
-            await uninterrupted(self.undo(tenant_id, set_id, frozenset()))
+            return len(condemned)
 
     async def remove_condemned(self, tenant_id: str, hashes: Sequence[str]) -> int:
         """Those of the blobs that are DELETING are gone, with their objects; how many. Raises S3Failed; then they stay DELETING."""
@@ -56,9 +52,14 @@ class Removal:
     async def _remove_condemned(self, tenant_id: str, hashes: Sequence[str]) -> int:
         async with self._database.transaction(tenant_id) as connection:
             condemned = await garbage_store.lock_deleting_blobs(connection, tenant_id, hashes)
-            await self._objects.delete_all(tenant_id, [blob.object_key for blob in condemned])
-            await store.forget_blobs(connection, tenant_id, [blob.sha256 for blob in condemned])
+            await self._remove_objects(connection, tenant_id, condemned)
             return len(condemned)
+
+    async def _remove_objects(
+        self, connection: Connection, tenant_id: str, condemned: Collection[CondemnedBlob]
+    ) -> None:
+        await self._objects.delete_all(tenant_id, [blob.object_key for blob in condemned])
+        await store.forget_blobs(connection, tenant_id, [blob.sha256 for blob in condemned])
 
     async def remove_orphans(self, tenant_id: str, keys: Collection[str]) -> int:
         """Objects that no row knows are gone; how many were. One whose bytes somebody is storing right now is left alone. Raises S3Failed."""
@@ -80,31 +81,3 @@ class Removal:
             await self._objects.delete_all(tenant_id, orphans)
             await store.forget_blobs(connection, tenant_id, claimed)
             return len(orphans)
-
-    async def undo(self, tenant_id: str, set_id: str, never_sent_hashes: frozenset[str]) -> None:
-        """Nothing is left of the set if it is STAGING; any other is left alone. Objects of `never_sent_hashes` are known not to exist.
-
-        For a caller that has a turn and is not interrupted.
-        Raises S3Failed while objects cannot be deleted; then the set stays STAGING.
-        """
-        async with self._database.transaction(tenant_id) as connection:
-            if await _is_staging(connection, tenant_id, set_id):
-                await store.condemn_blobs(connection, tenant_id, set_id)
-        async with self._database.transaction(tenant_id) as connection:
-            if await _is_staging(connection, tenant_id, set_id):
-                await self._remove_objects(connection, tenant_id, set_id, never_sent_hashes)
-                await store.forget_set(connection, tenant_id, set_id)
-
-    async def _remove_objects(
-        self, connection: Connection, tenant_id: str, set_id: str, never_sent_hashes: frozenset[str]
-    ) -> int:
-        condemned = await store.lock_condemned_blobs(connection, tenant_id, set_id)
-        sent = [blob.object_key for blob in condemned if blob.sha256 not in never_sent_hashes]
-        await self._objects.delete_all(tenant_id, sent)
-        await store.forget_blobs(connection, tenant_id, [blob.sha256 for blob in condemned])
-        return len(condemned)
-
-
-async def _is_staging(connection: Connection, tenant_id: str, set_id: str) -> bool:
-    found = await store.lock_set(connection, tenant_id, set_id)
-    return found is not None and found.state is SetState.STAGING

@@ -14,7 +14,7 @@ from spawnmesh_attachment_blob.domain.uploads import Upload
 
 
 def render_set(attachment_set: AttachmentSet) -> pb.AttachmentSet:
-    """The set with its manifest. Not for a set that is STAGING, which the contract does not know."""
+    """The set with its manifest."""
     return pb.AttachmentSet(
         set_id=attachment_set.set_id,
         session_id=attachment_set.session_id,

@@ -67,10 +67,10 @@ class S3Calls:
     async def put(self, put: Put, credentials: Credentials) -> None:
         """The object, durable. Raises CredentialsRefused where S3 says that these do not hold, S3Failed for all else that goes wrong.
 
-        Not in a thread, and held like `run` until it is known what became of it.
+        Not in a thread, and for a caller that is not interrupted: else it would not be known what became of it.
         """
         try:
-            await uninterrupted(self._puts.put(put, credentials))
+            await self._puts.put(put, credentials)
         except PUT_FAILURES as error:
             log.warning("s3_call_failed", error=type(error).__name__, code=getattr(error, "code", ""))
             raise S3Failed(never_sent=is_never_sent(error)) from None

@@ -1,16 +1,18 @@
 """Tenants, sets and blobs in the database. Each function is one step of a transaction that the caller has open."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from psycopg.rows import DictRow
-from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_attachment_blob.domain import AttachmentLimits
 from spawnmesh_attachment_blob.domain.limits import TenantPolicy
-from spawnmesh_attachment_blob.domain.sets import AttachmentSet, SetState, StoredFile
+from spawnmesh_attachment_blob.domain.sets import AttachmentSet, SetState, SetToStage, StoredFile
 from spawnmesh_attachment_blob.domain.uploads import NamedUpload, UploadState
 
 _SQL = load_statements("spawnmesh_attachment_blob")
@@ -27,21 +29,23 @@ class TenantRow:
     uploads: dict[str, NamedUpload]
 
 
-class Intention(StrEnum):
+class StageOutcome(StrEnum):
     """What became of a set that was to be written down."""
 
-    INTENDED = "INTENDED"
+    WRITTEN = "WRITTEN"
     EXISTS = "EXISTS"
     POLICY_CHANGED = "POLICY_CHANGED"
     UNKNOWN_TENANT = "UNKNOWN_TENANT"
+    UPLOAD_GONE = "UPLOAD_GONE"
 
 
 @dataclass(frozen=True, slots=True)
-class Intended:
-    """`unstored` are the hashes whose objects are not there yet, of a set that was written down now."""
+class StagedRows:
+    """For a set that was WRITTEN, the hashes whose objects are to be put before the transaction is committed."""
 
-    outcome: Intention
+    outcome: StageOutcome
     unstored: frozenset[str]
+    create_time: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,31 +115,30 @@ async def list_tenants(connection: Connection, after: str, limit: int) -> list[s
     return [row["tenant_id"] for row in await cursor.fetchall()]
 
 
-async def intend_set(
-    database: Database,
-    tenant_id: str,
-    settings_version: int,
-    set_id: str,
-    session_id: str,
-    files: tuple[StoredFile, ...],
-) -> Intended:
-    """Writes down a set and the objects it is going to put, committed, if the policy of that version still holds.
+def staging_of(tenant_id: str, settings_version: int, wanted: SetToStage) -> tuple[str, dict[str, Any]]:
+    """A statement, and its parameters, that writes a set down as if its objects were there, if the policy of that version still holds.
 
-    Waits for whoever is deleting one of the objects. The commit is not waited for to reach the disk: the rows have to outlive this process, not
-    the database. What a crash of the database right now would lose is found by comparing the bucket with the rows.
+    It waits for whoever stages or releases the set, or puts or deletes one of the objects. Until its transaction ends they wait for that, and
+    nobody sees anything of it. After every outcome but WRITTEN and EXISTS the transaction has to be rolled back.
     """
-    arguments = {
+    files = wanted.files
+    return _SQL["stage_set"], {
         "tenant_id": tenant_id,
         "settings_version": settings_version,
-        "set_id": set_id,
-        "session_id": session_id,
+        "set_id": wanted.set_id,
+        "session_id": wanted.session_id,
         "names": [file.name for file in files],
         "sizes": [file.size_bytes for file in files],
         "hashes": [file.sha256 for file in files],
         "mime_types": [file.mime_type for file in files],
+        "uploaded": [file.sha256 for file in files if file.sha256 not in wanted.data_by_hash],
     }
-    (row,) = await database.call(tenant_id, _SQL["intend_set"], arguments)
-    return Intended(Intention(row["outcome"]), frozenset(row["unstored"] or ()))
+
+
+def staged_rows(rows: Sequence[DictRow]) -> StagedRows:
+    """What the statement answered."""
+    (row,) = rows
+    return StagedRows(StageOutcome(row["outcome"]), frozenset(row["unstored"] or ()), row["create_time"])
 
 
 async def get_set(connection: Connection, tenant_id: str, set_id: str) -> AttachmentSet | None:
@@ -161,23 +164,9 @@ async def get_object_key(connection: Connection, tenant_id: str, sha256: str) ->
     return None if row is None else str(row["object_key"])
 
 
-async def lock_set(connection: Connection, tenant_id: str, set_id: str) -> AttachmentSet | None:
-    """The set, which nobody else stages, releases or undoes until the transaction ends."""
-    cursor = await connection.execute(_SQL["lock_set"], {"tenant_id": tenant_id, "set_id": set_id})
-    row = await cursor.fetchone()
-    return None if row is None else _set(row)
-
-
-async def unstored_hashes(connection: Connection, tenant_id: str, set_id: str) -> frozenset[str]:
-    """The hashes in the set whose objects nobody promises to exist."""
-    cursor = await connection.execute(_SQL["unstored_hashes"], {"tenant_id": tenant_id, "set_id": set_id})
-    return frozenset(row["sha256"] for row in await cursor.fetchall())
-
-
-async def finish_staging(connection: Connection, tenant_id: str, set_id: str, put_hashes: Collection[str]) -> None:
-    """STAGING -> STAGED for a locked set, after its objects were put."""
-    arguments = {"tenant_id": tenant_id, "set_id": set_id, "hashes": list(put_hashes)}
-    await connection.execute(_SQL["finish_staging"], arguments)
+async def lock_set(connection: Connection, tenant_id: str, set_id: str) -> None:
+    """Nobody else removes the files of the set until the transaction ends."""
+    await connection.execute(_SQL["lock_set"], {"tenant_id": tenant_id, "set_id": set_id})
 
 
 async def attach_set(connection: Connection, tenant_id: str, set_id: str) -> None:
@@ -213,8 +202,3 @@ async def forget_blobs(connection: Connection, tenant_id: str, hashes: Collectio
 async def forget_files(connection: Connection, tenant_id: str, set_id: str) -> None:
     """Deletes the references of a released set; the set stays as a tombstone."""
     await connection.execute(_SQL["forget_files"], {"tenant_id": tenant_id, "set_id": set_id})
-
-
-async def forget_set(connection: Connection, tenant_id: str, set_id: str) -> None:
-    """Deletes the set and its references."""
-    await connection.execute(_SQL["forget_set"], {"tenant_id": tenant_id, "set_id": set_id})

@@ -67,6 +67,30 @@ async def test_connection_without_a_tenant_sees_nothing(database: Database, dsn:
             assert await (await connection.execute("select * from notes")).fetchall() == []
 
 
+ADD = "insert into notes values (%(tenant_id)s, %(note_id)s) returning note_id"
+
+
+async def test_first_statement_goes_along_with_the_beginning_of_its_transaction(database: Database) -> None:
+    hostile = "a' || \\ %(note_id)s; rollback; --"
+    async with database.transaction_of("acme", ADD, {"tenant_id": "acme", "note_id": hostile}) as (connection, rows):
+        assert rows == [{"note_id": hostile}]
+        assert await notes(database, "acme") == []
+        await connection.execute("insert into notes values ('acme', 'b')")
+    assert await notes(database, "acme") == ["acme", "acme"]
+    assert await notes(database, "zeta") == []
+
+
+async def test_transaction_of_a_statement_is_rolled_back_where_it_or_its_block_fails(database: Database) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        async with database.transaction_of("acme", ADD, {"tenant_id": "zeta", "note_id": "a"}):
+            pytest.fail("begun all the same")
+    for _ in range(3):  # No connection is left in the middle of something.
+        with pytest.raises(KeyError):
+            async with database.transaction_of("acme", ADD, {"tenant_id": "acme", "note_id": "a"}):
+                raise KeyError
+    assert await notes(database, "acme") == []
+
+
 async def test_tenant_does_not_outlive_its_transaction(database: Database) -> None:
     await write(database, "acme", "acme")
     for _ in range(4):  # Whichever of the two connections comes.
@@ -258,18 +282,22 @@ async def test_pipelined_transaction_sees_its_tenant_and_commits_at_the_end(data
     assert await notes(database, "zeta") == []
 
 
-async def test_pipelined_transaction_that_fails_leaves_nothing_and_its_connection_is_good(database: Database) -> None:
-    for fetches in (True, False):
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            async with database.pipelined("acme") as connection:
-                await connection.execute("insert into notes values ('acme', 'n')")
-                refused = await connection.execute("insert into notes values ('zeta', 'n') returning note_id")
-                if fetches:
-                    await refused.fetchone()
-    with pytest.raises(LookupError):
-        async with database.pipelined("acme") as connection:
-            await connection.execute("insert into notes values ('acme', 'n')")
+async def fail_within(database: Database, failure: str) -> None:
+    async with database.pipelined("acme") as connection:
+        await connection.execute("insert into notes values ('acme', 'n')")
+        if failure == "the block":
             raise LookupError
+        refused = await connection.execute("insert into notes values ('zeta', 'n') returning note_id")
+        if failure == "a fetch":
+            await refused.fetchone()
+
+
+async def test_pipelined_transaction_that_fails_leaves_nothing_and_its_connection_is_good(database: Database) -> None:
+    for failure in ("a fetch", "the end"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            await fail_within(database, failure)
+    with pytest.raises(LookupError):
+        await fail_within(database, "the block")
     assert await notes(database, "acme") == []
     assert database.in_use == 0
     for _ in range(4):  # Whichever of the two connections comes.

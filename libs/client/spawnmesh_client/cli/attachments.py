@@ -23,7 +23,6 @@ _TOLD = {
     "seen_object_count": "objects looked at",
     "orphan_object_count": "objects that no row knows: removed",
     "unsettled_blob_count": "bytes that nobody refers to: removed",
-    "unfinished_set_count": "sets whose staging was cut off: undone",
     "unremoved_set_count": "files of released sets: removed",
     "expired_set_count": "sets kept past the tenant's retention: released",
     "expired_upload_count": "expired uploads: removed",

@@ -10,7 +10,6 @@ class GarbageCounts:
     seen_object_count: int = 0
     orphan_object_count: int = 0
     unsettled_blob_count: int = 0
-    unfinished_set_count: int = 0
     unremoved_set_count: int = 0
     expired_set_count: int = 0
     expired_upload_count: int = 0

@@ -1,6 +1,6 @@
 """Attachment sets: what is in them and what may be done in which state."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -15,10 +15,8 @@ BLOB_NAME = "blob"
 
 
 class SetState(StrEnum):
-    """STAGING -> STAGED -> ATTACHED -> RELEASED; every state may go to RELEASED, which is terminal."""
+    """STAGED -> ATTACHED -> RELEASED; every state may go to RELEASED, which is terminal."""
 
-    STAGING = "STAGING"
-    """Its objects are being put. Nobody but who stages it knows it."""
     STAGED = "STAGED"
     ATTACHED = "ATTACHED"
     RELEASED = "RELEASED"
@@ -32,6 +30,17 @@ class StoredFile:
     size_bytes: int
     sha256: str
     mime_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetToStage:
+    """A set that passed. Files that were uploaded have no bytes here."""
+
+    set_id: str
+    session_id: str
+    files: tuple[StoredFile, ...]
+    data_by_hash: Mapping[str, bytes]
+    upload_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +73,23 @@ def wrong_state(set_id: str, state: SetState) -> MeshError:
     )
 
 
-def require_repeat(found: AttachmentSet, session_id: str, files: tuple[StoredFile, ...]) -> None:
-    """Raises unless staging these files under the id of `found` says again what was said before."""
+def require_repeat(found: AttachmentSet, wanted: SetToStage) -> AttachmentSet:
+    """The set that is there already. Raises unless `wanted` says again what was said when it was staged."""
     if found.state is SetState.RELEASED:
         raise wrong_state(found.set_id, found.state)
-    if (found.session_id, found.files) != (session_id, files):
+    if (found.session_id, found.files) != (wanted.session_id, wanted.files):
         raise MeshError(
             Reason.ALREADY_EXISTS,
             f"attachment set {found.set_id} exists with other files or for another session; choose another id",
             facts={"set_id": found.set_id},
         )
+    return found
 
 
 def require_visible(found: AttachmentSet | None, set_id: str, reader_session_id: str | None = None) -> AttachmentSet:
     """The set, where it exists for this reader; raises NOT_FOUND. A reader with a session sees that session's sets only."""
     is_tombstone = found is not None and not found.session_id
-    if found is None or is_tombstone or found.state is SetState.STAGING:
+    if found is None or is_tombstone:
         raise not_found("attachment set", set_id)
     if reader_session_id is not None and reader_session_id != found.session_id:
         raise not_found("attachment set", set_id)

@@ -1,10 +1,3 @@
--- name: unstored_hashes
--- No lock: a blob that is stored meanwhile is put once more, which changes nothing. Index: set_files_pkey, blobs_pkey.
-select distinct b.sha256
-from set_files f
-join blobs b on b.tenant_id = f.tenant_id and b.sha256 = f.sha256
-where f.tenant_id = %(tenant_id)s and f.set_id = %(set_id)s and b.state <> 'STORED';
-
 -- name: lock_blobs_of_set
 -- Locks the blobs in the order of their hashes. Index: set_files_pkey, blobs_pkey.
 select b.sha256

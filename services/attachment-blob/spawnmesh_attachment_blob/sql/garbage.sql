@@ -6,21 +6,12 @@ where tenant_id = %(tenant_id)s and not purging
     and (collect_time is null or collect_time < now() - make_interval(secs => %(interval_seconds)s))
 returning tenant_id;
 
--- name: unfinished_sets
--- No lock. Index: sets_staging_idx.
-select s.set_id
-from sets s
-where s.tenant_id = %(tenant_id)s and s.state = 'STAGING' and s.state_time < now() - make_interval(secs => %(grace_seconds)s)
-    and s.set_id > %(after)s
-order by s.set_id
-limit %(limit)s;
-
 -- name: unremoved_sets
--- No lock. Index: set_files_pkey, sets_pkey.
+-- No lock. A set that is STAGING was left so by a replica of the version before. Index: set_files_pkey, sets_pkey.
 select s.set_id
 from sets s
-where s.tenant_id = %(tenant_id)s and s.state = 'RELEASED' and s.state_time < now() - make_interval(secs => %(grace_seconds)s)
-    and s.set_id > %(after)s
+where s.tenant_id = %(tenant_id)s and s.state in ('RELEASED', 'STAGING')
+    and s.state_time < now() - make_interval(secs => %(grace_seconds)s) and s.set_id > %(after)s
     and exists (select from set_files f where f.tenant_id = s.tenant_id and f.set_id = s.set_id)
 order by s.set_id
 limit %(limit)s;
@@ -119,6 +110,10 @@ limit 10;
 select u.multipart_id
 from uploads u
 where u.tenant_id = %(tenant_id)s and u.state <> 'COMPLETE' and u.multipart_id <> '';
+
+-- name: wait_for_stagings
+-- Waits for whoever stages a set of the tenant; who wants to begin to waits until the transaction ends.
+select pg_advisory_xact_lock(hashtextextended('store something of ' || %(tenant_id)s, 0));
 
 -- name: mark_purging
 -- Locks the tenant. Index: attachment_tenants_pkey.

@@ -1,14 +1,14 @@
--- name: intend_set
--- Locks the blobs in the order of their hashes: waits for whoever is deleting one of them, and takes back one that is marked for it. Commits by
--- itself. Index: attachment_tenants_pkey, sets_pkey, blobs_pkey.
-select i.outcome, i.unstored
-from intend_set(
-    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(settings_version)s, %(set_id)s, %(session_id)s, %(names)s::text[], %(sizes)s::bigint[],
-    %(hashes)s::text[], %(mime_types)s::text[]
-) i;
+-- name: stage_set
+-- Locks the set, then the blobs in the order of their hashes: waits for whoever stages or releases the set, puts or deletes one of the blobs, and takes
+-- back one that is marked for deletion. A purge of the tenant waits for it. Index: attachment_tenants_pkey, sets_pkey, blobs_pkey.
+select s.outcome, s.unstored, s.create_time
+from stage_set(
+    %(tenant_id)s, %(settings_version)s, %(set_id)s, %(session_id)s, %(names)s::text[], %(sizes)s::bigint[], %(hashes)s::text[],
+    %(mime_types)s::text[], %(uploaded)s::text[]
+) s;
 
 -- name: get_set
--- No lock. Index: sets_pkey, set_files_pkey.
+-- No lock. A set that is STAGING is one of a replica of the version before, which alone knows it. Index: sets_pkey, set_files_pkey.
 select
     s.set_id, s.session_id, s.state, s.create_time,
     (
@@ -17,7 +17,7 @@ select
         where f.tenant_id = s.tenant_id and f.set_id = s.set_id
     ) as files
 from sets s
-where s.tenant_id = %(tenant_id)s and s.set_id = %(set_id)s;
+where s.tenant_id = %(tenant_id)s and s.set_id = %(set_id)s and s.state <> 'STAGING';
 
 -- name: list_sets
 -- No lock. Tombstones have no session; sets that keep payloads have ids of another kind. Index: sets_pkey or sets_session_idx, set_files_pkey.
@@ -42,37 +42,11 @@ from blobs b
 where b.tenant_id = %(tenant_id)s and b.sha256 = %(sha256)s;
 
 -- name: lock_set
--- Locks the set: waits for whoever stages or removes it. Index: sets_pkey, set_files_pkey.
-select
-    s.set_id, s.session_id, s.state, s.create_time,
-    (
-        select coalesce(jsonb_agg(jsonb_build_array(f.name, f.size_bytes, f.sha256, f.mime_type) order by f.position), '[]')
-        from set_files f
-        where f.tenant_id = s.tenant_id and f.set_id = s.set_id
-    ) as files
+-- Locks the set: waits for whoever removes its files. Index: sets_pkey.
+select s.set_id
 from sets s
 where s.tenant_id = %(tenant_id)s and s.set_id = %(set_id)s
-for update of s;
-
--- name: finish_staging
--- The set is locked by lock_set, and STAGING: to look for that again would lead through the index of sets that are, which keeps what is not any
--- more until it is vacuumed. Locks the blobs in the order of their hashes. Index: sets_pkey, blobs_pkey.
-with locked as (
-    select b.sha256
-    from blobs b
-    where b.tenant_id = %(tenant_id)s and b.sha256 = any(%(hashes)s::text[])
-    order by b.sha256
-    for update
-),
-stored as (
-    update blobs b
-    set state = 'STORED', state_time = now()
-    from locked l
-    where b.tenant_id = %(tenant_id)s and b.sha256 = l.sha256
-)
-update sets
-set state = 'STAGED', state_time = now()
-where tenant_id = %(tenant_id)s and set_id = %(set_id)s;
+for update;
 
 -- name: attach_set
 -- Locks the set. Index: sets_pkey.
@@ -97,9 +71,4 @@ select exists (
 -- name: forget_files
 -- The set is locked by lock_set. Index: set_files_pkey.
 delete from set_files
-where tenant_id = %(tenant_id)s and set_id = %(set_id)s;
-
--- name: forget_set
--- The set is locked by lock_set; its files go with it. Index: sets_pkey, set_files_pkey.
-delete from sets
 where tenant_id = %(tenant_id)s and set_id = %(set_id)s;

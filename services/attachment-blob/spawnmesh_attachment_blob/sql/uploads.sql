@@ -24,11 +24,11 @@ where u.tenant_id = %(tenant_id)s and u.upload_id = %(upload_id)s
 for update;
 
 -- name: lock_stored_blob
--- Locks the blob: who wants to delete it waits, and then sees the reference that is about to be added. Index: blobs_pkey.
+-- Locks the blob, with others who refer to it: who wants to delete it waits, and then sees the reference that is about to be added. Index: blobs_pkey.
 select b.sha256
 from blobs b
 where b.tenant_id = %(tenant_id)s and b.sha256 = %(sha256)s and b.size_bytes = %(size_bytes)s and b.state = 'STORED'
-for update;
+for share;
 
 -- name: take_upload
 -- The upload is locked by lock_upload. Index: uploads_pkey.

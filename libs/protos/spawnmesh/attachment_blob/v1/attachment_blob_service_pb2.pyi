@@ -20,6 +20,11 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
+if sys.version_info >= (3, 13):
+    from warnings import deprecated as _deprecated
+else:
+    from typing_extensions import deprecated as _deprecated
+
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
@@ -717,8 +722,16 @@ class GarbageCounts(_message.Message):
     """Objects that no row knows: deleted."""
     unsettled_blob_count: _builtins.int
     """Rows of bytes that nobody refers to: removed with their objects."""
-    unfinished_set_count: _builtins.int
-    """Sets whose staging was cut off: undone."""
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def unfinished_set_count(self) -> _builtins.int:
+        """Always 0. A staging that is cut off leaves no set, only objects that no row knows."""
+
+    @unfinished_set_count.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def unfinished_set_count(self, value: _builtins.int) -> None:
+        """Always 0. A staging that is cut off leaves no set, only objects that no row knows."""
+
     unremoved_set_count: _builtins.int
     """Released sets whose files were left over: removed."""
     expired_set_count: _builtins.int

@@ -138,9 +138,10 @@ class AttachmentBlobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StageSet(self, request, context):
-        """Checks all items and uploads, then stores all of them as one set, or nothing: a refusal leaves neither a row nor an object. The limits
-        hold for both together; files that were uploaded come behind the items, and are counted on from them in refusals. The same set id again with the
-        same files answers the same; with other files ALREADY_EXISTS. Objects are durable before the answer.
+        """Checks all items and uploads, then stores all of them as one set, or nothing: a refusal leaves no row, and an object only where S3 or the
+        database failed, until a collection finds it. Nobody sees the set before all is durable. The limits hold for both together; files that were
+        uploaded come behind the items, and are counted on from them in refusals. The same set id again with the same files answers the same; with
+        other files ALREADY_EXISTS. Objects are durable before the answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

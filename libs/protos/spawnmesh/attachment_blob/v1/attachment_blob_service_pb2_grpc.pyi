@@ -53,9 +53,10 @@ class AttachmentBlobServiceStub:
     GetUpload: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.GetUploadRequest, _attachment_blob_service_pb2.GetUploadResponse]
     """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only."""
     StageSet: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.StageSetRequest, _attachment_blob_service_pb2.StageSetResponse]
-    """Checks all items and uploads, then stores all of them as one set, or nothing: a refusal leaves neither a row nor an object. The limits
-    hold for both together; files that were uploaded come behind the items, and are counted on from them in refusals. The same set id again with the
-    same files answers the same; with other files ALREADY_EXISTS. Objects are durable before the answer.
+    """Checks all items and uploads, then stores all of them as one set, or nothing: a refusal leaves no row, and an object only where S3 or the
+    database failed, until a collection finds it. Nobody sees the set before all is durable. The limits hold for both together; files that were
+    uploaded come behind the items, and are counted on from them in refusals. The same set id again with the same files answers the same; with
+    other files ALREADY_EXISTS. Objects are durable before the answer.
     """
     AttachSet: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.AttachSetRequest, _attachment_blob_service_pb2.AttachSetResponse]
     """STAGED -> ATTACHED. Idempotent; ATTACHMENT_SET_STATE when the set was released."""
@@ -106,9 +107,10 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     GetUpload: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.GetUploadRequest, _attachment_blob_service_pb2.GetUploadResponse]  # type: ignore[assignment]
     """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only."""
     StageSet: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.StageSetRequest, _attachment_blob_service_pb2.StageSetResponse]  # type: ignore[assignment]
-    """Checks all items and uploads, then stores all of them as one set, or nothing: a refusal leaves neither a row nor an object. The limits
-    hold for both together; files that were uploaded come behind the items, and are counted on from them in refusals. The same set id again with the
-    same files answers the same; with other files ALREADY_EXISTS. Objects are durable before the answer.
+    """Checks all items and uploads, then stores all of them as one set, or nothing: a refusal leaves no row, and an object only where S3 or the
+    database failed, until a collection finds it. Nobody sees the set before all is durable. The limits hold for both together; files that were
+    uploaded come behind the items, and are counted on from them in refusals. The same set id again with the same files answers the same; with
+    other files ALREADY_EXISTS. Objects are durable before the answer.
     """
     AttachSet: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.AttachSetRequest, _attachment_blob_service_pb2.AttachSetResponse]  # type: ignore[assignment]
     """STAGED -> ATTACHED. Idempotent; ATTACHMENT_SET_STATE when the set was released."""
@@ -186,9 +188,10 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _attachment_blob_service_pb2.StageSetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_attachment_blob_service_pb2.StageSetResponse, _abc.Awaitable[_attachment_blob_service_pb2.StageSetResponse]]:
-        """Checks all items and uploads, then stores all of them as one set, or nothing: a refusal leaves neither a row nor an object. The limits
-        hold for both together; files that were uploaded come behind the items, and are counted on from them in refusals. The same set id again with the
-        same files answers the same; with other files ALREADY_EXISTS. Objects are durable before the answer.
+        """Checks all items and uploads, then stores all of them as one set, or nothing: a refusal leaves no row, and an object only where S3 or the
+        database failed, until a collection finds it. Nobody sees the set before all is durable. The limits hold for both together; files that were
+        uploaded come behind the items, and are counted on from them in refusals. The same set id again with the same files answers the same; with
+        other files ALREADY_EXISTS. Objects are durable before the answer.
         """
 
     @_abc_1.abstractmethod
