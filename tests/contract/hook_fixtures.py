@@ -40,6 +40,7 @@ FINALIZE = events.HOOK_KIND_BEFORE_AGENT_FINALIZE
 ENDED = events.HOOK_KIND_SUBAGENT_ENDED
 MODEL = events.HOOK_KIND_BEFORE_MODEL_RESOLVE
 PROMPT = events.HOOK_KIND_BEFORE_PROMPT_BUILD
+TARGET = events.HOOK_KIND_DELIVERY_TARGET
 TOOL_CALL = events.HOOK_KIND_BEFORE_TOOL_CALL
 OPEN, CLOSED = pb.FAILURE_POLICY_OPEN, pb.FAILURE_POLICY_CLOSED
 CONTENT, CONTROL, INJECTION = pb.GRANT_CONVERSATION_ACCESS, pb.GRANT_FINALIZE_CONTROL, pb.GRANT_PROMPT_INJECTION
@@ -99,6 +100,9 @@ class ScriptedPlugin(HookHandlerServiceServicer):
 
     async def HandleBeforeToolCall(self, request: Any, context: Any) -> handler_pb.HandleBeforeToolCallResponse:
         return handler_pb.HandleBeforeToolCallResponse(decision=await self._hear(request.event))
+
+    async def HandleDeliveryTarget(self, request: Any, context: Any) -> handler_pb.HandleDeliveryTargetResponse:
+        return handler_pb.HandleDeliveryTargetResponse(decision=await self._hear(request.event))
 
     async def HandleObservedEvent(self, request: Any, context: Any) -> handler_pb.HandleObservedEventResponse:
         await self._hear(request.event)

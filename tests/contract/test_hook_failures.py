@@ -1,6 +1,7 @@
 """Plugins that fail, over the real wire: slow, dead, garbage, huge, of the wrong type."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -11,7 +12,11 @@ import grpc.aio
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.hook.v1 import decision_pb2 as decisions
+from spawnmesh.hook.v1 import delivery_target_pb2 as targets
+from spawnmesh.hook.v1 import event_pb2 as events
+from spawnmesh.hook.v1 import hook_handler_service_pb2 as handlers
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.domain.breaker import FAILURES_TO_OPEN
@@ -22,8 +27,12 @@ from tests.contract.hook_fixtures import (
     CONTINUE,
     DEAD_ENDPOINT,
     FINALIZE,
+    MODEL,
     OPEN,
+    PROMPT,
     SPAWN,
+    TARGET,
+    TOOL_CALL,
     HookMesh,
     Tenant,
     open_mesh,
@@ -33,6 +42,15 @@ from tests.contract.hook_fixtures import (
 
 SHORT = Duration(nanos=300_000_000)
 SERVICE = "spawnmesh.hook.v1.HookHandlerService"
+HANDLERS = (
+    "HandleBeforeSpawn",
+    "HandleBeforeAgentFinalize",
+    "HandleBeforeModelResolve",
+    "HandleBeforePromptBuild",
+    "HandleBeforeToolCall",
+    "HandleDeliveryTarget",
+    "HandleObservedEvent",
+)
 Answer = Callable[[], Awaitable[bytes]]
 
 
@@ -79,8 +97,7 @@ async def raw() -> AsyncIterator[Callable[[Answer], Awaitable[tuple[Raw, str]]]]
 async def _served(plugin: Raw) -> AsyncIterator[str]:
     server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
     method = grpc.unary_unary_rpc_method_handler(plugin.handle)
-    names = ("HandleBeforeSpawn", "HandleBeforeAgentFinalize", "HandleObservedEvent")
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, dict.fromkeys(names, method)),))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, dict.fromkeys(HANDLERS, method)),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
@@ -121,23 +138,92 @@ async def hang() -> bytes:
 FAILING = [garbage, nothing, wrong_type, huge, over_the_transports_limit, crash, hang]
 
 
+async def ask_all(tenant: Tenant) -> list[Any]:
+    """What is decided at every hook that is asked and not only told: what was answered, or the refusal."""
+    model = events.BeforeModelResolveEvent(session_id="ses_1", run_id="run_1")
+    prompt = events.BeforePromptBuildEvent(session_id="ses_1", run_id="run_1")
+    call = events.BeforeToolCallEvent(session_id="ses_1", run_id="run_1")
+    end = targets.DeliveryTargetEvent(session_id="ses_1", run_id="run_1", outcome="killed")
+    asked = [
+        tenant.draft(uuid.uuid4().hex),
+        tenant.spawn(),
+        tenant.as_run("DispatchBeforeModelResolve", run_pb.DispatchBeforeModelResolveRequest(event=model)),
+        tenant.as_run("DispatchBeforePromptBuild", run_pb.DispatchBeforePromptBuildRequest(event=prompt)),
+        tenant.as_run("DispatchBeforeToolCall", run_pb.DispatchBeforeToolCallRequest(event=call)),
+        tenant.as_session("DispatchDeliveryTarget", targets.DispatchDeliveryTargetRequest(event=end)),
+    ]
+    return list(await asyncio.gather(*asked, return_exceptions=True))
+
+
+async def check_policies(tenant: Tenant, endpoint: str) -> list[str]:
+    """Registers the failing plugin for each hook, as OPEN, then as CLOSED, and asks it; the errors in the log."""
+    hooks = (FINALIZE, SPAWN, MODEL, PROMPT, TOOL_CALL, TARGET)
+    for hook in hooks:
+        await tenant.register(f"bad-{hook}", endpoint, hook, policy=OPEN, timeout=SHORT)
+    answers = await ask_all(tenant)
+    proceed = decisions.ToolCallDecision(proceed=decisions.Proceed())
+    nowhere = targets.DeliveryTargetDecision()
+    unchanged = [CONTINUE, ALLOW, decisions.ModelDecision(), decisions.PromptDecision(), proceed, nowhere]
+    assert [getattr(answer, "decision", answer) for answer in answers] == unchanged
+    for hook in hooks:
+        await tenant.register(f"bad-{hook}", endpoint, hook, policy=CLOSED, timeout=SHORT)
+    refusals = await ask_all(tenant)
+    assert [getattr(refusal, "reason", refusal) for refusal in refusals] == [Reason.PLUGIN_FAILED] * len(hooks)
+    assert "secret" not in str(refusals)
+    rows = await tenant.deliveries()
+    assert sorted((row.hook, row.decision) for row in rows) == sorted((hook, "failed") for hook in (*hooks, *hooks))
+    assert all(row.error and "secret" not in row.error for row in rows)
+    assert max(row.latency.ToTimedelta().total_seconds() for row in rows) < 5
+    return [row.error for row in rows]
+
+
 @pytest.mark.parametrize("answer", FAILING, ids=lambda answer: answer.__name__)
 async def test_an_open_plugin_that_fails_has_no_objection_and_a_closed_one_decides(
     tenant: Tenant, raw: Callable[[Answer], Awaitable[tuple[Raw, str]]], answer: Answer
 ) -> None:
     _, endpoint = await raw(answer)
-    await tenant.register("bad", endpoint, FINALIZE, SPAWN, policy=OPEN, timeout=SHORT)
-    assert (await tenant.draft("k1")).decision == CONTINUE
-    assert (await tenant.spawn()).decision == ALLOW
-    await tenant.register("bad", endpoint, FINALIZE, SPAWN, policy=CLOSED, timeout=SHORT)
-    with refused(Reason.PLUGIN_FAILED) as caught:
-        await tenant.draft("k2")
-    assert "secret" not in str(caught.value)
-    with refused(Reason.PLUGIN_FAILED):
-        await tenant.spawn()
-    rows = await tenant.deliveries()
-    assert [row.decision for row in rows] == ["failed"] * 4
-    assert all(row.error and "secret" not in row.error for row in rows)
+    await check_policies(tenant, endpoint)
+
+
+@asynccontextmanager
+async def dripping(port: int, plugin: Raw) -> AsyncIterator[str]:
+    """Leads to the port; once the plugin was called, what comes back comes byte by byte."""
+
+    async def back(answers: asyncio.StreamReader, caller: asyncio.StreamWriter) -> None:
+        while data := await answers.read(65_536):
+            step = 1 if plugin.call_count else len(data)
+            for start in range(0, len(data), step):
+                caller.write(data[start : start + step])
+                await asyncio.sleep(0.05 if plugin.call_count else 0)
+
+    async def forth(caller: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
+        while data := await caller.read(65_536):
+            answers.write(data)
+
+    async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, questions = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            await asyncio.gather(back(answers, writer), forth(reader, questions), return_exceptions=True)
+        finally:
+            writer.close()
+            questions.close()
+
+    server = await asyncio.start_server(lead, "127.0.0.1", 0)
+    async with server:
+        yield f"grpc://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_a_plugin_whose_answer_trickles_in_has_its_time_and_no_more(
+    tenant: Tenant, raw: Callable[[Answer], Awaitable[tuple[Raw, str]]]
+) -> None:
+    async def much() -> bytes:
+        return handlers.HandleBeforeSpawnResponse(decision=ALLOW).SerializeToString() * 100
+
+    plugin, endpoint = await raw(much)
+    async with dripping(int(endpoint.rpartition(":")[2]), plugin) as slow:
+        errors = await check_policies(tenant, slow)
+    assert plugin.call_count
+    assert set(errors) == {"no answer within 0.3 s"}
 
 
 async def test_an_endpoint_where_nobody_is(tenant: Tenant) -> None:
@@ -187,6 +273,23 @@ async def test_a_plugin_that_is_registered_anew_or_resumed_is_called_at_once(mes
     await tenant.register("a", plugin.endpoint, SPAWN)
     await tenant.spawn()
     assert (await tenant.log())[-1] == ("a", "allow")
+
+
+async def test_each_replica_finds_out_by_itself_and_a_resumption_counts_at_all_of_them(
+    mesh: HookMesh, tenant: Tenant, raw: Callable[[Answer], Awaitable[tuple[Raw, str]]]
+) -> None:
+    plugin, endpoint = await raw(crash)
+    replicas = [tenant, tenant.on(await mesh.replica())]
+    await tenant.register("dead", endpoint, SPAWN, policy=OPEN)
+    for asked in (1, 2):
+        for _ in range(FAILURES_TO_OPEN + 2):
+            await replicas[asked - 1].spawn()
+        assert plugin.call_count == FAILURES_TO_OPEN * asked
+    await tenant.as_client("ResumePlugin", pb.ResumePluginRequest(name="dead"))
+    for more, replica in enumerate(replicas, start=1):
+        async with asyncio.timeout(10):
+            while plugin.call_count < FAILURES_TO_OPEN * 2 + more:
+                await replica.spawn()
 
 
 async def test_the_breaker_of_one_tenant_is_not_anothers(mesh: HookMesh, tenant: Tenant) -> None:

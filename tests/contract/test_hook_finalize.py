@@ -74,6 +74,43 @@ async def test_DispatchBeforeAgentFinalize__no_objection_is_kept_too(mesh: HookM
     assert late.heard == []
 
 
+@pytest.mark.parametrize("gone", ["RemovePlugin", "PausePlugin"])
+async def test_DispatchBeforeAgentFinalize__a_kept_decision_outlives_its_plugin(
+    mesh: HookMesh, tenant: Tenant, gone: str
+) -> None:
+    other = tenant.on(await mesh.replica())
+    assert (await other.draft("before")).decision == CONTINUE  # It knows of no plugin, and of no decision.
+    plugin = await mesh.plugin(revise("again"))
+    await tenant.register("a", plugin.endpoint, FINALIZE)
+    first = await tenant.draft("k")
+    assert first.decision == revise("again")
+    request = pb.RemovePluginRequest if gone == "RemovePlugin" else pb.PausePluginRequest
+    await tenant.as_client(gone, request(name="a"))
+    assert await tenant.draft("k") == first
+    async with asyncio.timeout(10):
+        while await other.draft("k") != first:
+            pass
+    assert (await tenant.draft("another")).decision == CONTINUE
+    assert await tenant.log() == [("a", "revise")]
+
+
+async def test_DispatchBeforeAgentFinalize__an_asking_is_waited_for_also_when_its_plugin_is_gone(
+    mesh: HookMesh, tenant: Tenant
+) -> None:
+    plugin = await mesh.plugin()
+    gate = Gate(plugin, revise("again"))
+    await tenant.register("a", plugin.endpoint, FINALIZE)
+    first = asyncio.create_task(tenant.draft("k"))
+    await gate.asked.wait()
+    await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="a"))
+    repeat = asyncio.create_task(tenant.draft("k"))
+    await asyncio.wait([repeat], timeout=0.2)
+    assert not repeat.done()
+    gate.open.set()
+    assert (await first, await repeat) == (await repeat, await first)
+    assert (await repeat).decision == revise("again")
+
+
 async def test_DispatchBeforeAgentFinalize__revises_are_numbered_and_capped(mesh: HookMesh, tenant: Tenant) -> None:
     plugin = await mesh.plugin(revise("again"))
     await tenant.register("a", plugin.endpoint, FINALIZE)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from spawnmesh.hook.v1 import decision_pb2 as decisions
+from spawnmesh.hook.v1 import delivery_target_pb2 as targets
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
@@ -19,6 +20,7 @@ from tests.contract.hook_fixtures import (
     ENDED,
     MODEL,
     PROMPT,
+    TARGET,
     TOOL_CALL,
     HookMesh,
     Tenant,
@@ -97,6 +99,26 @@ async def test_DispatchBeforeModelResolve__the_first_that_names_one(mesh: HookMe
     assert (answer.decision.model, answer.decided_by) == ("small", "first")
     assert second.heard == []
     assert await tenant.log() == [("nobody", "continue"), ("first", "chosen")]
+
+
+async def test_DispatchDeliveryTarget__the_first_that_names_one(mesh: HookMesh, tenant: Tenant) -> None:
+    named = [targets.DeliveryTargetDecision(target=target) for target in ("", "chat:7", "mail:x")]
+    nobody, first, second = [await mesh.plugin(target) for target in named]
+    for priority, (name, plugin) in enumerate({"second": second, "first": first, "nobody": nobody}.items()):
+        await tenant.register(name, plugin.endpoint, TARGET, priority=priority)
+    event = targets.DeliveryTargetEvent(session_id="ses_1", run_id="run_1", parent_session_id="ses_0", outcome="failed")
+    answer = await tenant.as_session("DispatchDeliveryTarget", targets.DispatchDeliveryTargetRequest(event=event))
+    assert (answer.decision.target, answer.decided_by) == ("chat:7", "first")
+    assert (nobody.heard, first.heard, second.heard) == ([event], [event], [])
+    assert await tenant.log() == [("nobody", "continue"), ("first", "chosen")]
+    tried = await tenant.as_client("TestPlugin", pb.TestPluginRequest(name="first"))
+    assert [row.decision for row in tried.deliveries] == ["chosen"]
+
+
+async def test_DispatchDeliveryTarget__is_for_the_session_service_alone(tenant: Tenant) -> None:
+    event = targets.DeliveryTargetEvent(session_id="ses_1", run_id="run_1", outcome="failed")
+    with refused(Reason.CALLER_NOT_ALLOWED):
+        await tenant.as_client("DispatchDeliveryTarget", targets.DispatchDeliveryTargetRequest(event=event))
 
 
 async def test_DispatchBeforePromptBuild__merged_in_order(mesh: HookMesh, tenant: Tenant) -> None:

@@ -1,9 +1,11 @@
 """Webhooks, reachability at registration, bundled plugins, pausing and trying out."""
 
+import asyncio
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -15,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from google.protobuf.duration_pb2 import Duration
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_client.hooks import Handlers, deny, hook
 from spawnmesh_client.hooks.webhook import Webhook
@@ -24,6 +27,7 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 
 from tests.contract.hook_fixtures import (
     ALLOW,
+    CLOSED,
     DEAD_ENDPOINT,
     ENDED,
     FINALIZE,
@@ -81,9 +85,7 @@ async def site(certificate: Path) -> AsyncIterator[Callable[[Handle], Awaitable[
             runner = web.AppRunner(app)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.load_cert_chain(certificate)
-            one = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+            one = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server_tls(certificate))
             await one.start()
             sockets = one._server.sockets  # type: ignore[union-attr]
             return f"https://127.0.0.1:{sockets[0].getsockname()[1]}/hooks"
@@ -150,10 +152,123 @@ async def test_a_webhook_that_answers_wrongly_fails(
         called.append(request.path)
         return web.Response(body=body, status=status, headers=headers)
 
-    await tenant.register("a", await site(handle), SPAWN, policy=OPEN)
+    url = await site(handle)
+    await tenant.register("a", url, SPAWN, policy=OPEN)
     assert (await tenant.spawn()).decision == ALLOW
-    assert [row.error for row in await tenant.deliveries()] == [error]
-    assert called == ["/hooks"]
+    await tenant.register("a", url, SPAWN, policy=CLOSED)
+    with refused(Reason.PLUGIN_FAILED):
+        await tenant.spawn()
+    assert [row.error for row in await tenant.deliveries()] == [error] * 2
+    assert called == ["/hooks"] * 2
+
+
+async def hang(_writer: asyncio.StreamWriter) -> None:
+    await asyncio.Event().wait()
+
+
+async def hang_up(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+    await writer.drain()
+
+
+async def trickle(writer: asyncio.StreamWriter, text: bytes) -> None:
+    for byte in text:
+        writer.write(bytes([byte]))
+        await writer.drain()
+        await asyncio.sleep(0.05)
+
+
+async def trickle_the_head(writer: asyncio.StreamWriter) -> None:
+    await trickle(writer, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+
+async def trickle_the_body(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\n")
+    await trickle(writer, b'{"decision":{"allow": {} }}')
+
+
+async def never_end_the_head(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        writer.write(b"X: " + b"x" * 0x1000 + b"\r\n")
+        await writer.drain()
+
+
+@asynccontextmanager
+async def answered_with(
+    answer: Callable[[asyncio.StreamWriter], Awaitable[None]], certificate: Path
+) -> AsyncIterator[str]:
+    """Every HTTPS request is read and gets these bytes; gives the URL."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        answering = asyncio.ensure_future(answer(writer))
+        ended = asyncio.ensure_future(reader.read())
+        await asyncio.wait([answering, ended], return_when=asyncio.FIRST_COMPLETED)
+        answering.cancel()
+        ended.cancel()
+        await asyncio.gather(answering, ended, return_exceptions=True)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=server_tls(certificate))
+    try:
+        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/hooks"
+    finally:
+        server.close()
+
+
+def server_tls(certificate: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    return context
+
+
+async def test_a_webhook_that_does_not_stop_talking_is_cut_off(tenant: Tenant, certificate: Path) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def talk() -> None:
+        """Until nobody takes it any more, whatever the caller says."""
+        with server_tls(certificate).wrap_socket(listener.accept()[0], server_side=True) as link:
+            link.recv(65_536)
+            link.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            with suppress(OSError):
+                while True:
+                    link.sendall(b"1000\r\n" + b" " * 0x1000 + b"\r\n")
+
+    with listener:
+        talking = asyncio.create_task(asyncio.to_thread(talk))
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}/hooks"
+        await tenant.register("a", url, SPAWN, policy=OPEN)
+        assert (await tenant.spawn()).decision == ALLOW
+        async with asyncio.timeout(15):  # TLS would have it listened to for half a minute.
+            await asyncio.shield(talking)
+    assert [row.error for row in await tenant.deliveries()] == ["malformed answer: more than 2097152 bytes"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (hang, "no answer within 0.5 s"),
+        (hang_up, "the call failed: no connection"),
+        (trickle_the_head, "no answer within 0.5 s"),
+        (trickle_the_body, "no answer within 0.5 s"),
+        (never_end_the_head, "the call failed: no connection"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+async def test_a_webhook_that_keeps_its_caller_waiting_fails(
+    tenant: Tenant, certificate: Path, answer: Callable[[asyncio.StreamWriter], Awaitable[None]], error: str
+) -> None:
+    timeout = Duration(nanos=500_000_000) if "0.5 s" in error else Duration(seconds=10)
+    async with answered_with(answer, certificate) as url:
+        await tenant.register("a", url, SPAWN, policy=OPEN, timeout=timeout)
+        assert (await tenant.spawn()).decision == ALLOW
+        await tenant.register("a", url, SPAWN, policy=CLOSED, timeout=timeout)
+        with refused(Reason.PLUGIN_FAILED):
+            await tenant.spawn()
+    rows = await tenant.deliveries()
+    assert [row.error for row in rows] == [error] * 2
+    assert max(row.latency.ToTimedelta().total_seconds() for row in rows) < 8
 
 
 async def test_a_webhook_without_a_trusted_certificate_is_not_called(

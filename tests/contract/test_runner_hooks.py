@@ -90,6 +90,80 @@ async def test_before_tool_call_gives_other_arguments(mesh: ScriptedMesh, keys: 
     assert json.loads(mesh.hooks.asked[0].arguments_json)["path"] == "a.txt"
 
 
+BLOCKS: dict[str, dict[str, object]] = {
+    "arguments": {"type": "toolCall", "id": "c1", "name": "write_file", "arguments": {"path": "a.txt", "content": "x"}},
+    "text": {"type": "functionCall", "id": "c1", "name": "write_file", "arguments": '{"path":"a.txt","content":"x"}', "n": 1},
+    "input": {"type": "tool_use", "id": "c1", "name": "write_file", "input": {"path": "a.txt", "content": "x"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", BLOCKS)
+async def test_a_call_with_other_arguments_is_kept_and_read_as_it_was_made(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, shape: str
+) -> None:
+    mesh.hooks.active = [events.HOOK_KIND_BEFORE_TOOL_CALL]
+    mesh.hooks.tool_call = decisions.ToolCallDecision(
+        rewrite=decisions.Rewrite(arguments_json='{"path":"b.txt","content":"x"}')
+    )
+    answer = saying("")
+    given = json.dumps(BLOCKS[shape])
+    answer.content.add(tool_call=message_pb2.ToolCall(tool_call_id="c1", name="write_file", block_json=given))
+    mesh.answers.extend([answer, saying("done")])
+    mesh.queue_run(tools=("write_file",))
+    await carried(mesh, keys, tmp_path)
+    member = "input" if shape == "input" else "arguments"
+    arguments: object = {"path": "b.txt", "content": "x"}
+    made = {**BLOCKS[shape], member: json.dumps(arguments) if shape == "text" else arguments}
+
+    [asked, *_] = mesh.messages(message_pb2.ROLE_ASSISTANT)
+    assert [block.tool_call.block_json for block in asked.content if block.HasField("tool_call")] == [given]
+    [result] = mesh.messages(RESULT)
+    assert result.content[1].tool_call.tool_call_id == "c1"
+    kept = json.loads(result.content[1].tool_call.block_json)
+    assert kept == {**made, "rewrittenBy": ["gate", "scrubber"]}
+
+    _, prompt = mesh.prompts
+    read = [
+        block.tool_call.block_json
+        for message in prompt.messages
+        for block in message.content
+        if block.HasField("tool_call")
+    ]
+    assert [json.loads(block_json) for block_json in read] == [kept]
+    assert [block.WhichOneof("block") for block in prompt.messages[-1].content] == ["text"]
+
+
+async def test_a_call_that_a_plugin_gives_its_own_arguments_is_as_the_model_made_it(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.hooks.active = [events.HOOK_KIND_BEFORE_TOOL_CALL]
+    same = decisions.Rewrite(arguments_json='{"content": "x", "path": "a.txt"}')
+    mesh.hooks.tool_call = decisions.ToolCallDecision(rewrite=same)
+    mesh.answers.extend([calling(("c1", "write_file", '{"path":"a.txt","content":"x"}')), saying("done")])
+    mesh.queue_run(tools=("write_file",))
+    await carried(mesh, keys, tmp_path)
+    [result] = mesh.messages(RESULT)
+    assert [block.WhichOneof("block") for block in result.content] == ["text"]
+
+
+async def test_a_changed_call_with_a_placeholder_for_a_file_is_refused_and_not_kept(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.hooks.active = [events.HOOK_KIND_BEFORE_TOOL_CALL]
+    rewritten = decisions.Rewrite(arguments_json='{"task":"another"}')
+    mesh.hooks.tool_call = decisions.ToolCallDecision(rewrite=rewritten)
+    file = {"name": "a.txt", "content": {"$redacted": "attachment", "sha256": "0" * 64, "bytes": 3}}
+    mesh.write(calling(("c1", "sessions_spawn", json.dumps({"task": "t", "attachments": [file]}))), epoch=1)
+    mesh.answers.append(saying("done"))
+    mesh.queue_run(tools=("sessions_spawn",), epoch=2)
+    await carried(mesh, keys, tmp_path)
+    assert mesh.finalized is not None
+    assert mesh.spawns == {}
+    [result] = mesh.messages(RESULT)
+    assert [block.WhichOneof("block") for block in result.content] == ["text"]
+    assert result.is_error
+
+
 async def test_before_tool_call_that_fails_is_no_call(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
     mesh.hooks.active = [events.HOOK_KIND_BEFORE_TOOL_CALL]
     mesh.hooks.tool_call = MeshError(Reason.PLUGIN_FAILED, "plugin gate gave no valid answer")

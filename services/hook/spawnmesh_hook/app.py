@@ -18,6 +18,8 @@ from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_hook.breakers import Breakers, CallSlots
 from spawnmesh_hook.bundled import read_bundled
 from spawnmesh_hook.decision_store import ASKING_ENDED_CHANNEL
+from spawnmesh_hook.delivery_metrics import DeliveryMetrics
+from spawnmesh_hook.delivery_target import DeliveryTargets
 from spawnmesh_hook.directory import PluginDirectory, kept_fresh
 from spawnmesh_hook.domain.endpoints import parse_rules
 from spawnmesh_hook.endpoint_guard import EndpointGuard
@@ -80,7 +82,7 @@ async def _open_parts(process: Process, settings: HookSettings) -> AsyncIterator
         directory = PluginDirectory(database, bundled)
         await stack.enter_async_context(kept_fresh(directory, listener))
         registry = PluginRegistry(database, directory, bundled, guard, tls, webhooks)
-        calls = PluginCalls(database, peers, webhooks, Breakers(), CallSlots())
+        calls = PluginCalls(database, peers, webhooks, Breakers(), CallSlots(), DeliveryMetrics(process.metrics.meter))
         yield _Parts(database, listener, directory, registry, calls)
 
 
@@ -95,6 +97,7 @@ async def open_service(process: Process, settings: HookSettings) -> AsyncIterato
             calls=parts.calls,
             spawns=SpawnGate(parts.directory, parts.calls),
             drafts=drafts,
+            targets=DeliveryTargets(parts.directory, parts.calls),
             outbox=Outbox(parts.database, parts.directory),
             relay=NativeRelay(drafts),
         )

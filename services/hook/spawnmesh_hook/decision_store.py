@@ -53,6 +53,12 @@ async def get_decision(connection: Connection, draft: DraftKey) -> Decision | No
     )
 
 
+async def is_asked(connection: Connection, draft: DraftKey) -> bool:
+    """Whether the draft was decided by plugins, or is being."""
+    cursor = await connection.execute(_SQL["is_asked"], _key(draft))
+    return await cursor.fetchone() is not None
+
+
 async def lock_asking(connection: Connection, draft: DraftKey, asker: UUID) -> bool:
     """Whether this asker still holds the asking; holds it for the rest of the transaction when so."""
     cursor = await connection.execute(_SQL["lock_asking"], {**_key(draft), "asker": asker})

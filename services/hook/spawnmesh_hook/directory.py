@@ -1,4 +1,4 @@
-"""Who listens to what: the plugins of each tenant, at hand."""
+"""Who listens to what: the plugins of each tenant, at hand, and whether they have decided anything."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -22,6 +22,7 @@ _MOST_TENANTS = 10_000
 @dataclass(frozen=True, slots=True)
 class _Kept:
     plugins: tuple[Plugin, ...]
+    has_decisions: bool
     until: float
 
 
@@ -37,18 +38,11 @@ class PluginDirectory:
 
     async def all(self, tenant_id: str) -> tuple[Plugin, ...]:
         """Highest priority first, of equals the bundled ones first, then by registration; paused ones among them."""
-        kept = self._kept.get(tenant_id)
-        if kept is not None and kept.until > self._monotonic():
-            return kept.plugins
-        change_count = self._change_count
-        async with self._database.transaction(tenant_id) as connection:
-            registered = await store.list_plugins(connection, tenant_id)
-        plugins = in_order(self._bundled.of(tenant_id), registered)
-        if change_count == self._change_count:
-            if len(self._kept) >= _MOST_TENANTS:
-                self._kept.clear()
-            self._kept[tenant_id] = _Kept(plugins, self._monotonic() + _KEPT_SECONDS)
-        return plugins
+        return (await self._look(tenant_id)).plugins
+
+    async def has_decisions(self, tenant_id: str) -> bool:
+        """Whether any draft of the tenant was decided by plugins, or is being: where none was, no decision has to be looked for."""
+        return (await self._look(tenant_id)).has_decisions
 
     async def active(self, tenant_id: str, hook: HookKind) -> Sequence[Plugin]:
         """Those to call for the hook, in order."""
@@ -63,6 +57,21 @@ class PluginDirectory:
         """Something has changed."""
         self._change_count += 1
         self._kept.clear()
+
+    async def _look(self, tenant_id: str) -> _Kept:
+        kept = self._kept.get(tenant_id)
+        if kept is not None and kept.until > self._monotonic():
+            return kept
+        change_count = self._change_count
+        async with self._database.transaction(tenant_id) as connection:
+            registered, has_decisions = await store.list_plugins(connection, tenant_id)
+        plugins = in_order(self._bundled.of(tenant_id), registered)
+        kept = _Kept(plugins, has_decisions, self._monotonic() + _KEPT_SECONDS)
+        if change_count == self._change_count:
+            if len(self._kept) >= _MOST_TENANTS:
+                self._kept.clear()
+            self._kept[tenant_id] = kept
+        return kept
 
 
 @asynccontextmanager

@@ -50,14 +50,14 @@ class FinalizeGate:
     async def judge(
         self, tenant_id: str, event: BeforeAgentFinalizeEvent, dispatch_key: str, budget: Budget
     ) -> Decision:
-        """The decision that is kept for the draft, or else a new one by the plugins; where there are none, nobody is asked and nothing kept.
+        """The decision that is kept for the draft, or else a new one by the plugins; where there are neither, continue, and nothing is kept.
 
         While another call asks them, waits for what comes of it. Raises PluginFailed, with nothing kept, and AskingInProgress when the budget
         ends before the other call does.
         """
         draft = DraftKey(tenant_id, event.run_id, dispatch_key)
         plugins = await self._directory.active(tenant_id, HookKind.BEFORE_AGENT_FINALIZE)
-        if not plugins:
+        if not plugins and not await self._is_asked(draft):
             return grant(merge([]), None)
         with self._listener.subscription(ASKING_ENDED_CHANNEL, draft.topic) as ended:
             while True:
@@ -72,6 +72,13 @@ class FinalizeGate:
                     raise AskingInProgress
                 else:
                     await ended.wait(min(_LOOK_AGAIN_SECONDS, budget.left()))
+
+    async def _is_asked(self, draft: DraftKey) -> bool:
+        """Whether plugins that are gone or paused by now were asked about the draft. Costs nothing where the tenant's plugins never decided."""
+        if not await self._directory.has_decisions(draft.tenant_id):
+            return False
+        async with self._database.transaction(draft.tenant_id) as connection:
+            return await decision_store.is_asked(connection, draft)
 
     async def _begin(self, draft: DraftKey, plugins: Sequence[Plugin], budget: Budget) -> _Asking | Decision | None:
         """What this call is to ask, or the decision where nobody has to be asked; None while another call is asking."""

@@ -15,6 +15,7 @@ from spawnmesh_hook import answers, store
 from spawnmesh_hook.answers import Failure
 from spawnmesh_hook.breakers import Breakers, CallSlots
 from spawnmesh_hook.budget import Budget
+from spawnmesh_hook.delivery_metrics import DeliveryMetrics
 from spawnmesh_hook.domain.endpoints import Endpoint, parse_endpoint
 from spawnmesh_hook.domain.plugins import Plugin
 from spawnmesh_hook.plugin_peers import LeadsNowhere, PluginPeers
@@ -40,13 +41,20 @@ class PluginCalls:
     """
 
     def __init__(
-        self, database: Database, peers: PluginPeers, webhooks: Webhooks, breakers: Breakers, slots: CallSlots
+        self,
+        database: Database,
+        peers: PluginPeers,
+        webhooks: Webhooks,
+        breakers: Breakers,
+        slots: CallSlots,
+        metrics: DeliveryMetrics,
     ) -> None:
         self._database = database
         self._peers = peers
         self._webhooks = webhooks
         self._breakers = breakers
         self._slots = slots
+        self._metrics = metrics
 
     async def ask(
         self, tenant_id: str, plugin: Plugin, question: Question[Request, Answer], budget: Budget, *, attempt: int = 1
@@ -129,6 +137,7 @@ class PluginCalls:
         return answers.UNREADABLE if answer is None else answer
 
     async def _log(self, delivery: store.Delivery, tenant_id: str) -> None:
+        self._metrics.delivered(delivery.hook, delivery.decision, delivery.latency)
         async with self._database.transaction(tenant_id) as connection:
             await store.add_delivery(connection, tenant_id, delivery)
 

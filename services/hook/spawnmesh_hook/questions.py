@@ -8,6 +8,7 @@ from google.protobuf.message import Message
 from grpc import aio
 from spawnmesh.hook.v1 import event_pb2, observed_pb2
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
+from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent
 from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import HookHandlerServiceStub
 
 from spawnmesh_hook import visible
@@ -120,6 +121,21 @@ def before_tool_call(
         answer_type=pb.HandleBeforeToolCallResponse,
         decision_of=lambda answer: answer.decision.WhichOneof("decision") or "",
         forbidden=forbidden,
+    )
+
+
+def delivery_target(
+    plugin: Plugin, event: DeliveryTargetEvent
+) -> Question[pb.HandleDeliveryTargetRequest, pb.HandleDeliveryTargetResponse]:
+    """Where is it to be told?"""
+    return Question(
+        hook=HookKind.DELIVERY_TARGET,
+        session_id=event.session_id,
+        run_id=event.run_id,
+        method=lambda channel: HookHandlerServiceStub(channel).HandleDeliveryTarget,
+        request=pb.HandleDeliveryTargetRequest(event=event),
+        answer_type=pb.HandleDeliveryTargetResponse,
+        decision_of=lambda answer: "chosen" if answer.decision.target else "continue",
     )
 
 

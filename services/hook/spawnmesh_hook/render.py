@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.hook.v1 import decision_pb2, event_pb2, hook_service_pb2, run_hook_service_pb2
+from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetDecision, DispatchDeliveryTargetResponse
 
 from spawnmesh_hook.domain.decisions import MAX_REVISION_COUNT, Decision, Denial, FinalizeAnswer
-from spawnmesh_hook.domain.modifiers import MergedPrompt, MergedToolCall, ModelChoice
+from spawnmesh_hook.domain.modifiers import MergedPrompt, MergedToolCall, ModelChoice, TargetChoice
 from spawnmesh_hook.domain.native import answer_to
 from spawnmesh_hook.domain.plugins import HookKind, Plugin
 from spawnmesh_hook.store import Delivery
@@ -57,6 +58,13 @@ def render_judgement(denial: Denial | None) -> hook_service_pb2.DispatchBeforeSp
         return hook_service_pb2.DispatchBeforeSpawnResponse(decision=allowed)
     denied = decision_pb2.SpawnDecision(deny=decision_pb2.Deny(reason=denial.reason))
     return hook_service_pb2.DispatchBeforeSpawnResponse(decision=denied, decided_by=denial.plugin)
+
+
+def render_target(choice: TargetChoice) -> DispatchDeliveryTargetResponse:
+    """The choice of a delivery target."""
+    return DispatchDeliveryTargetResponse(
+        decision=DeliveryTargetDecision(target=choice.target), decided_by=choice.plugin
+    )
 
 
 def render_decision(decision: Decision) -> hook_service_pb2.DispatchBeforeAgentFinalizeResponse:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpc import aio
+from spawnmesh.hook.v1 import delivery_target_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceServicer
 from spawnmesh_core.errors import invalid, not_found
@@ -12,6 +13,7 @@ from spawnmesh_runtime.caller import Caller, CallerKind, current_caller
 
 from spawnmesh_hook import store
 from spawnmesh_hook.budget import budget_within
+from spawnmesh_hook.delivery_target import DeliveryTargets
 from spawnmesh_hook.domain.plugins import RUN_OBSERVERS
 from spawnmesh_hook.finalize_gate import FinalizeGate
 from spawnmesh_hook.native_relay import NativeRelay
@@ -26,6 +28,7 @@ from spawnmesh_hook.render import (
     render_native,
     render_page,
     render_plugin,
+    render_target,
 )
 from spawnmesh_hook.spawn_gate import SpawnGate
 from spawnmesh_hook.trials import try_plugin
@@ -44,6 +47,7 @@ class HookServicer(HookServiceServicer):
     calls: PluginCalls
     spawns: SpawnGate
     drafts: FinalizeGate
+    targets: DeliveryTargets
     outbox: Outbox
     relay: NativeRelay
 
@@ -89,6 +93,12 @@ class HookServicer(HookServiceServicer):
         budget = budget_within(context.time_remaining())
         tenant_id = current_caller().tenant_id
         return render_decision(await self.drafts.judge(tenant_id, request.event, request.dispatch_key, budget))
+
+    async def DispatchDeliveryTarget(
+        self, request: delivery_target_pb2.DispatchDeliveryTargetRequest, context: Context
+    ) -> delivery_target_pb2.DispatchDeliveryTargetResponse:
+        budget = budget_within(context.time_remaining())
+        return render_target(await self.targets.choose(current_caller().tenant_id, request.event, budget))
 
     async def PublishEvents(self, request: pb.PublishEventsRequest, context: Context) -> pb.PublishEventsResponse:
         caller = current_caller()

@@ -67,10 +67,11 @@ async def put_plugin(connection: Connection, tenant_id: str, plugin: Plugin) -> 
     return _plugin(row)
 
 
-async def list_plugins(connection: Connection, tenant_id: str) -> list[Plugin]:
-    """All plugins of the tenant, highest priority first, ties by registration."""
+async def list_plugins(connection: Connection, tenant_id: str) -> tuple[list[Plugin], bool]:
+    """All plugins of the tenant, highest priority first, ties by registration; and whether a decision of its plugins is kept or being made."""
     cursor = await connection.execute(_SQL["list_plugins"], {"tenant_id": tenant_id})
-    return [_plugin(row) for row in await cursor.fetchall()]
+    rows = await cursor.fetchall()
+    return [_plugin(row) for row in rows if row["name"] is not None], rows[0]["has_decisions"]
 
 
 async def set_paused(connection: Connection, tenant_id: str, name: str, *, paused: bool) -> Plugin:

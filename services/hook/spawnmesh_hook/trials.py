@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from spawnmesh.hook.v1 import event_pb2, observed_pb2
+from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent
 from spawnmesh_core.ids import IdKind, new_id
 
 from spawnmesh_hook import questions, store
@@ -31,6 +32,9 @@ _GATES: Mapping[HookKind, Callable[[Plugin], Question[Any, Any]]] = {
     ),
     HookKind.BEFORE_TOOL_CALL: lambda plugin: questions.before_tool_call(
         plugin, event_pb2.BeforeToolCallEvent(**_RUN, tool_name="test", arguments_json="{}")
+    ),
+    HookKind.DELIVERY_TARGET: lambda plugin: questions.delivery_target(
+        plugin, DeliveryTargetEvent(session_id=SESSION_ID, run_id=RUN_ID, outcome="succeeded")
     ),
 }
 

@@ -6,6 +6,7 @@ from procrastinate import App, BaseRetryStrategy, Blueprint, RetryDecision
 from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import Job
 from psycopg import Error as DatabaseError
+from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent
 from spawnmesh.hook.v1.observed_pb2 import (
     AgentEndEvent,
     ObservedEvent,
@@ -131,6 +132,11 @@ def add_tasks(app: App, sets: AttachmentSets, hooks: Hooks) -> None:
             )
         with continue_trace(traceparent), acting_for(tenant_id):
             async with traced("tell_subagent_ended"):
+                events[0].subagent_ended.delivery_target = await hooks.delivery_target(
+                    DeliveryTargetEvent(
+                        session_id=session_id, run_id=run_id, parent_session_id=parent_session_id, outcome=outcome
+                    )
+                )
                 await hooks.publish(events)
 
     @blueprint.task(name="tell_session_start", retry=Retry(max_attempts=_A_DAY_OF_PAUSES))

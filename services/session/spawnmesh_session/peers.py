@@ -9,6 +9,7 @@ from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import Attach
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentSet, InlineAttachment
 from spawnmesh.attachment_blob.v1.upload_pb2 import UploadedAttachment
 from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
+from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent, DispatchDeliveryTargetRequest
 from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent, BeforeSpawnEvent
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
@@ -21,6 +22,7 @@ from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterS
 from spawnmesh.model_router.v1.routing_pb2 import RoutingPolicy
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1.entry_pb2 import EntryBody
+from spawnmesh.transcript.v1.fork_pb2 import Fork
 from spawnmesh.transcript.v1.tenant_pb2 import (
     PrepareTenantRequest,
     PurgeTenantRequest,
@@ -107,7 +109,7 @@ class Transcripts:
         request = PrepareTenantRequest(settings_version=settings_version, settings=settings)
         await self.peer.unary(self._stub.PrepareTenant, request, timeout_seconds=self.timeout_seconds)
 
-    async def create(self, session_id: str, parent_session_id: str, fork: transcript_pb.Fork | None) -> None:
+    async def create(self, session_id: str, parent_session_id: str, fork: Fork | None) -> None:
         """The session's transcript exists afterwards."""
         request = transcript_pb.CreateTranscriptRequest(
             session_id=session_id, parent_session_id=parent_session_id, fork=fork
@@ -175,6 +177,12 @@ class Hooks:
         request = hook_pb.DispatchBeforeAgentFinalizeRequest(event=event, dispatch_key=dispatch_key)
         timeout = self.timeout_seconds + _HOOK_MARGIN_SECONDS
         return await self.peer.unary(self._stub.DispatchBeforeAgentFinalize, request, timeout_seconds=timeout)
+
+    async def delivery_target(self, event: DeliveryTargetEvent) -> str:
+        """Where is it to be told? Empty where no plugin says."""
+        request = DispatchDeliveryTargetRequest(event=event)
+        answer = await self.peer.unary(self._stub.DispatchDeliveryTarget, request, timeout_seconds=self.timeout_seconds)
+        return answer.decision.target
 
     async def publish(self, events: Sequence[ObservedEvent]) -> None:
         """Every observer will hear of these."""

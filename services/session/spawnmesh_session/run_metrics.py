@@ -56,4 +56,6 @@ class RunMetrics:
         self._revisions.add(1)
 
 
-_KNOWN = frozenset({*(reason.value for reason in Reason), "RUNNER_ERROR", "KILLED", "RUN_TIMEOUT", "ATTEMPTS_EXHAUSTED"})
+_KNOWN = frozenset(
+    {*(reason.value for reason in Reason), "RUNNER_ERROR", "KILLED", "RUN_TIMEOUT", "ATTEMPTS_EXHAUSTED"}
+)

@@ -1,34 +1,54 @@
 """Whichever way a session goes, the observers of its tenant are told of it, once published however often the work is repeated."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import grpc
+import grpc.aio
 import psycopg
 import pytest
+from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
+from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetDecision
 from spawnmesh.hook.v1.event_pb2 import (
     HOOK_KIND_AGENT_END,
+    HOOK_KIND_DELIVERY_TARGET,
     HOOK_KIND_SESSION_END,
     HOOK_KIND_SESSION_START,
     HOOK_KIND_SUBAGENT_ENDED,
     HOOK_KIND_SUBAGENT_SPAWNED,
 )
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
 from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_session.app import sweep_of
 
 from tests.contract.serving import caller_at, client_tokens
+from tests.contract.session.drafting import draft
 from tests.contract.session.harness import Mesh, OpenMesh
 from tests.contract.session.terminal_paths import (
     ENDED,
     UNDONE,
     Path,
     Stage,
+    archived,
+    deleted,
+    deleted_with_its_parent,
+    deleted_with_its_tenant,
+    failed,
+    killed,
     killed_while_spawning,
     killed_with_its_parent,
+    lost_by_every_runner,
     refused_by_a_hook,
+    revised_until_the_cap,
+    succeeded,
+    timed_out,
 )
-from tests.contract.session.worker import work_once
+from tests.contract.session.worker import parts_of, sweep_all, work_once
 
 KINDS = [
     HOOK_KIND_SESSION_START,
@@ -39,17 +59,46 @@ KINDS = [
 ]
 
 
+async def address(request: handler_pb.HandleDeliveryTargetRequest, _context: Any) -> Any:
+    """A plugin that has each end told at a place named after it."""
+    told = "/".join((request.event.outcome, request.event.session_id, request.event.run_id))
+    return handler_pb.HandleDeliveryTargetResponse(decision=DeliveryTargetDecision(target=f"chat:{told}"))
+
+
+@asynccontextmanager
+async def addressing() -> AsyncIterator[hook_pb.Plugin]:
+    server = grpc.aio.server()
+    method = grpc.unary_unary_rpc_method_handler(
+        address,
+        request_deserializer=handler_pb.HandleDeliveryTargetRequest.FromString,
+        response_serializer=handler_pb.HandleDeliveryTargetResponse.SerializeToString,
+    )
+    service = "spawnmesh.hook.v1.HookHandlerService"
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"HandleDeliveryTarget": method}),))
+    endpoint = f"grpc://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    try:
+        yield hook_pb.Plugin(name="addresses", endpoint=endpoint, hooks=[HOOK_KIND_DELIVERY_TARGET])
+    finally:
+        await server.stop(None)
+
+
 @pytest.fixture
 async def stage(_served_mesh: Mesh, open_mesh: OpenMesh, peers: dict[str, str]) -> AsyncIterator[Stage]:
     """A tenant of its own, whose events somebody listens to."""
     mesh = Mesh(_served_mesh.peer, _served_mesh.keys, _served_mesh.settings)
     await mesh.create_tenant()
     observer = hook_pb.Plugin(name="observer", endpoint="grpc://127.0.0.1:1", hooks=KINDS)
-    async with caller_at(peers["hook"], "hook") as hook, caller_at(peers["transcript"], "transcript") as transcript:
+    async with (
+        caller_at(peers["hook"], "hook") as hook,
+        caller_at(peers["transcript"], "transcript") as transcript,
+        addressing() as addresses,
+    ):
         stub: Any = HookServiceStub(hook.channel)
         with acting_with_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
-            request = hook_pb.RegisterPluginRequest(plugin=observer, allow_unreachable=True)
-            await hook.unary(stub.RegisterPlugin, request)
+            for plugin in (observer, addresses):
+                request = hook_pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
+                await hook.unary(stub.RegisterPlugin, request)
         yield Stage(mesh, open_mesh, transcript, peers, session_pb2.CLEANUP_DELETE)
 
 
@@ -59,24 +108,93 @@ def superuser_dsn_of(postgres: Any) -> str:
     return dsn
 
 
-async def told(postgres: Any, tenant: str, session_id: str) -> list[str]:
-    """The hooks of the session that were published, in order of their names."""
+async def events_of(postgres: Any, tenant: str, session_id: str) -> list[ObservedEvent]:
+    """What of the session was published, in order of the hooks' names."""
     async with await psycopg.AsyncConnection.connect(superuser_dsn_of(postgres)) as link:
         cursor = await link.execute(
-            "select hook from hook.observed_events where tenant_id = %s and session_id = %s order by hook",
+            "select event from hook.observed_events where tenant_id = %s and session_id = %s order by hook",
             (tenant, session_id),
         )
-        return [row[0] for row in await cursor.fetchall()]
+        return [ObservedEvent.FromString(row[0]) for row in await cursor.fetchall()]
 
 
-@pytest.mark.parametrize("path", ENDED, ids=lambda path: path.__name__)
+async def told(postgres: Any, tenant: str, session_id: str) -> list[str]:
+    """The hooks of the session that were published, in order of their names."""
+    events = await events_of(postgres, tenant, session_id)
+    return [(event.WhichOneof("event") or "").upper() for event in events]
+
+
+async def taken_over(stage: Stage) -> str:
+    """Its first runner was lost, and a second one brought it to its end."""
+    async with stage.open_mesh(max_run_attempts=3, lease_ttl_seconds=0.001) as brief:
+        brief.tenant = stage.mesh.tenant
+        session_id = str((await brief.spawn(**stage.fields())).session_id)
+        lost = await brief.claim(session_id)
+    async with parts_of(stage.mesh.settings) as parts:
+        await sweep_all(sweep_of(parts, stage.mesh.settings))
+    held = await stage.mesh.claim(session_id)
+    assert held.run.epoch > lost.run.epoch
+    await stage.mesh.run(held, stage.mesh.runs.FinalizeRun, await draft(stage.transcript, held, "42"))
+    return session_id
+
+
+async def deleted_while_it_ran(stage: Stage) -> str:
+    held = await stage.mesh.claim(await stage.spawn())
+    session_id = str(held.session.session_id)
+    await stage.mesh.client(stage.mesh.sessions.DeleteSession, pb.DeleteSessionRequest(session_id=session_id))
+    return session_id
+
+
+async def deleted_after_its_end(stage: Stage) -> str:
+    session_id = await succeeded(stage)
+    await stage.mesh.client(stage.mesh.sessions.DeleteSession, pb.DeleteSessionRequest(session_id=session_id))
+    return session_id
+
+
+DELETED: list[Path] = [deleted, deleted_with_its_parent, deleted_while_it_ran, deleted_after_its_end]
+OUTCOMES = [
+    *((path, "succeeded") for path in (succeeded, taken_over, revised_until_the_cap, archived, deleted_after_its_end)),
+    *((path, "killed") for path in (killed, killed_with_its_parent, deleted, deleted_with_its_parent)),
+    (deleted_while_it_ran, "killed"),
+    *((path, "failed") for path in (failed, lost_by_every_runner)),
+    (timed_out, "timed_out"),
+]
+
+
+@pytest.mark.parametrize("path", [*ENDED, taken_over, *DELETED], ids=lambda path: path.__name__)
 async def test_a_session_that_began_and_ended_is_told_of(stage: Stage, postgres: Any, path: Path) -> None:
     session_id = await path(stage)
     for _ in range(2):
         await work_once(stage.mesh.settings, superuser_dsn_of(postgres), stage.mesh.tenant)
-    spawned = ["SUBAGENT_SPAWNED"] if path is killed_with_its_parent else []
+    spawned = ["SUBAGENT_SPAWNED"] if path in (killed_with_its_parent, deleted_with_its_parent) else []
     expected = ["AGENT_END", "SESSION_END", "SESSION_START", "SUBAGENT_ENDED", *spawned]
     assert await told(postgres, stage.mesh.tenant, session_id) == expected
+
+
+@pytest.mark.parametrize(("path", "outcome"), OUTCOMES, ids=[path.__name__ for path, _ in OUTCOMES])
+async def test_how_a_run_ended_is_told_and_where_to_deliver_it(
+    stage: Stage, postgres: Any, path: Path, outcome: str
+) -> None:
+    session_id = await path(stage)
+    await work_once(stage.mesh.settings, superuser_dsn_of(postgres), stage.mesh.tenant)
+    events = await events_of(postgres, stage.mesh.tenant, session_id)
+    ends = [
+        getattr(event, kind)
+        for event in events
+        if (kind := event.WhichOneof("event")) in ("agent_end", "subagent_ended")
+    ]
+    assert [end.outcome for end in ends] == [outcome, outcome]
+    run_ids = {event.run_id for event in events if event.WhichOneof("event") in ("agent_end", "subagent_ended")}
+    assert len(run_ids - {""}) == 1
+    expected = f"chat:{outcome}/{session_id}/{run_ids.pop()}"
+    assert [event.subagent_ended.delivery_target for event in events if event.HasField("subagent_ended")] == [expected]
+
+
+async def test_of_a_tenant_that_is_deleted_nothing_is_told(stage: Stage, postgres: Any) -> None:
+    session_id = await deleted_with_its_tenant(stage)
+    for _ in range(3):
+        await work_once(stage.mesh.settings, superuser_dsn_of(postgres), stage.mesh.tenant)
+    assert await told(postgres, stage.mesh.tenant, session_id) == []
 
 
 @pytest.mark.parametrize("path", UNDONE, ids=lambda path: path.__name__)
@@ -84,5 +202,7 @@ async def test_a_spawn_that_failed_ends_what_the_gate_had_let_pass(stage: Stage,
     session_id = await path(stage)
     await work_once(stage.mesh.settings, superuser_dsn_of(postgres), stage.mesh.tenant)
     not_passed = (refused_by_a_hook, killed_while_spawning)
-    expected = [] if path in not_passed else ["SUBAGENT_ENDED"]
-    assert await told(postgres, stage.mesh.tenant, session_id) == expected
+    events = await events_of(postgres, stage.mesh.tenant, session_id)
+    targets = [event.subagent_ended.delivery_target for event in events]
+    assert targets == ([] if path in not_passed else [f"chat:spawn_failed/{session_id}/"])
+    assert all(event.subagent_ended.outcome == "spawn_failed" for event in events)

@@ -6,10 +6,12 @@ from spawnmesh_hook.domain.modifiers import (
     CONTEXT_MAX_BYTES,
     ModelChoice,
     PromptChange,
+    TargetChoice,
     ToolCallAnswer,
     is_object,
     merge_models,
     merge_prompts,
+    merge_targets,
     merge_tool_call,
 )
 
@@ -17,6 +19,13 @@ from spawnmesh_hook.domain.modifiers import (
 def test_the_first_model_that_is_named_is_asked() -> None:
     assert merge_models([]) == ModelChoice("", "")
     assert merge_models([ModelChoice("a", ""), ModelChoice("b", "x"), ModelChoice("c", "y")]) == ModelChoice("b", "x")
+
+
+def test_the_first_target_that_is_named() -> None:
+    assert merge_targets([]) == TargetChoice("", "")
+    assert merge_targets([TargetChoice("a", ""), TargetChoice("b", "x"), TargetChoice("c", "y")]) == TargetChoice(
+        "b", "x"
+    )
 
 
 def test_the_first_system_prompt_all_contexts_and_the_tools_on_every_list() -> None:

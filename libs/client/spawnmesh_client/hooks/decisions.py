@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from spawnmesh.hook.v1 import decision_pb2 as pb
+from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetDecision
 
 
 def allow() -> pb.SpawnDecision:
@@ -48,6 +49,11 @@ def change_prompt(
     """To `before_prompt_build`: another system prompt, something to read before the conversation, only these tools."""
     listed = None if tools is None else pb.ToolList(names=tools)
     return pb.PromptDecision(system_prompt=system_prompt, context=context, tools=listed)
+
+
+def deliver_to(target: str) -> DeliveryTargetDecision:
+    """To `delivery_target`: have it told there, by the observer of `subagent_ended` that delivers to such places."""
+    return DeliveryTargetDecision(target=target)
 
 
 def proceed() -> pb.ToolCallDecision:

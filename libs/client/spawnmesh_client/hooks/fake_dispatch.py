@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from spawnmesh.hook.v1 import decision_pb2, event_pb2, observed_pb2
+from spawnmesh.hook.v1 import decision_pb2, delivery_target_pb2, event_pb2, observed_pb2
 from spawnmesh_core.ids import IdKind, new_id
 
 from spawnmesh_client.hooks.handlers import Handlers
@@ -54,6 +54,13 @@ class FakeDispatch:
         """What the plugin says to a tool call."""
         decision: decision_pb2.ToolCallDecision = await self._ask(
             "before_tool_call", event_pb2.BeforeToolCallEvent(**{**self._run, **facts})
+        )
+        return decision
+
+    async def delivery_target(self, **facts: Any) -> delivery_target_pb2.DeliveryTargetDecision:
+        """Where the plugin wants the end of a session told."""
+        decision: delivery_target_pb2.DeliveryTargetDecision = await self._ask(
+            "delivery_target", delivery_target_pb2.DeliveryTargetEvent(**{**self._run, "outcome": "succeeded", **facts})
         )
         return decision
 

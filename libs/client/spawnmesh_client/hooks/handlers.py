@@ -48,6 +48,11 @@ ASKED: Mapping[str, Asked] = {
         decisions.change_prompt,
     ),
     "before_tool_call": Asked(pb.HandleBeforeToolCallRequest, pb.HandleBeforeToolCallResponse, decisions.proceed),
+    "delivery_target": Asked(
+        pb.HandleDeliveryTargetRequest,
+        pb.HandleDeliveryTargetResponse,
+        lambda: decisions.deliver_to(""),
+    ),
 }
 
 OBSERVED = (

@@ -75,6 +75,11 @@ class _Servicer(HookHandlerServiceServicer):
     ) -> pb.HandleBeforeToolCallResponse:
         return cast(pb.HandleBeforeToolCallResponse, await self._handlers.ask("before_tool_call", request.event))
 
+    async def HandleDeliveryTarget(
+        self, request: pb.HandleDeliveryTargetRequest, context: Context
+    ) -> pb.HandleDeliveryTargetResponse:
+        return cast(pb.HandleDeliveryTargetResponse, await self._handlers.ask("delivery_target", request.event))
+
     async def HandleObservedEvent(
         self, request: pb.HandleObservedEventRequest, context: Context
     ) -> pb.HandleObservedEventResponse:

@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
@@ -17,11 +18,13 @@ _HARNESSES = {
     "claude": pb.NATIVE_HARNESS_CLAUDE_CODE,
     "codex": pb.NATIVE_HARNESS_CODEX,
 }
+_ACTIONS = ("continue", "revise", "finalize")
 _EVENT = {"hook_event_name": "Stop", "session_id": "a-session", "stop_hook_active": False}
 
 
 async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
-    """Expects `merged`: the object that the harness reads, or null, `{}` or empty text for nothing.
+    """Expects `merged`: the object that the harness reads, or null, `{}` or empty text for nothing; or what that object means, in the words of
+    the area `finalize_merge`: an object with an `action`, or the action alone.
 
     `given.harness` is `claude-code` or `codex`, `given.event` the event's members where they are not those of a plain stop, and `given.times`
     how often in a row it comes; the last answer counts.
@@ -41,14 +44,26 @@ async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
         deliveries = await tenant.deliveries()
     came = one_line(json.loads(output)) if output else None
     expect = {name: one_line(value) for name, value in _expected(case.expect).items()}
+    if isinstance(expect.get("merged"), dict) and "action" in expect["merged"]:
+        return Verdict(difference(expect, {"merged": _meaning(came or {}), "deliveries": deliveries}))
     if "merged" in expect and not expect["merged"]:
         return Verdict("" if came is None else f"came {shown(came)}, expected nothing")
     return Verdict(difference(expect, {"merged": came or {}, "deliveries": deliveries}))
 
 
+def _meaning(came: Mapping[str, Any]) -> dict[str, Any]:
+    if came.get("decision") == "block":
+        return {"action": "revise", "reason": came.get("reason", "")}
+    if came.get("continue") is False:
+        return {"action": "finalize", "reason": one_line({"reason": came.get("stopReason", "")})["reason"]}
+    return {"action": "continue"}
+
+
 def _expected(expect: Any) -> dict[str, Any]:
     members = object_of(expect, "expect", {"merged", "deliveries", *REMARKS})
     kept = {name: value for name, value in members.items() if name not in REMARKS}
+    if kept.get("merged") in _ACTIONS:
+        kept["merged"] = {"action": kept["merged"]}
     if isinstance(kept.get("merged"), str) and kept["merged"]:
         try:
             kept["merged"] = json.loads(kept["merged"])

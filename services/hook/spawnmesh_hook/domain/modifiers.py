@@ -54,6 +54,19 @@ class MergedToolCall:
     decided_by: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class TargetChoice:
+    """Where a plugin wants the end of a session told; empty where it leaves the choice to others."""
+
+    plugin: str
+    target: str
+
+
+def merge_targets(choices: Sequence[TargetChoice]) -> TargetChoice:
+    """The first that names a target, in order of priority; empty where none does."""
+    return next((choice for choice in choices if choice.target), TargetChoice("", ""))
+
+
 def merge_models(choices: Sequence[ModelChoice]) -> ModelChoice:
     """The first that names a model, in order of priority; empty where none does."""
     return next((choice for choice in choices if choice.model), ModelChoice("", ""))

@@ -25,10 +25,11 @@ class HookKind(StrEnum):
     AGENT_END = "AGENT_END"
     SESSION_START = "SESSION_START"
     SESSION_END = "SESSION_END"
+    DELIVERY_TARGET = "DELIVERY_TARGET"
 
 
 GATES = frozenset({HookKind.BEFORE_SPAWN, HookKind.BEFORE_AGENT_FINALIZE, HookKind.BEFORE_TOOL_CALL})
-MODIFIERS = frozenset({HookKind.BEFORE_MODEL_RESOLVE, HookKind.BEFORE_PROMPT_BUILD})
+MODIFIERS = frozenset({HookKind.BEFORE_MODEL_RESOLVE, HookKind.BEFORE_PROMPT_BUILD, HookKind.DELIVERY_TARGET})
 OBSERVERS = frozenset(HookKind) - GATES - MODIFIERS
 RUN_OBSERVERS = frozenset({HookKind.LLM_INPUT, HookKind.LLM_OUTPUT, HookKind.AFTER_TOOL_CALL})
 """What a run tells of itself; the others are the session service's to tell."""

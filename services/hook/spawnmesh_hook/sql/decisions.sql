@@ -13,6 +13,10 @@ select answer, reason, decided_by, revision_number, capped
 from decisions
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and dispatch_key = %(dispatch_key)s and state = 'DECIDED';
 
+-- name: is_asked
+-- No lock. Index: decisions_pkey.
+select from decisions where tenant_id = %(tenant_id)s and run_id = %(run_id)s and dispatch_key = %(dispatch_key)s;
+
 -- name: lock_asking
 -- Locks the row for the asker that still holds it. Index: decisions_pkey.
 select asker

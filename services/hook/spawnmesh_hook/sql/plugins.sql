@@ -13,10 +13,10 @@ set endpoint = excluded.endpoint, hooks = excluded.hooks, priority = excluded.pr
 returning name, endpoint, hooks, priority, timeout, failure_policy, grants, max_concurrent_calls, paused, generation;
 
 -- name: list_plugins
--- No lock. Index: plugins_pkey; a tenant has few.
-select name, endpoint, hooks, priority, timeout, failure_policy, grants, max_concurrent_calls, paused, generation
-from plugins
-where tenant_id = %(tenant_id)s
+-- No lock. Indexes: plugins_pkey, decisions_pkey; a tenant has few plugins. One row without a name where it has none.
+select name, endpoint, hooks, priority, timeout, failure_policy, grants, max_concurrent_calls, paused, generation,
+    exists (select from decisions where tenant_id = %(tenant_id)s) as has_decisions
+from (values (1)) as one (row) left join plugins on tenant_id = %(tenant_id)s
 order by priority desc, registration;
 
 -- name: set_paused

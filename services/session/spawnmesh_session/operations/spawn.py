@@ -13,7 +13,7 @@ from spawnmesh.attachment_blob.v1.upload_pb2 import UploadedAttachment
 from spawnmesh.content.v1.message_pb2 import ROLE_USER, ContentBlock, Message, Text
 from spawnmesh.hook.v1.event_pb2 import BeforeSpawnEvent
 from spawnmesh.transcript.v1.entry_pb2 import EntryBody, SystemNote
-from spawnmesh.transcript.v1.transcript_service_pb2 import Fork
+from spawnmesh.transcript.v1.fork_pb2 import Fork
 from spawnmesh_core.attachment_note import NotedFile, system_note
 from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.ids import IdKind, derived_id

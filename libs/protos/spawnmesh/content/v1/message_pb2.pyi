@@ -84,7 +84,9 @@ class Message(_message.Message):
     """For ROLE_CUSTOM, and then always: the extension's own name for this type of message."""
     @_builtins.property
     def content(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContentBlock]:
-        """What is said, in order."""
+        """What is said, in order. A tool call in a ROLE_TOOL_RESULT is the answered call as it was made, where plugins gave it other arguments than the
+        model did: in the same shape, with their names as `rewrittenBy`. Models read it in the place of the one that they made.
+        """
 
     @_builtins.property
     def usage(self) -> Global___TokenUsage:

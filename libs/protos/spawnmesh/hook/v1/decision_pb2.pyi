@@ -328,7 +328,9 @@ Global___Proceed: _TypeAlias = Proceed  # noqa: Y015
 
 @_typing.final
 class Rewrite(_message.Message):
-    """The call with other arguments."""
+    """The call with other arguments. The transcript keeps the call that the model made, and beside its result the one that was made, with the names of
+    the plugins; later prompts show the latter.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -53,6 +53,8 @@ class _HookKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HookKind.Val
     """An observer: a session is ready and its first run is queued."""
     HOOK_KIND_SESSION_END: _HookKind.ValueType  # 13
     """An observer: a session takes no further runs."""
+    HOOK_KIND_DELIVERY_TARGET: _HookKind.ValueType  # 14
+    """A modifier: where outside of the mesh is the end of a session to be told?"""
 
 class HookKind(_HookKind, metaclass=_HookKindEnumTypeWrapper):
     """The moments at which plugins are asked or told."""
@@ -85,6 +87,8 @@ HOOK_KIND_SESSION_START: HookKind.ValueType  # 12
 """An observer: a session is ready and its first run is queued."""
 HOOK_KIND_SESSION_END: HookKind.ValueType  # 13
 """An observer: a session takes no further runs."""
+HOOK_KIND_DELIVERY_TARGET: HookKind.ValueType  # 14
+"""A modifier: where outside of the mesh is the end of a session to be told?"""
 Global___HookKind: _TypeAlias = HookKind  # noqa: Y015
 
 @_typing.final

@@ -6,6 +6,7 @@ isort:skip_file
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from spawnmesh.hook.v1 import decision_pb2 as _decision_pb2
+from spawnmesh.hook.v1 import delivery_target_pb2 as _delivery_target_pb2
 from spawnmesh.hook.v1 import event_pb2 as _event_pb2
 from spawnmesh.hook.v1 import observed_pb2 as _observed_pb2
 import builtins as _builtins
@@ -258,6 +259,54 @@ class HandleBeforeToolCallResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HandleBeforeToolCallResponse: _TypeAlias = HandleBeforeToolCallResponse  # noqa: Y015
+
+@_typing.final
+class HandleDeliveryTargetRequest(_message.Message):
+    """An end to be told."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def event(self) -> _delivery_target_pb2.DeliveryTargetEvent:
+        """The facts."""
+
+    def __init__(
+        self,
+        *,
+        event: _delivery_target_pb2.DeliveryTargetEvent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandleDeliveryTargetRequest: _TypeAlias = HandleDeliveryTargetRequest  # noqa: Y015
+
+@_typing.final
+class HandleDeliveryTargetResponse(_message.Message):
+    """The plugin's judgement."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DECISION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def decision(self) -> _delivery_target_pb2.DeliveryTargetDecision:
+        """The decision."""
+
+    def __init__(
+        self,
+        *,
+        decision: _delivery_target_pb2.DeliveryTargetDecision | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandleDeliveryTargetResponse: _TypeAlias = HandleDeliveryTargetResponse  # noqa: Y015
 
 @_typing.final
 class HandleObservedEventRequest(_message.Message):

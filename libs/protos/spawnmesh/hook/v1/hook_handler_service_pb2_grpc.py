@@ -61,6 +61,11 @@ class HookHandlerServiceStub:
                 request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeToolCallRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeToolCallResponse.FromString,
                 _registered_method=True)
+        self.HandleDeliveryTarget = channel.unary_unary(
+                '/spawnmesh.hook.v1.HookHandlerService/HandleDeliveryTarget',
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleDeliveryTargetRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleDeliveryTargetResponse.FromString,
+                _registered_method=True)
         self.HandleObservedEvent = channel.unary_unary(
                 '/spawnmesh.hook.v1.HookHandlerService/HandleObservedEvent',
                 request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleObservedEventRequest.SerializeToString,
@@ -108,6 +113,13 @@ class HookHandlerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def HandleDeliveryTarget(self, request, context):
+        """Asked where the end of a session is to be told.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def HandleObservedEvent(self, request, context):
         """Told what has happened, for every observed hook; at least once.
         """
@@ -142,6 +154,11 @@ def add_HookHandlerServiceServicer_to_server(servicer, server):
                     servicer.HandleBeforeToolCall,
                     request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeToolCallRequest.FromString,
                     response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeToolCallResponse.SerializeToString,
+            ),
+            'HandleDeliveryTarget': grpc.unary_unary_rpc_method_handler(
+                    servicer.HandleDeliveryTarget,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleDeliveryTargetRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleDeliveryTargetResponse.SerializeToString,
             ),
             'HandleObservedEvent': grpc.unary_unary_rpc_method_handler(
                     servicer.HandleObservedEvent,
@@ -286,6 +303,33 @@ class HookHandlerService:
             '/spawnmesh.hook.v1.HookHandlerService/HandleBeforeToolCall',
             spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeToolCallRequest.SerializeToString,
             spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeToolCallResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HandleDeliveryTarget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.hook.v1.HookHandlerService/HandleDeliveryTarget',
+            spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleDeliveryTargetRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleDeliveryTargetResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -45,6 +45,8 @@ class HookHandlerServiceStub:
     """Asked before a prompt is put together."""
     HandleBeforeToolCall: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeToolCallRequest, _hook_handler_service_pb2.HandleBeforeToolCallResponse]
     """Asked before a tool is called."""
+    HandleDeliveryTarget: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleDeliveryTargetRequest, _hook_handler_service_pb2.HandleDeliveryTargetResponse]
+    """Asked where the end of a session is to be told."""
     HandleObservedEvent: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleObservedEventRequest, _hook_handler_service_pb2.HandleObservedEventResponse]
     """Told what has happened, for every observed hook; at least once."""
 
@@ -65,6 +67,8 @@ class HookHandlerServiceAsyncStub(HookHandlerServiceStub):
     """Asked before a prompt is put together."""
     HandleBeforeToolCall: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeToolCallRequest, _hook_handler_service_pb2.HandleBeforeToolCallResponse]  # type: ignore[assignment]
     """Asked before a tool is called."""
+    HandleDeliveryTarget: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleDeliveryTargetRequest, _hook_handler_service_pb2.HandleDeliveryTargetResponse]  # type: ignore[assignment]
+    """Asked where the end of a session is to be told."""
     HandleObservedEvent: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleObservedEventRequest, _hook_handler_service_pb2.HandleObservedEventResponse]  # type: ignore[assignment]
     """Told what has happened, for every observed hook; at least once."""
 
@@ -112,6 +116,14 @@ class HookHandlerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hook_handler_service_pb2.HandleBeforeToolCallResponse, _abc.Awaitable[_hook_handler_service_pb2.HandleBeforeToolCallResponse]]:
         """Asked before a tool is called."""
+
+    @_abc_1.abstractmethod
+    def HandleDeliveryTarget(
+        self,
+        request: _hook_handler_service_pb2.HandleDeliveryTargetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hook_handler_service_pb2.HandleDeliveryTargetResponse, _abc.Awaitable[_hook_handler_service_pb2.HandleDeliveryTargetResponse]]:
+        """Asked where the end of a session is to be told."""
 
     @_abc_1.abstractmethod
     def HandleObservedEvent(

@@ -38,7 +38,9 @@ class _FailurePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Failure
     """As if it objected."""
 
 class FailurePolicy(_FailurePolicy, metaclass=_FailurePolicyEnumTypeWrapper):
-    """What happens when a plugin does not give a valid answer in time."""
+    """What happens when a plugin does not give a valid answer in time, or is left alone: after three failures in a row for ten seconds, then until one call
+    succeeds, for twice as long after each that fails, up to five minutes. Each replica finds out by itself: N of them wait 3 N times for one that hangs.
+    """
 
 FAILURE_POLICY_UNSPECIFIED: FailurePolicy.ValueType  # 0
 """CLOSED as soon as one of the hooks is a gate, else OPEN."""

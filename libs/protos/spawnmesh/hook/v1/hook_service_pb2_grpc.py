@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from spawnmesh.hook.v1 import delivery_target_pb2 as spawnmesh_dot_hook_dot_v1_dot_delivery__target__pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -74,6 +75,11 @@ class HookServiceStub:
                 '/spawnmesh.hook.v1.HookService/DispatchBeforeAgentFinalize',
                 request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeAgentFinalizeRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeAgentFinalizeResponse.FromString,
+                _registered_method=True)
+        self.DispatchDeliveryTarget = channel.unary_unary(
+                '/spawnmesh.hook.v1.HookService/DispatchDeliveryTarget',
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_delivery__target__pb2.DispatchDeliveryTargetRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_delivery__target__pb2.DispatchDeliveryTargetResponse.FromString,
                 _registered_method=True)
         self.PublishEvents = channel.unary_unary(
                 '/spawnmesh.hook.v1.HookService/PublishEvents',
@@ -152,9 +158,17 @@ class HookServiceServicer:
     def DispatchBeforeAgentFinalize(self, request, context):
         """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of
         revises are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and
-        asks nobody. At most 3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after
-        effects that cannot be undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and
-        nothing is kept.
+        asks nobody, also when that plugin is paused or gone by then. Where nobody was asked nothing is kept, and a repeat asks who is there then. At most
+        3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after effects that cannot be
+        undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DispatchDeliveryTarget(self, request, context):
+        """Asks the plugins for DELIVERY_TARGET in order of priority; the first that names one decides. A plugin that fails and is CLOSED: UNAVAILABLE
+        PLUGIN_FAILED, and the observers hear of the end when it answers again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -228,6 +242,11 @@ def add_HookServiceServicer_to_server(servicer, server):
                     servicer.DispatchBeforeAgentFinalize,
                     request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeAgentFinalizeRequest.FromString,
                     response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeAgentFinalizeResponse.SerializeToString,
+            ),
+            'DispatchDeliveryTarget': grpc.unary_unary_rpc_method_handler(
+                    servicer.DispatchDeliveryTarget,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_delivery__target__pb2.DispatchDeliveryTargetRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_delivery__target__pb2.DispatchDeliveryTargetResponse.SerializeToString,
             ),
             'PublishEvents': grpc.unary_unary_rpc_method_handler(
                     servicer.PublishEvents,
@@ -462,6 +481,33 @@ class HookService:
             '/spawnmesh.hook.v1.HookService/DispatchBeforeAgentFinalize',
             spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeAgentFinalizeRequest.SerializeToString,
             spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2.DispatchBeforeAgentFinalizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DispatchDeliveryTarget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.hook.v1.HookService/DispatchDeliveryTarget',
+            spawnmesh_dot_hook_dot_v1_dot_delivery__target__pb2.DispatchDeliveryTargetRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_delivery__target__pb2.DispatchDeliveryTargetResponse.FromString,
             options,
             channel_credentials,
             insecure,

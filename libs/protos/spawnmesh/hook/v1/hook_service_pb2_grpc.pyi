@@ -5,6 +5,7 @@ Plugins that review what a run is about to do."""
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from spawnmesh.hook.v1 import delivery_target_pb2 as _delivery_target_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as _hook_service_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -57,9 +58,13 @@ class HookServiceStub:
     DispatchBeforeAgentFinalize: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeAgentFinalizeRequest, _hook_service_pb2.DispatchBeforeAgentFinalizeResponse]
     """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of
     revises are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and
-    asks nobody. At most 3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after
-    effects that cannot be undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and
-    nothing is kept.
+    asks nobody, also when that plugin is paused or gone by then. Where nobody was asked nothing is kept, and a repeat asks who is there then. At most
+    3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after effects that cannot be
+    undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
+    """
+    DispatchDeliveryTarget: _grpc.UnaryUnaryMultiCallable[_delivery_target_pb2.DispatchDeliveryTargetRequest, _delivery_target_pb2.DispatchDeliveryTargetResponse]
+    """Asks the plugins for DELIVERY_TARGET in order of priority; the first that names one decides. A plugin that fails and is CLOSED: UNAVAILABLE
+    PLUGIN_FAILED, and the observers hear of the end when it answers again.
     """
     PublishEvents: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.PublishEventsRequest, _hook_service_pb2.PublishEventsResponse]
     """Keeps the events for the observers that are registered now, and answers when they are durable. Each is told at least once, in no promised order,
@@ -105,9 +110,13 @@ class HookServiceAsyncStub(HookServiceStub):
     DispatchBeforeAgentFinalize: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeAgentFinalizeRequest, _hook_service_pb2.DispatchBeforeAgentFinalizeResponse]  # type: ignore[assignment]
     """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of
     revises are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and
-    asks nobody. At most 3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after
-    effects that cannot be undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and
-    nothing is kept.
+    asks nobody, also when that plugin is paused or gone by then. Where nobody was asked nothing is kept, and a repeat asks who is there then. At most
+    3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after effects that cannot be
+    undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
+    """
+    DispatchDeliveryTarget: _aio.UnaryUnaryMultiCallable[_delivery_target_pb2.DispatchDeliveryTargetRequest, _delivery_target_pb2.DispatchDeliveryTargetResponse]  # type: ignore[assignment]
+    """Asks the plugins for DELIVERY_TARGET in order of priority; the first that names one decides. A plugin that fails and is CLOSED: UNAVAILABLE
+    PLUGIN_FAILED, and the observers hear of the end when it answers again.
     """
     PublishEvents: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.PublishEventsRequest, _hook_service_pb2.PublishEventsResponse]  # type: ignore[assignment]
     """Keeps the events for the observers that are registered now, and answers when they are durable. Each is told at least once, in no promised order,
@@ -198,9 +207,19 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_hook_service_pb2.DispatchBeforeAgentFinalizeResponse, _abc.Awaitable[_hook_service_pb2.DispatchBeforeAgentFinalizeResponse]]:
         """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of
         revises are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and
-        asks nobody. At most 3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after
-        effects that cannot be undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and
-        nothing is kept.
+        asks nobody, also when that plugin is paused or gone by then. Where nobody was asked nothing is kept, and a repeat asks who is there then. At most
+        3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after effects that cannot be
+        undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
+        """
+
+    @_abc_1.abstractmethod
+    def DispatchDeliveryTarget(
+        self,
+        request: _delivery_target_pb2.DispatchDeliveryTargetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_delivery_target_pb2.DispatchDeliveryTargetResponse, _abc.Awaitable[_delivery_target_pb2.DispatchDeliveryTargetResponse]]:
+        """Asks the plugins for DELIVERY_TARGET in order of priority; the first that names one decides. A plugin that fails and is CLOSED: UNAVAILABLE
+        PLUGIN_FAILED, and the observers hear of the end when it answers again.
         """
 
     @_abc_1.abstractmethod

@@ -141,19 +141,23 @@ class SubagentEndedEvent(_message.Message):
 
     PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
+    DELIVERY_TARGET_FIELD_NUMBER: _builtins.int
     parent_session_id: _builtins.str
     """The parent; empty for a client's own session."""
     outcome: _builtins.str
     """How it ended: `succeeded`, `failed`, `timed_out`, `killed` or `spawn_failed`."""
+    delivery_target: _builtins.str
+    """Where the plugins for DELIVERY_TARGET want it told, by an observer that delivers there; empty when none named a place."""
     def __init__(
         self,
         *,
         parent_session_id: _builtins.str = ...,
         outcome: _builtins.str = ...,
+        delivery_target: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "parent_session_id", b"parent_session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_target", b"delivery_target", "outcome", b"outcome", "parent_session_id", b"parent_session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
