@@ -24,6 +24,8 @@ from spawnmesh_client.whereabouts import SERVICES
 
 _CALL_SECONDS = 3.0
 _NO_ANSWER = "does not answer"
+_NOT_NOW = "answers, but does not serve now"
+_SOMETHING_ELSE = "something else answers there"
 _SKEW_SECONDS = 10
 _PROBE_AGE = timedelta(hours=1)  # Older than clocks differ, so that no token's time seems not to have come.
 _FIRST_OF = {
@@ -64,13 +66,18 @@ def _versions() -> Finding:
 
 
 def _schemas(services: list[Finding]) -> Finding:
-    """A service takes no calls before the schema in its database is one that it knows, so who serves tells of it."""
+    """A service takes no calls before the schema in its database is one that it knows, so who serves tells of it.
+
+    Never wrong by itself: of a service that does not serve nobody outside can tell whether its schema is why.
+    """
     asked = [service for service in services if service.ok is not None]
-    waiting = [service.name for service in asked if service.detail == _NO_ANSWER]
-    if waiting:
-        advice = "if their logs say schema_not_ready, run the migrations"
-        return Finding("schemas", None, f"not known of {', '.join(waiting)}", advice)
-    return Finding("schemas", True, f"{len(asked)} of {len(SERVICES)} services run on a schema that they know")
+    silent = [service.name for service in asked if service.detail in (_NO_ANSWER, _NOT_NOW)]
+    known = [service.name for service in asked if service.detail not in (_NO_ANSWER, _NOT_NOW, _SOMETHING_ELSE)]
+    if silent or not known:
+        unknown = silent or [service.name for service in asked]
+        advice = "if their logs say schema_not_ready, run the migrations" if silent else ""
+        return Finding("schemas", None, f"not known of {', '.join(unknown)}", advice)
+    return Finding("schemas", True, f"{len(known)} of {len(SERVICES)} services run on a schema that they know")
 
 
 async def _service(mesh: Mesh, name: str) -> Finding:
@@ -80,14 +87,12 @@ async def _service(mesh: Mesh, name: str) -> Finding:
     try:
         status = await _health(peer.channel)
         if status != health_pb2.HealthCheckResponse.SERVING:
-            return Finding(
-                name, False, "answers, but does not serve now", "it is stopping or starting: look again in some seconds"
-            )
+            return Finding(name, False, _NOT_NOW, "it is stopping or starting: look again in some seconds")
         return await _contract(name, peer.channel)
     except grpc.aio.AioRpcError as error:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             return Finding(name, False, _NO_ANSWER, "start it with `make up`, or correct its target")
-        return Finding(name, False, "something else answers there", "correct its target")
+        return Finding(name, False, _SOMETHING_ELSE, "correct its target")
 
 
 async def _health(channel: grpc.aio.Channel) -> int:
@@ -102,7 +107,7 @@ async def _contract(name: str, channel: grpc.aio.Channel) -> Finding:
     known = service_called(_FIRST_OF[name])
     served = await _served_methods(channel, known.full_name)
     if served is None:
-        return Finding(name, False, "something else answers there", "correct its target")
+        return Finding(name, False, _SOMETHING_ELSE, "correct its target")
     missing = sorted(set(known.methods_by_name) - served)
     if missing:
         return Finding(

@@ -1,15 +1,11 @@
-"""What `spawnmesh doctor --deep` looks at besides: it stores a file, asks after the providers' keys, and knocks at the collector."""
+"""What `spawnmesh doctor --deep` looks at besides: it stores a file, runs a session, and looks at certificates, keys and collector."""
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from cryptography import x509
 from spawnmesh.model_router.v1 import model_router_service_pb2 as router_rpc
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
-from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.tokens import TokenMinter
@@ -17,42 +13,24 @@ from spawnmesh_runtime.tokens import TokenMinter
 from spawnmesh_client.attachment_uploads import upload_file
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.doctor import Finding
+from spawnmesh_client.doctor_certificates import look_at_certificates
+from spawnmesh_client.doctor_run import run_a_session
+from spawnmesh_client.doctor_telemetry import export_nothing
 from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.settings import ClientSettings
+from spawnmesh_client.whereabouts import locate
 
-_CONNECT_SECONDS = 3.0
 _UPLOAD_SECONDS = 30.0
-_EXPIRES_SOON = timedelta(days=7)
-_GRPC_PORT = 4317
 _PROBE = Attachment("doctor.txt", b"Stored by `spawnmesh doctor` to see whether storing works.\n")
 
 
 async def examine_deep(mesh: Mesh, settings: ClientSettings, key_file: Path | None) -> list[Finding]:
     """Every finding. Makes the tenant of the settings where it is missing, and leaves it a small upload, which expires."""
-    return [
-        _certificate(settings.tls_cert_file),
-        await _tenant(mesh, key_file, settings.tenant),
-        await _storage(mesh),
-        await _providers(mesh),
-        await _telemetry(settings.otlp_endpoint),
-    ]
-
-
-def _certificate(file: Path | None) -> Finding:
-    if file is None:
-        return Finding("certificate", None, "not looked at: connections are made without TLS")
-    try:
-        left = x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc - utc_now()
-    except (OSError, ValueError):
-        return Finding(
-            "certificate", False, "cannot be read", "mount a certificate in PEM, and name it in tls_cert_file"
-        )
-    if left < timedelta():
-        return Finding("certificate", False, "has expired", "renew it, and restart what has it mounted")
-    days = f"good for {left.days} days"
-    if left < _EXPIRES_SOON:
-        return Finding("certificate", False, f"{days} only", "see why it was not renewed; restart what has it mounted")
-    return Finding("certificate", True, days)
+    certificate = await look_at_certificates(locate(settings).targets, settings)
+    tenant = await _tenant(mesh, key_file, settings.tenant)
+    storage, providers = await _storage(mesh), await _providers(mesh)
+    run = await _run(mesh, tenant, providers)
+    return [certificate, tenant, storage, providers, run, await export_nothing(settings.otlp_endpoint)]
 
 
 async def _tenant(mesh: Mesh, key_file: Path | None, tenant_id: str) -> Finding:
@@ -95,6 +73,8 @@ async def _providers(mesh: Mesh) -> Finding:
         listed = (await peer.unary(ModelRouterServiceStub(peer.channel).ListProviderHealth, request)).providers
     except MeshError as error:
         return Finding("providers", False, f"cannot be listed: {error}", "see the log of model-router")
+    if not listed:
+        return Finding("providers", None, "none is configured, so no session can be run")
     lacking = [one.provider for one in listed if one.readable_credential_count < one.credential_count]
     if lacking:
         detail = f"keys cannot be read of {', '.join(lacking)}"
@@ -104,16 +84,10 @@ async def _providers(mesh: Mesh) -> Finding:
     return Finding("providers", True, f"the keys of {', '.join(one.provider for one in listed)} are there")
 
 
-async def _telemetry(endpoint: str | None) -> Finding:
-    if endpoint is None:
-        return Finding("telemetry", None, "not looked at: SPAWNMESH_OTLP_ENDPOINT is not set")
-    parts = urlsplit(endpoint)
-    try:
-        async with asyncio.timeout(_CONNECT_SECONDS):
-            _, writer = await asyncio.open_connection(parts.hostname, parts.port or _GRPC_PORT)
-        writer.close()
-        await writer.wait_closed()
-    except (OSError, TimeoutError):
-        advice = "correct the endpoint, or let the network through; runs do not need it, but leave no trace"
-        return Finding("telemetry", False, "the collector does not answer", advice)
-    return Finding("telemetry", True, "the collector takes connections")
+async def _run(mesh: Mesh, tenant: Finding, providers: Finding) -> Finding:
+    """Only where nothing else is known to be in the way."""
+    if tenant.ok is False:
+        return Finding("run", None, "not tried: the tenant is not ready")
+    if not providers.ok:
+        return Finding("run", None, "not tried: no model is known to be there")
+    return await run_a_session(mesh)

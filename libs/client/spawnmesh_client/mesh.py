@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
 from opentelemetry import trace
+from spawnmesh.content.v1.thinking_pb2 import THINKING_LEVEL_UNSPECIFIED, ThinkingLevel
 from spawnmesh.session.v1 import session_pb2, tenant_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_rpc
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_rpc
@@ -60,6 +61,7 @@ class Mesh:
         agent_id: str = "",
         label: str = "",
         model: str = "",
+        thinking: "ThinkingLevel.ValueType" = THINKING_LEVEL_UNSPECIFIED,
         mode: "session_pb2.SessionMode.ValueType" = session_pb2.SESSION_MODE_UNSPECIFIED,
         context: "session_pb2.ContextMode.ValueType" = session_pb2.CONTEXT_MODE_UNSPECIFIED,
         cleanup: "session_pb2.Cleanup.ValueType" = session_pb2.CLEANUP_UNSPECIFIED,
@@ -87,6 +89,7 @@ class Mesh:
             label=label,
             agent_id=agent_id,
             model=model,
+            thinking=thinking,
             mode=mode,
             context=context,
             cleanup=cleanup,

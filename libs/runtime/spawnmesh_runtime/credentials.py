@@ -1,41 +1,42 @@
-"""TLS from mounted files; plaintext where none are given."""
+"""What gRPC shows and trusts, from mounted TLS files; renewed files count from the next connection on."""
 
-from pathlib import Path
+import threading
+from typing import Any
 
 import grpc
 
-from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_runtime.tls_files import TlsFiles, TlsMaterial
 
 
-def server_credentials(settings: ProcessSettings) -> grpc.ServerCredentials | None:
-    """None for plaintext. With an authority, callers must show a certificate of it."""
-    if settings.tls_cert_file is None or settings.tls_key_file is None:
-        return None
-    authority = _read(settings.tls_ca_file)
-    return grpc.ssl_server_credentials(
-        [(_must_read(settings.tls_key_file), _must_read(settings.tls_cert_file))],
-        root_certificates=authority,
-        require_client_auth=authority is not None,
+def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
+    """With an authority, callers must show a certificate of it.
+
+    A server that began without one never asks for certificates: which of both it is does not change with the files.
+    """
+    shown = files.current()
+    first, turn = shown, threading.Lock()
+
+    def renewed() -> Any:  # A configuration, or None; grpc's stubs know nothing of the latter.
+        """Asked by the transport, in a thread of its own, before each handshake. None keeps what is shown."""
+        nonlocal shown
+        with turn:
+            newest = files.current()
+            if newest is shown:
+                return None
+            shown = newest
+            return _configuration(newest)
+
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(first), renewed, require_client_authentication=first.authority is not None
     )
 
 
-def peer_credentials(settings: ProcessSettings) -> grpc.ChannelCredentials | None:
-    """None for plaintext. Without an authority the system's are trusted."""
-    if settings.tls_cert_file is None or settings.tls_key_file is None:
-        return None
+def peer_credentials(material: TlsMaterial) -> grpc.ChannelCredentials:
+    """Without an authority the system's are trusted."""
     return grpc.ssl_channel_credentials(
-        root_certificates=_read(settings.tls_ca_file),
-        private_key=_must_read(settings.tls_key_file),
-        certificate_chain=_must_read(settings.tls_cert_file),
+        root_certificates=material.authority, private_key=material.key, certificate_chain=material.chain
     )
 
 
-def _read(path: Path | None) -> bytes | None:
-    return None if path is None else _must_read(path)
-
-
-def _must_read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        raise SystemExit("a TLS file cannot be read: check tls_cert_file, tls_key_file and tls_ca_file") from None
+def _configuration(material: TlsMaterial) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(material.key, material.chain)], material.authority)

@@ -13,10 +13,10 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runtime.acting import outgoing_token
 from spawnmesh_runtime.channel_options import peer_options
-from spawnmesh_runtime.credentials import peer_credentials
 from spawnmesh_runtime.interceptors.deadline import remaining_seconds
 from spawnmesh_runtime.interceptors.trace import CODES
 from spawnmesh_runtime.process import Process
+from spawnmesh_runtime.renewed_channel import RenewedChannel
 from spawnmesh_runtime.telemetry import traceparent_of
 from spawnmesh_runtime.wire_errors import error_from
 
@@ -100,11 +100,8 @@ async def open_peer(process: Process, name: str, target: str) -> AsyncIterator[P
 
     Connects at the first call. Calls fail at once while nobody is there, and are tried again only where the contract allows it.
     """
-    credentials, options = peer_credentials(process.settings), peer_options(process.settings)
-    if credentials is None:
-        channel = grpc.aio.insecure_channel(target, options=options)
-    else:
-        channel = grpc.aio.secure_channel(target, credentials, options=options)
+    files, options = process.tls, peer_options(process.settings)
+    channel = RenewedChannel(target, files, options) if files else grpc.aio.insecure_channel(target, options=options)
     try:
         yield Peer(name, channel, process)
     finally:

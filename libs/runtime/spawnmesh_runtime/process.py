@@ -23,6 +23,7 @@ from spawnmesh_runtime.logs import write_json_logs
 from spawnmesh_runtime.metrics import NO_METRICS, Metrics, open_metrics
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.telemetry import use_tracer
+from spawnmesh_runtime.tls_files import TlsFiles, measure_expiry, tls_files
 from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
 
 T = TypeVar("T")
@@ -32,7 +33,8 @@ T = TypeVar("T")
 class Process:
     """What servers and channels of a process are built from. `service` is the kebab id.
 
-    `minter` is None without `signing_key_file`, `verifier` without `jwks_file` or `jwks_url`.
+    `minter` is None without `signing_key_file`, `verifier` without `jwks_file` or `jwks_url`. `tls` is what the settings name, for all
+    connections of the process, and None for plaintext.
     """
 
     service: str
@@ -42,13 +44,18 @@ class Process:
     tracer: Tracer
     metrics: Metrics = NO_METRICS
     health: Health = field(default_factory=Health)
+    tls: TlsFiles | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Not for a caller to leave out: that would be plaintext where the settings say TLS.
+        object.__setattr__(self, "tls", tls_files(self.settings))
 
 
 @asynccontextmanager
 async def start_process(service: str, settings: ProcessSettings) -> AsyncIterator[Process]:
     """Sets up logs, tracing and metrics, reads the keys, answers health checks, and on the way out sends the spans and metrics that are left.
 
-    Ends the process with one line where a key file or the JWKS file cannot be read, or a port cannot be had.
+    Ends the process with one line where a key file, a TLS file or the JWKS file cannot be read, or a port cannot be had.
     """
     write_json_logs(service, settings.log_level)
     minter, verifier = _minter(service, settings), _verifier(service, settings)
@@ -60,7 +67,10 @@ async def start_process(service: str, settings: ProcessSettings) -> AsyncIterato
     try:
         metrics = measuring.enter_context(open_metrics(service, settings, resource))
         async with open_health(service, settings.health_listen) as health:
-            yield Process(service, settings, minter, verifier, tracer, metrics, health)
+            process = Process(service, settings, minter, verifier, tracer, metrics, health)
+            if process.tls is not None:
+                measure_expiry(metrics.meter, process.tls)
+            yield process
     finally:
         # Side by side: each waits for a collector that does not answer.
         await asyncio.gather(asyncio.to_thread(provider.shutdown), asyncio.to_thread(measuring.close))

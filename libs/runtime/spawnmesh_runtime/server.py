@@ -142,12 +142,11 @@ async def run_until_stopped(
 
 def _bind(process: Process, server: MeshServer) -> int:
     settings = process.settings
-    credentials = server_credentials(settings)
     try:
         _try_port(settings)
-        if credentials is None:
+        if process.tls is None:
             return server.add_insecure_port(settings.listen)
-        return server.add_secure_port(settings.listen, credentials)
+        return server.add_secure_port(settings.listen, server_credentials(process.tls))
     except (OSError, RuntimeError) as error:
         busy = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
         why = "the port is in use" if busy else "the address cannot be bound"

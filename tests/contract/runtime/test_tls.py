@@ -1,64 +1,38 @@
 """Connections with certificates on both ends."""
 
-import ipaddress
-from datetime import UTC, datetime, timedelta
+import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as pb_grpc
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.credentials import server_credentials
-from spawnmesh_runtime.server import build_server
+from spawnmesh_runtime.server import build_server, run_until_stopped
 
+from .authority import Authority, Mounted
 from .conftest import Plugin
-
-
-def certificate(folder: Path, name: str) -> dict[str, Path]:
-    """A self-signed certificate for loopback, which is its own authority."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    signed = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    files = {"tls_cert_file": folder / f"{name}.crt", "tls_key_file": folder / f"{name}.key"}
-    files["tls_cert_file"].write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    files["tls_key_file"].write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return {**files, "tls_ca_file": files["tls_cert_file"]}
 
 
 async def test_peers_of_one_authority_talk_and_others_do_not(
     process_named: Any, peer_of: Any, request_with: Any, tmp_path: Path
 ) -> None:
-    ours, others = certificate(tmp_path, "ours"), certificate(tmp_path, "others")
-    process = process_named("transcript", **ours)
+    ours, others = Authority("ours"), Authority("others")
+    member, stranger = Mounted(tmp_path / "member"), Mounted(tmp_path / "stranger")
+    member.put(ours.leaf("member"), ours)
+    stranger.put(others.leaf("stranger"), ours)
+    process = process_named("transcript", **member.settings)
     server = build_server(process)
     pb_grpc.add_HookHandlerServiceServicer_to_server(Plugin(), server)
-    credentials = server_credentials(process.settings)
-    assert credentials is not None
-    target = f"127.0.0.1:{server.add_secure_port('127.0.0.1:0', credentials)}"
+    target = f"127.0.0.1:{server.add_secure_port('127.0.0.1:0', server_credentials(process.tls))}"
     await server.start()
     outcomes = []
     try:
-        for files in (ours, {**others, "tls_ca_file": ours["tls_ca_file"]}, {}):
+        for files in (member.settings, stranger.settings, {}):
             async with peer_of(target, **files) as peer:
                 method = pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn
                 try:
@@ -72,10 +46,48 @@ async def test_peers_of_one_authority_talk_and_others_do_not(
     assert outcomes == ["allowed", Reason.DEPENDENCY_UNAVAILABLE, Reason.DEPENDENCY_UNAVAILABLE]
 
 
-async def test_certificate_that_cannot_be_read_ends_the_process_without_its_path(
-    process_named: Any, tmp_path: Path
+async def test_server_that_was_told_of_files_speaks_no_plaintext(
+    process_named: Any, ask: Any, keys: Any, peer_of: Any, request_with: Any, tmp_path: Path
 ) -> None:
-    missing = {"tls_cert_file": tmp_path / "missing.crt", "tls_key_file": tmp_path / "missing.key"}
-    with pytest.raises(SystemExit) as caught:
-        server_credentials(process_named("hook", **missing).settings)
+    authority, mounted = Authority("ours"), Mounted(tmp_path / "tls")
+    mounted.put(authority.leaf("member"), authority)
+    server = build_server(process := process_named("transcript", listen="127.0.0.1:0", **mounted.settings))
+    pb_grpc.add_HookHandlerServiceServicer_to_server(Plugin(), server)
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(run_until_stopped(process, server, on_ready=port.set_result))
+    target = f"127.0.0.1:{await port}"
+    try:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await ask(target, keys.minter("hook").service_token("acme"))
+        async with peer_of(target, **mounted.settings) as peer:
+            with acting_for("acme"):
+                await peer.unary(pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn, request_with())
+    finally:
+        serving.cancel()
+        with suppress(asyncio.CancelledError):
+            await serving
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("tls.crt", None, "cannot be read"),
+        ("tls.crt", b"none", "tls_cert_file is not a certificate"),
+        ("tls.key", b"none", "tls_key_file is not a private key"),
+        ("ca.crt", b"none", "tls_ca_file is not a certificate"),
+        ("tls.key", Authority("other").leaf("other").key, "tls_key_file is not the key of"),
+    ],
+)
+async def test_files_that_cannot_be_used_end_the_process_without_their_path(
+    process_named: Any, tmp_path: Path, name: str, content: bytes | None, said: str
+) -> None:
+    authority = Authority("ours")
+    mounted = Mounted(tmp_path / "tls")
+    mounted.put(authority.leaf("member"), authority)
+    if content is None:
+        (mounted.folder / name).unlink()
+    else:
+        mounted.write(name, content)
+    with pytest.raises(SystemExit, match=said) as caught:
+        process_named("hook", **mounted.settings)
     assert str(tmp_path) not in str(caught.value)

@@ -7,6 +7,7 @@ import sys
 import jwt
 import pytest
 from spawnmesh.content.v1.message_pb2 import ContentBlock, Message, Role, Text
+from spawnmesh.content.v1.thinking_pb2 import ThinkingLevel
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.transcript.v1.entry_pb2 import Entry, EntryBody, Header
 from spawnmesh_client.cli.app import build_app
@@ -43,6 +44,18 @@ async def test_json_has_the_names_of_the_contract_and_nothing_else_is_printed(me
     assert session["latest_run"]["state"] == "RUN_STATE_QUEUED"
     assert session["label"] == ""
     assert mesh.sessions.asked[0].mode == session_pb2.SESSION_MODE_SESSION
+
+
+async def test_spawn_says_how_much_to_think(mesh):
+    said = await mesh.run("spawn", "Work.", "--thinking", "High")
+    await mesh.run("spawn", "Work.")
+    wrong = await mesh.run("spawn", "Work.", "--thinking", "lots")
+
+    assert said.exit_code == 0
+    thinking = [request.thinking for request in mesh.sessions.asked]
+    assert thinking == [ThinkingLevel.THINKING_LEVEL_HIGH, ThinkingLevel.THINKING_LEVEL_UNSPECIFIED]
+    assert wrong.exit_code == 2
+    assert "off, minimal, low, medium, high" in " ".join(wrong.stderr.replace("│", "").split())
 
 
 async def test_spawn_and_wait_prints_the_answer(mesh):

@@ -107,9 +107,18 @@ async def test_a_schema_is_not_vouched_for_where_its_service_is_down(hospital, k
 async def test_a_target_that_is_another_service_is_found_out(hospital, keys):
     hospital.targets["transcript"] = hospital.targets["hook"]
 
-    finding = (await hospital.findings(keys))["transcript"]
+    findings = await hospital.findings(keys)
 
-    assert (finding["ok"], finding["advice"]) == (False, "correct its target")
+    assert (findings["transcript"]["ok"], findings["transcript"]["advice"]) == (False, "correct its target")
+    assert findings["schemas"]["detail"].startswith("4 of 5 services"), "what it runs on is not known"
+
+
+async def test_schemas_are_not_vouched_for_where_nobody_is_who_he_should_be(hospital, keys):
+    hospital.targets = {"session": hospital.targets["hook"]}
+
+    finding = (await hospital.findings(keys))["schemas"]
+
+    assert (finding["ok"], finding["detail"]) == (None, "not known of session")
 
 
 async def test_a_service_that_was_not_named_is_not_counted_as_wrong(hospital, keys):

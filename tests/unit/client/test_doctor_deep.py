@@ -1,22 +1,22 @@
-"""What `spawnmesh doctor --deep` says of certificates and collectors, and `spawnmesh keys`."""
+"""What `spawnmesh doctor --deep` says of collectors, and `spawnmesh keys`."""
 
 import asyncio
 import json
 import stat
-from datetime import timedelta
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
-from cryptography.hazmat.primitives.serialization import Encoding
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from spawnmesh_client.cli.app import build_app
 from spawnmesh_client.doctor import Finding
 from spawnmesh_client.doctor_deep import examine_deep
 from spawnmesh_client.mesh import connect
 from spawnmesh_client.settings import ClientSettings
-from spawnmesh_core.clock import utc_now
 from spawnmesh_runtime.jwks import parse_jwks
 from spawnmesh_runtime.key_files import ISSUERS
 
@@ -25,59 +25,63 @@ from tests.unit.client.fake_mesh import invoke, unset
 __all__ = ["unset"]
 
 
+def settings_of(**settings: object) -> ClientSettings:
+    """Of a mesh that is not there."""
+    return ClientSettings(session_target="127.0.0.1:1", **settings)
+
+
 async def finding(name: str, **settings: object) -> Finding:
-    """One finding about a mesh that is not there."""
     async with connect(session="127.0.0.1:1", token="none") as mesh:
-        findings = await examine_deep(mesh, ClientSettings(**settings), None)
+        findings = await examine_deep(mesh, settings_of(**settings), None)
     return {one.name: one for one in findings}[name]
 
 
-def certificate(file: Path, *, days: float) -> Path:
-    key, name = generate_private_key(SECP256R1()), x509.Name([])
-    end = utc_now() + timedelta(days=days)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(end - timedelta(days=90))
-        .not_valid_after(end)
-        .sign(key, hashes.SHA256())
-    )
-    file.write_bytes(made.public_bytes(Encoding.PEM))
-    return file
+@asynccontextmanager
+async def collector(status: grpc.StatusCode | None = None) -> AsyncIterator[tuple[str, list[Any]]]:
+    """An OTLP receiver and what it was sent; it refuses everything with the status, if there is one."""
+    received: list[Any] = []
+
+    class Traces(trace_service_pb2_grpc.TraceServiceServicer):
+        async def Export(self, request: Any, context: Any) -> Any:
+            received.append(request)
+            if status is not None:
+                await context.abort(status, "no")
+            return trace_service_pb2.ExportTraceServiceResponse()
+
+    server = grpc.aio.server()
+    add: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
+    add(Traces(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"http://127.0.0.1:{port}", received
+    finally:
+        await server.stop(None)
 
 
-@pytest.mark.parametrize(
-    ("days", "ok", "said"), [(60.5, True, "good for 60 days"), (3.5, False, "3 days only"), (-1, False, "has expired")]
-)
-async def test_certificate_is_told_how_long_it_holds(tmp_path: Path, days: float, ok: bool, said: str) -> None:
-    file = certificate(tmp_path / "tls.crt", days=days)
-    settings = {"tls_cert_file": file, "tls_key_file": file}
-    found = (await examine_deep_of(settings))["certificate"]
-    assert (found.ok, said in found.detail) == (ok, True)
-    assert bool(found.advice) is not ok
-
-
-async def examine_deep_of(settings: dict[str, object]) -> dict[str, Finding]:
-    async with connect(session="127.0.0.1:1", token="none", settings=ClientSettings()) as mesh:
-        return {one.name: one for one in await examine_deep(mesh, ClientSettings(**settings), None)}
-
-
-async def test_certificate_that_is_none_is_found_out(tmp_path: Path) -> None:
-    (tmp_path / "tls.crt").write_text("not one")
-    found = await examine_deep_of({"tls_cert_file": tmp_path / "tls.crt", "tls_key_file": tmp_path / "tls.crt"})
-    assert found["certificate"].detail == "cannot be read"
-
-
-async def test_collector_is_knocked_at() -> None:
-    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    assert (await finding("telemetry", otlp_endpoint=f"http://127.0.0.1:{port}")).ok is True
-    server.close()
-    await server.wait_closed()
-    gone = await finding("telemetry", otlp_endpoint=f"http://127.0.0.1:{port}")
+async def test_collector_is_sent_an_export_of_nothing() -> None:
+    async with collector() as (endpoint, received):
+        assert (await finding("telemetry", otlp_endpoint=endpoint)).ok is True
+    assert [len(request.resource_spans) for request in received] == [0]
+    gone = await finding("telemetry", otlp_endpoint=endpoint)
     assert (gone.ok, gone.detail) == (False, "the collector does not answer")
 
 
-@pytest.mark.parametrize("name", ["certificate", "tenant", "storage", "providers", "telemetry"])
+async def test_collector_that_takes_no_spans_is_found_out() -> None:
+    async with collector(grpc.StatusCode.UNAUTHENTICATED) as (endpoint, _):
+        found = await finding("telemetry", otlp_endpoint=endpoint)
+    assert (found.ok, found.detail) == (False, "what answers there takes no spans: UNAUTHENTICATED")
+
+
+async def test_what_speaks_another_protocol_is_no_collector() -> None:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    assert (await finding("telemetry", otlp_endpoint=f"http://127.0.0.1:{port}")).ok is False
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.parametrize("name", ["certificate", "tenant", "storage", "providers", "run", "telemetry"])
 async def test_what_cannot_be_looked_at_is_not_counted_as_wrong(name: str) -> None:
     assert (await finding(name)).ok is None
 

@@ -82,7 +82,13 @@ async def test_every_kind_of_answer_passes_the_contract() -> None:
     def tool(event: Any) -> Any:
         return hooks.block("no") if event.tool_name == "rm" else hooks.rewrite({"path": "a"})
 
-    fake = FakeDispatch([spawn, model, prompt, tool])
+    @hook("delivery_target")
+    def target(event: Any) -> Any:
+        return hooks.deliver_to(f"chat:{event.outcome}")
+
+    fake = FakeDispatch([spawn, model, prompt, tool, target])
+    assert (await fake.delivery_target(outcome="failed")).target == "chat:failed"
+    assert (await FakeDispatch([spawn]).delivery_target()).target == ""
     assert (await fake.before_spawn()).deny.reason == "no"
     assert (await fake.before_model_resolve()).model == "small"
     assert (await fake.before_prompt_build()).HasField("tools")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from spawnmesh_client.cli import attachments, hooks, operators, sessions, transcripts
+from spawnmesh_client.cli import attachments, hooks, operators, router, sessions, transcripts
 from spawnmesh_client.cli.refusals import tell
 
 PLUGINS = "spawnmesh.commands"
@@ -20,7 +20,7 @@ def build_app() -> typer.Typer:
     """The whole command. A package whose commands cannot be loaded is told of on standard error and left out."""
     app = typer.Typer(name="spawnmesh", no_args_is_help=True, pretty_exceptions_enable=False)
     app.callback()(options)
-    for commands in (sessions, transcripts, attachments, hooks, operators):
+    for commands in (sessions, transcripts, attachments, hooks, router, operators):
         commands.add_commands(app)
     for entry in sorted(entry_points(group=PLUGINS), key=lambda entry: entry.name):
         try:

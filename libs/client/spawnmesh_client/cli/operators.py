@@ -91,7 +91,10 @@ def keys(
 def doctor(
     context: typer.Context,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Store a file, and look at certificate, providers' keys and collector too.")
+        bool,
+        typer.Option(
+            "--deep", help="Store a file, run a session, and look at certificates, providers' keys and collector too."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

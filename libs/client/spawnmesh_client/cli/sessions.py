@@ -11,6 +11,7 @@ from spawnmesh_client.cli import session_ends
 from spawnmesh_client.cli.refusals import tell
 from spawnmesh_client.cli.run import AsJson, with_mesh
 from spawnmesh_client.cli.show import event_line, print_json, print_session, print_sessions, run_state, value_of
+from spawnmesh_client.cli.thinking import Thinking, thinking_level
 from spawnmesh_client.cli.transfers import progress_bars
 from spawnmesh_client.mesh import Mesh
 
@@ -40,6 +41,7 @@ def spawn(
     agent: Annotated[str, typer.Option(help="The agent that runs it.")] = "default",
     label: Annotated[str, typer.Option(help="A name for people.")] = "",
     model: Annotated[str, typer.Option(help="A model to ask before the agent's own.")] = "",
+    thinking: Thinking = "",
     parent: Annotated[str, typer.Option(metavar="SESSION_ID", help="The session it is a child of.")] = "",
     request_id: Annotated[str, typer.Option(help="Repeating a spawn with its id gives the same session.")] = "",
     stay_open: Annotated[bool, typer.Option("--open", help="Keep it open for more messages.")] = False,
@@ -57,6 +59,7 @@ def spawn(
                 agent_id=agent,
                 label=label,
                 model=model,
+                thinking=thinking_level(thinking),
                 parent_session_id=parent,
                 request_id=request_id or None,
                 mode=session_pb2.SESSION_MODE_SESSION if stay_open else session_pb2.SESSION_MODE_RUN,

@@ -1,0 +1,30 @@
+"""The option that says how much models are to think."""
+
+from typing import Annotated
+
+import typer
+from spawnmesh.content.v1.thinking_pb2 import THINKING_LEVEL_UNSPECIFIED, ThinkingLevel
+
+_PREFIX = "THINKING_LEVEL_"
+_LEVELS = [name.removeprefix(_PREFIX).lower() for name, value in ThinkingLevel.items() if value]
+
+
+def thinking_level(name: str) -> "ThinkingLevel.ValueType":
+    """The level of the contract; unspecified for the empty name."""
+    return ThinkingLevel.Value(f"{_PREFIX}{name.upper()}") if name else THINKING_LEVEL_UNSPECIFIED
+
+
+def level_name(level: "ThinkingLevel.ValueType") -> str:
+    """The level as people write it; empty for none."""
+    return ThinkingLevel.Name(level).removeprefix(_PREFIX).lower() if level else ""
+
+
+def _known(name: str) -> str:
+    if name and name.lower() not in _LEVELS:
+        raise typer.BadParameter(f"there is no such level; there are {', '.join(_LEVELS)}")
+    return name
+
+
+Thinking = Annotated[
+    str, typer.Option(metavar="LEVEL", callback=_known, help=f"How much to think: {', '.join(_LEVELS)}.")
+]
