@@ -277,3 +277,19 @@ async def open_staging(
             turns = S3Turns(4)
             removal = Removal(database, objects, turns)
             yield Staging(database, objects, turns, removal), objects
+
+
+@pytest.fixture(scope="module")
+async def eager(databases: dict[str, ServiceDsn], s3: S3Endpoint, keys: Path) -> AsyncIterator[BlobService]:
+    """A service without a grace period."""
+    async with open_blob_service(databases["attachment_blob"], s3, keys, collect_grace_seconds=0) as service:
+        yield service
+
+
+async def repaired(tenant: Tenant, expected: dict[str, int]) -> None:
+    """A dry run says what there is to do and does nothing; a run does it; the next one finds nothing."""
+    before = await tenant.left(), await tenant.rows("sets"), await tenant.rows("uploads")
+    assert await tenant.collect(dry_run=True) == expected
+    assert (await tenant.left(), await tenant.rows("sets"), await tenant.rows("uploads")) == before
+    assert await tenant.collect() == expected
+    assert await tenant.collect() == {}

@@ -3,9 +3,8 @@
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,8 +23,6 @@ from spawnmesh_core.clock import utc_now
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
-from spawnmesh_devstack.s3 import S3Endpoint
-from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime.metrics import NO_METRICS
 from spawnmesh_runtime.process import start_process
 
@@ -33,10 +30,11 @@ from tests.contract.attachment_blob_fixtures import (
     BlobService,
     Tenant,
     blobs,
+    eager,
     new_set_id,
-    open_blob_service,
     open_staging,
     refused,
+    repaired,
     text,
 )
 from tests.contract.attachment_blob_parts import PausedPuts, eventually, waits_for_a_lock
@@ -54,14 +52,7 @@ from tests.contract.attachment_blob_uploads import (
 )
 from tests.contract.test_attachment_blob_release import FILES, Killed, KilledAfterPut
 
-__all__ = ["blobs"]
-
-
-@pytest.fixture(scope="module")
-async def eager(databases: dict[str, ServiceDsn], s3: S3Endpoint, keys: Path) -> AsyncIterator[BlobService]:
-    """A service without a grace period."""
-    async with open_blob_service(databases["attachment_blob"], s3, keys, collect_grace_seconds=0) as service:
-        yield service
+__all__ = ["blobs", "eager"]
 
 
 @pytest.fixture
@@ -70,15 +61,6 @@ async def tenant(eager: BlobService) -> Tenant:
     tenant = eager.tenant()
     await tenant.prepare(**WHOLE)
     return tenant
-
-
-async def repaired(tenant: Tenant, expected: dict[str, int]) -> None:
-    """A dry run says what there is to do and does nothing; a run does it; the next one finds nothing."""
-    before = await tenant.left(), await tenant.rows("sets"), await tenant.rows("uploads")
-    assert await tenant.collect(dry_run=True) == expected
-    assert (await tenant.left(), await tenant.rows("sets"), await tenant.rows("uploads")) == before
-    assert await tenant.collect() == expected
-    assert await tenant.collect() == {}
 
 
 async def age(tenant: Tenant, statement: str) -> None:
@@ -129,57 +111,6 @@ async def test_a_set_that_is_staged_while_the_collector_takes_its_objects_for_or
 
     assert await tenant.read(set_id, "a") == b"A"
     assert await tenant.collect() == {}
-
-
-async def left_by_the_version_before(tenant: Tenant, set_id: str, *contents: str, put: bool) -> None:
-    """What a replica leaves that wrote down a set as it was done before, and ended before its objects were all there."""
-    hashes = [hashlib.sha256(one.encode()).hexdigest() for one in contents]
-    columns = (list(contents), [len(one) for one in contents], hashes, [""] * len(hashes))
-    async with tenant.service.database.transaction(tenant.tenant_id) as connection:
-        await connection.execute(
-            "select intend_set(%s, 1, %s, 'ses_x', %s::text[], %s::bigint[], %s::text[], %s::text[])",
-            (tenant.tenant_id, set_id, *columns),
-        )
-    for one, sha256 in zip(contents, hashes, strict=True):
-        if put:
-            tenant.put(object_key(sha256), one.encode())
-
-
-@pytest.mark.parametrize("put", [False, True])
-async def test_what_a_replica_of_the_version_before_left_unfinished(tenant: Tenant, put: bool) -> None:
-    kept, set_id = await tenant.stage(text("kept", "A")), new_set_id()
-    await left_by_the_version_before(tenant, set_id, "A", "other", put=put)
-    assert {row["state"] for row in await tenant.rows("blobs")} == {"STORED", "PENDING"}
-    with refused(Reason.NOT_FOUND):
-        await tenant.get(set_id)
-    with refused(Reason.NOT_FOUND):
-        await tenant.attach(set_id)
-
-    await repaired(tenant, {"unremoved_set_count": 1})
-
-    assert await tenant.read(kept.set_id, "kept") == b"A"
-    assert await tenant.left() == (1, 1, 1)
-
-
-@pytest.mark.parametrize("put", [False, True])
-async def test_a_set_that_a_replica_of_the_version_before_left_is_staged_again(tenant: Tenant, put: bool) -> None:
-    set_id = new_set_id()
-    await left_by_the_version_before(tenant, set_id, "A", "other", put=put)
-
-    await tenant.stage(text("b", "other"), text("c", "C"), set_id=set_id)
-
-    assert await tenant.read(set_id, "b") == b"other"
-    await repaired(tenant, {"unsettled_blob_count": 1})
-    assert await tenant.left() == (2, 2, 2)
-
-
-async def test_a_set_that_a_replica_of_the_version_before_left_is_released(tenant: Tenant) -> None:
-    set_id = new_set_id()
-    await left_by_the_version_before(tenant, set_id, "A", "other", put=True)
-
-    assert await tenant.release(set_id) == 2
-
-    assert await tenant.left() == (0, 0, 0)
 
 
 class KilledBeforeDelete(ObjectStore):
