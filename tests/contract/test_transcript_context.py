@@ -154,7 +154,7 @@ async def test_AssembleContext__a_budget_is_positive(session: Session, budget: i
         await session.context(budget)
 
 
-async def _pages_touched(connection: Connection, statement: str, parameters: dict[str, Any]) -> int:
+async def pages_touched(connection: Connection, statement: str, parameters: dict[str, Any]) -> int:
     explained = f"explain (analyze, buffers, timing off, format json) {statement}"
     row = await (await connection.execute(explained, parameters)).fetchone()
     assert row is not None
@@ -186,5 +186,5 @@ async def test_AssembleContext__and_pages_cost_what_is_read_and_not_what_is_ther
         for _ in range(8):
             async with database.transaction(session.tenant_id) as connection:
                 await connection.execute(statements["begin_snapshot"])
-                touched = {name: await _pages_touched(connection, statements[name], reads[name]) for name in reads}
+                touched = {name: await pages_touched(connection, statements[name], reads[name]) for name in reads}
             assert max(touched.values()) < 100, touched

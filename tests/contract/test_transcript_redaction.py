@@ -21,7 +21,7 @@ def _said(*blocks: content_pb.ContentBlock) -> entry_pb2.EntryBody:
     return entry_pb2.EntryBody(message=content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=blocks))
 
 
-async def _everything(superuser: AsyncConnection[tuple[Any, ...]], tenant_id: str) -> bytes:
+async def everything(superuser: AsyncConnection[tuple[Any, ...]], tenant_id: str) -> bytes:
     """All rows of the tenant in all tables of the schema, with bytes as they are."""
     values: list[bytes] = []
     tables = await (
@@ -61,7 +61,7 @@ async def test_AppendEntries__attachment_content_is_nowhere_in_the_database(
         )
     ]
     await session.append(entries, claim=claim, key="k")
-    dump = await _everything(superuser, session.tenant_id)
+    dump = await everything(superuser, session.tenant_id)
     assert b"marker-of-this-test" in dump
     for hidden in (secret, encoded, secret.encode().hex(), encoded.encode().hex()):
         assert hidden.encode() not in dump

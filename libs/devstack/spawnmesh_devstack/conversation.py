@@ -18,11 +18,12 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A tool call and what came back. `value` is empty where that was no JSON object."""
+    """A tool call and the text that came back. `value` is empty where that was no JSON object."""
 
     tool: str
     arguments: Mapping[str, Any]
     value: Mapping[str, Any]
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ def read_conversation(request: Mapping[str, Any]) -> Conversation:
                     calls[call["id"]] = (call["function"]["name"], _object(call["function"]["arguments"]))
             case "tool":
                 tool, arguments = calls[message["tool_call_id"]]
-                events.append(Result(tool, arguments, _object(_text(message["content"]))))
+                text = _text(message["content"])
+                events.append(Result(tool, arguments, _object(text), text))
             case role:
                 raise ValueError(f"there is no role {role!r}")
     tools = frozenset(tool["function"]["name"] for tool in request.get("tools") or ())

@@ -18,6 +18,7 @@ BLOB_WORKER = "attachment-blob-worker"
 HOOK_WORKER = "hook-worker"
 
 _PEERS = {
+    "transcript": ("attachment-blob",),
     "session": ("attachment-blob", "transcript", "hook", "model-router"),
     RUNNER: ("session", "transcript", "model-router", "attachment-blob", "hook"),
 }

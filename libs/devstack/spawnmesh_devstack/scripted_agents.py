@@ -13,11 +13,13 @@ from typing import Any
 
 from spawnmesh_devstack.conversation import Conversation
 
-COORDINATOR, ANALYST, COUNTER = "coordinator", "analyst", "counter"
+COORDINATOR, ANALYST, COUNTER, READER = "coordinator", "analyst", "counter", "reader"
 VERIFIED = "verified: yes"
 BRIEF_NAME = "brief.md"
 
-_ROLE = re.compile(rf"You are the ({COORDINATOR}|{ANALYST}|{COUNTER})\b")
+_ROLE = re.compile(rf"You are the ({COORDINATOR}|{ANALYST}|{COUNTER}|{READER})\b")
+_REFERENCE = re.compile(r"\[Tool output (file_[0-9a-z]{26}) \|")
+_CODE_WORD = re.compile(r"the code word is ([a-z0-9]+)")
 _FINISHED = "has finished. Its result:"
 _REVISE = "Your answer was not accepted"
 _WAIT_SECONDS = 120
@@ -46,7 +48,12 @@ class Lacking(Exception):
 def play(conversation: Conversation) -> Reply:
     """The next move of the agent that the system prompt names; of any other agent, a plain answer about its files."""
     role = _ROLE.search(conversation.system_prompt)
-    moves: dict[str, Callable[[Conversation], Reply]] = {COORDINATOR: _coordinate, ANALYST: _analyse, COUNTER: _count}
+    moves: dict[str, Callable[[Conversation], Reply]] = {
+        COORDINATOR: _coordinate,
+        ANALYST: _analyse,
+        COUNTER: _count,
+        READER: _recall,
+    }
     try:
         return moves[role.group(1)](conversation) if role else _plain(conversation)
     except Lacking as lacking:
@@ -120,6 +127,26 @@ def _count(conversation: Conversation) -> Reply:
         return _list(directory)
     content = _content(conversation, f"{directory}/{_find(listed, '.txt')}")
     return content if isinstance(content, Reply) else Reply(f"lines: {len(content.splitlines())}")
+
+
+def _recall(conversation: Conversation) -> Reply:
+    """Reads every file once, and then tells the code word of the first, which is behind the reference that its content became."""
+    directory = _directory(conversation)
+    if (listed := _listing(conversation, directory)) is None:
+        return _list(directory)
+    for name in sorted(listed):
+        if not conversation.results("read_file", path=f"{directory}/{name}"):
+            return _read(f"{directory}/{name}")
+    first = conversation.results("read_file", path=f"{directory}/{min(listed)}")[0]
+    if (reference := _REFERENCE.match(first.text)) is None:
+        raise Lacking("the first file is not a reference")
+    if not (described := conversation.results("transcript_describe", file_id=reference.group(1))):
+        if "transcript_describe" not in conversation.tools:
+            raise Lacking("there is no tool to read a reference with")
+        return Reply(calls=(Call("transcript_describe", {"file_id": reference.group(1)}),))
+    if (found := _CODE_WORD.search(str(described[-1].value.get("text")))) is None:
+        raise Lacking("the reference has no code word behind it")
+    return Reply(f"The code word is {found.group(1)}.")
 
 
 def _plain(conversation: Conversation) -> Reply:

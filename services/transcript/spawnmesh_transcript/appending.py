@@ -12,6 +12,7 @@ from spawnmesh_transcript.domain.entries import Head
 from spawnmesh_transcript.domain.policy import TenantPolicy
 from spawnmesh_transcript.domain.refusals import claim_lost, key_reused, unowned_append_not_allowed
 from spawnmesh_transcript.domain.writers import Writer, may_append
+from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.prepare import prepare
 from spawnmesh_transcript.store import Append, AppendOutcome, Key
 from spawnmesh_transcript.tenants import Policies
@@ -31,6 +32,7 @@ class Appended:
 
 async def append_entries(
     queue: AppendQueue,
+    payloads: Payloads,
     policies: Policies,
     key: Key,
     bodies: Sequence[pb.EntryBody],
@@ -45,15 +47,16 @@ async def append_entries(
     """
     for _ in range(_TRIES):
         policy = policies.of(key.tenant_id)
-        done = await _append(queue, key, bodies, policy, idempotency_key=idempotency_key, writer=writer)
+        done = await _append(queue, payloads, key, bodies, policy, idempotency_key=idempotency_key, writer=writer)
         if done.policy is None:
             return _appended(done, key, idempotency_key)
-        policies.learn(key.tenant_id, done.policy)
+        await policies.refresh(key.tenant_id)
     raise MeshError(Reason.CONFLICT, "the tenant's settings keep changing; append again")
 
 
 async def _append(
     queue: AppendQueue,
+    payloads: Payloads,
     key: Key,
     bodies: Sequence[pb.EntryBody],
     policy: TenantPolicy,
@@ -65,9 +68,9 @@ async def _append(
     for entry in prepared.entries:
         if not may_append(writer, entry):
             raise unowned_append_not_allowed(f"this writer may not append an entry of kind {entry.kind} this way")
-    return await queue.append(
-        Append(key, prepared.entries, idempotency_key, prepared.content_hash, writer, policy.settings_version)
-    )
+    append = Append(key, prepared.entries, idempotency_key, prepared.content_hash, writer, policy.settings_version)
+    stubs = await payloads.stubs_of(key, prepared.entries, policy)
+    return await (payloads.append(append, stubs) if stubs else queue.append(append))
 
 
 def _appended(done: AppendOutcome, key: Key, idempotency_key: str) -> Appended:

@@ -4,15 +4,19 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript import tenant_store
+from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.store import Key
 from spawnmesh_transcript.tenants import PAGE_ROWS
 
 _SQL = load_statements("spawnmesh_transcript")
-_PAGES = ("delete_entries", "delete_appends", "delete_search_pieces")
+_PAGES = ("delete_entries", "delete_appends", "delete_search_pieces", "delete_stubs")
 
 
-async def delete_transcript(database: Database, key: Key) -> None:
-    """The transcript is gone, and is never created again. A call that is cut off is gone on with by the next one."""
+async def delete_transcript(database: Database, payloads: Payloads, key: Key) -> None:
+    """The transcript is gone, and is never created again. A call that is cut off is gone on with by the next one.
+
+    Raises MeshError where it had payloads, and the blob store is away: then they are still named, for the next call to release.
+    """
     parameters = {"tenant_id": key.tenant_id, "session_id": key.session_id}
     async with database.transaction(key.tenant_id) as connection:
         if not await tenant_store.enter_tenant(connection, key.tenant_id):
@@ -20,6 +24,7 @@ async def delete_transcript(database: Database, key: Key) -> None:
         await connection.execute(_SQL["bury_transcript"], parameters)
         for statement in ("delete_import", "delete_search_progress"):
             await connection.execute(_SQL[statement], parameters)
+    await payloads.release(key)
     await delete_pages(database, key)
 
 

@@ -8,12 +8,15 @@ from spawnmesh_core.errors import not_found
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection, Database
 
-from spawnmesh_transcript import store, tenant_store
+from spawnmesh_transcript import payload_store, store, tenant_store
 from spawnmesh_transcript.bodies import serialize
-from spawnmesh_transcript.context import choose_context, choose_fork
+from spawnmesh_transcript.context import Chosen, choose_context, choose_fork
+from spawnmesh_transcript.domain.dropped import LeftOut, older
 from spawnmesh_transcript.domain.entries import EntryKind, Head, NewEntry, StoredEntry, WriterClaim
 from spawnmesh_transcript.domain.refusals import claim_lost, other_origin, tenant_purged, transcript_deleted
+from spawnmesh_transcript.domain.tier import TailLimits
 from spawnmesh_transcript.domain.turns import Group, Turn
+from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.prepare import message_entry
 from spawnmesh_transcript.store import Filter, Key, Position
 from spawnmesh_transcript.synthetic import synthetic_result
@@ -41,6 +44,17 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class StubbedResult:
+    """A result that is read as references to these files, of so many bytes, and what it counts as it is stored."""
+
+    entry_id: str
+    seq: int
+    file_ids: tuple[str, ...]
+    size_bytes: int
+    full_token_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
     """What a model reads: groups oldest first, and the stored entries of their turns by seq."""
 
@@ -48,10 +62,13 @@ class Context:
     entries: dict[int, StoredEntry]
     dropped_entry_count: int
     superseded_entry_count: int
+    stubbed: tuple[StubbedResult, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    """In order; only for tenants with the tier."""
 
 
 async def create_transcript(
-    database: Database, key: Key, fork: Fork | None, *, parent_session_id: str, service: str
+    database: Database, payloads: Payloads, key: Key, fork: Fork | None, *, parent_session_id: str, service: str
 ) -> Head:
     """Creates the transcript with its header and what is forked into it; answers where it stands if it is there already.
 
@@ -80,7 +97,14 @@ async def create_transcript(
             return existing.head
         if fork:
             entries += await _forked_entries(connection, Key(key.tenant_id, fork.source_session_id), fork)
-        return await store.write_entries(connection, key, entries, service=service)
+        head = await store.write_entries(connection, key, entries, service=service)
+        has_payloads = False
+        if fork:
+            policy = await tenant_store.read_policy(connection, key.tenant_id)
+            has_payloads = await payloads.insert_forked(connection, key, entries, policy, first_seq=1)
+    if has_payloads:
+        payloads.put_waiting(key)
+    return head
 
 
 async def acquire_writer(database: Database, key: Key, claim: WriterClaim) -> Head:
@@ -110,19 +134,54 @@ async def list_entries(database: Database, key: Key, position: Position, choice:
         return Page(entries, transcript.head, has_more)
 
 
-async def assemble_context(database: Database, key: Key, *, token_budget: int) -> Context:
-    """What a model should read, within the budget. Raises NOT_FOUND."""
+async def assemble_context(
+    database: Database, payloads: Payloads, key: Key, *, token_budget: int, tail: TailLimits
+) -> Context:
+    """What a model should read, within the budget, of which nothing may be left. Raises NOT_FOUND."""
     async with database.transaction(key.tenant_id) as connection:
         await store.begin_snapshot(connection)
         transcript = await _transcript(connection, key)
-        chosen = await choose_context(connection, key, transcript, token_budget=token_budget)
-        entries = await _entries_of(connection, key, chosen.groups)
+        policy = await tenant_store.read_policy(connection, key.tenant_id)
+        limits = tail if policy.stub_large_tool_payloads else None
+        chosen = await choose_context(connection, key, transcript, token_budget=token_budget, tail=limits)
+        entries, stubbed = await _tiered_entries(connection, key, chosen)
+    if chosen.has_waiting_stubs:
+        payloads.put_waiting(key)
     readable_count = transcript.turn_count - transcript.superseded_turn_count - chosen.unmatched_count
+    dropped_count = readable_count - len(entries)
     return Context(
         chosen.groups,
         entries,
-        dropped_entry_count=readable_count - len(entries),
+        dropped_entry_count=dropped_count,
         superseded_entry_count=transcript.superseded_turn_count,
+        stubbed=stubbed,
+        left_out=(*older(chosen.begin_seq, transcript.head.seq, dropped_count), *chosen.left_out) if limits else (),
+    )
+
+
+async def _tiered_entries(
+    connection: Connection, key: Key, chosen: Chosen
+) -> tuple[dict[int, StoredEntry], tuple[StubbedResult, ...]]:
+    """The entries of the groups, with references in the results that are to be read so; the bodies of those are not read."""
+    turns = [member for group in chosen.groups for member in group.members if isinstance(member, Turn)]
+    whole = [turn.seq for turn in turns if turn.seq not in chosen.stubbed]
+    entries = await _entries_by_seq(connection, key, whole)
+    seqs = [turn.seq for turn in turns if turn.seq in chosen.stubbed]
+    if not seqs:
+        return entries, ()
+    full_counts = {}
+    for entry, full_token_count in await payload_store.read_stubbed_entries(connection, key, seqs):
+        entries[entry.seq], full_counts[entry.seq] = entry, full_token_count
+    files = await payload_store.files_of_entries(connection, key, seqs)
+    return entries, tuple(
+        StubbedResult(
+            entries[seq].entry_id,
+            seq,
+            tuple(file.file_id for file in files[seq]),
+            sum(file.size_bytes for file in files[seq]),
+            full_counts[seq],
+        )
+        for seq in seqs
     )
 
 
@@ -135,6 +194,10 @@ async def _transcript(connection: Connection, key: Key) -> store.Transcript:
 
 async def _entries_of(connection: Connection, key: Key, groups: Sequence[Group]) -> dict[int, StoredEntry]:
     seqs = [member.seq for group in groups for member in group.members if isinstance(member, Turn)]
+    return await _entries_by_seq(connection, key, seqs)
+
+
+async def _entries_by_seq(connection: Connection, key: Key, seqs: Sequence[int]) -> dict[int, StoredEntry]:
     entries = {entry.seq: entry for entry in await store.read_entries(connection, key, seqs)}
     if len(entries) != len(
         seqs

@@ -3,14 +3,16 @@
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh.transcript.v1 import tenant_pb2 as tenant_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh.transcript.v1.context_pb2 import FreshTail
 from spawnmesh_core.errors import invalid, not_found
 from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.caller import Caller, CallerKind
 
 from spawnmesh_transcript.bodies import ROLES
 from spawnmesh_transcript.domain.entries import EntryKind, WriterClaim
-from spawnmesh_transcript.domain.policy import TenantPolicy
+from spawnmesh_transcript.domain.policy import LARGE_PAYLOAD_BYTES, TenantPolicy
 from spawnmesh_transcript.domain.refusals import claim_of_another_run, client_with_claim, unowned_append_not_allowed
+from spawnmesh_transcript.domain.tier import TailLimits
 from spawnmesh_transcript.domain.window import Fence
 from spawnmesh_transcript.domain.writers import UNOWNED_APPEND, Writer, unowned_of_client, unowned_of_service
 from spawnmesh_transcript.operations import Fork
@@ -60,7 +62,13 @@ def parse_parent(request: pb.CreateTranscriptRequest) -> str:
 
 def parse_policy(request: tenant_pb.PrepareTenantRequest) -> TenantPolicy:
     """What is to hold for a tenant."""
-    return TenantPolicy(request.settings_version, request.settings.mask_secrets)
+    settings = request.settings
+    return TenantPolicy(
+        request.settings_version,
+        settings.mask_secrets,
+        settings.stub_large_tool_payloads,
+        settings.large_payload_bytes or LARGE_PAYLOAD_BYTES,
+    )
 
 
 def parse_claim(claim: pb.WriterClaim, caller: Caller) -> WriterClaim:
@@ -108,6 +116,12 @@ def parse_filter(given: entry_pb.EntryFilter) -> Filter:
         kinds=frozenset(EntryKind(name.removeprefix("ENTRY_KIND_")) for name in names),
         roles=frozenset(ROLES[role] for role in given.roles),
     )
+
+
+def parse_tail(tail: FreshTail) -> TailLimits:
+    """What is fresh."""
+    usual = TailLimits()
+    return TailLimits(tail.message_count or usual.message_count, tail.token_count or usual.token_count)
 
 
 def parse_idempotency_key(request: pb.AppendEntriesRequest) -> str:

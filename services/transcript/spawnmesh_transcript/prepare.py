@@ -16,7 +16,7 @@ from spawnmesh_transcript.domain.redact import redact_block, redact_document
 from spawnmesh_transcript.domain.turns import Role
 from spawnmesh_transcript.masking import masked_body
 from spawnmesh_transcript.synthetic import is_synthetic_result
-from spawnmesh_transcript.tokens import IMAGE_TOKEN_COUNT, count_tokens
+from spawnmesh_transcript.tokens import block_token_count, count_tokens
 
 _INLINE_BYTES = 32 * 1024
 """Up to here preparing takes about a millisecond and stays on the event loop; a thread costs more than that."""
@@ -150,16 +150,4 @@ def _redact_call(call: content_pb.ToolCall, path: str) -> None:
 
 def _message_token_count(message: content_pb.Message) -> int:
     command = count_tokens(message.bash_execution.command) if message.HasField("bash_execution") else 0
-    return command + sum(_block_token_count(block) for block in message.content)
-
-
-def _block_token_count(block: content_pb.ContentBlock) -> int:
-    match block.WhichOneof("block"):
-        case "text":
-            return count_tokens(block.text.text)
-        case "thinking":
-            return count_tokens(block.thinking.text)
-        case "tool_call":
-            return count_tokens(block.tool_call.block_json)
-        case _:
-            return IMAGE_TOKEN_COUNT
+    return command + sum(block_token_count(block) for block in message.content)

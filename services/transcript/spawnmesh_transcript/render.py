@@ -2,15 +2,17 @@
 
 from datetime import UTC, datetime
 
+from spawnmesh.transcript.v1 import context_pb2 as context_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as service_pb
 
 from spawnmesh_transcript.appending import Appended
+from spawnmesh_transcript.domain.dropped import LeftOut
 from spawnmesh_transcript.domain.entries import Head, StoredEntry
 from spawnmesh_transcript.domain.turns import Turn
 from spawnmesh_transcript.domain.window import Fence
 from spawnmesh_transcript.follow import News
-from spawnmesh_transcript.operations import Context, Page
+from spawnmesh_transcript.operations import Context, Page, StubbedResult
 from spawnmesh_transcript.synthetic import synthetic_result, synthetic_token_count
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -82,10 +84,14 @@ def render_news(news: News) -> service_pb.FollowEntriesResponse:
     return response
 
 
-def render_context(context: Context) -> service_pb.AssembleContextResponse:
+def render_context(context: Context, *, accompanying_token_count: int) -> service_pb.AssembleContextResponse:
     """Groups in their order, with an error in the place of each missing result."""
     response = service_pb.AssembleContextResponse(
-        dropped_entry_count=context.dropped_entry_count, superseded_entry_count=context.superseded_entry_count
+        dropped_entry_count=context.dropped_entry_count,
+        superseded_entry_count=context.superseded_entry_count,
+        accompanying_token_count=accompanying_token_count,
+        stubbed=map(_render_stubbed, context.stubbed),
+        dropped=map(_render_left_out, context.left_out),
     )
     add = response.entries.add
     for group in context.groups:
@@ -102,3 +108,21 @@ def render_context(context: Context) -> service_pb.AssembleContextResponse:
                 response.token_count += synthetic_token_count()
                 response.synthetic_result_count += 1
     return response
+
+
+def _render_stubbed(stubbed: StubbedResult) -> context_pb.StubbedResult:
+    return context_pb.StubbedResult(
+        entry_id=stubbed.entry_id,
+        seq=stubbed.seq,
+        file_ids=stubbed.file_ids,
+        full_token_count=stubbed.full_token_count,
+    )
+
+
+def _render_left_out(left_out: LeftOut) -> context_pb.DroppedEntries:
+    return context_pb.DroppedEntries(
+        first_seq=left_out.first_seq,
+        last_seq=left_out.last_seq,
+        entry_count=left_out.entry_count,
+        cause=context_pb.DropCause.Value(f"DROP_CAUSE_{left_out.cause}"),
+    )

@@ -15,6 +15,7 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.caller import current_caller
 
 from spawnmesh_transcript.domain.entries import EntryKind
+from spawnmesh_transcript.hit_files import files_of_hits
 from spawnmesh_transcript.parse import parse_filter, readable_key
 from spawnmesh_transcript.search_store import Range
 from spawnmesh_transcript.searching import Hit, Search, search_entries
@@ -36,8 +37,10 @@ class SearchServicer(pb_grpc.SearchServiceServicer):
     async def SearchEntries(self, request: pb.SearchEntriesRequest, context: Context) -> pb.SearchEntriesResponse:
         key = await readable_key(self._database, request.session_id, current_caller())
         hits, has_more = await search_entries(self._database, key, _parse(request))
+        files = await files_of_hits(self._database, key.tenant_id, hits)
         return pb.SearchEntriesResponse(
-            hits=map(_render, hits), next_page_token=_page_token(hits[-1]) if has_more else ""
+            hits=[_render(hit, files.get(hit, "")) for hit in hits],
+            next_page_token=_page_token(hits[-1]) if has_more else "",
         )
 
 
@@ -83,7 +86,7 @@ def _resume(token: str) -> tuple[str, int]:
         raise invalid("page_token", "is none that was given out") from None
 
 
-def _render(hit: Hit) -> pb.SearchHit:
+def _render(hit: Hit, file_id: str) -> pb.SearchHit:
     create_time = Timestamp()
     create_time.FromDatetime(hit.create_time)
     return pb.SearchHit(
@@ -95,4 +98,5 @@ def _render(hit: Hit) -> pb.SearchHit:
         path=hit.path,
         byte_offset=hit.byte_offset,
         snippet=hit.snippet,
+        file_id=file_id,
     )

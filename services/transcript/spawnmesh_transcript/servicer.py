@@ -16,6 +16,7 @@ from spawnmesh_transcript.announcements import Announcements
 from spawnmesh_transcript.append_queue import AppendQueue
 from spawnmesh_transcript.appending import append_entries
 from spawnmesh_transcript.follow import Followers
+from spawnmesh_transcript.metrics import TierMetrics
 from spawnmesh_transcript.parse import (
     parse_claim,
     parse_fence,
@@ -26,9 +27,11 @@ from spawnmesh_transcript.parse import (
     parse_parent,
     parse_policy,
     parse_position,
+    parse_tail,
     parse_writer,
     readable_key,
 )
+from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.render import (
     render_appended,
     render_context,
@@ -38,6 +41,7 @@ from spawnmesh_transcript.render import (
     render_page,
 )
 from spawnmesh_transcript.tenants import Policies
+from spawnmesh_transcript.tokens import accompanying_token_count
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -51,15 +55,19 @@ class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
         self,
         database: Database,
         queue: AppendQueue,
+        payloads: Payloads,
         policies: Policies,
         announcements: Announcements,
         followers: Followers,
+        metrics: TierMetrics,
     ) -> None:
         self._database = database
         self._queue = queue
+        self._payloads = payloads
         self._policies = policies
         self._announcements = announcements
         self._followers = followers
+        self._metrics = metrics
 
     async def PrepareTenant(
         self, request: tenant_pb.PrepareTenantRequest, context: Context
@@ -83,6 +91,7 @@ class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
         caller = current_caller()
         head = await operations.create_transcript(
             self._database,
+            self._payloads,
             parse_key(request.session_id, caller),
             parse_fork(request),
             parent_session_id=parse_parent(request),
@@ -94,7 +103,7 @@ class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
         self, request: pb.DeleteTranscriptRequest, context: Context
     ) -> pb.DeleteTranscriptResponse:
         key = parse_key(request.session_id, current_caller())
-        await deletion.delete_transcript(self._database, key)
+        await deletion.delete_transcript(self._database, self._payloads, key)
         self._announcements.changed(key)
         return pb.DeleteTranscriptResponse()
 
@@ -117,6 +126,7 @@ class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
         key = parse_key(request.session_id, caller)
         appended = await append_entries(
             self._queue,
+            self._payloads,
             self._policies,
             key,
             request.entries,
@@ -165,7 +175,13 @@ class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
                 yield render_news(news)
 
     async def AssembleContext(self, request: pb.AssembleContextRequest, context: Context) -> pb.AssembleContextResponse:
+        accompanying = accompanying_token_count(request.accompanying_texts)
         assembled = await operations.assemble_context(
-            self._database, parse_key(request.session_id, current_caller()), token_budget=request.token_budget
+            self._database,
+            self._payloads,
+            parse_key(request.session_id, current_caller()),
+            token_budget=request.token_budget - request.reserved_token_count - accompanying,
+            tail=parse_tail(request.fresh_tail),
         )
-        return render_context(assembled)
+        self._metrics.stubbed(sum(result.size_bytes for result in assembled.stubbed))
+        return render_context(assembled, accompanying_token_count=accompanying)

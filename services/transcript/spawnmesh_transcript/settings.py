@@ -14,3 +14,5 @@ class TranscriptSettings(ProcessSettings):
     database_direct_url: str = ""
     """For what listens for notifications, where `database_url` leads through a pooler in transaction mode."""
     database_max_connections: int = 8
+    attachment_blob_target: str | None = None
+    """`host:port` of the blob store. Without it no result of a tool is kept there, whatever tenants have set."""

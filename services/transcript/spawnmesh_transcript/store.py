@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import orjson
 from psycopg.rows import DictRow, args_row
 from psycopg.types.json import Jsonb
 from spawnmesh_core.ids import IdKind, new_id
@@ -145,10 +146,10 @@ async def append_entries(
     for append in appends:
         first_body = len(bodies) + 1
         bodies += [entry.body for entry in append.entries]
-        calls.append(_call_parameters(append, first_body, len(bodies)))
-    parameters = {"calls": Jsonb(calls), "bodies": bodies, "waits": waits}
+        calls.append(call_parameters(append, first_body, len(bodies)))
+    parameters = {"calls": Jsonb(calls, orjson.dumps), "bodies": bodies, "waits": waits}
     rows = await database.call(tenant_id, _SQL["append_entries"], parameters)
-    return [_append_outcome(row, call["entries"]) for row, call in zip(rows, calls, strict=True)]
+    return [append_outcome(row, call["entries"]) for row, call in zip(rows, calls, strict=True)]
 
 
 async def read_transcript(connection: Connection, key: Key) -> Transcript | None:
@@ -290,7 +291,8 @@ def _described(entries: Sequence[NewEntry]) -> list[dict[str, Any]]:
     ]
 
 
-def _call_parameters(append: Append, first_body: int, last_body: int) -> dict[str, Any]:
+def call_parameters(append: Append, first_body: int, last_body: int) -> dict[str, Any]:
+    """One of the `calls` of a statement that appends; the numbers, from 1, are those of its first and last one among the bodies."""
     claim, target_ids = (
         append.writer.claim,
         [entry.target_entry_id for entry in append.entries if entry.target_entry_id],
@@ -311,7 +313,8 @@ def _call_parameters(append: Append, first_body: int, last_body: int) -> dict[st
     }
 
 
-def _append_outcome(row: DictRow, described: Sequence[dict[str, Any]]) -> AppendOutcome:
+def append_outcome(row: DictRow, described: Sequence[dict[str, Any]]) -> AppendOutcome:
+    """What came of a call, with the `entries` that it was made with."""
     return AppendOutcome(
         outcome=row["outcome"],
         head=_head(row) if row["seq"] is not None else None,

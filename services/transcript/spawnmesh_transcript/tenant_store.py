@@ -9,7 +9,16 @@ from spawnmesh_transcript.domain.policy import TenantPolicy
 
 _SQL = load_statements("spawnmesh_transcript")
 
-PURGED_TABLES = ("entries", "appends", "search_progress", "search_pieces", "imports", "transcripts")
+PURGED_TABLES = (
+    "entries",
+    "appends",
+    "search_progress",
+    "search_pieces",
+    "stubs",
+    "payloads",
+    "imports",
+    "transcripts",
+)
 """In this order: while a transcript's row is there, something may yet be written for it."""
 
 
@@ -32,14 +41,20 @@ async def put_tenant(connection: Connection, tenant_id: str, policy: TenantPolic
     """Writes the policy, unless one of this version or a newer one is there."""
     await connection.execute(
         _SQL["put_tenant"],
-        {"tenant_id": tenant_id, "settings_version": policy.settings_version, "mask_secrets": policy.mask_secrets},
+        {
+            "tenant_id": tenant_id,
+            "settings_version": policy.settings_version,
+            "mask_secrets": policy.mask_secrets,
+            "stub_large_tool_payloads": policy.stub_large_tool_payloads,
+            "large_payload_bytes": policy.large_payload_bytes,
+        },
     )
 
 
 async def read_policy(connection: Connection, tenant_id: str) -> TenantPolicy:
     """The policy that holds."""
     row = await (await connection.execute(_SQL["read_settings"], {"tenant_id": tenant_id})).fetchone()
-    return TenantPolicy(row["settings_version"], row["mask_secrets"]) if row else TenantPolicy()
+    return TenantPolicy(**row) if row else TenantPolicy()
 
 
 async def begin_purge(connection: Connection, tenant_id: str) -> None:

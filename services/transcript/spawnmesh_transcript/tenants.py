@@ -17,12 +17,20 @@ _PAGES_PER_CALL = 40
 class Policies:
     """The policies as this process knows them. One may be out of date: whoever acts on it has the database say so in the same transaction."""
 
-    def __init__(self) -> None:
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._known: dict[str, TenantPolicy] = {}
 
     def of(self, tenant_id: str) -> TenantPolicy:
         """The policy as far as it is known."""
         return self._known.get(tenant_id, TenantPolicy())
+
+    async def refresh(self, tenant_id: str) -> TenantPolicy:
+        """The policy that holds, read anew."""
+        async with self._database.transaction(tenant_id) as connection:
+            policy = await tenant_store.read_policy(connection, tenant_id)
+        self.learn(tenant_id, policy)
+        return policy
 
     def learn(self, tenant_id: str, policy: TenantPolicy) -> None:
         """This one holds."""

@@ -2,8 +2,11 @@
 
 import re
 import warnings
-from functools import cache
+from collections.abc import Iterable
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
+
+from spawnmesh.content.v1 import message_pb2 as content_pb
 
 if TYPE_CHECKING:
     from bpe_openai import Encoding
@@ -42,6 +45,27 @@ def count_tokens(text: str) -> int:
         count += len(encode(text[start:end]))
         start = end
     return count + len(encode(text[start:]))
+
+
+def accompanying_token_count(texts: Iterable[str]) -> int:
+    """Tokens of texts that are sent again and again; those of the newest few are remembered."""
+    return sum(map(_remembered_token_count, texts))
+
+
+_remembered_token_count = lru_cache(maxsize=256)(count_tokens)
+
+
+def block_token_count(block: content_pb.ContentBlock) -> int:
+    """Tokens of what a model reads of a piece of a message."""
+    match block.WhichOneof("block"):
+        case "text":
+            return count_tokens(block.text.text)
+        case "thinking":
+            return count_tokens(block.thinking.text)
+        case "tool_call":
+            return count_tokens(block.tool_call.block_json)
+        case _:
+            return IMAGE_TOKEN_COUNT
 
 
 def _cut(text: str, limit: int) -> int:

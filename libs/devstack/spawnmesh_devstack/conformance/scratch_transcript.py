@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from spawnmesh.content.v1.message_pb2 import Message
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh.transcript.v1.context_pb2 import FreshTail
 from spawnmesh.transcript.v1.entry_pb2 import Entry, EntryBody
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_runtime.peers import Peer
@@ -61,9 +62,9 @@ class ScratchTranscript:
                 return listed
             listed += page.entries
 
-    async def context(self) -> pb.AssembleContextResponse:
+    async def context(self, tail: FreshTail | None = None) -> pb.AssembleContextResponse:
         """What a model would read of it."""
-        request = pb.AssembleContextRequest(session_id=self.run.session_id, token_budget=_TOKEN_BUDGET)
+        request = pb.AssembleContextRequest(session_id=self.run.session_id, token_budget=_TOKEN_BUDGET, fresh_tail=tail)
         with self.mesh.as_run(self.run):
             return await self._peer.unary(self._stub.AssembleContext, request, timeout_seconds=_CALL_SECONDS)
 
@@ -77,12 +78,12 @@ class ScratchTranscript:
 
 
 @asynccontextmanager
-async def open_scratch_transcript(mesh: ReachedMesh) -> AsyncIterator[ScratchTranscript]:
+async def open_scratch_transcript(mesh: ReachedMesh, tenant_id: str = _TENANT) -> AsyncIterator[ScratchTranscript]:
     """An empty transcript, deleted with the block."""
-    run = new_run(_TENANT)
+    run = new_run(tenant_id)
     peer = mesh.peers["transcript"]
     stub = TranscriptServiceStub(peer.channel)
-    with mesh.as_session(_TENANT):
+    with mesh.as_session(tenant_id):
         await peer.unary(stub.CreateTranscript, pb.CreateTranscriptRequest(session_id=run.session_id))
     try:
         with mesh.as_run(run):
@@ -90,7 +91,7 @@ async def open_scratch_transcript(mesh: ReachedMesh) -> AsyncIterator[ScratchTra
             await peer.unary(stub.AcquireWriter, acquire)
         yield ScratchTranscript(mesh, run)
     finally:
-        with mesh.as_session(_TENANT):
+        with mesh.as_session(tenant_id):
             await peer.unary(stub.DeleteTranscript, pb.DeleteTranscriptRequest(session_id=run.session_id))
 
 

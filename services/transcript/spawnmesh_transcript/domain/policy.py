@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+LARGE_PAYLOAD_BYTES = 8_000
+"""From where on a tool's result is large, unless the tenant says otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class TenantPolicy:
@@ -9,3 +12,5 @@ class TenantPolicy:
 
     settings_version: int = 0
     mask_secrets: bool = False
+    stub_large_tool_payloads: bool = False
+    large_payload_bytes: int = LARGE_PAYLOAD_BYTES

@@ -83,3 +83,17 @@ where tenant_id = %(tenant_id)s and session_id in (
     select session_id from transcripts where tenant_id = %(tenant_id)s order by session_id limit %(row_count)s
 )
 returning state <> 'DELETED' as was_live;
+
+-- name: purge_stubs
+-- Locks what it deletes. Index: stubs primary key.
+delete from stubs
+where tenant_id = %(tenant_id)s and (session_id, seq) in (
+    select session_id, seq from stubs where tenant_id = %(tenant_id)s order by session_id, seq limit %(row_count)s
+);
+
+-- name: purge_payloads
+-- Locks what it deletes. The blob store gives up all that the tenant has by itself. Index: payloads primary key.
+delete from payloads
+where tenant_id = %(tenant_id)s and blob_id in (
+    select blob_id from payloads where tenant_id = %(tenant_id)s order by blob_id limit %(row_count)s
+);

@@ -138,6 +138,7 @@ class SearchHit(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     BYTE_OFFSET_FIELD_NUMBER: _builtins.int
     SNIPPET_FIELD_NUMBER: _builtins.int
+    FILE_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     entry_id: _builtins.str
@@ -152,6 +153,10 @@ class SearchHit(_message.Message):
     """Where in that text (as UTF-8) the first match begins; of a tool's call, in its `block_json`."""
     snippet: _builtins.str
     """The match with what is around it."""
+    file_id: _builtins.str
+    """Where the text is a file that a context may refer to in its place: the file, for DescribeFile, whose bytes are those of the text, so that the match
+    is at `byte_offset` in it. Empty otherwise, and for a tenant without `stub_large_tool_payloads`.
+    """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was committed."""
@@ -167,10 +172,11 @@ class SearchHit(_message.Message):
         path: _builtins.str = ...,
         byte_offset: _builtins.int = ...,
         snippet: _builtins.str = ...,
+        file_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_offset", b"byte_offset", "create_time", b"create_time", "entry_id", b"entry_id", "kind", b"kind", "path", b"path", "seq", b"seq", "session_id", b"session_id", "snippet", b"snippet"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_offset", b"byte_offset", "create_time", b"create_time", "entry_id", b"entry_id", "file_id", b"file_id", "kind", b"kind", "path", b"path", "seq", b"seq", "session_id", b"session_id", "snippet", b"snippet"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

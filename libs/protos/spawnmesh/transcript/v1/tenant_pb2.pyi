@@ -23,18 +23,29 @@ class TranscriptSettings(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MASK_SECRETS_FIELD_NUMBER: _builtins.int
+    STUB_LARGE_TOOL_PAYLOADS_FIELD_NUMBER: _builtins.int
+    LARGE_PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
     mask_secrets: _builtins.bool
     """Provider keys, bearer tokens, private keys and passwords in URLs are replaced by typed markers before anything is stored. Thinking, images, ids
     and cursors are left as they are. What was stored before stays.
     """
+    stub_large_tool_payloads: _builtins.bool
+    """Large results of tools are kept in the blob store too when they are appended, and a context has references in place of those that are no longer
+    fresh: see FreshTail. Off, a context is what it would be without any of this. It may change at any time; results that were appended while
+    it was off are read whole.
+    """
+    large_payload_bytes: _builtins.int
+    """From how many bytes a result is large; 0 means 8,000. Holds for what is appended from then on."""
     def __init__(
         self,
         *,
         mask_secrets: _builtins.bool = ...,
+        stub_large_tool_payloads: _builtins.bool = ...,
+        large_payload_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mask_secrets", b"mask_secrets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["large_payload_bytes", b"large_payload_bytes", "mask_secrets", b"mask_secrets", "stub_large_tool_payloads", b"stub_large_tool_payloads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

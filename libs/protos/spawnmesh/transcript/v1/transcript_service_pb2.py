@@ -24,11 +24,13 @@ _sym_db = _symbol_database.Default()
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
+from spawnmesh.transcript.v1 import context_pb2 as spawnmesh_dot_transcript_dot_v1_dot_context__pb2
 from spawnmesh.transcript.v1 import entry_pb2 as spawnmesh_dot_transcript_dot_v1_dot_entry__pb2
+from spawnmesh.transcript.v1 import fork_pb2 as spawnmesh_dot_transcript_dot_v1_dot_fork__pb2
 from spawnmesh.transcript.v1 import tenant_pb2 as spawnmesh_dot_transcript_dot_v1_dot_tenant__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0spawnmesh/transcript/v1/transcript_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/policy/v1/policy.proto\x1a#spawnmesh/transcript/v1/entry.proto\x1a$spawnmesh/transcript/v1/tenant.proto\"\x9c\x01\n\x17\x43reateTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12+\n\x04\x66ork\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Fork\x12\x30\n\x11parent_session_id\x18\x03 \x01(\tB\x15\xbaH\x12r\x10\x32\x0e^(ses_.{26})?$\"o\n\x04\x46ork\x12)\n\x11source_session_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12 \n\x0fmax_token_count\x18\x02 \x01(\x05\x42\x07\xbaH\x04\x1a\x02 \x00\x12\x1a\n\tup_to_seq\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"G\n\x18\x43reateTranscriptResponse\x12+\n\x04head\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\"i\n\x04Head\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x03\x12\x12\n\nchain_hash\x18\x03 \x01(\t\x12\x15\n\rwriter_run_id\x18\x04 \x01(\t\x12\x14\n\x0cwriter_epoch\x18\x05 \x01(\x03\"h\n\x05\x46\x65nce\x12\x1e\n\x0bincarnation\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01(@\x12\x14\n\x03seq\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12)\n\nchain_hash\x18\x03 \x01(\tB\x15\xbaH\x12r\x10\x32\x0e^[0-9a-f]{64}$\"=\n\x17\x44\x65leteTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"\x1a\n\x18\x44\x65leteTranscriptResponse\"E\n\x0bWriterClaim\x12\x1e\n\x06run_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04run_\x98\x01\x1e\x12\x16\n\x05\x65poch\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\"w\n\x14\x41\x63quireWriterRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\"D\n\x15\x41\x63quireWriterResponse\x12+\n\x04head\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\"w\n\x14ReleaseWriterRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\"D\n\x15ReleaseWriterResponse\x12+\n\x04head\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\"\xd6\x01\n\x14\x41ppendEntriesRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x33\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaim\x12#\n\x0fidempotency_key\x18\x03 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12@\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\".spawnmesh.transcript.v1.EntryBodyB\x0b\xbaH\x08\x92\x01\x05\x08\x01\x10\x80\x02\"\x8f\x01\n\x15\x41ppendEntriesResponse\x12\x37\n\x07\x65ntries\x18\x01 \x03(\x0b\x32&.spawnmesh.transcript.v1.AppendedEntry\x12+\n\x04head\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\x12\x10\n\x08replayed\x18\x03 \x01(\x08\".\n\rAppendedEntry\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x03\"t\n\x11OpenWindowRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\"C\n\x12OpenWindowResponse\x12-\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.Fence\"\xac\x01\n\x12\x43loseWindowRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\x12\x35\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.FenceB\x06\xbaH\x03\xc8\x01\x01\"D\n\x13\x43loseWindowResponse\x12-\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.Fence\"\xd7\x01\n\x12ListEntriesRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1c\n\tafter_seq\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00H\x00\x12\x1d\n\nbefore_seq\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00H\x00\x12\x1d\n\tpage_size\x18\x03 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x34\n\x06\x66ilter\x18\x05 \x01(\x0b\x32$.spawnmesh.transcript.v1.EntryFilterB\x0b\n\tdirection\"\x85\x01\n\x13ListEntriesResponse\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.spawnmesh.transcript.v1.Entry\x12+\n\x04head\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\x12\x10\n\x08has_more\x18\x03 \x01(\x08\"\xaa\x01\n\x14\x46ollowEntriesRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1a\n\tafter_seq\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1c\n\x0bincarnation\x18\x03 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x34\n\x06\x66ilter\x18\x04 \x01(\x0b\x32$.spawnmesh.transcript.v1.EntryFilter\"\x87\x01\n\x15\x46ollowEntriesResponse\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.spawnmesh.transcript.v1.Entry\x12+\n\x04head\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\x12\x10\n\x08read_seq\x18\x03 \x01(\x03\"[\n\x16\x41ssembleContextRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1d\n\x0ctoken_budget\x18\x02 \x01(\x05\x42\x07\xbaH\x04\x1a\x02 \x00\"\xbc\x01\n\x17\x41ssembleContextResponse\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.spawnmesh.transcript.v1.Entry\x12\x13\n\x0btoken_count\x18\x02 \x01(\x05\x12\x1b\n\x13\x64ropped_entry_count\x18\x03 \x01(\x05\x12\x1e\n\x16superseded_entry_count\x18\x04 \x01(\x05\x12\x1e\n\x16synthetic_result_count\x18\x05 \x01(\x05\x32\xb9\x0c\n\x11TranscriptService\x12\x83\x01\n\rPrepareTenant\x12-.spawnmesh.transcript.v1.PrepareTenantRequest\x1a..spawnmesh.transcript.v1.PrepareTenantResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12}\n\x0bPurgeTenant\x12+.spawnmesh.transcript.v1.PurgeTenantRequest\x1a,.spawnmesh.transcript.v1.PurgeTenantResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x8c\x01\n\x10\x43reateTranscript\x12\x30.spawnmesh.transcript.v1.CreateTranscriptRequest\x1a\x31.spawnmesh.transcript.v1.CreateTranscriptResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x8c\x01\n\x10\x44\x65leteTranscript\x12\x30.spawnmesh.transcript.v1.DeleteTranscriptRequest\x1a\x31.spawnmesh.transcript.v1.DeleteTranscriptResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x84\x01\n\rAcquireWriter\x12-.spawnmesh.transcript.v1.AcquireWriterRequest\x1a..spawnmesh.transcript.v1.AcquireWriterResponse\"\x14\x90\x02\x02\xb2\xe1\x18\r\n\x02\x03\x04\x12\x07session\x12\x84\x01\n\rReleaseWriter\x12-.spawnmesh.transcript.v1.ReleaseWriterRequest\x1a..spawnmesh.transcript.v1.ReleaseWriterResponse\"\x14\x90\x02\x02\xb2\xe1\x18\r\n\x02\x03\x04\x12\x07session\x12\x85\x01\n\rAppendEntries\x12-.spawnmesh.transcript.v1.AppendEntriesRequest\x1a..spawnmesh.transcript.v1.AppendEntriesResponse\"\x15\x90\x02\x02\xb2\xe1\x18\x0e\n\x03\x01\x03\x04\x12\x07session\x12q\n\nOpenWindow\x12*.spawnmesh.transcript.v1.OpenWindowRequest\x1a+.spawnmesh.transcript.v1.OpenWindowResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x03\x12t\n\x0b\x43loseWindow\x12+.spawnmesh.transcript.v1.CloseWindowRequest\x1a,.spawnmesh.transcript.v1.CloseWindowResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x03\x12\x7f\n\x0bListEntries\x12+.spawnmesh.transcript.v1.ListEntriesRequest\x1a,.spawnmesh.transcript.v1.ListEntriesResponse\"\x15\x90\x02\x01\xb2\xe1\x18\x0e\n\x03\x01\x03\x04\x12\x07session\x12}\n\rFollowEntries\x12-.spawnmesh.transcript.v1.FollowEntriesRequest\x1a..spawnmesh.transcript.v1.FollowEntriesResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x03\x30\x01\x12\x81\x01\n\x0f\x41ssembleContext\x12/.spawnmesh.transcript.v1.AssembleContextRequest\x1a\x30.spawnmesh.transcript.v1.AssembleContextResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0spawnmesh/transcript/v1/transcript_service.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/policy/v1/policy.proto\x1a%spawnmesh/transcript/v1/context.proto\x1a#spawnmesh/transcript/v1/entry.proto\x1a\"spawnmesh/transcript/v1/fork.proto\x1a$spawnmesh/transcript/v1/tenant.proto\"\x9c\x01\n\x17\x43reateTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12+\n\x04\x66ork\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Fork\x12\x30\n\x11parent_session_id\x18\x03 \x01(\tB\x15\xbaH\x12r\x10\x32\x0e^(ses_.{26})?$\"G\n\x18\x43reateTranscriptResponse\x12+\n\x04head\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\"i\n\x04Head\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x03\x12\x12\n\nchain_hash\x18\x03 \x01(\t\x12\x15\n\rwriter_run_id\x18\x04 \x01(\t\x12\x14\n\x0cwriter_epoch\x18\x05 \x01(\x03\"h\n\x05\x46\x65nce\x12\x1e\n\x0bincarnation\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01(@\x12\x14\n\x03seq\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12)\n\nchain_hash\x18\x03 \x01(\tB\x15\xbaH\x12r\x10\x32\x0e^[0-9a-f]{64}$\"=\n\x17\x44\x65leteTranscriptRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\"\x1a\n\x18\x44\x65leteTranscriptResponse\"E\n\x0bWriterClaim\x12\x1e\n\x06run_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04run_\x98\x01\x1e\x12\x16\n\x05\x65poch\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\"w\n\x14\x41\x63quireWriterRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\"D\n\x15\x41\x63quireWriterResponse\x12+\n\x04head\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\"w\n\x14ReleaseWriterRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\"D\n\x15ReleaseWriterResponse\x12+\n\x04head\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\"\xd6\x01\n\x14\x41ppendEntriesRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x33\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaim\x12#\n\x0fidempotency_key\x18\x03 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\x12@\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\".spawnmesh.transcript.v1.EntryBodyB\x0b\xbaH\x08\x92\x01\x05\x08\x01\x10\x80\x02\"\x8f\x01\n\x15\x41ppendEntriesResponse\x12\x37\n\x07\x65ntries\x18\x01 \x03(\x0b\x32&.spawnmesh.transcript.v1.AppendedEntry\x12+\n\x04head\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\x12\x10\n\x08replayed\x18\x03 \x01(\x08\".\n\rAppendedEntry\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x03\"t\n\x11OpenWindowRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\"C\n\x12OpenWindowResponse\x12-\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.Fence\"\xac\x01\n\x12\x43loseWindowRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12;\n\x05\x63laim\x18\x02 \x01(\x0b\x32$.spawnmesh.transcript.v1.WriterClaimB\x06\xbaH\x03\xc8\x01\x01\x12\x35\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.FenceB\x06\xbaH\x03\xc8\x01\x01\"D\n\x13\x43loseWindowResponse\x12-\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.transcript.v1.Fence\"\xd7\x01\n\x12ListEntriesRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1c\n\tafter_seq\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00H\x00\x12\x1d\n\nbefore_seq\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00H\x00\x12\x1d\n\tpage_size\x18\x03 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x34\n\x06\x66ilter\x18\x05 \x01(\x0b\x32$.spawnmesh.transcript.v1.EntryFilterB\x0b\n\tdirection\"\x85\x01\n\x13ListEntriesResponse\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.spawnmesh.transcript.v1.Entry\x12+\n\x04head\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\x12\x10\n\x08has_more\x18\x03 \x01(\x08\"\xaa\x01\n\x14\x46ollowEntriesRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1a\n\tafter_seq\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1c\n\x0bincarnation\x18\x03 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x34\n\x06\x66ilter\x18\x04 \x01(\x0b\x32$.spawnmesh.transcript.v1.EntryFilter\"\x87\x01\n\x15\x46ollowEntriesResponse\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.spawnmesh.transcript.v1.Entry\x12+\n\x04head\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.transcript.v1.Head\x12\x10\n\x08read_seq\x18\x03 \x01(\x03\"\xe1\x01\n\x16\x41ssembleContextRequest\x12\"\n\nsession_id\x18\x01 \x01(\tB\x0e\xbaH\x0br\t:\x04ses_\x98\x01\x1e\x12\x1d\n\x0ctoken_budget\x18\x02 \x01(\x05\x42\x07\xbaH\x04\x1a\x02 \x00\x12%\n\x14reserved_token_count\x18\x03 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12%\n\x12\x61\x63\x63ompanying_texts\x18\x04 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x08\x12\x36\n\nfresh_tail\x18\x05 \x01(\x0b\x32\".spawnmesh.transcript.v1.FreshTail\"\xd1\x02\n\x17\x41ssembleContextResponse\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.spawnmesh.transcript.v1.Entry\x12\x13\n\x0btoken_count\x18\x02 \x01(\x05\x12\x1b\n\x13\x64ropped_entry_count\x18\x03 \x01(\x05\x12\x1e\n\x16superseded_entry_count\x18\x04 \x01(\x05\x12\x1e\n\x16synthetic_result_count\x18\x05 \x01(\x05\x12 \n\x18\x61\x63\x63ompanying_token_count\x18\x06 \x01(\x05\x12\x37\n\x07stubbed\x18\x07 \x03(\x0b\x32&.spawnmesh.transcript.v1.StubbedResult\x12\x38\n\x07\x64ropped\x18\x08 \x03(\x0b\x32\'.spawnmesh.transcript.v1.DroppedEntries2\xb9\x0c\n\x11TranscriptService\x12\x83\x01\n\rPrepareTenant\x12-.spawnmesh.transcript.v1.PrepareTenantRequest\x1a..spawnmesh.transcript.v1.PrepareTenantResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12}\n\x0bPurgeTenant\x12+.spawnmesh.transcript.v1.PurgeTenantRequest\x1a,.spawnmesh.transcript.v1.PurgeTenantResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x8c\x01\n\x10\x43reateTranscript\x12\x30.spawnmesh.transcript.v1.CreateTranscriptRequest\x1a\x31.spawnmesh.transcript.v1.CreateTranscriptResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x8c\x01\n\x10\x44\x65leteTranscript\x12\x30.spawnmesh.transcript.v1.DeleteTranscriptRequest\x1a\x31.spawnmesh.transcript.v1.DeleteTranscriptResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x84\x01\n\rAcquireWriter\x12-.spawnmesh.transcript.v1.AcquireWriterRequest\x1a..spawnmesh.transcript.v1.AcquireWriterResponse\"\x14\x90\x02\x02\xb2\xe1\x18\r\n\x02\x03\x04\x12\x07session\x12\x84\x01\n\rReleaseWriter\x12-.spawnmesh.transcript.v1.ReleaseWriterRequest\x1a..spawnmesh.transcript.v1.ReleaseWriterResponse\"\x14\x90\x02\x02\xb2\xe1\x18\r\n\x02\x03\x04\x12\x07session\x12\x85\x01\n\rAppendEntries\x12-.spawnmesh.transcript.v1.AppendEntriesRequest\x1a..spawnmesh.transcript.v1.AppendEntriesResponse\"\x15\x90\x02\x02\xb2\xe1\x18\x0e\n\x03\x01\x03\x04\x12\x07session\x12q\n\nOpenWindow\x12*.spawnmesh.transcript.v1.OpenWindowRequest\x1a+.spawnmesh.transcript.v1.OpenWindowResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x03\x12t\n\x0b\x43loseWindow\x12+.spawnmesh.transcript.v1.CloseWindowRequest\x1a,.spawnmesh.transcript.v1.CloseWindowResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x03\x12\x7f\n\x0bListEntries\x12+.spawnmesh.transcript.v1.ListEntriesRequest\x1a,.spawnmesh.transcript.v1.ListEntriesResponse\"\x15\x90\x02\x01\xb2\xe1\x18\x0e\n\x03\x01\x03\x04\x12\x07session\x12}\n\rFollowEntries\x12-.spawnmesh.transcript.v1.FollowEntriesRequest\x1a..spawnmesh.transcript.v1.FollowEntriesResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x03\x30\x01\x12\x81\x01\n\x0f\x41ssembleContext\x12/.spawnmesh.transcript.v1.AssembleContextRequest\x1a\x30.spawnmesh.transcript.v1.AssembleContextResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,12 +41,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATETRANSCRIPTREQUEST'].fields_by_name['session_id']._serialized_options = b'\272H\013r\t:\004ses_\230\001\036'
   _globals['_CREATETRANSCRIPTREQUEST'].fields_by_name['parent_session_id']._loaded_options = None
   _globals['_CREATETRANSCRIPTREQUEST'].fields_by_name['parent_session_id']._serialized_options = b'\272H\022r\0202\016^(ses_.{26})?$'
-  _globals['_FORK'].fields_by_name['source_session_id']._loaded_options = None
-  _globals['_FORK'].fields_by_name['source_session_id']._serialized_options = b'\272H\013r\t:\004ses_\230\001\036'
-  _globals['_FORK'].fields_by_name['max_token_count']._loaded_options = None
-  _globals['_FORK'].fields_by_name['max_token_count']._serialized_options = b'\272H\004\032\002 \000'
-  _globals['_FORK'].fields_by_name['up_to_seq']._loaded_options = None
-  _globals['_FORK'].fields_by_name['up_to_seq']._serialized_options = b'\272H\004\"\002(\000'
   _globals['_FENCE'].fields_by_name['incarnation']._loaded_options = None
   _globals['_FENCE'].fields_by_name['incarnation']._serialized_options = b'\272H\006r\004\020\001(@'
   _globals['_FENCE'].fields_by_name['seq']._loaded_options = None
@@ -99,6 +95,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ASSEMBLECONTEXTREQUEST'].fields_by_name['session_id']._serialized_options = b'\272H\013r\t:\004ses_\230\001\036'
   _globals['_ASSEMBLECONTEXTREQUEST'].fields_by_name['token_budget']._loaded_options = None
   _globals['_ASSEMBLECONTEXTREQUEST'].fields_by_name['token_budget']._serialized_options = b'\272H\004\032\002 \000'
+  _globals['_ASSEMBLECONTEXTREQUEST'].fields_by_name['reserved_token_count']._loaded_options = None
+  _globals['_ASSEMBLECONTEXTREQUEST'].fields_by_name['reserved_token_count']._serialized_options = b'\272H\004\032\002(\000'
+  _globals['_ASSEMBLECONTEXTREQUEST'].fields_by_name['accompanying_texts']._loaded_options = None
+  _globals['_ASSEMBLECONTEXTREQUEST'].fields_by_name['accompanying_texts']._serialized_options = b'\272H\006\222\001\003\020\200\010'
   _globals['_TRANSCRIPTSERVICE'].methods_by_name['PrepareTenant']._loaded_options = None
   _globals['_TRANSCRIPTSERVICE'].methods_by_name['PrepareTenant']._serialized_options = b'\220\002\002\262\341\030\014\n\001\004\022\007session'
   _globals['_TRANSCRIPTSERVICE'].methods_by_name['PurgeTenant']._loaded_options = None
@@ -123,56 +123,54 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TRANSCRIPTSERVICE'].methods_by_name['FollowEntries']._serialized_options = b'\220\002\001\262\341\030\004\n\002\001\003'
   _globals['_TRANSCRIPTSERVICE'].methods_by_name['AssembleContext']._loaded_options = None
   _globals['_TRANSCRIPTSERVICE'].methods_by_name['AssembleContext']._serialized_options = b'\220\002\001\262\341\030\004\n\002\001\003'
-  _globals['_CREATETRANSCRIPTREQUEST']._serialized_start=216
-  _globals['_CREATETRANSCRIPTREQUEST']._serialized_end=372
-  _globals['_FORK']._serialized_start=374
-  _globals['_FORK']._serialized_end=485
-  _globals['_CREATETRANSCRIPTRESPONSE']._serialized_start=487
-  _globals['_CREATETRANSCRIPTRESPONSE']._serialized_end=558
-  _globals['_HEAD']._serialized_start=560
-  _globals['_HEAD']._serialized_end=665
-  _globals['_FENCE']._serialized_start=667
-  _globals['_FENCE']._serialized_end=771
-  _globals['_DELETETRANSCRIPTREQUEST']._serialized_start=773
-  _globals['_DELETETRANSCRIPTREQUEST']._serialized_end=834
-  _globals['_DELETETRANSCRIPTRESPONSE']._serialized_start=836
-  _globals['_DELETETRANSCRIPTRESPONSE']._serialized_end=862
-  _globals['_WRITERCLAIM']._serialized_start=864
-  _globals['_WRITERCLAIM']._serialized_end=933
-  _globals['_ACQUIREWRITERREQUEST']._serialized_start=935
-  _globals['_ACQUIREWRITERREQUEST']._serialized_end=1054
-  _globals['_ACQUIREWRITERRESPONSE']._serialized_start=1056
-  _globals['_ACQUIREWRITERRESPONSE']._serialized_end=1124
-  _globals['_RELEASEWRITERREQUEST']._serialized_start=1126
-  _globals['_RELEASEWRITERREQUEST']._serialized_end=1245
-  _globals['_RELEASEWRITERRESPONSE']._serialized_start=1247
-  _globals['_RELEASEWRITERRESPONSE']._serialized_end=1315
-  _globals['_APPENDENTRIESREQUEST']._serialized_start=1318
-  _globals['_APPENDENTRIESREQUEST']._serialized_end=1532
-  _globals['_APPENDENTRIESRESPONSE']._serialized_start=1535
-  _globals['_APPENDENTRIESRESPONSE']._serialized_end=1678
-  _globals['_APPENDEDENTRY']._serialized_start=1680
-  _globals['_APPENDEDENTRY']._serialized_end=1726
-  _globals['_OPENWINDOWREQUEST']._serialized_start=1728
-  _globals['_OPENWINDOWREQUEST']._serialized_end=1844
-  _globals['_OPENWINDOWRESPONSE']._serialized_start=1846
-  _globals['_OPENWINDOWRESPONSE']._serialized_end=1913
-  _globals['_CLOSEWINDOWREQUEST']._serialized_start=1916
-  _globals['_CLOSEWINDOWREQUEST']._serialized_end=2088
-  _globals['_CLOSEWINDOWRESPONSE']._serialized_start=2090
-  _globals['_CLOSEWINDOWRESPONSE']._serialized_end=2158
-  _globals['_LISTENTRIESREQUEST']._serialized_start=2161
-  _globals['_LISTENTRIESREQUEST']._serialized_end=2376
-  _globals['_LISTENTRIESRESPONSE']._serialized_start=2379
-  _globals['_LISTENTRIESRESPONSE']._serialized_end=2512
-  _globals['_FOLLOWENTRIESREQUEST']._serialized_start=2515
-  _globals['_FOLLOWENTRIESREQUEST']._serialized_end=2685
-  _globals['_FOLLOWENTRIESRESPONSE']._serialized_start=2688
-  _globals['_FOLLOWENTRIESRESPONSE']._serialized_end=2823
-  _globals['_ASSEMBLECONTEXTREQUEST']._serialized_start=2825
-  _globals['_ASSEMBLECONTEXTREQUEST']._serialized_end=2916
-  _globals['_ASSEMBLECONTEXTRESPONSE']._serialized_start=2919
-  _globals['_ASSEMBLECONTEXTRESPONSE']._serialized_end=3107
-  _globals['_TRANSCRIPTSERVICE']._serialized_start=3110
-  _globals['_TRANSCRIPTSERVICE']._serialized_end=4703
+  _globals['_CREATETRANSCRIPTREQUEST']._serialized_start=291
+  _globals['_CREATETRANSCRIPTREQUEST']._serialized_end=447
+  _globals['_CREATETRANSCRIPTRESPONSE']._serialized_start=449
+  _globals['_CREATETRANSCRIPTRESPONSE']._serialized_end=520
+  _globals['_HEAD']._serialized_start=522
+  _globals['_HEAD']._serialized_end=627
+  _globals['_FENCE']._serialized_start=629
+  _globals['_FENCE']._serialized_end=733
+  _globals['_DELETETRANSCRIPTREQUEST']._serialized_start=735
+  _globals['_DELETETRANSCRIPTREQUEST']._serialized_end=796
+  _globals['_DELETETRANSCRIPTRESPONSE']._serialized_start=798
+  _globals['_DELETETRANSCRIPTRESPONSE']._serialized_end=824
+  _globals['_WRITERCLAIM']._serialized_start=826
+  _globals['_WRITERCLAIM']._serialized_end=895
+  _globals['_ACQUIREWRITERREQUEST']._serialized_start=897
+  _globals['_ACQUIREWRITERREQUEST']._serialized_end=1016
+  _globals['_ACQUIREWRITERRESPONSE']._serialized_start=1018
+  _globals['_ACQUIREWRITERRESPONSE']._serialized_end=1086
+  _globals['_RELEASEWRITERREQUEST']._serialized_start=1088
+  _globals['_RELEASEWRITERREQUEST']._serialized_end=1207
+  _globals['_RELEASEWRITERRESPONSE']._serialized_start=1209
+  _globals['_RELEASEWRITERRESPONSE']._serialized_end=1277
+  _globals['_APPENDENTRIESREQUEST']._serialized_start=1280
+  _globals['_APPENDENTRIESREQUEST']._serialized_end=1494
+  _globals['_APPENDENTRIESRESPONSE']._serialized_start=1497
+  _globals['_APPENDENTRIESRESPONSE']._serialized_end=1640
+  _globals['_APPENDEDENTRY']._serialized_start=1642
+  _globals['_APPENDEDENTRY']._serialized_end=1688
+  _globals['_OPENWINDOWREQUEST']._serialized_start=1690
+  _globals['_OPENWINDOWREQUEST']._serialized_end=1806
+  _globals['_OPENWINDOWRESPONSE']._serialized_start=1808
+  _globals['_OPENWINDOWRESPONSE']._serialized_end=1875
+  _globals['_CLOSEWINDOWREQUEST']._serialized_start=1878
+  _globals['_CLOSEWINDOWREQUEST']._serialized_end=2050
+  _globals['_CLOSEWINDOWRESPONSE']._serialized_start=2052
+  _globals['_CLOSEWINDOWRESPONSE']._serialized_end=2120
+  _globals['_LISTENTRIESREQUEST']._serialized_start=2123
+  _globals['_LISTENTRIESREQUEST']._serialized_end=2338
+  _globals['_LISTENTRIESRESPONSE']._serialized_start=2341
+  _globals['_LISTENTRIESRESPONSE']._serialized_end=2474
+  _globals['_FOLLOWENTRIESREQUEST']._serialized_start=2477
+  _globals['_FOLLOWENTRIESREQUEST']._serialized_end=2647
+  _globals['_FOLLOWENTRIESRESPONSE']._serialized_start=2650
+  _globals['_FOLLOWENTRIESRESPONSE']._serialized_end=2785
+  _globals['_ASSEMBLECONTEXTREQUEST']._serialized_start=2788
+  _globals['_ASSEMBLECONTEXTREQUEST']._serialized_end=3013
+  _globals['_ASSEMBLECONTEXTRESPONSE']._serialized_start=3016
+  _globals['_ASSEMBLECONTEXTRESPONSE']._serialized_end=3353
+  _globals['_TRANSCRIPTSERVICE']._serialized_start=3356
+  _globals['_TRANSCRIPTSERVICE']._serialized_end=4949
 # @@protoc_insertion_point(module_scope)

@@ -7,7 +7,9 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from spawnmesh.transcript.v1 import context_pb2 as _context_pb2
 from spawnmesh.transcript.v1 import entry_pb2 as _entry_pb2
+from spawnmesh.transcript.v1 import fork_pb2 as _fork_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -33,14 +35,14 @@ class CreateTranscriptRequest(_message.Message):
     parent_session_id: _builtins.str
     """The session that spawned this one; empty for none. Runs of that session, and of those it descends from, may read this transcript."""
     @_builtins.property
-    def fork(self) -> Global___Fork:
+    def fork(self) -> _fork_pb2.Fork:
         """Copy from another session of the tenant."""
 
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
-        fork: Global___Fork | None = ...,
+        fork: _fork_pb2.Fork | None = ...,
         parent_session_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fork", b"fork"]  # noqa: Y015
@@ -50,36 +52,6 @@ class CreateTranscriptRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CreateTranscriptRequest: _TypeAlias = CreateTranscriptRequest  # noqa: Y015
-
-@_typing.final
-class Fork(_message.Message):
-    """What to copy into a new transcript."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SOURCE_SESSION_ID_FIELD_NUMBER: _builtins.int
-    MAX_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
-    UP_TO_SEQ_FIELD_NUMBER: _builtins.int
-    source_session_id: _builtins.str
-    """The session to copy from."""
-    max_token_count: _builtins.int
-    """At most this many tokens are copied."""
-    up_to_seq: _builtins.int
-    """Only entries up to this seq are copied, as if there were no later ones; 0 means all. More than the source has means all of it."""
-    def __init__(
-        self,
-        *,
-        source_session_id: _builtins.str = ...,
-        max_token_count: _builtins.int = ...,
-        up_to_seq: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_token_count", b"max_token_count", "source_session_id", b"source_session_id", "up_to_seq", b"up_to_seq"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Fork: _TypeAlias = Fork  # noqa: Y015
 
 @_typing.final
 class CreateTranscriptResponse(_message.Message):
@@ -704,19 +676,35 @@ class AssembleContextRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     TOKEN_BUDGET_FIELD_NUMBER: _builtins.int
+    RESERVED_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    ACCOMPANYING_TEXTS_FIELD_NUMBER: _builtins.int
+    FRESH_TAIL_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     token_budget: _builtins.int
     """Tokens the context may have."""
+    reserved_token_count: _builtins.int
+    """Tokens of the budget that are set aside, such as for the model's answer."""
+    @_builtins.property
+    def accompanying_texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is sent to the model beside the context: the system prompt, the tools' schemas. Its tokens are set aside, too."""
+
+    @_builtins.property
+    def fresh_tail(self) -> _context_pb2.FreshTail:
+        """What is fresh; matters to tenants with `stub_large_tool_payloads` alone."""
+
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         token_budget: _builtins.int = ...,
+        reserved_token_count: _builtins.int = ...,
+        accompanying_texts: _abc.Iterable[_builtins.str] | None = ...,
+        fresh_tail: _context_pb2.FreshTail | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fresh_tail", b"fresh_tail"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id", "token_budget", b"token_budget"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accompanying_texts", b"accompanying_texts", "fresh_tail", b"fresh_tail", "reserved_token_count", b"reserved_token_count", "session_id", b"session_id", "token_budget", b"token_budget"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -733,6 +721,9 @@ class AssembleContextResponse(_message.Message):
     DROPPED_ENTRY_COUNT_FIELD_NUMBER: _builtins.int
     SUPERSEDED_ENTRY_COUNT_FIELD_NUMBER: _builtins.int
     SYNTHETIC_RESULT_COUNT_FIELD_NUMBER: _builtins.int
+    ACCOMPANYING_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    STUBBED_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
     token_count: _builtins.int
     """Tokens of `entries`."""
     dropped_entry_count: _builtins.int
@@ -741,9 +732,19 @@ class AssembleContextResponse(_message.Message):
     """Drafts left out because they were superseded."""
     synthetic_result_count: _builtins.int
     """Tool results made up because the real ones are missing."""
+    accompanying_token_count: _builtins.int
+    """Tokens of `accompanying_texts`."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
         """Messages and system notes, oldest first. A synthetic tool result has no entry id."""
+
+    @_builtins.property
+    def stubbed(self) -> _containers.RepeatedCompositeFieldContainer[_context_pb2.StubbedResult]:
+        """The results that are references here, in the order of `entries`; of tenants with `stub_large_tool_payloads` alone."""
+
+    @_builtins.property
+    def dropped(self) -> _containers.RepeatedCompositeFieldContainer[_context_pb2.DroppedEntries]:
+        """The messages and notes that are not here, lowest seqs first; of tenants with `stub_large_tool_payloads` alone."""
 
     def __init__(
         self,
@@ -753,10 +754,13 @@ class AssembleContextResponse(_message.Message):
         dropped_entry_count: _builtins.int = ...,
         superseded_entry_count: _builtins.int = ...,
         synthetic_result_count: _builtins.int = ...,
+        accompanying_token_count: _builtins.int = ...,
+        stubbed: _abc.Iterable[_context_pb2.StubbedResult] | None = ...,
+        dropped: _abc.Iterable[_context_pb2.DroppedEntries] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped_entry_count", b"dropped_entry_count", "entries", b"entries", "superseded_entry_count", b"superseded_entry_count", "synthetic_result_count", b"synthetic_result_count", "token_count", b"token_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accompanying_token_count", b"accompanying_token_count", "dropped", b"dropped", "dropped_entry_count", b"dropped_entry_count", "entries", b"entries", "stubbed", b"stubbed", "superseded_entry_count", b"superseded_entry_count", "synthetic_result_count", b"synthetic_result_count", "token_count", b"token_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

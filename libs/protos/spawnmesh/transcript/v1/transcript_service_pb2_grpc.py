@@ -207,7 +207,8 @@ class TranscriptServiceServicer:
     def AssembleContext(self, request, context):
         """What a model should read, oldest first, within the budget: newest entries first chosen, a call never without its result, superseded
         drafts left out, missing results filled with a synthetic error. The newest user message is always in, also when it alone exceeds the budget.
-        The count that is reported is that of what is returned.
+        The count that is reported is that of what is returned, and with the tokens set aside it is within the budget.
+        For tenants with `stub_large_tool_payloads`, large results that are no longer fresh are references, as FreshTail says.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -94,7 +94,8 @@ class TranscriptServiceStub:
     AssembleContext: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.AssembleContextRequest, _transcript_service_pb2.AssembleContextResponse]
     """What a model should read, oldest first, within the budget: newest entries first chosen, a call never without its result, superseded
     drafts left out, missing results filled with a synthetic error. The newest user message is always in, also when it alone exceeds the budget.
-    The count that is reported is that of what is returned.
+    The count that is reported is that of what is returned, and with the tokens set aside it is within the budget.
+    For tenants with `stub_large_tool_payloads`, large results that are no longer fresh are references, as FreshTail says.
     """
 
 @_typing.type_check_only
@@ -162,7 +163,8 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
     AssembleContext: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.AssembleContextRequest, _transcript_service_pb2.AssembleContextResponse]  # type: ignore[assignment]
     """What a model should read, oldest first, within the budget: newest entries first chosen, a call never without its result, superseded
     drafts left out, missing results filled with a synthetic error. The newest user message is always in, also when it alone exceeds the budget.
-    The count that is reported is that of what is returned.
+    The count that is reported is that of what is returned, and with the tokens set aside it is within the budget.
+    For tenants with `stub_large_tool_payloads`, large results that are no longer fresh are references, as FreshTail says.
     """
 
 class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -299,7 +301,8 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_transcript_service_pb2.AssembleContextResponse, _abc.Awaitable[_transcript_service_pb2.AssembleContextResponse]]:
         """What a model should read, oldest first, within the budget: newest entries first chosen, a call never without its result, superseded
         drafts left out, missing results filled with a synthetic error. The newest user message is always in, also when it alone exceeds the budget.
-        The count that is reported is that of what is returned.
+        The count that is reported is that of what is returned, and with the tokens set aside it is within the budget.
+        For tenants with `stub_large_tool_payloads`, large results that are no longer fresh are references, as FreshTail says.
         """
 
 def add_TranscriptServiceServicer_to_server(servicer: TranscriptServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

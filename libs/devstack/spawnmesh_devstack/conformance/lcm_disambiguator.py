@@ -1,0 +1,121 @@
+"""Area `lcm_disambiguator`: `given.tool_name` and `given.tool_input` as a call whose large result a context has a reference of.
+
+The wording is the mesh's own. What is judged is that there is a reference, that it has the one form it may have, and what it does not say.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
+from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
+from spawnmesh.content.v1 import message_pb2 as content_pb
+from spawnmesh.transcript.v1 import tenant_pb2
+from spawnmesh.transcript.v1.context_pb2 import FreshTail
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+
+from spawnmesh_devstack.conformance.cases import REMARKS, BadCase, Case, Verdict, list_of, object_of, text_of
+from spawnmesh_devstack.conformance.compare import shown
+from spawnmesh_devstack.conformance.mesh import ReachedMesh
+from spawnmesh_devstack.conformance.scratch_transcript import ScratchTranscript, open_scratch_transcript
+from spawnmesh_devstack.conformance.tool_calls import tool_call, wire_text
+
+_TENANT = "conformance-stubs"
+_CALL_ID = "call_1"
+_OUTPUT = "every line of this output says the same\n" * 400
+_NO_TAIL = FreshTail(message_count=1, token_count=1)
+_FORM = re.compile(
+    r"\[Tool output file_[0-9a-z]{26} \| tool=[A-Za-z0-9_.:/-]{1,64} \| [0-9,]+ bytes\]\n"
+    r"(?:(?:path|pattern|session): [^\s\[\]]{1,200}\n)?"
+    r"[^\n\[\]]*transcript_describe[^\n\[\]]*"
+)
+
+
+async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
+    """Expects `must_not_contain`, a text or several; where it has none, only what holds of every reference.
+
+    That is: its form, and that no string of the input that is an address or has a space in it is there.
+    """
+    given = object_of(case.given, "given")
+    if "given" in given:
+        given = object_of(object_of(given, "given", {"given", *REMARKS})["given"], "given.given")
+    given = object_of(given, "given", {"tool_name", "tool_input", *REMARKS})
+    forbidden = _forbidden(case.expect) + [
+        text for text in _strings(given.get("tool_input")) if "://" in text or len(text.split()) > 1
+    ]
+    text = await _reference(mesh, text_of(given.get("tool_name"), "tool_name"), given.get("tool_input"))
+    if not _FORM.fullmatch(text):
+        return Verdict(f"came {shown(text)}, which is not the form of a reference")
+    found = [one for one in forbidden if one in text]
+    return Verdict(f"came {shown(text)} with {shown(found)}" if found else "")
+
+
+async def _reference(mesh: ReachedMesh, tool_name: str, tool_input: Any) -> str:
+    """What a context says in place of the call's result. Raises BadCase where it says no other thing."""
+    block = {"type": "toolCall", "id": _CALL_ID, "name": tool_name, "arguments": tool_input}
+    call = tool_call(block, _CALL_ID)
+    asked = content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[content_pb.ContentBlock(tool_call=call)])
+    output = content_pb.ContentBlock(text=content_pb.Text(text=_OUTPUT))
+    answered = content_pb.Message(
+        role=content_pb.ROLE_TOOL_RESULT, tool_call_id=_CALL_ID, tool_name=wire_text(tool_name), content=[output]
+    )
+    said = content_pb.Message(
+        role=content_pb.ROLE_ASSISTANT, content=[content_pb.ContentBlock(text=content_pb.Text(text="done"))]
+    )
+    await _prepare(mesh)
+    async with open_scratch_transcript(mesh, _TENANT) as transcript:
+        seqs = await transcript.append([asked])
+        seqs += await transcript.append([answered, said])
+        return await _read(transcript, seqs[1])
+
+
+async def _read(transcript: ScratchTranscript, seq: int) -> str:
+    context = await transcript.context(_NO_TAIL)
+    if [stubbed.seq for stubbed in context.stubbed] != [seq]:
+        raise BadCase("the context has no reference")
+    message = next(entry.body.message for entry in context.entries if entry.seq == seq)
+    return "\n\n".join(block.text.text for block in message.content)
+
+
+async def _prepare(mesh: ReachedMesh) -> None:
+    """A tenant with the tier, the same for every case."""
+    settings = tenant_pb2.TranscriptSettings(stub_large_tool_payloads=True)
+    transcript, blobs = mesh.peers["transcript"], mesh.peers["attachment-blob"]
+    with mesh.as_session(_TENANT):
+        await blobs.unary(
+            AttachmentBlobServiceStub(blobs.channel).PrepareTenant,
+            blob_pb.PrepareTenantRequest(settings_version=1, limits=blob_pb.AttachmentLimits()),
+        )
+        await transcript.unary(
+            TranscriptServiceStub(transcript.channel).PrepareTenant,
+            tenant_pb2.PrepareTenantRequest(settings_version=1, settings=settings),
+        )
+
+
+def _forbidden(expect: Any) -> list[str]:
+    expected = object_of(expect, "expect")
+    if not expected:
+        raise BadCase("nothing is expected")
+    texts = expected.get("must_not_contain", [])
+    listed = [texts] if isinstance(texts, str) else list_of(texts, "must_not_contain")
+    if not all(isinstance(text, str) and text for text in listed):
+        raise BadCase("must_not_contain has what is no text")
+    return listed
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every string in the input, and every one in the JSON that it may be."""
+    if isinstance(value, dict):
+        for member in value.values():
+            yield from _strings(member)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+    elif isinstance(value, str):
+        yield value
+        try:
+            inner = json.loads(value)
+        except (ValueError, RecursionError):
+            return
+        yield from _strings(inner)

@@ -1,0 +1,179 @@
+"""Keeps the large results of tools in the blob store.
+
+The rows that name a payload commit with its entry, and the blob is put right after; only then may a context refer to it. So nothing ever
+refers to what is not there, the blob store never has what nothing names, and an append never fails because the blob store is away. What was
+cut off between the two is made up for by the next context that would have used it, and by a repeat of the append.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from contextvars import Context
+from typing import TYPE_CHECKING
+
+import psycopg
+import structlog
+from psycopg_pool import PoolTimeout
+from spawnmesh.attachment_blob.v1 import blob_service_pb2 as blob_pb
+from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import BlobServiceStub
+from spawnmesh.transcript.v1 import entry_pb2 as pb
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_runtime.acting import acting_for
+from spawnmesh_runtime.peers import Peer
+
+from spawnmesh_transcript import payload_store, store
+from spawnmesh_transcript.domain.entries import NewEntry
+from spawnmesh_transcript.domain.large_results import Stub
+from spawnmesh_transcript.domain.policy import TenantPolicy
+from spawnmesh_transcript.payload_store import WaitingPayload
+from spawnmesh_transcript.store import Append, AppendOutcome, Key
+from spawnmesh_transcript.stubbing import LargeResult, calls_in, calls_of, large_results, make_stubs, payload_of
+
+if TYPE_CHECKING:  # The stubs' types for asyncio exist for type checkers only.
+    from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import BlobServiceAsyncStub
+
+PATIENCE_SECONDS = 5.0
+"""How long an append that is committed waits for its payloads to be put before it answers all the same."""
+
+_PUT_SECONDS = 20.0
+_AT_ONCE = 4
+_ROWS = 8  # At most 15 MiB each, and mostly little.
+
+log = structlog.get_logger()
+
+
+class Payloads:
+    """What becomes of large results: rows with their entries, blobs behind them, and their release."""
+
+    def __init__(self, database: Database, blobs: Peer | None, tasks: asyncio.TaskGroup) -> None:
+        self._database = database
+        self._peer = blobs
+        self._tasks = tasks
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._under_way: dict[Key, asyncio.Task[None]] = {}
+        self._once_more: set[Key] = set()
+
+    async def stubs_of(self, key: Key, entries: Sequence[NewEntry], policy: TenantPolicy) -> list[Stub]:
+        """The stubs of those entries, about to be appended, that are large results, where the tenant's policy has any."""
+        results = self._large(entries, policy)
+        if not results:
+            return []
+        calls = calls_in(entries)
+        missing = {result.call_id for result in results} - calls.keys()
+        if missing:
+            async with self._database.transaction(key.tenant_id) as connection:
+                await store.keep_index_order(connection)
+                seqs = await payload_store.find_calls(connection, key, missing)
+                for entry in sorted(await store.read_entries(connection, key, seqs), key=lambda entry: entry.seq):
+                    calls = calls_of(entry.body) | calls
+        return await asyncio.to_thread(make_stubs, results, calls)
+
+    async def append(self, append: Append, stubs: Sequence[Stub]) -> AppendOutcome:
+        """Makes one append with its stubs, and puts their payloads, for which it waits no longer than PATIENCE_SECONDS."""
+        outcome = await payload_store.append_with_stubs(self._database, append, stubs)
+        if outcome.outcome in ("APPENDED", "REPLAYED"):
+            await asyncio.wait([self.put_waiting(append.key)], timeout=PATIENCE_SECONDS)
+        return outcome
+
+    async def insert_forked(
+        self, connection: Connection, key: Key, entries: Sequence[NewEntry], policy: TenantPolicy, *, first_seq: int
+    ) -> bool:
+        """Writes the stubs of entries that the transaction has just written, the first of them at `first_seq`; whether there are any."""
+        results = self._large(entries, policy)
+        stubs = await asyncio.to_thread(make_stubs, results, calls_in(entries)) if results else []
+        if stubs:
+            await payload_store.insert_stubs(connection, key, stubs, first_seq=first_seq)
+        return bool(stubs)
+
+    def put_waiting(self, key: Key) -> "asyncio.Task[None]":
+        """Begins to put what the blob store may not have yet of the transcript; the task never fails, and may leave some of it for the next."""
+        task = self._under_way.get(key)
+        if task is None or task.done():
+            # In no caller's context: it goes on when the caller's time is over.
+            task = self._tasks.create_task(self._put_waiting(key), name="put payloads", context=Context())
+            self._under_way[key] = task
+        else:
+            self._once_more.add(key)  # It may have looked before there was what this caller means.
+        return task
+
+    async def release(self, key: Key) -> None:
+        """Gives up all payloads of a transcript that nobody writes any more. Raises MeshError where the blob store is away."""
+        while True:
+            async with self._database.transaction(key.tenant_id) as connection:
+                blob_ids = await payload_store.payloads_to_release(connection, key, row_count=_ROWS * 4)
+            if not blob_ids:
+                return
+            await asyncio.gather(*(self._release(blob_id) for blob_id in blob_ids))
+            async with self._database.transaction(key.tenant_id) as connection:
+                await payload_store.delete_payloads(connection, key, blob_ids)
+
+    def read(self, blob_id: str, *, offset: int, length: int) -> AsyncGenerator[blob_pb.GetBlobResponse, None]:
+        """The bytes of a payload from `offset` on, in pieces, to its end where `length` is 0."""
+        peer, blobs = self._reach()
+        request = blob_pb.GetBlobRequest(blob_id=blob_id, offset=offset, length=length)
+        return peer.stream(blobs.GetBlob, request, timeout_seconds=_PUT_SECONDS)
+
+    def _large(self, entries: Sequence[NewEntry], policy: TenantPolicy) -> list[LargeResult]:
+        if self._peer is None or not policy.stub_large_tool_payloads:
+            return []
+        return large_results(entries, large_payload_bytes=policy.large_payload_bytes)
+
+    async def _put_waiting(self, key: Key) -> None:
+        try:
+            async with self._turns:
+                while await self._put_some(key) or key in self._once_more:
+                    self._once_more.discard(key)
+        except MeshError as error:
+            if error.reason is not Reason.ATTACHMENT_SET_STATE:  # Released meanwhile, with the transcript.
+                log.warning("payloads not put", session=key.session_id, reason=error.reason)
+        except (psycopg.Error, PoolTimeout) as error:
+            log.warning("payloads not put", session=key.session_id, error=type(error).__name__)
+        finally:
+            self._once_more.discard(key)
+            self._under_way.pop(key, None)
+
+    async def _put_some(self, key: Key) -> bool:
+        """Puts some of them; False where none waits. Raises the first MeshError once those that could be put are known to be there."""
+        async with self._database.transaction(key.tenant_id) as connection:
+            await store.keep_index_order(connection)
+            waiting = await payload_store.waiting_payloads(connection, key, row_count=_ROWS)
+        if not waiting:
+            return False
+        with acting_for(key.tenant_id):
+            outcomes = await asyncio.gather(*(self._put(key, payload) for payload in waiting), return_exceptions=True)
+        put = [payload.blob_id for payload, error in zip(waiting, outcomes, strict=True) if error is None]
+        async with self._database.transaction(key.tenant_id) as connection:
+            await payload_store.mark_stored(connection, key, put)
+        for error in outcomes:
+            if error is not None:
+                raise error
+        return True
+
+    async def _put(self, key: Key, payload: WaitingPayload) -> None:
+        block = pb.EntryBody.FromString(payload.body).message.content[payload.block_index]
+        request = blob_pb.PutBlobRequest(
+            blob_id=payload.blob_id,
+            session_id=key.session_id,
+            data=payload_of(block) or b"",
+            mime_type=payload.mime_type,
+        )
+        peer, blobs = self._reach()
+        await peer.unary(blobs.PutBlob, request, timeout_seconds=_PUT_SECONDS)
+
+    async def _release(self, blob_id: str) -> None:
+        peer, blobs = self._reach()
+        await peer.unary(blobs.ReleaseBlob, blob_pb.ReleaseBlobRequest(blob_id=blob_id), timeout_seconds=_PUT_SECONDS)
+
+    def _reach(self) -> "tuple[Peer, BlobServiceAsyncStub]":
+        if self._peer is None:
+            raise MeshError(Reason.DEPENDENCY_UNAVAILABLE, "this service was not told where the blob store is")
+        return self._peer, BlobServiceStub(self._peer.channel)
+
+
+@asynccontextmanager
+async def open_payloads(database: Database, blobs: Peer | None) -> AsyncIterator[Payloads]:
+    """Keeps payloads during the block, at whose end those under way are finished. Without a blob store nothing is kept and nothing is a stub."""
+    async with asyncio.TaskGroup() as tasks:
+        yield Payloads(database, blobs, tasks)

@@ -1,0 +1,159 @@
+-- name: append_with_stubs
+-- A transaction of its own: one append as `append_entries` makes it, and the stubs and payloads of its entries, all or nothing. Locks the transcript's
+-- row until commit. See the function for its outcomes and its indexes.
+with appended as materialized (
+    select appended.*
+    from jsonb_to_recordset(%(calls)s) as call (
+        session_id text, idempotency_key text, content_hash text, run_id text, epoch bigint, service text, client text, entries jsonb,
+        first_body integer, last_body integer, settings_version bigint, target_ids text[]
+    )
+    cross join lateral append_entries(
+        set_config('spawnmesh.tenant', %(tenant_id)s, true), call.session_id, call.idempotency_key, decode(call.content_hash, 'hex'), call.run_id,
+        call.epoch, call.service, call.client, call.entries, (%(bodies)b::bytea[])[call.first_body:call.last_body], call.settings_version,
+        call.target_ids, true
+    ) as appended
+), stubbed as (
+    insert into stubs (tenant_id, session_id, seq, token_count, body)
+    select %(tenant_id)s, %(session_id)s, appended.first_seq + stub.place, stub.token_count, stub.body
+    from appended
+    cross join unnest(%(places)s::integer[], %(token_counts)s::integer[], %(stub_bodies)b::bytea[]) as stub (place, token_count, body)
+    where appended.outcome = 'APPENDED'
+), kept as (
+    insert into payloads (tenant_id, blob_id, session_id, seq, block_index, tool_name, about, mime_type, size_bytes, line_count, sha256)
+    select %(tenant_id)s, file.blob_id, %(session_id)s, appended.first_seq + file.place, file.block_index, file.tool_name, file.about,
+        file.mime_type, file.size_bytes, file.line_count, file.sha256
+    from appended
+    cross join jsonb_to_recordset(%(files)s) as file (
+        blob_id text, place integer, block_index integer, tool_name text, about text, mime_type text, size_bytes bigint, line_count bigint,
+        sha256 text
+    )
+    where appended.outcome = 'APPENDED'
+)
+select * from appended;
+
+-- name: insert_stubs
+-- The transaction has just written the entries. Indexes: the primary keys.
+with stubbed as (
+    insert into stubs (tenant_id, session_id, seq, token_count, body)
+    select %(tenant_id)s, %(session_id)s, %(first_seq)s + stub.place, stub.token_count, stub.body
+    from unnest(%(places)s::integer[], %(token_counts)s::integer[], %(stub_bodies)b::bytea[]) as stub (place, token_count, body)
+)
+insert into payloads (tenant_id, blob_id, session_id, seq, block_index, tool_name, about, mime_type, size_bytes, line_count, sha256)
+select %(tenant_id)s, file.blob_id, %(session_id)s, %(first_seq)s + file.place, file.block_index, file.tool_name, file.about,
+    file.mime_type, file.size_bytes, file.line_count, file.sha256
+from jsonb_to_recordset(%(files)s) as file (
+    blob_id text, place integer, block_index integer, tool_name text, about text, mime_type text, size_bytes bigint, line_count bigint,
+    sha256 text
+);
+
+-- name: find_calls
+-- No lock, no further back than %(row_count)s entries. Newest first. Index: entries primary key, backwards.
+select seq, calls
+from entries
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and role = 'ASSISTANT' and calls && %(call_ids)s::text[]
+    and seq > (select t.seq - %(row_count)s from transcripts t where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s)
+order by seq desc;
+
+-- name: waiting_payloads
+-- No lock. What the blob store may not have yet, with the entries' bodies. The range in order, with `keep_index_order`, leaves the planner no
+-- other index of the entries. Indexes: payloads_waiting_idx, entries primary key.
+select p.blob_id, p.seq, p.block_index, p.mime_type, e.body
+from (
+    select blob_id, seq, block_index, mime_type
+    from payloads
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and not is_stored
+    limit %(row_count)s
+) as p
+cross join lateral (
+    select body
+    from entries
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between p.seq and p.seq
+    order by seq
+    offset 0
+) as e;
+
+-- name: mark_stored
+-- Locks the rows. A stub counts once all payloads of its entry are there. Indexes: payloads and stubs primary keys, payloads_session_idx.
+with marked as (
+    update payloads
+    set is_stored = true
+    where tenant_id = %(tenant_id)s and blob_id = any(%(blob_ids)s::text[])
+    returning session_id, seq
+)
+update stubs s
+set is_stored = true
+where s.tenant_id = %(tenant_id)s and (s.session_id, s.seq) in (select m.session_id, m.seq from marked m)
+    and not exists (
+        select from payloads p
+        where p.tenant_id = s.tenant_id and p.session_id = s.session_id and p.seq = s.seq and not p.is_stored
+            and p.blob_id <> all(%(blob_ids)s::text[])
+    );
+
+-- name: scan_stubs
+-- No lock, no bodies. Index: stubs primary key.
+select seq, token_count, is_stored
+from stubs
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between %(first_seq)s and %(last_seq)s
+order by seq;
+
+-- name: read_stubbed_entries
+-- No lock. The entries with the bodies that have references in them; their own bodies are not read. With `keep_index_order`, a range in order leaves
+-- the planner no other index, which it would have for one seq. Indexes: stubs and entries primary keys.
+select
+    e.entry_id, e.parent_entry_id, e.seq, s.token_count, e.writer_run_id, e.writer_epoch, e.writer_service, e.writer_client, e.create_time,
+    e.chain_hash, s.body, e.token_count as full_token_count
+from unnest(%(seqs)s::bigint[]) as wanted (seq)
+cross join lateral (
+    select token_count, body
+    from stubs
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = wanted.seq
+    offset 0
+) as s
+cross join lateral (
+    select entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client, create_time, chain_hash
+    from entries
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between wanted.seq and wanted.seq
+    order by seq
+    offset 0
+) as e;
+
+-- name: files_of_entries
+-- No lock. Index: payloads_session_idx.
+select seq, block_index, blob_id, size_bytes
+from payloads
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = any(%(seqs)s::bigint[]) and is_stored
+order by seq, block_index;
+
+-- name: read_payload
+-- No lock. Needs `keep_index_order`, as above. Indexes: payloads, transcripts and entries primary keys.
+select p.blob_id, p.session_id, p.seq, p.block_index, p.tool_name, p.about, p.mime_type, p.size_bytes, p.line_count, p.sha256, p.is_stored,
+    e.entry_id, e.create_time
+from payloads p
+join transcripts t on t.tenant_id = p.tenant_id and t.session_id = p.session_id and t.state = 'LIVE'
+cross join lateral (
+    select entry_id, create_time
+    from entries
+    where tenant_id = p.tenant_id and session_id = p.session_id and seq between p.seq and p.seq
+    order by seq
+    offset 0
+) as e
+where p.tenant_id = %(tenant_id)s and p.blob_id = %(blob_id)s and not is_purged(%(tenant_id)s);
+
+-- name: payloads_to_release
+-- No lock. Of a transcript that nobody writes any more. Index: payloads_session_idx.
+select blob_id from payloads
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+order by seq, block_index
+limit %(row_count)s;
+
+-- name: delete_payloads
+-- Locks what it deletes. Index: payloads primary key.
+delete from payloads
+where tenant_id = %(tenant_id)s and blob_id = any(%(blob_ids)s::text[]);
+
+-- name: delete_stubs
+-- Locks what it deletes. Index: stubs primary key.
+delete from stubs
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq in (
+    select seq from stubs where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by seq limit %(row_count)s
+);

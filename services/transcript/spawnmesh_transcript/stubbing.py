@@ -1,0 +1,115 @@
+"""Makes the stubs of large results, from entries as they are stored. Work for the processor only."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from spawnmesh.content.v1 import message_pb2 as content_pb
+from spawnmesh.transcript.v1 import entry_pb2 as pb
+from spawnmesh_core.ids import IdKind, new_id
+
+from spawnmesh_transcript.bodies import serialize
+from spawnmesh_transcript.domain.entries import NewEntry
+from spawnmesh_transcript.domain.large_results import (
+    MAX_PAYLOAD_BYTES,
+    File,
+    Stub,
+    about_block_json,
+    is_large,
+    line_count_of,
+)
+from spawnmesh_transcript.domain.stub_text import shown_mime_type, shown_tool_name, stub_text
+from spawnmesh_transcript.domain.turns import Role
+from spawnmesh_transcript.tokens import block_token_count, count_tokens
+
+TEXT_TYPE = "text/plain"
+
+_LEAST_BLOCK_BYTES = 256  # A shorter one is hardly longer than what would stand for it.
+
+
+@dataclass(frozen=True, slots=True)
+class LargeResult:
+    """A large result of a tool at `place` among the entries that it came with."""
+
+    place: int
+    body: pb.EntryBody
+    call_id: str
+    token_count: int
+
+
+def large_results(entries: Sequence[NewEntry], *, large_payload_bytes: int) -> list[LargeResult]:
+    """The entries that are large results. An entry whose whole body is smaller is not looked into."""
+    found: list[LargeResult] = []
+    for place, entry in enumerate(entries):
+        if entry.role is Role.TOOL_RESULT and len(entry.body) >= large_payload_bytes:
+            body = pb.EntryBody.FromString(entry.body)
+            sizes = [len(payload_of(block) or b"") for block in body.message.content]
+            if is_large(sizes, large_payload_bytes=large_payload_bytes):
+                found.append(LargeResult(place, body, entry.answers, entry.token_count))
+    return found
+
+
+def calls_in(entries: Iterable[NewEntry]) -> dict[str, str]:
+    """The tool calls that the entries make, as JSON by their trimmed ids; of two, the later one."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        if entry.calls:
+            found |= calls_of(entry.body)
+    return found
+
+
+def calls_of(body: bytes) -> dict[str, str]:
+    """The tool calls in a stored message."""
+    message = pb.EntryBody.FromString(body).message
+    calls = (block.tool_call for block in message.content if block.HasField("tool_call"))
+    return {call.tool_call_id.strip(): call.block_json for call in calls}
+
+
+def make_stubs(results: Iterable[LargeResult], calls: Mapping[str, str]) -> list[Stub]:
+    """A stub for each result that gets shorter by it. `calls` are those that they answer, as far as they are known."""
+    stubs = [_stub(result, about_block_json(calls.get(result.call_id, ""))) for result in results]
+    return [stub for stub in stubs if stub.files]
+
+
+def payload_of(block: content_pb.ContentBlock) -> bytes | None:
+    """The bytes of a text or an image; None for any other block."""
+    match block.WhichOneof("block"):
+        case "text":
+            return block.text.text.encode()
+        case "image":
+            return block.image.data
+        case _:
+            return None
+
+
+def _stub(result: LargeResult, about: str) -> Stub:
+    body = pb.EntryBody(message=result.body.message)
+    message = body.message
+    files: list[File] = []
+    token_count = result.token_count
+    for index, block in enumerate(message.content):
+        payload = payload_of(block)
+        if payload is None or not _LEAST_BLOCK_BYTES <= len(payload) <= MAX_PAYLOAD_BYTES:
+            continue
+        file = _file(index, block, payload, message.tool_name, about)
+        reference = stub_text(file.file_id, tool_name=message.tool_name, size_bytes=len(payload), about=about)
+        saved = block_token_count(block) - count_tokens(reference)
+        if saved > 0:
+            files.append(file)
+            token_count -= saved
+            block.text.text = reference
+    return Stub(result.place, serialize(body), token_count, tuple(files))
+
+
+def _file(index: int, block: content_pb.ContentBlock, payload: bytes, tool_name: str, about: str) -> File:
+    is_text = block.HasField("text")
+    return File(
+        blob_id=new_id(IdKind.BLOB),
+        block_index=index,
+        tool_name=shown_tool_name(tool_name),
+        about=about,
+        mime_type=TEXT_TYPE if is_text else shown_mime_type(block.image.mime_type),
+        size_bytes=len(payload),
+        line_count=line_count_of(block.text.text) if is_text else 0,
+        sha256=hashlib.sha256(payload).hexdigest(),
+    )

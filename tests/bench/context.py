@@ -1,0 +1,328 @@
+"""What a model gets to read of a long transcript, with references in place of large results and without, and what assembling it costs.
+
+The transcripts are made of turns of a tool-heavy mix: results of tools have about 53 % of the tokens, most of them under a thousand, with a
+long tail to 50,000. As in a session that first talks and then works, the first half of each two thousand messages has fewer large results than
+the second; how much of what is read the results have is told beside how many items it is, since that decides what references can save. Two
+thousand messages are appended through the service, blobs and all; longer transcripts have them again and again, copied in the database, since
+what is old is not read. Both ways are measured on the same transcript, turn by turn.
+"""
+
+import json
+import random
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from statistics import mean
+from time import perf_counter
+
+import psycopg
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from psycopg import sql
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
+from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
+from spawnmesh.content.v1 import message_pb2 as content_pb
+from spawnmesh.transcript.v1 import entry_pb2, tenant_pb2
+from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_devstack.stack import Stack
+from spawnmesh_runtime.acting import acting_for, acting_with_token
+from spawnmesh_runtime.peers import Peer, open_peer
+from spawnmesh_runtime.process import Process
+from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_runtime.tokens import TokenMinter
+
+from tests.bench.harness import Bench, Metric, Samples
+from tests.bench.transcript import SAID
+
+TENANT = "bench-context"
+BUDGET = 258_000
+APPENDED = 2_000
+LENGTHS = (APPENDED, 6_804, 20_000, 200_000)
+ROUNDS = 40
+WARM_UP = 5
+TURNS = 60
+TURNS_LENGTH = 6_804
+LATENCY_BOUND_MS = 30.0
+GROWTH_BOUND = 1.3
+ITEMS_BOUND = 0.5  # Without references, by with them: at least twice as many.
+
+_PHASE = 970  # Turns, which are two thousand messages; a large result each so many turns of its first half, and of its second.
+_TALK, _WORK = 31, 17
+_WORDS = SAID.split()
+_COPIED = ("entries", "stubs", "payloads")
+
+
+@dataclass
+class Conversation:
+    """One session's transcript, to which turns of the mix are appended."""
+
+    peer: Peer
+    minter: TokenMinter
+    session_id: str = field(default_factory=lambda: new_id(IdKind.SESSION))
+    run_id: str = field(default_factory=lambda: new_id(IdKind.RUN))
+
+    @property
+    def claim(self) -> pb.WriterClaim:
+        return pb.WriterClaim(run_id=self.run_id, epoch=1)
+
+    @property
+    def stub(self) -> TranscriptServiceStub:
+        return TranscriptServiceStub(self.peer.channel)
+
+    def token(self) -> str:
+        return self.minter.run_token(TENANT, self.session_id, self.run_id, 1, 3600)
+
+    async def begin(self) -> None:
+        """With its header, and this writer."""
+        with acting_for(TENANT):
+            await self.peer.unary(self.stub.CreateTranscript, pb.CreateTranscriptRequest(session_id=self.session_id))
+        with acting_with_token(self.token()):
+            request = pb.AcquireWriterRequest(session_id=self.session_id, claim=self.claim)
+            await self.peer.unary(self.stub.AcquireWriter, request)
+
+    async def append(self, bodies: Sequence[entry_pb2.EntryBody]) -> None:
+        """All in one call."""
+        request = pb.AppendEntriesRequest(
+            session_id=self.session_id, claim=self.claim, idempotency_key=new_id(IdKind.ENTRY), entries=bodies
+        )
+        with acting_with_token(self.token()):
+            await self.peer.unary(self.stub.AppendEntries, request, timeout_seconds=60)
+
+    async def assemble(self) -> tuple[pb.AssembleContextResponse, float]:
+        """The context, and the seconds it took."""
+        request = pb.AssembleContextRequest(session_id=self.session_id, token_budget=BUDGET)
+        with acting_with_token(self.token()):
+            began = perf_counter()
+            context = await self.peer.unary(self.stub.AssembleContext, request, timeout_seconds=60)
+            return context, perf_counter() - began
+
+
+@dataclass
+class Tier:
+    """The tenant's setting."""
+
+    peer: Peer
+    version: int = 0
+
+    async def turn(self, *, is_on: bool) -> None:
+        self.version += 1
+        settings = tenant_pb2.TranscriptSettings(stub_large_tool_payloads=is_on)
+        request = tenant_pb2.PrepareTenantRequest(settings_version=self.version, settings=settings)
+        with acting_for(TENANT):
+            await self.peer.unary(TranscriptServiceStub(self.peer.channel).PrepareTenant, request)
+
+
+async def run(bench: Bench) -> None:
+    """Latency at each length, then turn by turn."""
+    stack = await bench.stack()
+    async with _opened(stack) as (first, tier):
+        mix = _mix()
+        bench.report(f"appending {APPENDED} messages")
+        await first.begin()
+        await _grow(first, mix, APPENDED)
+        await _told_share(bench, stack, first)
+        conversations = {length: await _longer(stack, first, length) for length in LENGTHS}
+        await _latency(bench, conversations, tier)
+        await _turns(bench, conversations[TURNS_LENGTH], tier, mix)
+
+
+@asynccontextmanager
+async def _opened(stack: Stack) -> AsyncIterator[tuple[Conversation, Tier]]:
+    minter = TokenMinter("session", stack.keys / "session.pem")
+    tracer = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False).get_tracer("bench")
+    process = Process("bench", ProcessSettings(), minter=minter, verifier=None, tracer=tracer)
+    async with (
+        open_peer(process, "transcript", stack.targets["transcript"]) as peer,
+        open_peer(process, "attachment-blob", stack.targets["attachment-blob"]) as blobs,
+    ):
+        prepare = blob_pb.PrepareTenantRequest(settings_version=1, limits=blob_pb.AttachmentLimits())
+        with acting_for(TENANT):
+            await blobs.unary(AttachmentBlobServiceStub(blobs.channel).PrepareTenant, prepare)
+        tier = Tier(peer)
+        await tier.turn(is_on=True)
+        yield Conversation(peer, minter), tier
+
+
+def _mix() -> Iterator[list[entry_pb2.EntryBody]]:
+    """Turns for ever, the same in every run. The sizes of large results go through their whole range again and again, so that no stretch of a
+    transcript is much unlike another."""
+    drawn = random.Random(258)
+    number = large = 0
+    while True:
+        number += 1
+        if number % 20 == 0:
+            yield [_message(content_pb.ROLE_USER, _text(drawn, drawn.randint(40, 400)))]
+        call_id = f"call-{number}"
+        if number % (_TALK if number % _PHASE < _PHASE / 2 else _WORK) == 0:
+            large += 1
+            count = round(4_000 * 12.5 ** (large * 0.618 % 1))
+        else:
+            count = drawn.randint(8, 40)
+        block = {"type": "toolCall", "id": call_id, "name": "exec", "arguments": {"path": f"/srv/{number}", "run": "x"}}
+        asking = _message(content_pb.ROLE_ASSISTANT, _text(drawn, min(4_000, round(drawn.lognormvariate(6.2, 0.8)))))
+        asking.message.content.add().tool_call.CopyFrom(
+            content_pb.ToolCall(tool_call_id=call_id, name="exec", block_json=json.dumps(block))
+        )
+        answer = _message(content_pb.ROLE_TOOL_RESULT, _text(drawn, count))
+        answer.message.tool_call_id, answer.message.tool_name = call_id, "exec"
+        yield [asking, answer]
+
+
+def _message(role: "content_pb.Role.ValueType", text: str) -> entry_pb2.EntryBody:
+    block = content_pb.ContentBlock(text=content_pb.Text(text=text))
+    return entry_pb2.EntryBody(message=content_pb.Message(role=role, content=[block]))
+
+
+def _text(drawn: random.Random, token_count: int) -> str:
+    """About so many tokens: plain words are one each."""
+    return " ".join(drawn.choices(_WORDS, k=token_count))
+
+
+async def _grow(conversation: Conversation, mix: Iterator[list[entry_pb2.EntryBody]], count: int) -> None:
+    waiting: list[entry_pb2.EntryBody] = []
+    while count > 0:
+        waiting += next(mix)
+        if len(waiting) >= min(100, count):
+            await conversation.append(waiting)
+            count -= len(waiting)
+            waiting = []
+
+
+async def _longer(stack: Stack, source: Conversation, length: int) -> Conversation:
+    """A transcript that ends as the source does, and has its messages before that until there are so many."""
+    if length == APPENDED:
+        return source
+    longer = Conversation(source.peer, source.minter)
+    await longer.begin()
+    async with await psycopg.AsyncConnection.connect(stack.superuser_dsn, options="-c search_path=transcript") as link:
+        key = {"tenant": TENANT, "source": source.session_id, "longer": longer.session_id}
+        row = await (
+            await link.execute(
+                "select seq from transcripts where tenant_id = %(tenant)s and session_id = %(source)s", key
+            )
+        ).fetchone()
+        assert row is not None
+        messages = row[0] - 1
+        copies = -(-length // messages)
+        skipped = copies * messages - length  # Of the first copy.
+        for copy in range(copies):
+            shift = {**key, "shift": copy * messages - skipped, "copy": f"{copy:03d}"}
+            for table in _COPIED:
+                await link.execute(await _copying(link, table), shift)
+        await link.execute(
+            "update transcripts set (seq, turn_count, token_count) = (select max(seq), count(*) filter (where kind = 'MESSAGE'),"
+            " sum(token_count) from entries where tenant_id = %(tenant)s and session_id = %(longer)s)"
+            " where tenant_id = %(tenant)s and session_id = %(longer)s",
+            key,
+        )
+    async with await psycopg.AsyncConnection.connect(stack.superuser_dsn, autocommit=True) as link:
+        await link.execute("vacuum analyze transcript.entries")
+    return longer
+
+
+async def _copying(link: psycopg.AsyncConnection[tuple[object, ...]], table: str) -> sql.Composed:
+    """The statement that copies the source's rows, but for the header, with other seqs and ids."""
+    cursor = await link.execute(sql.SQL("select * from {} limit 0").format(sql.Identifier(table)))
+    names = [column.name for column in cursor.description or ()]
+    changed = {
+        "session_id": sql.SQL("%(longer)s"),
+        "seq": sql.SQL("seq + %(shift)s"),
+        "entry_id": sql.SQL("overlay(entry_id placing %(copy)s from 5)"),
+        "blob_id": sql.SQL("overlay(blob_id placing %(copy)s || left(md5(%(longer)s), 8) from 5)"),
+    }
+    values = [changed.get(name, sql.Identifier(name)) for name in names]
+    return sql.SQL(
+        "insert into {table} ({names}) select {values} from {table}"
+        " where tenant_id = %(tenant)s and session_id = %(source)s and seq > 1 and seq + %(shift)s > 1"
+    ).format(
+        table=sql.Identifier(table),
+        names=sql.SQL(", ").join(map(sql.Identifier, names)),
+        values=sql.SQL(", ").join(values),
+    )
+
+
+async def _told_share(bench: Bench, stack: Stack, conversation: Conversation) -> None:
+    statement = (
+        "select sum(token_count) filter (where role = 'TOOL_RESULT')::float / sum(token_count) from transcript.entries"
+        " where tenant_id = %s and session_id = %s"
+    )
+    async with await psycopg.AsyncConnection.connect(stack.superuser_dsn) as link:
+        row = await (await link.execute(statement, (TENANT, conversation.session_id))).fetchone()
+    assert row is not None
+    bench.record(Metric("context.tool_share", row[0] * 100, "%", None, None, APPENDED))
+
+
+async def _latency(bench: Bench, conversations: dict[int, Conversation], tier: Tier) -> None:
+    """With references and without, at every length in turn."""
+    for is_on in (False, True):
+        await tier.turn(is_on=is_on)
+        name = "on" if is_on else "off"
+        seconds: dict[int, list[float]] = {length: [] for length in conversations}
+        contexts: dict[int, pb.AssembleContextResponse] = {}
+        for number in range(-WARM_UP, ROUNDS):
+            for length, conversation in conversations.items():
+                contexts[length], took = await conversation.assemble()
+                if number >= 0:
+                    seconds[length].append(took)
+        shortest = Samples(seconds[LENGTHS[0]])
+        for length, context in contexts.items():
+            samples = Samples(seconds[length])
+            count = len(samples.seconds)
+            bound = LATENCY_BOUND_MS if length == 20_000 else None
+            bench.record(Metric(f"context.{name}.{length}.items", len(context.entries), "", None, None, 1))
+            bench.record(
+                Metric(f"context.{name}.{length}.tokens", context.token_count, "", None, None, 1, bound=BUDGET)
+            )
+            bench.record(
+                Metric(
+                    f"context.{name}.{length}.p50", samples.p50 * 1e3, "ms", None, None, count, samples.p95 * 1e3, bound
+                )
+            )
+            bench.record(Metric(f"context.{name}.{length}.p99", samples.percentile(99) * 1e3, "ms", None, None, count))
+            if length == LENGTHS[-1]:
+                bench.latency(f"context.{name}.growth_to_{length}", samples, shortest, GROWTH_BOUND)
+
+
+async def _turns(
+    bench: Bench, conversation: Conversation, tier: Tier, mix: Iterator[list[entry_pb2.EntryBody]]
+) -> None:
+    """How many items there are, and which share of a context's bytes begins the next one, as a conversation goes on."""
+    items: dict[bool, list[int]] = {False: [], True: []}
+    kept: dict[bool, list[float]] = {False: [], True: []}
+    earlier: dict[bool, list[bytes]] = {}
+    for _ in range(TURNS):
+        await tier.turn(is_on=True)
+        await conversation.append(next(mix))
+        for is_on in (True, False):
+            await tier.turn(is_on=is_on)
+            context, _seconds = await conversation.assemble()
+            entries = [entry.body.SerializeToString(deterministic=True) for entry in context.entries]
+            items[is_on].append(len(entries))
+            if is_on in earlier:
+                kept[is_on].append(_kept(earlier[is_on], entries))
+            earlier[is_on] = entries
+    ratio = sum(items[False]) / sum(items[True])
+    for is_on, name in ((False, "off"), (True, "on")):
+        bench.record(Metric(f"context.{name}.prefix_kept", mean(kept[is_on]) * 100, "%", None, None, len(kept[is_on])))
+        bench.record(Metric(f"context.{name}.items_of_turns", mean(items[is_on]), "", None, None, TURNS))
+    bench.record(Metric("context.items_off_by_on", ratio, "", None, None, TURNS, bound=ITEMS_BOUND))
+
+
+def _tool_share(context: pb.AssembleContextResponse) -> float:
+    """Of the tokens, as they are stored, of what was read."""
+    full = {stubbed.seq: stubbed.full_token_count for stubbed in context.stubbed}
+    counts = [(entry.body.message.role, full.get(entry.seq, entry.token_count)) for entry in context.entries]
+    return sum(count for role, count in counts if role == content_pb.ROLE_TOOL_RESULT) / sum(
+        count for _, count in counts
+    )
+
+
+def _kept(earlier: Sequence[bytes], entries: Sequence[bytes]) -> float:
+    same = 0
+    for one, other in zip(earlier, entries, strict=False):
+        if one != other:
+            break
+        same += len(one)
+    return same / sum(map(len, earlier))

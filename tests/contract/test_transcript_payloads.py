@@ -1,0 +1,270 @@
+"""Large results of tools in the blob store: put behind the append, released with the transcript, and made up for after a failure."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg import AsyncConnection
+from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import BlobServiceServicer, add_BlobServiceServicer_to_server
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import open_database
+from spawnmesh_postgres.statements import load_statements
+from spawnmesh_runtime.process import Process
+from spawnmesh_runtime.server import MeshServer, build_server
+from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_transcript.app import open_service
+from spawnmesh_transcript.settings import TranscriptSettings
+
+from tests.contract.attachment_blob_fixtures import blobs
+from tests.contract.serving import caller_at, served, shared_settings
+from tests.contract.test_transcript_context import pages_touched
+from tests.contract.transcript_fixtures import (
+    Service,
+    Session,
+    assistant,
+    refused,
+    service,
+    superuser,
+    text_of,
+    user,
+)
+from tests.contract.transcript_tier import NO_TAIL, Tiered, answering, calling, long_text, tier_service, tiered
+
+__all__ = ["blobs", "service", "superuser", "tier_service", "tiered"]
+
+Superuser = AsyncConnection[tuple[Any, ...]]
+
+
+class _Away(BlobServiceServicer):
+    """A blob store that takes nothing."""
+
+    async def PutBlob(self, request: Any, context: Any) -> Any:
+        raise MeshError(Reason.DEPENDENCY_UNAVAILABLE, "away")
+
+    async def ReleaseBlob(self, request: Any, context: Any) -> Any:
+        raise MeshError(Reason.DEPENDENCY_UNAVAILABLE, "away")
+
+
+@asynccontextmanager
+async def _open_away(process: Process, settings: ProcessSettings) -> AsyncIterator[MeshServer]:
+    server = build_server(process)
+    add_BlobServiceServicer_to_server(_Away(), server)
+    yield server
+
+
+@pytest.fixture
+async def cut_off(service: Service, tiered: Tiered, keys: Path) -> AsyncIterator[Tiered]:
+    """The same session at a replica whose blob store is away: it commits, and gets no further."""
+
+    blob_settings = ProcessSettings(**shared_settings("attachment-blob", keys))
+    async with served("attachment-blob", blob_settings, _open_away) as blob_target:
+        settings = TranscriptSettings(
+            **shared_settings("transcript", keys), database_url=service.dsn.app, attachment_blob_target=blob_target
+        )
+        async with served("transcript", settings, open_service) as target, caller_at(target, "transcript") as peer:
+            broken = replace(service, peer=peer, target=target)
+            yield tiered.on(replace(tiered.session, service=broken))
+
+
+async def rows(superuser: Superuser, tiered: Tiered, table: str) -> list[tuple[Any, ...]]:
+    statement = f"select * from {table} where tenant_id = %s order by 1, 2"
+    return await (await superuser.execute(statement, (tiered.session.tenant_id,))).fetchall()
+
+
+async def objects(tiered: Tiered) -> int:
+    return len(await asyncio.to_thread(tiered.blobs.object_keys))
+
+
+async def test_AppendEntries__answers_once_the_payload_is_in_the_blob_store(tiered: Tiered) -> None:
+    claim = await tiered.session.acquire(1)
+    await tiered.converse(claim, text := long_text("a"))
+    [payload] = (await tiered.context(tail=NO_TAIL)).stubbed or [None]
+    assert payload is None, "not answered yet"
+    assert await objects(tiered) == 1
+    await tiered.session.append([assistant("end")], claim=claim)
+    [stubbed] = (await tiered.context(tail=NO_TAIL)).stubbed
+    assert await tiered.blob(stubbed.file_ids[0]) == text.encode()
+
+
+async def test_AppendEntries__a_replay_keeps_one_payload(tiered: Tiered, superuser: Superuser) -> None:
+    claim = await tiered.session.acquire(1)
+    entries = [calling("c", "read", {}), answering("c", long_text("a"))]
+    first = await tiered.session.append(entries, claim=claim, key="k")
+    again = await tiered.session.append(entries, claim=claim, key="k")
+    assert again.replayed
+    assert again.entries == first.entries
+    assert (len(await rows(superuser, tiered, "payloads")), len(await rows(superuser, tiered, "stubs"))) == (1, 1)
+
+
+async def test_AppendEntries__a_refused_one_leaves_no_payload(tiered: Tiered, superuser: Superuser) -> None:
+    claim = await tiered.session.acquire(1)
+    await tiered.session.acquire(2)
+    with refused(Reason.WRITER_CLAIM_LOST):
+        await tiered.session.append([calling("c", "read", {}), answering("c", long_text("a"))], claim=claim)
+    assert await rows(superuser, tiered, "payloads") == await rows(superuser, tiered, "stubs") == []
+    assert await objects(tiered) == 0
+
+
+async def test_AppendEntries__without_the_blob_store_it_is_stored_and_made_up_for(
+    tiered: Tiered, cut_off: Tiered
+) -> None:
+    """As after a crash between the commit and the put: nothing refers to what is not there, and the next context sees to it."""
+    claim = await tiered.session.acquire(1)
+    [seq] = await cut_off.converse(claim, text := long_text("a"))
+    await cut_off.session.append([assistant("end")], claim=claim)
+    for replica in (cut_off, tiered):
+        context = await replica.context(tail=NO_TAIL)
+        assert not context.stubbed
+        assert text_of(context.entries[1]) == text
+    async with asyncio.timeout(10):
+        while not (context := await tiered.context(tail=NO_TAIL)).stubbed:
+            await asyncio.sleep(0.02)
+    assert [one.seq for one in context.stubbed] == [seq]
+    assert await tiered.blob(context.stubbed[0].file_ids[0]) == text.encode()
+
+
+async def test_AppendEntries__a_repeat_puts_what_was_cut_off(tiered: Tiered, cut_off: Tiered) -> None:
+    claim = await tiered.session.acquire(1)
+    entries = [calling("c", "read", {}), answering("c", long_text("a")), assistant("end")]
+    await cut_off.session.append(entries, claim=claim, key="k")
+    assert await objects(tiered) == 0
+    assert (await tiered.session.append(entries, claim=claim, key="k")).replayed
+    assert len((await tiered.context(tail=NO_TAIL)).stubbed) == 1
+
+
+async def test_DescribeFile__reads_the_entry_while_the_blob_store_does_not_have_it(
+    tiered: Tiered, cut_off: Tiered, superuser: Superuser
+) -> None:
+    claim = await tiered.session.acquire(1)
+    await cut_off.converse(claim, text := long_text("a"))
+    [payload] = await rows(superuser, tiered, "payloads")
+    described = await tiered.describe(
+        payload[1].replace("blb_", "file_"), expand=True, bytes={"offset": 5, "length": 100}
+    )
+    assert described.content.data.decode() == text[5:105]
+
+
+async def test_DeleteTranscript__releases_payloads(tiered: Tiered, superuser: Superuser) -> None:
+    claim = await tiered.session.acquire(1)
+    await tiered.converse(claim, *(long_text(f"w{number}") for number in range(40)))
+    assert await objects(tiered) == 40
+    await tiered.session.delete()
+    assert await objects(tiered) == 0
+    assert await rows(superuser, tiered, "payloads") == await rows(superuser, tiered, "stubs") == []
+
+
+async def test_DeleteTranscript__is_gone_on_with_where_the_blob_store_was_away(
+    tiered: Tiered, cut_off: Tiered, superuser: Superuser
+) -> None:
+    claim = await tiered.session.acquire(1)
+    await tiered.converse(claim, long_text("a"))
+    with refused(Reason.DEPENDENCY_UNAVAILABLE):
+        await cut_off.session.delete()
+    with refused(Reason.NOT_FOUND):
+        await tiered.session.entries()
+    await tiered.session.delete()
+    assert await objects(tiered) == 0
+    assert await rows(superuser, tiered, "payloads") == []
+
+
+async def test_DeleteTranscript__ends_payloads_that_were_never_put(
+    tiered: Tiered, cut_off: Tiered, superuser: Superuser
+) -> None:
+    claim = await tiered.session.acquire(1)
+    await cut_off.converse(claim, long_text("a"))
+    await tiered.session.delete()
+    assert await objects(tiered) == 0
+    assert await rows(superuser, tiered, "payloads") == []
+
+
+async def test_CreateTranscript__a_fork_has_references_of_its_own(tiered: Tiered) -> None:
+    claim = await tiered.session.acquire(1)
+    await tiered.session.append([user("task")])
+    await tiered.converse(claim, text := long_text("a"), path="/x")
+    await tiered.session.append([assistant("end")], claim=claim)
+    fork = tiered.on(tiered.session.sibling())
+    await fork.session.create(fork_of=tiered.session, max_token_count=100_000)
+    async with asyncio.timeout(10):
+        while not (context := await fork.context(tail=NO_TAIL)).stubbed:
+            await asyncio.sleep(0.02)
+    [own] = (await tiered.context(tail=NO_TAIL)).stubbed
+    [forked] = context.stubbed
+    assert own.file_ids != forked.file_ids
+    assert "\npath: /x\n" in text_of(context.entries[2])
+    assert await objects(tiered) == 1, "the same bytes are stored once"
+
+    await tiered.session.delete()
+    assert await fork.blob(forked.file_ids[0]) == text.encode()
+    assert (await fork.describe(forked.file_ids[0], expand=True)).content.data.decode() == text
+    await fork.session.delete()
+    assert await objects(tiered) == 0
+
+
+async def test_PurgeTenant__leaves_no_row(tiered: Tiered, superuser: Superuser) -> None:
+    claim = await tiered.session.acquire(1)
+    await tiered.converse(claim, long_text("a"))
+    while not (await tiered.session.purge_tenant()).done:
+        pass
+    assert await rows(superuser, tiered, "payloads") == await rows(superuser, tiered, "stubs") == []
+
+
+async def test_AppendEntries__a_tenant_without_the_tier_puts_nothing(tiered: Tiered) -> None:
+    await tiered.set_tier(2, is_on=False)
+    claim = await tiered.session.acquire(1)
+    await tiered.converse(claim, long_text("a", 100_000))
+    assert await objects(tiered) == 0
+
+
+async def test_AppendEntries__appends_side_by_side_all_become_references(tiered: Tiered) -> None:
+    claim = await tiered.session.acquire(1)
+    pairs = [
+        (calling(f"c{number}", "read", {}), answering(f"c{number}", long_text(f"w{number}x"))) for number in range(20)
+    ]
+    await asyncio.gather(*(tiered.session.append(pair, claim=claim) for pair in pairs))
+    await tiered.session.append([assistant("end")], claim=claim)
+    assert len((await tiered.context(tail=NO_TAIL)).stubbed) == 20
+
+
+async def test_payloads_of_another_tenant_are_not_seen(tiered: Tiered) -> None:
+    claim = await tiered.session.acquire(1)
+    await tiered.converse(claim, long_text("a"))
+    await tiered.session.append([assistant("end")], claim=claim)
+    [stubbed] = (await tiered.context(tail=NO_TAIL)).stubbed
+    stranger = tiered.on(Session(tiered.session.service, f"{tiered.session.tenant_id}-x"))
+    with refused(Reason.NOT_FOUND):
+        await stranger.describe(stubbed.file_ids[0])
+
+
+async def test_statements_about_stubs_cost_what_they_read_and_not_what_is_there(
+    tiered: Tiered, superuser: Superuser
+) -> None:
+    """Also when the planner was last told of short transcripts."""
+    await superuser.execute("analyze entries")
+    claim = await tiered.session.acquire(1)
+    for _ in range(8):
+        await tiered.session.append([assistant("word " * 50) for _ in range(250)], claim=claim)
+    seqs = await tiered.converse(claim, *(long_text(f"w{number}x") for number in range(5)))
+    [(blob_id,), *_] = await (
+        await superuser.execute("select blob_id from payloads where tenant_id = %s", (tiered.session.tenant_id,))
+    ).fetchall()
+    key = {"tenant_id": tiered.session.tenant_id, "session_id": tiered.session.session_id}
+    reads: dict[str, dict[str, Any]] = {
+        "scan_stubs": {**key, "first_seq": 1_000, "last_seq": 5_000},
+        "read_stubbed_entries": {**key, "seqs": seqs},
+        "files_of_entries": {**key, "seqs": seqs},
+        "find_calls": {**key, "call_ids": ["call-1-0-10000"], "row_count": 20},
+        "waiting_payloads": {**key, "row_count": 8},
+        "read_payload": {"tenant_id": key["tenant_id"], "blob_id": blob_id},
+    }
+    statements = load_statements("spawnmesh_transcript")
+    async with open_database(tiered.session.service.dsn.app, name="cost", max_connections=1) as database:
+        for _ in range(7):
+            async with database.transaction(tiered.session.tenant_id) as connection:
+                await connection.execute(statements["keep_index_order"])
+                touched = {name: await pages_touched(connection, statements[name], reads[name]) for name in reads}
+            assert max(touched.values()) < 100, touched
