@@ -1,4 +1,7 @@
-"""What the router adds to a model call: the same call by the same SDK, directly and through it, to a provider that answers at once."""
+"""What the router adds to a model call: the same call by the same SDK, directly and through it, to a provider that answers at once.
+
+As the direct call is not traced, the routed ones are not either; what tracing adds is measured beside them.
+"""
 
 import asyncio
 import json
@@ -11,7 +14,8 @@ from time import perf_counter
 from typing import Any
 
 import openai
-from opentelemetry.trace import NoOpTracer
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2, routing_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
@@ -33,7 +37,8 @@ CONCURRENT = (1, 16, 64)
 CALLS = 600
 SPREADS = 40
 PROVIDER = "loopback"
-_SETTLE_SECONDS = 0.01  # What a call left to be done in the background is no part of the next one.
+_SETTLE_SECONDS = 0.03
+"""What a call left to be done in the background, which begins 10 ms later, is no part of the next one."""
 UPSTREAM = Path(__file__).parents[1] / "contract" / "model_router_upstream.py"
 
 
@@ -49,8 +54,12 @@ async def run(bench: Bench) -> None:
     )
     await stack.start(provider, *members)
     client = openai.AsyncOpenAI(api_key="any", base_url=f"http://{LOOPBACK}:{upstream}/v1", max_retries=0)
-    async with client, _callers(stack, ports) as (first, second):
-        await _latency(bench, client, first)
+    async with (
+        client,
+        _callers(stack, ports, ALWAYS_OFF) as (first, second),
+        _callers(stack, ports, ALWAYS_ON) as (traced, _),
+    ):
+        await _latency(bench, client, first, traced)
         await _rates(bench, client, first)
         await _spread(bench, first, second)
 
@@ -97,33 +106,36 @@ _MESSAGE = message_pb2.Message(
 )
 
 
-async def _latency(bench: Bench, client: openai.AsyncOpenAI, caller: Caller) -> None:
+async def _latency(bench: Bench, client: openai.AsyncOpenAI, caller: Caller, traced: Caller) -> None:
     await caller.generate("limited-resting", "instant")
 
-    async def after_refusal() -> float:
-        began = perf_counter()
-        assert await caller.generate("limited", "instant") == "instant"
-        took = perf_counter() - began
-        await caller.clear("limited")  # Else it is cooling in the next round.
+    async def settled(before: Awaitable[object], work: Callable[[], Awaitable[object]]) -> float:
         await asyncio.sleep(_SETTLE_SECONDS)
+        await before  # The first one after a pause pays for that.
+        return await _seconds(work())
+
+    async def after_refusal() -> float:
+        took = await settled(caller.generate("instant"), lambda: caller.generate("limited", "instant"))
+        await caller.clear("limited")  # Else it is cooling in the next round.
         return took
+
+    async def direct(model: str) -> None:
+        await _direct(client, model)
 
     async def while_cooling() -> None:
         assert await caller.generate("limited-resting", "instant") == "instant"
 
-    pairs: tuple[tuple[str, str, Work, float], ...] = (
-        ("a call", "instant", lambda: _seconds(caller.generate("instant")), 1.0),
-        ("after a 429", "instant", after_refusal, 2.5),
-        ("first is cooling", "instant", lambda: _seconds(while_cooling()), 1.5),
-        ("100 chunks", "hundred", lambda: _seconds(caller.generate("hundred")), 5.0),
+    at_once = partial(direct, "instant")
+    pairs: tuple[tuple[str, Work, Work, float | None], ...] = (
+        ("a call", at_once, lambda: _seconds(caller.generate("instant")), 1.0),
+        ("a call, traced", at_once, lambda: _seconds(traced.generate("instant")), None),
+        ("after a 429", lambda: settled(at_once(), at_once), after_refusal, 2.5),
+        ("first is cooling", at_once, while_cooling, 1.5),
+        ("100 chunks", partial(direct, "hundred"), lambda: _seconds(caller.generate("hundred")), 5.0),
     )
-    for (
-        name,
-        model,
-        routed,
-        bound,
-    ) in pairs:  # One after the other: five kinds of call in turn would keep nobody's caches warm.
-        works: dict[str, Work] = {"direct": partial(_direct, client, model), "routed": routed}
+    # One after the other: five kinds of call in turn would keep nobody's caches warm.
+    for name, floor, routed, bound in pairs:
+        works: dict[str, Work] = {"direct": floor, "routed": routed}
         taken = await bench.compare(works, rounds=ROUNDS, warm_up=WARM_UP)
         bench.latency(f"router direct call: {name}", taken["direct"])
         _record_added(bench, name, taken["routed"], taken["direct"], bound)
@@ -236,8 +248,10 @@ def _plain(stack: Stack) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def _callers(stack: Stack, ports: list[int]) -> AsyncIterator[tuple[Caller, Caller]]:
-    process = Process("bench", ProcessSettings(), minter=None, verifier=None, tracer=NoOpTracer())
+async def _callers(stack: Stack, ports: list[int], sampler: Sampler) -> AsyncIterator[tuple[Caller, Caller]]:
+    """Clients whose calls are recorded at the router, or are not: this side sends no spans."""
+    tracer = TracerProvider(sampler=sampler, shutdown_on_exit=False).get_tracer("bench")
+    process = Process("bench", ProcessSettings(), minter=None, verifier=None, tracer=tracer)
     token, operator = stack.client_token(TENANT), stack.admin_token()
     first, second = (f"{LOOPBACK}:{port}" for port in ports)
     async with open_peer(process, "model-router", first) as one, open_peer(process, "model-router", second) as two:

@@ -23,6 +23,7 @@ from spawnmesh_model_router.settings import ModelRouterSettings
 from spawnmesh_postgres.migrations import migrate
 from spawnmesh_runtime.acting import acting_with_token
 from spawnmesh_runtime.jwks import JwksFile
+from spawnmesh_runtime.metrics import NO_METRICS, Metrics
 from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.settings import ProcessSettings
@@ -184,7 +185,14 @@ class World:
         }
         return {**config, **changes}
 
-    async def router(self, config: dict[str, Any] | None = None, *, tenant: str = "", **settings: Any) -> Router:
+    async def router(
+        self,
+        config: dict[str, Any] | None = None,
+        *,
+        tenant: str = "",
+        metrics: Metrics = NO_METRICS,
+        **settings: Any,
+    ) -> Router:
         """A router of its own; attempts are short and not repeated unless the test says otherwise."""
         file = self.folder / f"{secrets.token_hex(4)}.json"
         file.write_text(json.dumps(config or self.config()))
@@ -196,7 +204,7 @@ class World:
             database_url=self.dsn.app, config_file=file, jwks_file=self.keys / "jwks.json", **{**defaults, **settings}
         )
         verifier = TokenVerifier(JwksFile(self.keys / "jwks.json"))
-        process = Process("model-router", router_settings, None, verifier, provider.get_tracer("test"))
+        process = Process("model-router", router_settings, None, verifier, provider.get_tracer("test"), metrics)
         server = await self.stack.enter_async_context(open_service(process, router_settings, environ=self.environ))
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()

@@ -231,6 +231,7 @@ async def open_loopback_provider() -> AsyncIterator[LoopbackProvider]:
     provider = LoopbackProvider()
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_post("/v1/chat/completions", provider.serve)
+    app.router.add_post("/v1/responses", provider.serve)
     app.router.add_post("/v1/messages", provider.serve)
     app.router.add_post("/v1beta/models/{call}", provider.serve)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)

@@ -61,4 +61,5 @@ class _RunHooks(run_hook_grpc.RunHookServiceServicer):
         self._hooks.asked.append(request.event)
         if isinstance(self._hooks.tool_call, MeshError):
             raise self._hooks.tool_call
-        return pb.DispatchBeforeToolCallResponse(decision=self._hooks.tool_call)
+        rewritten_by = ["gate", "scrubber"] if self._hooks.tool_call.HasField("rewrite") else []
+        return pb.DispatchBeforeToolCallResponse(decision=self._hooks.tool_call, decided_by=rewritten_by)

@@ -148,6 +148,39 @@ async def test_extend_cooldown__never_moves_earlier(world: World) -> None:
         assert kept.until == now + timedelta(seconds=90)
 
 
+async def test_Generate__a_failure_that_asks_for_a_longer_rest_moves_the_end_of_one_that_has_begun(
+    world: World,
+) -> None:
+    both_ask, one_rests = asyncio.Barrier(2), asyncio.Event()
+
+    async def at_once(request: web.Request) -> web.StreamResponse:
+        await both_ask.wait()
+        return await RATE_LIMITED(request)
+
+    async def later(request: web.Request) -> web.StreamResponse:
+        await both_ask.wait()
+        await one_rests.wait()
+        limited = openai_error(429, "Rate limit reached", "requests", "rate_limit_exceeded", retry_after="3600")
+        return await limited(request)
+
+    world.provider.on("one", at_once, later)
+    router = await world.router()
+    calls = [asyncio.create_task(router.generate(world.ref("one"), strict=True)) for _ in range(2)]
+    await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+    one_rests.set()
+    await asyncio.wait(calls)
+
+    async def is_saved() -> bool:
+        rows = await saved(world)
+        until = rows.get(world.ref("one"), {}).get("until_time")
+        return isinstance(until, datetime) and timedelta(seconds=3500) < until - datetime.now(UTC)
+
+    refused = (await router.generate(world.ref("one"), strict=True)).refused
+    assert refused.retry_after_seconds is not None
+    assert refused.retry_after_seconds > 3500
+    await eventually(is_saved, within_seconds=5)
+
+
 async def test_end_cooldown__not_by_a_call_that_began_before_the_failure(world: World) -> None:
     now = datetime.now(UTC)
     target = Target(Scope.MODEL, world.ref("one"))

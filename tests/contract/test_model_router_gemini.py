@@ -125,6 +125,36 @@ async def test_Generate__another_providers_call_is_read_by_gemini(world: World) 
     assert contents[2]["parts"][0]["functionResponse"]["response"] == {"error": "no such file"}
 
 
+@pytest.mark.parametrize(("levels", "marked"), [({"high": "high"}, True), ({"high": 2048}, False), ({}, False)])
+async def test_Generate__a_gemini_that_wants_signatures_is_told_that_calls_are_not_its_own(
+    world: World, levels: dict[str, int | str], marked: bool
+) -> None:
+    world.provider.on("flash", streamed(said({"text": "ok"}, finish="STOP")))
+    name, config = f"g{secrets.token_hex(4)}", world.config()
+    config["providers"][name] = {"kind": "gemini", "base_url": world.provider.base_url, "credentials": ["env:KEY"]}
+    config["models"][f"{name}/flash"] = {"context_window": 9000, "max_output": 8192, "thinking": levels}
+    router = await world.router(config)
+    own = b64encode(b"thought").decode()
+    foreign = [
+        call_block(f"c{number}", "read", f'{{"type":"toolUse","id":"c{number}","input":{{}}}}') for number in (1, 2)
+    ]
+    signed = call_block("c3", "read", f'{{"type":"functionCall","id":"c3","args":{{}},"thoughtSignature":"{own}"}}')
+    messages = [
+        user("go"),
+        assistant("reading", *foreign),
+        tool_result("c1", "one"),
+        tool_result("c2", "two"),
+        assistant(signed),
+        tool_result("c3", "three"),
+    ]
+    assert (await router.generate(f"{name}/flash", messages=messages)).text == "ok"
+    contents = world.provider.bodies[0]["contents"]
+    text, first, second = contents[1]["parts"]
+    assert ("thoughtSignature" in first) is marked
+    assert not any("thoughtSignature" in part for part in (text, second))
+    assert contents[3]["parts"][0]["thoughtSignature"] == own
+
+
 @pytest.mark.parametrize(
     ("answering", "reason"),
     [

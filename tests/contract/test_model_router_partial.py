@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +9,14 @@ import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
-from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_runner.app import open_service
-from spawnmesh_runner.settings import RunnerSettings
-from spawnmesh_runtime.process import Process, start_process
-from spawnmesh_runtime.server import MeshServer, build_server
-from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.contract.model_router_fixtures import World, image_block, open_world, user
 from tests.contract.model_router_provider import BROKEN, RATE_LIMITED, chat, chunk, cut_after, sse, tool_part
-from tests.contract.runner_fixtures import ScriptedMesh, calling, eventually
-from tests.contract.serving import served, shared_settings
+from tests.contract.model_router_runner import carry, queue
+from tests.contract.runner_fixtures import ScriptedMesh, calling
 
 TOLD = "Do not send it a second time."
 
@@ -150,43 +143,6 @@ async def test_Generate__a_tenant_may_stop_instead_of_crossing_to_another_provid
 @pytest.fixture
 def mesh(keys: Path) -> ScriptedMesh:
     return ScriptedMesh(TokenMinter("session", keys / "session.pem"))
-
-
-def queue(mesh: ScriptedMesh, world: World, *, epoch: int = 1) -> None:
-    """A run whose agent names two models of one provider and may write files."""
-    mesh.store(entry_pb2.EntryBody(message=user("Note it.")))
-    mesh.queue_run(epoch=epoch, tools=("write_file", "read_file"))
-    claimed = mesh.queue.get_nowait()
-    claimed.models[:] = [world.ref("one"), world.ref("two")]
-    claimed.agent.models[:] = claimed.models
-    mesh.queue.put_nowait(claimed)
-
-
-async def carry(mesh: ScriptedMesh, world: World, keys: Path, folder: Path) -> None:
-    """Has a real runner carry the run through a real router, until it is accepted."""
-
-    @asynccontextmanager
-    async def open_peers(process: Process, settings: ProcessSettings) -> AsyncIterator[MeshServer]:
-        server = build_server(process)
-        mesh.add_to(server)
-        yield server
-
-    router = await world.router()
-    async with served("session", ProcessSettings(**shared_settings("session", keys)), open_peers) as target:
-        settings = RunnerSettings(
-            **shared_settings("runner", keys),
-            session_target=target,
-            transcript_target=target,
-            attachment_blob_target=target,
-            model_router_target=router.target,
-            hook_target=target,
-            workspace_root=folder / "work",
-            claim_wait_seconds=0.2,
-        )
-        (folder / "work").mkdir()
-        async with start_process("runner", settings) as process, open_service(process, settings):
-            await eventually(lambda: mesh.finalized or mesh.failed)
-    assert mesh.failed is None, mesh.failed
 
 
 WRITE = (

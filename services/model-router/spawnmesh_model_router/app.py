@@ -20,6 +20,7 @@ from spawnmesh_model_router.policies import open_policies
 from spawnmesh_model_router.policy_store import POLICIES_CHANNEL
 from spawnmesh_model_router.providers.answer import Timing
 from spawnmesh_model_router.providers.upstream import open_upstreams
+from spawnmesh_model_router.router_metrics import RouterMetrics
 from spawnmesh_model_router.servicer import ModelRouterServicer
 from spawnmesh_model_router.settings import ModelRouterSettings
 from spawnmesh_model_router.store import COOLDOWNS_CHANNEL
@@ -42,6 +43,7 @@ async def open_service(
                 name="model_router",
                 max_connections=settings.database_max_connections,
                 pooled=bool(settings.database_direct_url),
+                meter=process.metrics.meter,
             )
         )
         listener = await stack.enter_async_context(
@@ -51,15 +53,16 @@ async def open_service(
                 channels=(COOLDOWNS_CHANNEL, POLICIES_CHANNEL),
             )
         )
+        metrics = RouterMetrics(process.metrics.meter)
         policies = await stack.enter_async_context(open_policies(database, listener))
-        cooldowns = await stack.enter_async_context(open_cooldowns(database, listener))
+        cooldowns = await stack.enter_async_context(open_cooldowns(database, listener, metrics))
         upstreams = await stack.enter_async_context(open_upstreams(config.providers, settings.connect_timeout_seconds))
         patience = Patience(
             Timing(settings.attempt_timeout_seconds, settings.idle_timeout_seconds),
             settings.tries_before_failover,
             settings.tries_at_last_candidate,
         )
-        parts = Parts(config, Availability(config, source, cooldowns), upstreams, patience, process.tracer)
+        parts = Parts(config, Availability(config, source, cooldowns), upstreams, patience, process.tracer, metrics)
         server = build_server(process, translate_errors=(translate,))
         add_ModelRouterServiceServicer_to_server(ModelRouterServicer(parts, policies), server)
         yield server

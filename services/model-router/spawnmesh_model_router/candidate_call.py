@@ -71,7 +71,7 @@ class CandidateCall:
                     return
                 await asyncio.sleep(step.seconds)
             else:
-                yield self._completed(answer, credential, note)
+                yield self._completed(answer, credential, carried)
                 return
 
     async def _attempt(self, carried: Carried, credential: Credential, answer: Answer) -> AsyncGenerator[Event, None]:
@@ -88,6 +88,7 @@ class CandidateCall:
                 carried.images,
                 carried.prompt_image_detection_suppressed,
                 carried.told_of_partial_execution,
+                carried.thinking,
             )
             pieces = parts.upstreams[provider].ask(
                 carried.question,
@@ -113,13 +114,13 @@ class CandidateCall:
 
     def _record(self, start_time: datetime, reason: FailoverReason | None = None, http_status: int = 0) -> None:
         number = len(self.progress.attempts) + 1
+        self.parts.metrics.attempted(self.model.provider, reason)
         self.progress.attempts.append(Attempt(number, self.model, start_time, self.parts.clock(), reason, http_status))
 
     def _carried(self) -> Carried:
         """What this try carries. Raises MeshError MODEL_REFUSED where policy lets no image be left out."""
         progress = self.progress
-        sees = self.parts.config.models[str(self.model)].vision
-        carried = carry(self.ask, progress, self.model, can_see=sees)
+        carried = carry(self.ask, progress, self.model, self.parts.config)
         progress.images[self.model] = carried.images
         if carried.images is ImageOutcome.REFUSED:
             progress.verdicts[self.model] = Incapable((Capability.IMAGES,))
@@ -175,10 +176,10 @@ class CandidateCall:
                 self.parts.availability.rest(self.model, blame, now)
         self.progress.tried(self.model, last.reason, last.detail, note)
 
-    def _completed(self, answer: Answer, credential: Credential, note: str) -> Completed:
+    def _completed(self, answer: Answer, credential: Credential, carried: Carried) -> Completed:
         last = self.progress.attempts[-1]
         self.parts.availability.answered(self.model, credential, last.start_time)
-        self.progress.tried(self.model, None, note)
+        self.progress.tried(self.model, None, carried.note)
         outcomes = self.progress.outcomes(SkipReason.NOT_NEEDED)
         return Completed(
             self.model,
@@ -186,5 +187,6 @@ class CandidateCall:
             answer.require_whole(),
             outcomes,
             tuple(self.progress.attempts),
-            self.progress.images[self.model],
+            carried.images,
+            carried.thinking,
         )

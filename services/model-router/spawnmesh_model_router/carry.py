@@ -3,11 +3,14 @@
 from dataclasses import dataclass
 
 from spawnmesh_model_router.ask import Ask
+from spawnmesh_model_router.config import RouterConfig
 from spawnmesh_model_router.domain.candidates import ModelRef
 from spawnmesh_model_router.domain.images import ImageOutcome, RetryImages, image_outcome, images_for_attempt
 from spawnmesh_model_router.domain.partial import notice
+from spawnmesh_model_router.domain.thinking import ThinkingLevel
 from spawnmesh_model_router.progress import Progress
 from spawnmesh_model_router.providers.question import Question, with_images, with_notice, without_images
+from spawnmesh_model_router.providers.thinking import told
 
 _NOTES = {
     ImageOutcome.WITHHELD: "images left out: they were given to another provider, or refused by it",
@@ -23,6 +26,7 @@ class Carried:
     images: ImageOutcome
     prompt_image_detection_suppressed: bool
     told_of_partial_execution: bool
+    thinking: ThinkingLevel | None
 
     @property
     def note(self) -> str:
@@ -30,24 +34,34 @@ class Carried:
         return _NOTES.get(self.images, "")
 
 
-def carry(ask: Ask, progress: Progress, model: ModelRef, *, can_see: bool) -> Carried:
+def carry(ask: Ask, progress: Progress, model: ModelRef, config: RouterConfig) -> Carried:
     """The question for the next attempt at `model`."""
+    thinking = thinking_of(ask.question, model, config)
     if not (ask.has_images or progress.attempts or ask.earlier.is_retry):
-        return Carried(ask.question, ImageOutcome.NO_IMAGES, False, False)
+        return Carried(ask.question, ImageOutcome.NO_IMAGES, False, False, thinking)
     allowed = _images_allowed(ask, progress, model)
-    outcome = _outcome(ask, allowed, can_see=can_see)
+    outcome = _outcome(ask, allowed, can_see=config.models[str(model)].vision)
     question = ask.question
     if outcome in (ImageOutcome.WITHHELD, ImageOutcome.STRIPPED):
         question = without_images(question)
     elif outcome is ImageOutcome.SENT:
         question = with_images(question, ask.named_images)
-    told = _notice(ask, progress, model)
+    done = _notice(ask, progress, model)
     return Carried(
-        with_notice(question, told) if told else question,
+        with_notice(question, done) if done else question,
         outcome,
         allowed.suppress_prompt_image_detection,
-        bool(told),
+        bool(done),
+        thinking,
     )
+
+
+def thinking_of(question: Question, model: ModelRef, config: RouterConfig) -> ThinkingLevel | None:
+    """How much the model is told to think; None where it is told nothing."""
+    if question.thinking is None:
+        return None
+    said = told(question, config.providers[model.provider].kind, config.models[str(model)])
+    return said.level if said is not None else None
 
 
 def _images_allowed(ask: Ask, progress: Progress, model: ModelRef) -> RetryImages:

@@ -10,11 +10,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from spawnmesh_model_router.domain.candidates import Capability, ModelRef, parse_ref
 from spawnmesh_model_router.domain.images import BlindModelPolicy
+from spawnmesh_model_router.domain.policy import Prices
+from spawnmesh_model_router.domain.thinking import ThinkingLevel
 
 _PROVIDER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _CREDENTIAL = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:/.+")
 
+_EFFORT = re.compile(r"[a-z]{1,32}")
+
 ProviderKind = Literal["openai", "openai_compatible", "anthropic", "gemini"]
+OPENAI_LIKE = ("openai", "openai_compatible")
+"""The kinds that speak OpenAI's formats."""
 
 
 class _Strict(BaseModel):
@@ -64,12 +70,42 @@ class Model(_Strict):
     """What a million tokens read cost, in millionths of the currency that the tenants' budgets are in."""
     output_micros_per_million_tokens: Annotated[int, Field(ge=0)] = 0
     """What a million tokens written cost."""
+    cache_read_micros_per_million_tokens: Annotated[int, Field(ge=0)] | None = None
+    """What a million tokens read from the provider's cache cost; without it as much as others."""
+    cache_write_micros_per_million_tokens: Annotated[int, Field(ge=0)] | None = None
+    """What a million tokens read and written to the provider's cache cost; without it as much as others."""
+    api: Literal["chat", "responses"] | None = None
+    """Which of OpenAI's APIs it is asked through, chat completions where nothing is said; for providers of those kinds alone."""
+    thinking: dict[ThinkingLevel, int | str] = Field(default_factory=dict)
+    """What its provider is told for each level that it has: a word of the provider's, or a budget in tokens; 0 is only for `off`."""
+
+    @field_validator("thinking")
+    @classmethod
+    def _thinking_can_be_told(cls, value: dict[ThinkingLevel, int | str]) -> dict[ThinkingLevel, int | str]:
+        for level, said in value.items():
+            if isinstance(said, str) and not _EFFORT.fullmatch(said):
+                raise ValueError("a level's word is made of lower-case letters")
+            if isinstance(said, int) and (said < 0 or (said == 0) is not (level is ThinkingLevel.OFF)):
+                raise ValueError("a level's budget is more than 0 tokens, and that of off is 0")
+        return value
 
     @model_validator(mode="after")
     def _output_fits(self) -> Self:
         if self.max_output > self.context_window:
             raise ValueError("max_output is more than context_window")
         return self
+
+    @cached_property
+    def prices(self) -> Prices:
+        """The model's line of the price table."""
+        read, write = self.cache_read_micros_per_million_tokens, self.cache_write_micros_per_million_tokens
+        plain = self.input_micros_per_million_tokens
+        return Prices(
+            input=plain,
+            output=self.output_micros_per_million_tokens,
+            cache_read=plain if read is None else read,
+            cache_write=plain if write is None else write,
+        )
 
     @property
     def offers(self) -> frozenset[Capability]:
@@ -108,11 +144,18 @@ class RouterConfig(_Strict):
             ref = parse_ref(name, {})
             if ref is None or str(ref) != name or ref.provider not in self.providers:
                 raise ValueError(f"model {name!r} is not spelled provider/model with a provider that is listed")
+            self._check_api(name, self.models[name], self.providers[ref.provider].kind)
         named = [("primary", self.primary), *(("fallback", name) for name in self.fallbacks)]
         for what, name in (*named, *((f"alias {alias!r}", alias) for alias in self.aliases)):
             if self.model_called(name) is None:
                 raise ValueError(f"{what} names no model that is listed")
         return self
+
+    def _check_api(self, name: str, model: Model, kind: ProviderKind) -> None:
+        if kind not in OPENAI_LIKE and model.api is not None:
+            raise ValueError(f"model {name!r} has an api, but is not of an openai or openai_compatible provider")
+        if kind in OPENAI_LIKE and any(isinstance(said, int) for said in model.thinking.values()):
+            raise ValueError(f"model {name!r} has a budget for thinking; its provider takes words")
 
     @cached_property
     def lowered_aliases(self) -> dict[str, str]:

@@ -15,6 +15,7 @@ from spawnmesh_postgres.listener import Listener, Subscription
 from spawnmesh_model_router import store
 from spawnmesh_model_router.domain.cooldown import Cooldown, extend, scope_of
 from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.router_metrics import RouterMetrics
 from spawnmesh_model_router.store import Rest, Target
 
 _REFRESH_SECONDS = 30.0  # Nothing waits for it: it only bounds how long a lost notification can matter.
@@ -38,9 +39,10 @@ class _Ended:
 class Cooldowns:
     """What rests now. A change is seen here at once and saved right after; while the database is away it holds in this process alone."""
 
-    def __init__(self, database: Database, changed: Subscription) -> None:
+    def __init__(self, database: Database, changed: Subscription, metrics: RouterMetrics) -> None:
         self._database = database
         self._changed = changed
+        self._metrics = metrics
         self._rests: dict[Target, Rest] = {}
         self._unsaved: dict[Target, Rest | _Ended] = {}
         self._clear_count = 0
@@ -68,8 +70,11 @@ class Cooldowns:
 
     def fail(self, target: Target, reason: FailoverReason, now: datetime, retry_after: timedelta | None) -> None:
         """Rests the target after a failure, for longer where it rests already. No-op for a reason that rests nothing of its scope."""
-        cooldown = extend(self.of(target), reason, now, retry_after) if scope_of(reason) is target.scope else None
+        before = self.of(target)
+        cooldown = extend(before, reason, now, retry_after) if scope_of(reason) is target.scope else None
         if cooldown is not None:
+            if before is None or not before.active(now):
+                self._metrics.rested(target.provider, target.scope, reason)
             self._rests[target] = Rest(cooldown, now)
             self._save(target, self._rests[target])
 
@@ -104,7 +109,7 @@ class Cooldowns:
         """What is saved. Read again where a rest was cleared meanwhile: it may have been read from before."""
         while True:
             clear_count = self._clear_count
-            async with self._database.transaction(store.MESH_TENANT) as connection:
+            async with self._database.pipelined(store.MESH_TENANT) as connection:
                 saved = await store.list_cooldowns(connection)
             if clear_count == self._clear_count:
                 return saved
@@ -113,7 +118,7 @@ class Cooldowns:
         changes = dict(self._unsaved)
         if not changes:
             return
-        async with self._database.transaction(store.MESH_TENANT) as connection:
+        async with self._database.pipelined(store.MESH_TENANT) as connection:
             # In one order everywhere, so that two replicas cannot wait for each other.
             for target, change in sorted(changes.items(), key=lambda item: (item[0].scope, item[0].name)):
                 if isinstance(change, Rest):
@@ -138,10 +143,10 @@ class Cooldowns:
 
 
 @asynccontextmanager
-async def open_cooldowns(database: Database, listener: Listener) -> AsyncIterator[Cooldowns]:
+async def open_cooldowns(database: Database, listener: Listener, metrics: RouterMetrics) -> AsyncIterator[Cooldowns]:
     """Reads the cooldowns, and keeps them until the block ends; what is unsaved then is saved if that takes no long time."""
     with listener.subscription(store.COOLDOWNS_CHANNEL) as changed:
-        cooldowns = Cooldowns(database, changed)
+        cooldowns = Cooldowns(database, changed, metrics)
         await cooldowns.refresh()
         task = asyncio.create_task(cooldowns.keep_for_ever(), name="keep cooldowns")
         try:

@@ -7,6 +7,7 @@ from spawnmesh_model_router.domain.candidates import ModelRef
 from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.outcome import Outcome
 from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.domain.thinking import ThinkingLevel
 from spawnmesh_model_router.providers.answer import Answer, Call, Finished, TextPiece
 
 
@@ -19,6 +20,7 @@ class AttemptStarted:
     images: ImageOutcome = ImageOutcome.NO_IMAGES
     prompt_image_detection_suppressed: bool = False
     told_of_partial_execution: bool = False
+    thinking: ThinkingLevel | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Completed:
     outcomes: Outcomes
     attempts: tuple[Attempt, ...]
     images: ImageOutcome
+    thinking: ThinkingLevel | None = None
 
 
 Event = AttemptStarted | TextPiece | Call | AttemptFailed | Completed

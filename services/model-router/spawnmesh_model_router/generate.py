@@ -34,6 +34,8 @@ async def generate(parts: Parts, ask: Ask) -> AsyncGenerator[Event, None]:
             continue
         if verdict.probe:
             parts.availability.note_probe(link.model, now)
+        if progress.attempts and (reason := progress.previous_reason) is not None:
+            parts.metrics.failed_over(progress.attempts[-1].model.provider, link.model.provider, reason)
         call = CandidateCall(parts, ask, progress, link.model, progress.chain[position + 1 :])
         async with aclosing(call.events()) as events:
             async for event in events:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 
+from spawnmesh.content.v1 import thinking_pb2
 from spawnmesh.model_router.v1 import generation_pb2, routing_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh_core.errors import invalid, not_found
@@ -15,6 +16,7 @@ from spawnmesh_model_router.domain.images import BlindModelPolicy
 from spawnmesh_model_router.domain.partial import FailedAttempt, PartialExecution, carry_over, merge
 from spawnmesh_model_router.domain.policy import Limits, TenantPolicy
 from spawnmesh_model_router.domain.reasons import FailoverReason, ModelFailure
+from spawnmesh_model_router.domain.thinking import ThinkingLevel
 from spawnmesh_model_router.providers.question import Question, Shown, parse_tools
 
 
@@ -48,6 +50,7 @@ def parse_ask(
             messages=tuple(request.messages),
             tools=parse_tools(request.tools),
             max_output=request.max_output_token_count,
+            thinking=_thinking(request.thinking),
         ),
         named_images=tuple(Shown(named.name, named.image) for named in request.named_images),
         session_id=session_id,
@@ -56,6 +59,12 @@ def parse_ask(
         blind_model_policy=policy.blind_model_policy or config.blind_model_policy,
         policy=policy,
     )
+
+
+def _thinking(level: thinking_pb2.ThinkingLevel.ValueType) -> ThinkingLevel | None:
+    if not level:
+        return None
+    return ThinkingLevel[thinking_pb2.ThinkingLevel.Name(level).removeprefix("THINKING_LEVEL_")]
 
 
 def _earlier(request: pb.GenerateRequest, config: RouterConfig) -> Earlier:

@@ -11,6 +11,7 @@ from spawnmesh_model_router.availability import Availability
 from spawnmesh_model_router.config import RouterConfig
 from spawnmesh_model_router.providers.answer import Timing
 from spawnmesh_model_router.providers.upstream import Upstream
+from spawnmesh_model_router.router_metrics import RouterMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Parts:
     upstreams: Mapping[str, Upstream]
     patience: Patience
     tracer: Tracer
+    metrics: RouterMetrics
     clock: Clock = utc_now
     monotonic: Monotonic = monotonic_seconds
     draw: Callable[[], float] = random.random

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 import psycopg
 import structlog
@@ -25,6 +26,8 @@ _AWAY = (psycopg.Error, PoolTimeout, PoolClosed, TimeoutError)
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
+
 
 class Policies:
     """Each tenant's policy: read when it is first needed, and again after any was changed.
@@ -39,6 +42,7 @@ class Policies:
         self._known: OrderedDict[str, TenantPolicy] = OrderedDict()
         self._changes = 0
         self._away_until = 0.0
+        self._given_up: set[asyncio.Task[Any]] = set()
 
     async def of(self, tenant_id: str) -> TenantPolicy:
         """What holds for the tenant now."""
@@ -46,8 +50,7 @@ class Policies:
             return fresh
         changes = self._changes
         try:
-            async with self._reach(tenant_id) as connection:
-                policy = await policy_store.read_policy(connection, tenant_id)
+            policy = await self._reach(tenant_id, lambda link: policy_store.read_policy(link, tenant_id))
         except _AWAY as error:
             log.warning("policy_not_read", error=type(error).__name__)
             return self._known.get(tenant_id, TenantPolicy())
@@ -81,8 +84,7 @@ class Policies:
         if not limits:
             return
         try:
-            async with self._reach(tenant_id) as connection:
-                spent = await policy_store.take_request(connection, tenant_id)
+            spent = await self._reach(tenant_id, lambda link: policy_store.take_request(link, tenant_id))
         except _AWAY as error:
             log.warning("budget_not_counted", error=type(error).__name__)
             return
@@ -94,22 +96,41 @@ class Policies:
         if not limits:
             return
         try:
-            async with self._reach(tenant_id) as connection:
-                await policy_store.charge(connection, tenant_id, token_count, spend_micros)
+            await self._reach(tenant_id, lambda link: policy_store.charge(link, tenant_id, token_count, spend_micros))
         except _AWAY as error:
             log.warning("usage_not_counted", error=type(error).__name__, tokens=token_count)
 
-    @asynccontextmanager
-    async def _reach(self, tenant_id: str) -> AsyncIterator[Connection]:
-        """A transaction, unless the database does not answer: then nobody waits for it, and for a moment nobody tries."""
+    async def _reach(self, tenant_id: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Does the work in a transaction, unless the database does not answer: then nobody waits for it, and for a moment nobody tries."""
         if monotonic_seconds() < self._away_until:
             raise PoolTimeout("the database was away a moment ago")
+        task = asyncio.create_task(self._transact(tenant_id, work))
         try:
-            async with asyncio.timeout(_WAIT_SECONDS), self._database.transaction(tenant_id) as connection:
-                yield connection
+            await asyncio.wait({task}, timeout=_WAIT_SECONDS)
+            if not task.done():
+                raise TimeoutError
+            return task.result()
         except _AWAY:
             self._away_until = monotonic_seconds() + _TRY_AGAIN_SECONDS
             raise
+        finally:
+            if not task.done():
+                self._give_up(task)
+
+    async def _transact(self, tenant_id: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+        async with self._database.pipelined(tenant_id) as connection:
+            return await work(connection)
+
+    def _give_up(self, task: asyncio.Task[Any]) -> None:
+        """Ends the work without waiting for that: the driver asks a silent server for many seconds to cancel what it does."""
+        task.cancel()
+        self._given_up.add(task)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._given_up.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.info("given_up_work_failed", error=type(error).__name__)
 
     def forget(self) -> None:
         """Has every policy read again before it is used."""

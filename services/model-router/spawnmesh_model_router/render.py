@@ -1,7 +1,7 @@
 """Events as messages of the contract."""
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from spawnmesh.content.v1 import message_pb2
+from spawnmesh.content.v1 import message_pb2, thinking_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 
@@ -9,6 +9,7 @@ from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.outcome import Outcome
 from spawnmesh_model_router.domain.reasons import CHAIN_STOPPING, FailoverReason
 from spawnmesh_model_router.domain.retry import TRANSIENT
+from spawnmesh_model_router.domain.thinking import ThinkingLevel
 from spawnmesh_model_router.events import Attempt, AttemptFailed, AttemptStarted, Completed, Event
 from spawnmesh_model_router.providers.answer import Answer, Call, TextPiece, Thought, Usage
 
@@ -42,6 +43,7 @@ def _started(started: AttemptStarted) -> pb.AttemptStarted:
         images=_images(started.images),
         prompt_image_detection_suppressed=started.prompt_image_detection_suppressed,
         told_of_partial_execution=started.told_of_partial_execution,
+        thinking=render_thinking(started.thinking),
     )
 
 
@@ -58,6 +60,7 @@ def _completion(completed: Completed) -> generation_pb2.Completion:
         verdicts=[render_verdict(model, outcome) for model, outcome in completed.outcomes],
         attempts=map(_attempt, completed.attempts),
         images=_images(completed.images),
+        thinking=render_thinking(completed.thinking),
     )
 
 
@@ -110,10 +113,16 @@ def render_verdict(model: str, outcome: Outcome) -> generation_pb2.CandidateVerd
         reason=_reason(outcome.reason),
         detail=outcome.detail,
         images=_images(outcome.images),
+        thinking=render_thinking(outcome.thinking),
     )
     if outcome.until is not None:
         verdict.cooling_until_time.FromDatetime(outcome.until)
     return verdict
+
+
+def render_thinking(level: ThinkingLevel | None) -> thinking_pb2.ThinkingLevel.ValueType:
+    """The level as the contract has it."""
+    return thinking_pb2.ThinkingLevel.Value(f"THINKING_LEVEL_{level.name if level is not None else 'UNSPECIFIED'}")
 
 
 def _reason(reason: FailoverReason | None) -> generation_pb2.FailoverReason.ValueType:

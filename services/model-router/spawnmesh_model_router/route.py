@@ -4,6 +4,7 @@ from datetime import datetime
 
 from spawnmesh_model_router.ask import Ask, Link
 from spawnmesh_model_router.availability import Availability
+from spawnmesh_model_router.carry import thinking_of
 from spawnmesh_model_router.config import RouterConfig
 from spawnmesh_model_router.domain.candidates import (
     Capability,
@@ -72,4 +73,5 @@ def _explained(parts: Parts, ask: Ask, progress: Progress, link: Link, now: date
             outcome.detail,
             images if routed else ImageOutcome.NO_IMAGES,
         )
-    return Outcome("PROBE" if verdict.probe else "READY", images=images)
+    thinking = thinking_of(ask.question, link.model, parts.config)
+    return Outcome("PROBE" if verdict.probe else "READY", images=images, thinking=thinking)

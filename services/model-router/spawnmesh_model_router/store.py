@@ -25,6 +25,11 @@ class Target:
     scope: Scope
     name: str
 
+    @property
+    def provider(self) -> str:
+        """Whose it is."""
+        return self.name.partition("/")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Rest:

@@ -1,6 +1,5 @@
 """A claimed run in this runner's hands."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,13 +16,14 @@ from spawnmesh_runner.tools.tool import AnyTool
 class Assignment:
     """One claimed run, and all that working on it needs.
 
-    Two things change: `spending` grows with each model call, and `listened` is what of `HookKind` anybody listens to, as last seen.
+    Three things change: `spending` grows with each model call, `listened` is what of `HookKind` anybody listens to, as last seen, and
+    `tools` get the one that reads references once the context has some.
     """
 
     claimed: run_service_pb2.ClaimedRun
     mesh: Mesh
     workspace: Path
-    tools: Mapping[str, AnyTool]
+    tools: dict[str, AnyTool]
     generate_timeout_seconds: float
     spending: Spending = field(default_factory=Spending)
     listened: set[int] = field(default_factory=set)

@@ -27,11 +27,22 @@ class OpenCall:
 
 
 def messages_for_model(entries: Iterable[entry_pb2.Entry]) -> list[message_pb2.Message]:
-    """The conversation in order; notes of the mesh, commands and what extensions say are read as a user's."""
-    messages = []
+    """The conversation in order; notes of the mesh, commands and what extensions say are read as a user's.
+
+    A call that plugins gave other arguments is read as it was made.
+    """
+    messages: list[message_pb2.Message] = []
+    newest_answer = -1
     for entry in entries:
         if entry.body.HasField("message"):
-            messages.append(_for_model(entry.body.message))
+            message = _for_model(entry.body.message)
+            if message.role == message_pb2.ROLE_ASSISTANT:
+                newest_answer = len(messages)
+            elif message.role == message_pb2.ROLE_TOOL_RESULT and (made := calls_of(message)):
+                message = _without_calls(message)
+                if newest_answer >= 0:
+                    messages[newest_answer] = _as_made(messages[newest_answer], made)
+            messages.append(message)
         elif entry.body.HasField("system_note"):
             messages.append(text_message(message_pb2.ROLE_USER, entry.body.system_note.text))
     return messages
@@ -92,6 +103,25 @@ def _for_model(message: message_pb2.Message) -> message_pb2.Message:
     if message.role == message_pb2.ROLE_CUSTOM:
         return message_pb2.Message(role=message_pb2.ROLE_USER, content=message.content)
     return message
+
+
+def _as_made(answer: message_pb2.Message, made: Iterable[message_pb2.ToolCall]) -> message_pb2.Message:
+    """The answer with these calls in the places of those of the same ids."""
+    by_id = {call.tool_call_id: call for call in made}
+    read = message_pb2.Message()
+    read.CopyFrom(answer)
+    for block in read.content:
+        if block.HasField("tool_call") and block.tool_call.tool_call_id in by_id:
+            block.tool_call.CopyFrom(by_id[block.tool_call.tool_call_id])
+    return read
+
+
+def _without_calls(result: message_pb2.Message) -> message_pb2.Message:
+    read = message_pb2.Message()
+    read.CopyFrom(result)
+    del read.content[:]
+    read.content.extend(block for block in result.content if not block.HasField("tool_call"))
+    return read
 
 
 def _is_answer_of(entry: entry_pb2.Entry, run_id: str) -> bool:

@@ -17,7 +17,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.assignment import Assignment
 from spawnmesh_runner.context import OpenCall
 from spawnmesh_runner.retry import persistently
-from spawnmesh_runner.tools.call import Outcome, call_arguments, refusal
+from spawnmesh_runner.tools.call import Outcome, call_arguments, refusal, rewritten_call
 from spawnmesh_runner.tools.tool import ToolRefused
 
 _ASK_SECONDS = 660.0  # A plugin may take ten minutes.
@@ -67,7 +67,7 @@ async def tell_answer(assignment: Assignment, completion: generation_pb2.Complet
 
 
 async def judge_call(assignment: Assignment, call: message_pb2.ToolCall) -> message_pb2.ToolCall | Outcome:
-    """The call as the plugins let it be made, or the outcome of one that they do not."""
+    """The call as the plugins let it be made, or the outcome of one that they do not. One that they changed names them in `rewrittenBy`."""
     if event_pb2.HOOK_KIND_BEFORE_TOOL_CALL not in assignment.listened:
         return call
     try:
@@ -97,8 +97,7 @@ async def judge_call(assignment: Assignment, call: message_pb2.ToolCall) -> mess
     if not answer.decision.HasField("rewrite"):
         return call
     rewritten = _with_files(json.loads(answer.decision.rewrite.arguments_json), arguments)
-    block_json = json.dumps({"arguments": rewritten})
-    return message_pb2.ToolCall(tool_call_id=call.tool_call_id, name=call.name, block_json=block_json)
+    return call if rewritten == arguments else rewritten_call(call, rewritten, answer.decided_by)
 
 
 async def tell_outcome(assignment: Assignment, call: OpenCall, outcome: Outcome, latency: timedelta) -> None:

@@ -11,6 +11,7 @@ from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
+from spawnmesh.transcript.v1.file_service_pb2_grpc import FileServiceStub
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceAsyncStub
     from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceAsyncStub
     from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceAsyncStub
+    from spawnmesh.transcript.v1.file_service_pb2_grpc import FileServiceAsyncStub
     from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceAsyncStub
 
 
@@ -39,6 +41,7 @@ class Mesh:
     runs: "RunServiceAsyncStub"
     sessions: "SessionServiceAsyncStub"
     transcripts: "TranscriptServiceAsyncStub"
+    files: "FileServiceAsyncStub"
     models: "ModelRouterServiceAsyncStub"
     attachments: "AttachmentBlobServiceAsyncStub"
     hooks: "HookServiceAsyncStub"
@@ -65,6 +68,7 @@ async def open_mesh(process: Process, settings: RunnerSettings) -> AsyncIterator
             runs=RunServiceStub(session.channel),
             sessions=SessionServiceStub(session.channel),
             transcripts=TranscriptServiceStub(transcript.channel),
+            files=FileServiceStub(transcript.channel),
             models=ModelRouterServiceStub(model_router.channel),
             attachments=AttachmentBlobServiceStub(attachment_blob.channel),
             hooks=HookServiceStub(hook.channel),

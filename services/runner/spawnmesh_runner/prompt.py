@@ -11,6 +11,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_runner.assignment import Assignment
 from spawnmesh_runner.context import messages_for_model
 from spawnmesh_runner.executed import TurnSoFar, turn_so_far
+from spawnmesh_runner.named_images import find_named_images
 from spawnmesh_runner.retry import persistently
 from spawnmesh_runner.tools.registry import declaration
 
@@ -29,7 +30,9 @@ async def build_prompt(assignment: Assignment, entries: Sequence[entry_pb2.Entry
         messages=messages_for_model(entries),
         tools=[_declared(assignment, name) for name in assignment.tools],
         session_id=assignment.session_id,
+        thinking=assignment.claimed.thinking,
     )
+    request.named_images.extend(await find_named_images(assignment, entries))
     if assignment.claimed.agent.models:  # The agent's list is its whole choice: nobody who is not on it is asked.
         request.fallbacks.models.extend(others)
         del request.fallback_models[:]

@@ -1,10 +1,13 @@
 """The tool calls of an answer: each run and its result stored before the next."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh_core.clock import monotonic_seconds
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_runner.assignment import Assignment
@@ -14,6 +17,14 @@ from spawnmesh_runner.hooks import judge_call, tell_outcome
 from spawnmesh_runner.tools.call import Outcome, refusal, run_call
 from spawnmesh_runner.tools.tool import Scope
 from spawnmesh_runner.transcript import append_message
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """What came of a call; `made` is the call as it was made where plugins gave it other arguments."""
+
+    outcome: Outcome
+    made: message_pb2.ToolCall | None = None
 
 
 async def run_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> None:
@@ -27,20 +38,20 @@ async def finish_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> Non
     for call in calls:
         tool = assignment.tools.get(call.call.name)
         if tool is None or tool.idempotent:
-            outcome = await _run(assignment, call)
+            answered = await _run(assignment, call)
         else:
-            outcome = refusal(
-                "OUTCOME_UNKNOWN", "the runner was replaced during the call; it may or may not have been done"
+            answered = _Answered(
+                refusal("OUTCOME_UNKNOWN", "the runner was replaced during the call; it may or may not have been done")
             )
-        await _append_result(assignment, call, outcome)
+        await _append_result(assignment, call, answered)
 
 
-async def _run(assignment: Assignment, open_call: OpenCall) -> Outcome:
+async def _run(assignment: Assignment, open_call: OpenCall) -> _Answered:
     call = open_call.call
     tool = assignment.tools.get(call.name)
     if tool is None:
         names = ", ".join(assignment.tools) or "none"
-        return refusal("UNKNOWN_TOOL", f"there is no such tool; yours are: {names}")
+        return _Answered(refusal("UNKNOWN_TOOL", f"there is no such tool; yours are: {names}"))
     scope = Scope(
         workspace=assignment.workspace,
         mesh=assignment.mesh,
@@ -61,15 +72,25 @@ async def _run(assignment: Assignment, open_call: OpenCall) -> Outcome:
         if outcome.error_reason:
             span.set_attribute("error.type", outcome.error_reason)
     await tell_outcome(assignment, open_call, outcome, latency)
-    return outcome
+    return _Answered(outcome, None if isinstance(judged, Outcome) or judged is call else judged)
 
 
-async def _append_result(assignment: Assignment, call: OpenCall, outcome: Outcome) -> None:
+async def _append_result(assignment: Assignment, call: OpenCall, answered: _Answered) -> None:
     message = message_pb2.Message(
         role=message_pb2.ROLE_TOOL_RESULT,
-        content=[message_pb2.ContentBlock(text=message_pb2.Text(text=outcome.text))],
+        content=[message_pb2.ContentBlock(text=message_pb2.Text(text=answered.outcome.text))],
         tool_call_id=call.call.tool_call_id,
         tool_name=call.call.name,
-        is_error=bool(outcome.error_reason),
+        is_error=bool(answered.outcome.error_reason),
     )
-    await append_message(assignment, result_key(call.answer_entry_id, call.index), message)
+    if answered.made is not None:
+        message.content.add(tool_call=answered.made)
+    key = result_key(call.answer_entry_id, call.index)
+    try:
+        await append_message(assignment, key, message)
+    except MeshError as error:
+        if answered.made is None or error.reason is not Reason.ATTACHMENT_CONTENT_IS_MARKER:
+            raise
+        # With a placeholder in the place of a file no tool did anything: there was no call to keep.
+        del message.content[-1]
+        await append_message(assignment, key, message)

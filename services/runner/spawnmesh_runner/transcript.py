@@ -9,6 +9,8 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runner.assignment import Assignment
 from spawnmesh_runner.retry import persistently
+from spawnmesh_runner.tools.registry import declaration
+from spawnmesh_runner.tools.transcript_describe import TRANSCRIPT_DESCRIBE
 
 log = structlog.get_logger()
 
@@ -59,10 +61,20 @@ async def append_message(assignment: Assignment, key: str, message: message_pb2.
 
 
 async def assemble(assignment: Assignment) -> list[entry_pb2.Entry]:
-    """What the model should read now, within the agent's budget."""
+    """What the model should read now, within the agent's budget, of which the system prompt and the tools take their share."""
     mesh = assignment.mesh
-    request = pb.AssembleContextRequest(session_id=assignment.session_id, token_budget=assignment.context_token_budget)
+    declared = map(declaration, assignment.tools.values())
+    request = pb.AssembleContextRequest(
+        session_id=assignment.session_id,
+        token_budget=assignment.context_token_budget,
+        accompanying_texts=[
+            assignment.claimed.agent.system_prompt,
+            *(f"{tool.name} {tool.description} {tool.parameters_json}" for tool in declared),
+        ],
+    )
     assembled = await persistently(mesh.transcript, mesh.transcripts.AssembleContext, request)
+    if assembled.stubbed:
+        assignment.tools.setdefault(TRANSCRIPT_DESCRIBE.name, TRANSCRIPT_DESCRIBE)
     return list(assembled.entries)
 
 

@@ -1,11 +1,13 @@
 """A database is prepared from what the operator has in a secret."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_postgres.roles import main
 
@@ -37,6 +39,51 @@ def test_services_get_schemas_that_only_they_see(secret: Path, capsys: pytest.Ca
             app.execute("create table more (id int)")
     with entered(secret, "alpha-url") as stranger, pytest.raises(psycopg.errors.InsufficientPrivilege):
         stranger.execute("select * from beta_two.notes")
+
+
+@pytest.fixture
+def managed(secret: Path, postgres: Postgres) -> Iterator[Path]:
+    """The same with an admin as managed servers give it: no superuser, but one that makes roles and databases."""
+    admin, host = f"admin_{uuid4().hex[:12]}", postgres.superuser_dsn.partition("?")[2]
+    (secret / "admin-url").write_text(f"postgresql://{admin}:hush@/postgres?{host}\n")
+    with psycopg.connect(postgres.superuser_dsn, autocommit=True) as server:
+        server.execute(
+            sql.SQL("create role {} login createrole createdb password 'hush'").format(sql.Identifier(admin))
+        )
+        yield secret
+
+
+def test_admin_of_a_managed_server_needs_no_more_than_to_make_roles_and_databases(managed: Path) -> None:
+    main([str(managed)])
+    main([str(managed)])
+    with entered(managed, "alpha-owner-url") as owner:
+        owner.execute("create table notes (id int)")
+    with entered(managed, "alpha-url") as app:
+        app.execute("insert into notes values (1)")
+        flags = "rolsuper, rolbypassrls, rolcreatedb, rolcreaterole, rolreplication, rolinherit"
+        row = app.execute(f"select {flags} from pg_roles where rolname = current_user").fetchone()
+        assert row == (False,) * 6
+
+
+def test_admin_that_may_not_make_roles_is_told_what_it_lacks(managed: Path, postgres: Postgres) -> None:
+    admin = conninfo_to_dict((managed / "admin-url").read_text().strip())["user"]
+    with psycopg.connect(postgres.superuser_dsn, autocommit=True) as server:
+        server.execute(sql.SQL("alter role {} nocreaterole").format(sql.Identifier(str(admin))))
+    with pytest.raises(SystemExit) as caught:
+        main([str(managed)])
+    assert "may not prepare the database: permission denied to create role" in str(caught.value)
+
+
+@pytest.mark.parametrize("strength", ["superuser", "bypassrls", "createdb", "createrole", "replication"])
+def test_role_that_is_stronger_than_a_service_may_be_is_refused(
+    secret: Path, postgres: Postgres, strength: str
+) -> None:
+    role = str(conninfo_to_dict((secret / "alpha-url").read_text().strip())["user"])
+    with psycopg.connect(postgres.superuser_dsn, autocommit=True) as server:
+        server.execute(sql.SQL(f"create role {{}} {strength}").format(sql.Identifier(role)))
+    with pytest.raises(SystemExit) as caught:
+        main([str(secret)])
+    assert f"cannot be prepared: the role {role} " in str(caught.value)
 
 
 def test_passwords_are_those_of_the_urls_and_stored_hashed(secret: Path, postgres: Postgres) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime
 from spawnmesh_model_router.domain.candidates import Cooling, Incapable, SkipReason, Tried, Verdict
 from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.domain.thinking import ThinkingLevel
 
 _SKIPPED = {
     SkipReason.NOT_NEEDED: "",
@@ -26,6 +27,7 @@ class Outcome:
     until: datetime | None = None
     detail: str = ""
     images: ImageOutcome = ImageOutcome.NO_IMAGES
+    thinking: ThinkingLevel | None = None
 
     def __str__(self) -> str:
         return " ".join(part for part in (self.kind, self.reason and self.reason.value, self._until()) if part)

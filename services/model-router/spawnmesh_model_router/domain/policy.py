@@ -66,6 +66,30 @@ def exceeded(limits: Limits, spent: Spent) -> Exceeded | None:
     return None
 
 
-def cost_micros(input_tokens: int, output_tokens: int, *, input_price: int, output_price: int) -> int:
-    """What a call costs, rounded up; prices are in millionths for a million tokens."""
-    return -(-(input_tokens * input_price + output_tokens * output_price) // 1_000_000)
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a million tokens of each sort cost, in millionths of the currency. `input` is for those that no cache has to do with."""
+
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+
+
+def cost_micros(
+    prices: Prices, input_tokens: int, output_tokens: int, cache_read_tokens: int = 0, cache_write_tokens: int = 0
+) -> int:
+    """What a call costs, rounded up; `input_tokens` includes those of both caches."""
+    uncached = max(input_tokens - cache_read_tokens - cache_write_tokens, 0)
+    cost = (
+        uncached * prices.input
+        + output_tokens * prices.output
+        + cache_read_tokens * prices.cache_read
+        + cache_write_tokens * prices.cache_write
+    )
+    return -(-cost // 1_000_000)
+
+
+def estimated_tokens(byte_count: int) -> int:
+    """Tokens of so much text, where nobody counted them: about what a language that is written in ASCII comes to, and more for others."""
+    return -(-byte_count // 4)

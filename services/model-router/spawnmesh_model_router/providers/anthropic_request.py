@@ -1,13 +1,15 @@
 """A question in the form of Anthropic's messages."""
 
+import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
 from spawnmesh.content.v1 import message_pb2
 
 from spawnmesh_model_router.domain.calls import arguments_of, portable_id
+from spawnmesh_model_router.domain.thinking import Told
 from spawnmesh_model_router.providers.question import Question
 
 Wire = dict[str, Any]
@@ -16,9 +18,10 @@ REDACTED_THINKING = "redacted_thinking:"
 """In front of the signature of a thought that the provider gave sealed as a whole."""
 
 _EMPTY = "[empty message]"
+_SIGNATURE = re.compile(r"[A-Za-z0-9+/=_-]+")
 
 
-def messages_request(question: Question, model: str, max_output: int) -> Wire:
+def messages_request(question: Question, model: str, max_output: int, told: Told | None = None) -> Wire:
     """The request's body without `stream`. `max_output` is the most that the model may write, and asked for where the caller says nothing."""
     body: Wire = {
         "model": model,
@@ -34,7 +37,28 @@ def messages_request(question: Question, model: str, max_output: int) -> Wire:
             {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
             for tool in question.tools
         ]
-    return body
+    return body if told is None else {**body, **_told(told)}
+
+
+def can_begin_to_think(messages: Sequence[message_pb2.Message]) -> bool:
+    """Whether the provider takes a budget for thinking here: not within a turn whose newest calls it was not thought about before."""
+    newest: list[message_pb2.ContentBlock] = []
+    for message in reversed(messages):
+        if message.role == message_pb2.ROLE_ASSISTANT:
+            newest = [*message.content, *newest]
+        elif newest:
+            break
+    called = any(block.HasField("tool_call") for block in newest)
+    first = next((wire["type"] for block in newest for wire in _said(block)), "")
+    return not called or first in ("thinking", "redacted_thinking")
+
+
+def _told(told: Told) -> Wire:
+    if isinstance(told.value, str):
+        return {"thinking": {"type": "adaptive"}, "output_config": {"effort": told.value}}
+    if not told.value:
+        return {"thinking": {"type": "disabled"}}
+    return {"thinking": {"type": "enabled", "budget_tokens": told.value}}
 
 
 def _messages(messages: Iterable[message_pb2.Message]) -> list[Wire]:
@@ -61,12 +85,16 @@ def _blocks(message: message_pb2.Message) -> Iterator[Wire]:
         }
         return
     for block in message.content:
-        if block.HasField("thinking"):
-            yield from _thinking(block.thinking)
-        elif block.HasField("tool_call"):
-            yield _tool_use(block.tool_call)
-        else:
-            yield from _shown(block)
+        yield from _said(block)
+
+
+def _said(block: message_pb2.ContentBlock) -> Iterator[Wire]:
+    if block.HasField("thinking"):
+        yield from _thinking(block.thinking)
+    elif block.HasField("tool_call"):
+        yield _tool_use(block.tool_call)
+    else:
+        yield from _shown(block)
 
 
 def _shown(block: message_pb2.ContentBlock) -> Iterator[Wire]:
@@ -82,10 +110,10 @@ def _shown(block: message_pb2.ContentBlock) -> Iterator[Wire]:
 
 
 def _thinking(thinking: message_pb2.Thinking) -> Iterator[Wire]:
-    """Unchanged. A thought that is not signed is another provider's, and would be refused."""
+    """Unchanged. A thought without a signature of this provider's form is another's, and would be refused."""
     if thinking.signature.startswith(REDACTED_THINKING):
         yield {"type": "redacted_thinking", "data": thinking.signature.removeprefix(REDACTED_THINKING)}
-    elif thinking.signature:
+    elif _SIGNATURE.fullmatch(thinking.signature):
         yield {"type": "thinking", "thinking": thinking.text, "signature": thinking.signature}
 
 

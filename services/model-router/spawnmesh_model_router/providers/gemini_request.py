@@ -10,6 +10,7 @@ from typing import Any
 from spawnmesh.content.v1 import message_pb2
 
 from spawnmesh_model_router.domain.calls import arguments_of
+from spawnmesh_model_router.domain.thinking import ThinkingLevel, Told
 from spawnmesh_model_router.providers.question import Question
 
 Wire = dict[str, Any]
@@ -18,10 +19,15 @@ THOUGHT_SIGNATURE = "thoughtSignature"
 """Beside a call in its block: what Gemini wants back with it."""
 
 _EMPTY = "[empty message]"
+_NOT_THOUGHT_HERE = b"skip_thought_signature_validator"
+"""What Gemini takes for the signature of a call that another model made."""
 
 
-def generate_request(question: Question, max_output: int) -> tuple[list[Wire], Wire]:
-    """Contents and configuration. `max_output` is the most that the model may write."""
+def generate_request(
+    question: Question, max_output: int, told: Told | None = None, *, needs_signatures: bool = False
+) -> tuple[list[Wire], Wire]:
+    """Contents and configuration. `max_output` is the most that the model may write; `needs_signatures` is for a model that refuses calls whose
+    thoughts are not signed, as those of other providers are."""
     config: Wire = {"automatic_function_calling": {"disable": True}}
     if question.system_prompt:
         config["system_instruction"] = question.system_prompt
@@ -33,7 +39,26 @@ def generate_request(question: Question, max_output: int) -> tuple[list[Wire], W
         config["tools"] = [{"function_declarations": declared}]
     if question.max_output:
         config["max_output_tokens"] = min(question.max_output, max_output)
-    return _contents(question.messages), config
+    if told is not None:
+        config["thinking_config"] = _told(told)
+    contents = _contents(question.messages)
+    return [_signed(content) for content in contents] if needs_signatures else contents, config
+
+
+def _signed(content: Wire) -> Wire:
+    """The content with a signature at its first call; the others of one answer need none."""
+    parts = content["parts"]
+    first = next((place for place, part in enumerate(parts) if "function_call" in part), None)
+    if first is None or "thought_signature" in parts[first]:
+        return content
+    signed = {**parts[first], "thought_signature": _NOT_THOUGHT_HERE}
+    return {**content, "parts": [*parts[:first], signed, *parts[first + 1 :]]}
+
+
+def _told(told: Told) -> Wire:
+    """What was asked for is also shown: the provider keeps thoughts back unless they are wanted."""
+    key = "thinking_budget" if isinstance(told.value, int) else "thinking_level"
+    return {key: told.value, "include_thoughts": told.level is not ThinkingLevel.OFF}
 
 
 def _contents(messages: Iterable[message_pb2.Message]) -> list[Wire]:

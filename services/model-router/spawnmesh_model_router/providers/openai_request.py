@@ -8,12 +8,15 @@ from typing import Any
 from spawnmesh.content.v1 import message_pb2
 
 from spawnmesh_model_router.domain.calls import arguments_of, portable_id
+from spawnmesh_model_router.domain.thinking import Told
 from spawnmesh_model_router.providers.question import Question
 
 Wire = dict[str, Any]
 
 
-def chat_request(question: Question, model: str, max_output: int, *, compatible: bool) -> Wire:
+def chat_request(
+    question: Question, model: str, max_output: int, *, compatible: bool, told: Told | None = None
+) -> Wire:
     """The request's body without `stream`. `max_output` is the most that the model may write; compatible endpoints know its older name."""
     body: Wire = {"model": model, "messages": _messages(question)}
     if question.tools:
@@ -27,6 +30,8 @@ def chat_request(question: Question, model: str, max_output: int, *, compatible:
     if question.max_output:
         limit = "max_tokens" if compatible else "max_completion_tokens"
         body[limit] = min(question.max_output, max_output)
+    if told is not None:
+        body["reasoning_effort"] = told.value
     return body
 
 

@@ -9,6 +9,8 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh_core.errors import invalid
 
+from spawnmesh_model_router.domain.thinking import ThinkingLevel
+
 NO_IMAGE = "[An image was left out here.]"
 
 
@@ -32,12 +34,23 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request, checked once for all candidates. `max_output` is 0 where the caller does not say."""
+    """A request, checked once for all candidates. `max_output` is 0 and `thinking` None where the caller does not say."""
 
     system_prompt: str
     messages: tuple[message_pb2.Message, ...]
     tools: tuple[Tool, ...]
     max_output: int
+    thinking: ThinkingLevel | None = None
+
+    @property
+    def text_bytes(self) -> int:
+        """What there is to read, images aside."""
+        said = (
+            block.text.text or block.thinking.text or block.tool_call.block_json
+            for message in self.messages
+            for block in message.content
+        )
+        return len(self.system_prompt.encode()) + sum(len(text.encode()) for text in said)
 
     @property
     def has_images(self) -> bool:

@@ -1,7 +1,7 @@
 """Server-sent events from the bytes of an answer, as many at a time as have arrived."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 DONE = "[DONE]"
@@ -32,7 +32,7 @@ class EventReader:
         return self.feed(b"\n\n")
 
 
-async def read_events(received: AsyncIterator[bytes]) -> AsyncIterator[list[Any]]:
+async def read_events(received: AsyncIterator[bytes]) -> AsyncGenerator[list[Any], None]:
     """The events as JSON, all that came together in one list; none of them empty. Ends at DONE, or where the bytes end.
 
     Raises ValueError for data that are not JSON.

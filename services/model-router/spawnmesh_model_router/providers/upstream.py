@@ -22,13 +22,17 @@ from spawnmesh_model_router.providers.openai_answer import read_chat
 from spawnmesh_model_router.providers.openai_request import chat_request
 from spawnmesh_model_router.providers.pace import paced
 from spawnmesh_model_router.providers.question import Question
+from spawnmesh_model_router.providers.responses_answer import ends, error_in, read_response
+from spawnmesh_model_router.providers.responses_request import responses_request, without_reasoning
 from spawnmesh_model_router.providers.sse import read_events
+from spawnmesh_model_router.providers.thinking import told
 
 # Named here, for the SDKs would else take the address from the environment of the process.
 _ANTHROPIC_URL = "https://api.anthropic.com"
 _OPENAI_URL = "https://api.openai.com/v1"
 _GEMINI_URL = "https://generativelanguage.googleapis.com"
 _GEMINI_VERSION = "v1beta"  # The one that takes the parameters of tools as JSON Schema.
+_FOREIGN_SEAL = "invalid_encrypted_content"  # Only an API that is given sealed reasoning says so.
 _MOST_CLIENTS = 32
 _DRAIN_SECONDS = 0.05
 
@@ -59,10 +63,13 @@ class _Clients(Generic[ClientT]):
 
 
 class OpenAiUpstream:
-    """OpenAI, or an endpoint that speaks its chat completions."""
+    """OpenAI, or an endpoint that speaks its chat completions or its responses."""
 
-    def __init__(self, provider: Provider, http: openai.DefaultAsyncHttpxClient, connect_seconds: float) -> None:
-        self._compatible = provider.kind == "openai_compatible"
+    def __init__(
+        self, name: str, provider: Provider, http: openai.DefaultAsyncHttpxClient, connect_seconds: float
+    ) -> None:
+        self._name = name
+        self._kind = provider.kind
         self._clients = _Clients(
             lambda key: openai.AsyncOpenAI(
                 api_key=key,
@@ -74,32 +81,57 @@ class OpenAiUpstream:
         )
 
     def ask(self, question: Question, name: str, model: Model, credential: Credential, timing: Timing) -> Pieces:
-        body = chat_request(question, name, model.max_output, compatible=self._compatible)
-        return self._answer(body, self._clients.of(credential), timing)
+        said, client = told(question, self._kind, model), self._clients.of(credential)
+        if model.api == "responses":
+            thinks = bool(model.thinking)
+            body = responses_request(question, self._name, name, model.max_output, thinks=thinks, told=said)
+            return self._answer("/responses", body, read_response, client, timing)
+        body = chat_request(question, name, model.max_output, compatible=self._kind == "openai_compatible", told=said)
+        body["stream_options"] = {"include_usage": True}
+        return self._answer("/chat/completions", body, read_chat, client, timing)
 
-    async def _answer(self, body: dict[str, Any], client: openai.AsyncOpenAI, timing: Timing) -> Pieces:
-        asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
+    async def _answer(
+        self,
+        path: str,
+        body: dict[str, Any],
+        read: Callable[[AsyncIterator[list[Any]]], Pieces],
+        client: openai.AsyncOpenAI,
+        timing: Timing,
+    ) -> Pieces:
         async with asyncio.timeout(timing.first_seconds):
-            # The SDK's own call, without making an object of every chunk: that costs more than all the rest of a call.
-            stream = await client.post(
-                "/chat/completions", body=asked, cast_to=object, stream=True, stream_cls=openai.AsyncStream[object]
-            )
+            try:
+                stream = await _open(client, path, body)
+            except openai.BadRequestError as error:
+                if error.code != _FOREIGN_SEAL:
+                    raise
+                # What was thought is sealed for another account; the conversation goes on without it.
+                stream = await _open(client, path, without_reasoning(body))
         async with stream:
             received = stream.response.aiter_bytes()
-            async with aclosing(read_chat(paced(_chunks(received, stream), timing))) as pieces:
+            async with aclosing(read(paced(_chunks(received, stream), timing))) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Finished):
                         await _drain(received)
                     yield piece
 
 
+async def _open(client: openai.AsyncOpenAI, path: str, body: dict[str, Any]) -> openai.AsyncStream[object]:
+    """The SDK's own call, without making an object of every chunk: that costs more than all the rest of a call."""
+    return await client.post(
+        path, body={**body, "stream": True}, cast_to=object, stream=True, stream_cls=openai.AsyncStream[object]
+    )
+
+
 async def _chunks(received: AsyncIterator[bytes], stream: openai.AsyncStream[object]) -> AsyncIterator[list[Any]]:
-    """Chunks as they come together. Raises openai.APIError for an error that comes in the place of one."""
-    async for chunks in read_events(received):
-        for chunk in chunks:
-            if error := chunk.get("error"):
-                raise openai.APIError("the answer is an error", stream.response.request, body=error)
-        yield chunks
+    """Chunks as they come together, to one that says it is the last. Raises openai.APIError for an error that comes in the place of one."""
+    async with aclosing(read_events(received)) as events:
+        async for chunks in events:
+            for chunk in chunks:
+                if error := chunk.get("error") or error_in(chunk):
+                    raise openai.APIError("the answer is an error", stream.response.request, body=error)
+            yield chunks
+            if ends(chunks[-1]):
+                return
 
 
 async def _drain(received: AsyncIterator[bytes]) -> None:
@@ -126,7 +158,8 @@ class AnthropicUpstream:
         )
 
     def ask(self, question: Question, name: str, model: Model, credential: Credential, timing: Timing) -> Pieces:
-        return self._answer(messages_request(question, name, model.max_output), self._clients.of(credential), timing)
+        body = messages_request(question, name, model.max_output, told(question, "anthropic", model))
+        return self._answer(body, self._clients.of(credential), timing)
 
     async def _answer(self, body: dict[str, Any], client: anthropic.AsyncAnthropic, timing: Timing) -> Pieces:
         async with asyncio.timeout(timing.first_seconds):
@@ -151,7 +184,11 @@ class GeminiUpstream:
         )
 
     def ask(self, question: Question, name: str, model: Model, credential: Credential, timing: Timing) -> Pieces:
-        contents, config = generate_request(question, model.max_output)
+        # Those that think by levels are the ones that want signatures.
+        strict = any(isinstance(said, str) for said in model.thinking.values())
+        contents, config = generate_request(
+            question, model.max_output, told(question, "gemini", model), needs_signatures=strict
+        )
         return self._answer(name, contents, config, self._clients.of(credential), timing)
 
     async def _answer(self, name: str, contents: Any, config: Any, client: genai.Client, timing: Timing) -> Pieces:
@@ -183,5 +220,5 @@ async def open_upstreams(
                 upstreams[name] = GeminiUpstream(provider, http)
             else:
                 http = await stack.enter_async_context(openai.DefaultAsyncHttpxClient())
-                upstreams[name] = OpenAiUpstream(provider, http, connect_seconds)
+                upstreams[name] = OpenAiUpstream(name, provider, http, connect_seconds)
         yield upstreams

@@ -1,7 +1,7 @@
 """One tool call, from the model's block to the result it reads."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -59,6 +59,18 @@ def call_arguments(call: message_pb2.ToolCall) -> object:
     except ValueError as error:
         raise ToolRefused("INVALID_ARGUMENTS", "the arguments are not JSON") from error
     return {} if parsed is None else parsed
+
+
+def rewritten_call(
+    call: message_pb2.ToolCall, arguments: Mapping[str, object], plugins: Iterable[str]
+) -> message_pb2.ToolCall:
+    """The call in the shape it came in, with other arguments and the plugins that gave them. Its block is a JSON object."""
+    block = json.loads(call.block_json)
+    place = "input" if "input" in block and "arguments" not in block else "arguments"
+    is_text = isinstance(block.get(place), str)
+    kept = {name: value for name, value in block.items() if name not in ("arguments", "input")}
+    made = {**kept, place: json.dumps(arguments) if is_text else arguments, "rewrittenBy": list(plugins)}
+    return message_pb2.ToolCall(tool_call_id=call.tool_call_id, name=call.name, block_json=json.dumps(made))
 
 
 def result_text(result: Mapping[str, object]) -> str:

@@ -25,9 +25,10 @@ _sym_db = _symbol_database.Default()
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from spawnmesh.content.v1 import message_pb2 as spawnmesh_dot_content_dot_v1_dot_message__pb2
+from spawnmesh.content.v1 import thinking_pb2 as spawnmesh_dot_content_dot_v1_dot_thinking__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*spawnmesh/model_router/v1/generation.proto\x12\x19spawnmesh.model_router.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/content/v1/message.proto\"\x92\x02\n\x10\x43\x61ndidateVerdict\x12\r\n\x05model\x18\x01 \x01(\t\x12\x33\n\x07verdict\x18\x02 \x01(\x0e\x32\".spawnmesh.model_router.v1.Verdict\x12\x39\n\x06reason\x18\x03 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x36\n\x12\x63ooling_until_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\x12\x37\n\x06images\x18\x06 \x01(\x0e\x32\'.spawnmesh.model_router.v1.ImageOutcome\"\xd6\x01\n\x07\x41ttempt\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\r\n\x05model\x18\x02 \x01(\t\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x39\n\x06reason\x18\x05 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x13\n\x0bhttp_status\x18\x06 \x01(\x05\"d\n\x0fToolDeclaration\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x17\n\x0fparameters_json\x18\x03 \x01(\t\x12\x15\n\ris_idempotent\x18\x04 \x01(\x08\"P\n\x10PartialExecution\x12$\n\ntool_names\x18\x01 \x03(\tB\x10\xbaH\r\x92\x01\n\x10\x80 \"\x05r\x03(\x80\x08\x12\x16\n\x0esent_to_person\x18\x02 \x01(\x08\"\xac\x01\n\x0e\x45\x61rlierAttempt\x12\x17\n\x05model\x18\x01 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x39\n\x06reason\x18\x02 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x46\n\x11partial_execution\x18\x03 \x01(\x0b\x32+.spawnmesh.model_router.v1.PartialExecution\"Z\n\nNamedImage\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x08\x12\x32\n\x05image\x18\x02 \x01(\x0b\x32\x1b.spawnmesh.content.v1.ImageB\x06\xbaH\x03\xc8\x01\x01\"\xa6\x02\n\nCompletion\x12.\n\x07message\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.content.v1.Message\x12:\n\x0bstop_reason\x18\x02 \x01(\x0e\x32%.spawnmesh.model_router.v1.StopReason\x12=\n\x08verdicts\x18\x03 \x03(\x0b\x32+.spawnmesh.model_router.v1.CandidateVerdict\x12\x34\n\x08\x61ttempts\x18\x04 \x03(\x0b\x32\".spawnmesh.model_router.v1.Attempt\x12\x37\n\x06images\x18\x05 \x01(\x0e\x32\'.spawnmesh.model_router.v1.ImageOutcome*\xe6\x04\n\x0e\x46\x61iloverReason\x12\x1f\n\x1b\x46\x41ILOVER_REASON_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x46\x41ILOVER_REASON_RATE_LIMIT\x10\x01\x12\x1e\n\x1a\x46\x41ILOVER_REASON_OVERLOADED\x10\x02\x12\x1b\n\x17\x46\x41ILOVER_REASON_BILLING\x10\x03\x12\x18\n\x14\x46\x41ILOVER_REASON_AUTH\x10\x04\x12\"\n\x1e\x46\x41ILOVER_REASON_AUTH_PERMANENT\x10\x05\x12\x1b\n\x17\x46\x41ILOVER_REASON_TIMEOUT\x10\x06\x12 \n\x1c\x46\x41ILOVER_REASON_SERVER_ERROR\x10\x07\x12#\n\x1f\x46\x41ILOVER_REASON_TLS_CERTIFICATE\x10\x08\x12$\n FAILOVER_REASON_CONTEXT_OVERFLOW\x10\t\x12\x1a\n\x16\x46\x41ILOVER_REASON_FORMAT\x10\n\x12#\n\x1f\x46\x41ILOVER_REASON_MODEL_NOT_FOUND\x10\x0b\x12#\n\x1f\x46\x41ILOVER_REASON_SESSION_EXPIRED\x10\x0c\x12\"\n\x1e\x46\x41ILOVER_REASON_EMPTY_RESPONSE\x10\r\x12$\n FAILOVER_REASON_NO_ERROR_DETAILS\x10\x0e\x12 \n\x1c\x46\x41ILOVER_REASON_UNCLASSIFIED\x10\x0f\x12\x1b\n\x17\x46\x41ILOVER_REASON_UNKNOWN\x10\x10\x12\x1f\n\x1b\x46\x41ILOVER_REASON_NO_FAILOVER\x10\x11*\xb6\x01\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x14\n\x10VERDICT_ANSWERED\x10\x01\x12\x12\n\x0eVERDICT_FAILED\x10\x02\x12\x13\n\x0fVERDICT_COOLING\x10\x03\x12\x15\n\x11VERDICT_INCAPABLE\x10\x04\x12\x16\n\x12VERDICT_NOT_NEEDED\x10\x05\x12\x11\n\rVERDICT_READY\x10\x06\x12\x11\n\rVERDICT_PROBE\x10\x07*\xb9\x01\n\x0cImageOutcome\x12\x1d\n\x19IMAGE_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n\x12IMAGE_OUTCOME_SENT\x10\x01\x12\x1a\n\x16IMAGE_OUTCOME_STRIPPED\x10\x02\x12\x1a\n\x16IMAGE_OUTCOME_WITHHELD\x10\x03\x12\x1f\n\x1bIMAGE_OUTCOME_ROUTED_AROUND\x10\x04\x12\x19\n\x15IMAGE_OUTCOME_REFUSED\x10\x05*\x89\x01\n\nStopReason\x12\x1b\n\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x13\n\x0fSTOP_REASON_END\x10\x01\x12\x18\n\x14STOP_REASON_TOOL_USE\x10\x02\x12\x16\n\x12STOP_REASON_LENGTH\x10\x03\x12\x17\n\x13STOP_REASON_REFUSAL\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*spawnmesh/model_router/v1/generation.proto\x12\x19spawnmesh.model_router.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/content/v1/message.proto\x1a#spawnmesh/content/v1/thinking.proto\"\xc9\x02\n\x10\x43\x61ndidateVerdict\x12\r\n\x05model\x18\x01 \x01(\t\x12\x33\n\x07verdict\x18\x02 \x01(\x0e\x32\".spawnmesh.model_router.v1.Verdict\x12\x39\n\x06reason\x18\x03 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x36\n\x12\x63ooling_until_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\x12\x37\n\x06images\x18\x06 \x01(\x0e\x32\'.spawnmesh.model_router.v1.ImageOutcome\x12\x35\n\x08thinking\x18\x07 \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel\"\xd6\x01\n\x07\x41ttempt\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\r\n\x05model\x18\x02 \x01(\t\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x39\n\x06reason\x18\x05 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x13\n\x0bhttp_status\x18\x06 \x01(\x05\"d\n\x0fToolDeclaration\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x17\n\x0fparameters_json\x18\x03 \x01(\t\x12\x15\n\ris_idempotent\x18\x04 \x01(\x08\"P\n\x10PartialExecution\x12$\n\ntool_names\x18\x01 \x03(\tB\x10\xbaH\r\x92\x01\n\x10\x80 \"\x05r\x03(\x80\x08\x12\x16\n\x0esent_to_person\x18\x02 \x01(\x08\"\xac\x01\n\x0e\x45\x61rlierAttempt\x12\x17\n\x05model\x18\x01 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x39\n\x06reason\x18\x02 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x46\n\x11partial_execution\x18\x03 \x01(\x0b\x32+.spawnmesh.model_router.v1.PartialExecution\"Z\n\nNamedImage\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x08\x12\x32\n\x05image\x18\x02 \x01(\x0b\x32\x1b.spawnmesh.content.v1.ImageB\x06\xbaH\x03\xc8\x01\x01\"\xdd\x02\n\nCompletion\x12.\n\x07message\x18\x01 \x01(\x0b\x32\x1d.spawnmesh.content.v1.Message\x12:\n\x0bstop_reason\x18\x02 \x01(\x0e\x32%.spawnmesh.model_router.v1.StopReason\x12=\n\x08verdicts\x18\x03 \x03(\x0b\x32+.spawnmesh.model_router.v1.CandidateVerdict\x12\x34\n\x08\x61ttempts\x18\x04 \x03(\x0b\x32\".spawnmesh.model_router.v1.Attempt\x12\x37\n\x06images\x18\x05 \x01(\x0e\x32\'.spawnmesh.model_router.v1.ImageOutcome\x12\x35\n\x08thinking\x18\x06 \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel*\xe6\x04\n\x0e\x46\x61iloverReason\x12\x1f\n\x1b\x46\x41ILOVER_REASON_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x46\x41ILOVER_REASON_RATE_LIMIT\x10\x01\x12\x1e\n\x1a\x46\x41ILOVER_REASON_OVERLOADED\x10\x02\x12\x1b\n\x17\x46\x41ILOVER_REASON_BILLING\x10\x03\x12\x18\n\x14\x46\x41ILOVER_REASON_AUTH\x10\x04\x12\"\n\x1e\x46\x41ILOVER_REASON_AUTH_PERMANENT\x10\x05\x12\x1b\n\x17\x46\x41ILOVER_REASON_TIMEOUT\x10\x06\x12 \n\x1c\x46\x41ILOVER_REASON_SERVER_ERROR\x10\x07\x12#\n\x1f\x46\x41ILOVER_REASON_TLS_CERTIFICATE\x10\x08\x12$\n FAILOVER_REASON_CONTEXT_OVERFLOW\x10\t\x12\x1a\n\x16\x46\x41ILOVER_REASON_FORMAT\x10\n\x12#\n\x1f\x46\x41ILOVER_REASON_MODEL_NOT_FOUND\x10\x0b\x12#\n\x1f\x46\x41ILOVER_REASON_SESSION_EXPIRED\x10\x0c\x12\"\n\x1e\x46\x41ILOVER_REASON_EMPTY_RESPONSE\x10\r\x12$\n FAILOVER_REASON_NO_ERROR_DETAILS\x10\x0e\x12 \n\x1c\x46\x41ILOVER_REASON_UNCLASSIFIED\x10\x0f\x12\x1b\n\x17\x46\x41ILOVER_REASON_UNKNOWN\x10\x10\x12\x1f\n\x1b\x46\x41ILOVER_REASON_NO_FAILOVER\x10\x11*\xb6\x01\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x14\n\x10VERDICT_ANSWERED\x10\x01\x12\x12\n\x0eVERDICT_FAILED\x10\x02\x12\x13\n\x0fVERDICT_COOLING\x10\x03\x12\x15\n\x11VERDICT_INCAPABLE\x10\x04\x12\x16\n\x12VERDICT_NOT_NEEDED\x10\x05\x12\x11\n\rVERDICT_READY\x10\x06\x12\x11\n\rVERDICT_PROBE\x10\x07*\xb9\x01\n\x0cImageOutcome\x12\x1d\n\x19IMAGE_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n\x12IMAGE_OUTCOME_SENT\x10\x01\x12\x1a\n\x16IMAGE_OUTCOME_STRIPPED\x10\x02\x12\x1a\n\x16IMAGE_OUTCOME_WITHHELD\x10\x03\x12\x1f\n\x1bIMAGE_OUTCOME_ROUTED_AROUND\x10\x04\x12\x19\n\x15IMAGE_OUTCOME_REFUSED\x10\x05*\x89\x01\n\nStopReason\x12\x1b\n\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x13\n\x0fSTOP_REASON_END\x10\x01\x12\x18\n\x14STOP_REASON_TOOL_USE\x10\x02\x12\x16\n\x12STOP_REASON_LENGTH\x10\x03\x12\x17\n\x13STOP_REASON_REFUSAL\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,26 +43,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NAMEDIMAGE'].fields_by_name['name']._serialized_options = b'\272H\007r\005\020\001(\200\010'
   _globals['_NAMEDIMAGE'].fields_by_name['image']._loaded_options = None
   _globals['_NAMEDIMAGE'].fields_by_name['image']._serialized_options = b'\272H\003\310\001\001'
-  _globals['_FAILOVERREASON']._serialized_start=1414
-  _globals['_FAILOVERREASON']._serialized_end=2028
-  _globals['_VERDICT']._serialized_start=2031
-  _globals['_VERDICT']._serialized_end=2213
-  _globals['_IMAGEOUTCOME']._serialized_start=2216
-  _globals['_IMAGEOUTCOME']._serialized_end=2401
-  _globals['_STOPREASON']._serialized_start=2404
-  _globals['_STOPREASON']._serialized_end=2541
-  _globals['_CANDIDATEVERDICT']._serialized_start=172
-  _globals['_CANDIDATEVERDICT']._serialized_end=446
-  _globals['_ATTEMPT']._serialized_start=449
-  _globals['_ATTEMPT']._serialized_end=663
-  _globals['_TOOLDECLARATION']._serialized_start=665
-  _globals['_TOOLDECLARATION']._serialized_end=765
-  _globals['_PARTIALEXECUTION']._serialized_start=767
-  _globals['_PARTIALEXECUTION']._serialized_end=847
-  _globals['_EARLIERATTEMPT']._serialized_start=850
-  _globals['_EARLIERATTEMPT']._serialized_end=1022
-  _globals['_NAMEDIMAGE']._serialized_start=1024
-  _globals['_NAMEDIMAGE']._serialized_end=1114
-  _globals['_COMPLETION']._serialized_start=1117
-  _globals['_COMPLETION']._serialized_end=1411
+  _globals['_FAILOVERREASON']._serialized_start=1561
+  _globals['_FAILOVERREASON']._serialized_end=2175
+  _globals['_VERDICT']._serialized_start=2178
+  _globals['_VERDICT']._serialized_end=2360
+  _globals['_IMAGEOUTCOME']._serialized_start=2363
+  _globals['_IMAGEOUTCOME']._serialized_end=2548
+  _globals['_STOPREASON']._serialized_start=2551
+  _globals['_STOPREASON']._serialized_end=2688
+  _globals['_CANDIDATEVERDICT']._serialized_start=209
+  _globals['_CANDIDATEVERDICT']._serialized_end=538
+  _globals['_ATTEMPT']._serialized_start=541
+  _globals['_ATTEMPT']._serialized_end=755
+  _globals['_TOOLDECLARATION']._serialized_start=757
+  _globals['_TOOLDECLARATION']._serialized_end=857
+  _globals['_PARTIALEXECUTION']._serialized_start=859
+  _globals['_PARTIALEXECUTION']._serialized_end=939
+  _globals['_EARLIERATTEMPT']._serialized_start=942
+  _globals['_EARLIERATTEMPT']._serialized_end=1114
+  _globals['_NAMEDIMAGE']._serialized_start=1116
+  _globals['_NAMEDIMAGE']._serialized_end=1206
+  _globals['_COMPLETION']._serialized_start=1209
+  _globals['_COMPLETION']._serialized_end=1558
 # @@protoc_insertion_point(module_scope)

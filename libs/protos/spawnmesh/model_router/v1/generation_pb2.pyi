@@ -10,6 +10,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from spawnmesh.content.v1 import message_pb2 as _message_pb2
+from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -229,6 +230,7 @@ class CandidateVerdict(_message.Message):
     COOLING_UNTIL_TIME_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
+    THINKING_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model, as `provider/model`."""
     verdict: Global___Verdict.ValueType
@@ -239,6 +241,8 @@ class CandidateVerdict(_message.Message):
     """One line for people, without secrets."""
     images: Global___ImageOutcome.ValueType
     """What became of the request's images there."""
+    thinking: _thinking_pb2.ThinkingLevel.ValueType
+    """Of a route that is only explained: how much it would be told to think, where it would be called."""
     @_builtins.property
     def cooling_until_time(self) -> _timestamp_pb2.Timestamp:
         """For VERDICT_COOLING: until when."""
@@ -252,10 +256,11 @@ class CandidateVerdict(_message.Message):
         cooling_until_time: _timestamp_pb2.Timestamp | None = ...,
         detail: _builtins.str = ...,
         images: Global___ImageOutcome.ValueType = ...,
+        thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cooling_until_time", b"cooling_until_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cooling_until_time", b"cooling_until_time", "detail", b"detail", "images", b"images", "model", b"model", "reason", b"reason", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cooling_until_time", b"cooling_until_time", "detail", b"detail", "images", b"images", "model", b"model", "reason", b"reason", "thinking", b"thinking", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -444,10 +449,13 @@ class Completion(_message.Message):
     VERDICTS_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
+    THINKING_FIELD_NUMBER: _builtins.int
     stop_reason: Global___StopReason.ValueType
     """Why it stopped."""
     images: Global___ImageOutcome.ValueType
     """What became of the request's images at the model that answered."""
+    thinking: _thinking_pb2.ThinkingLevel.ValueType
+    """How much the model that answered was told to think; unspecified where it was told nothing, whatever the request said."""
     @_builtins.property
     def message(self) -> _message_pb2.Message:
         """What the model said, with the model's name and the tokens used."""
@@ -468,10 +476,11 @@ class Completion(_message.Message):
         verdicts: _abc.Iterable[Global___CandidateVerdict] | None = ...,
         attempts: _abc.Iterable[Global___Attempt] | None = ...,
         images: Global___ImageOutcome.ValueType = ...,
+        thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "images", b"images", "message", b"message", "stop_reason", b"stop_reason", "verdicts", b"verdicts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "images", b"images", "message", b"message", "stop_reason", b"stop_reason", "thinking", b"thinking", "verdicts", b"verdicts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,12 +24,13 @@ _sym_db = _symbol_database.Default()
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from spawnmesh.content.v1 import message_pb2 as spawnmesh_dot_content_dot_v1_dot_message__pb2
+from spawnmesh.content.v1 import thinking_pb2 as spawnmesh_dot_content_dot_v1_dot_thinking__pb2
 from spawnmesh.model_router.v1 import generation_pb2 as spawnmesh_dot_model__router_dot_v1_dot_generation__pb2
 from spawnmesh.model_router.v1 import routing_pb2 as spawnmesh_dot_model__router_dot_v1_dot_routing__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n4spawnmesh/model_router/v1/model_router_service.proto\x12\x19spawnmesh.model_router.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\"spawnmesh/content/v1/message.proto\x1a*spawnmesh/model_router/v1/generation.proto\x1a\'spawnmesh/model_router/v1/routing.proto\x1a spawnmesh/policy/v1/policy.proto\"\xe6\x04\n\x0fGenerateRequest\x12\x17\n\x05model\x18\x01 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12*\n\x0f\x66\x61llback_models\x18\x02 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07r\x05\x10\x01(\x80\x02\x12\x0e\n\x06strict\x18\x03 \x01(\x08\x12 \n\rsystem_prompt\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\x12\x39\n\x08messages\x18\x05 \x03(\x0b\x32\x1d.spawnmesh.content.v1.MessageB\x08\xbaH\x05\x92\x01\x02\x08\x01\x12\x44\n\x05tools\x18\x06 \x03(\x0b\x32*.spawnmesh.model_router.v1.ToolDeclarationB\t\xbaH\x06\x92\x01\x03\x10\x80\x01\x12\'\n\x16max_output_token_count\x18\x07 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x1b\n\nsession_id\x18\x08 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x37\n\tfallbacks\x18\t \x01(\x0b\x32$.spawnmesh.model_router.v1.Fallbacks\x12\x46\n\x11partial_execution\x18\n \x01(\x0b\x32+.spawnmesh.model_router.v1.PartialExecution\x12M\n\x10\x65\x61rlier_attempts\x18\x0b \x03(\x0b\x32).spawnmesh.model_router.v1.EarlierAttemptB\x08\xbaH\x05\x92\x01\x02\x10@\x12\x45\n\x0cnamed_images\x18\x0c \x03(\x0b\x32%.spawnmesh.model_router.v1.NamedImageB\x08\xbaH\x05\x92\x01\x02\x10\x10\".\n\tFallbacks\x12!\n\x06models\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07r\x05\x10\x01(\x80\x02\"\xcd\x02\n\x10GenerateResponse\x12\x44\n\x0f\x61ttempt_started\x18\x01 \x01(\x0b\x32).spawnmesh.model_router.v1.AttemptStartedH\x00\x12:\n\ntext_delta\x18\x02 \x01(\x0b\x32$.spawnmesh.model_router.v1.TextDeltaH\x00\x12\x33\n\ttool_call\x18\x03 \x01(\x0b\x32\x1e.spawnmesh.content.v1.ToolCallH\x00\x12<\n\x0e\x61ttempt_failed\x18\x04 \x01(\x0b\x32\".spawnmesh.model_router.v1.AttemptH\x00\x12;\n\ncompletion\x18\x05 \x01(\x0b\x32%.spawnmesh.model_router.v1.CompletionH\x00\x42\x07\n\x05\x65vent\"\xb6\x01\n\x0e\x41ttemptStarted\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\r\n\x05model\x18\x02 \x01(\t\x12\x37\n\x06images\x18\x03 \x01(\x0e\x32\'.spawnmesh.model_router.v1.ImageOutcome\x12)\n!prompt_image_detection_suppressed\x18\x04 \x01(\x08\x12!\n\x19told_of_partial_execution\x18\x05 \x01(\x08\"\x19\n\tTextDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\"Z\n\x13\x45xplainRouteRequest\x12\x43\n\x07request\x18\x01 \x01(\x0b\x32*.spawnmesh.model_router.v1.GenerateRequestB\x06\xbaH\x03\xc8\x01\x01\"W\n\x14\x45xplainRouteResponse\x12?\n\ncandidates\x18\x01 \x03(\x0b\x32+.spawnmesh.model_router.v1.CandidateVerdict\"\xdc\x01\n\x14\x43lassifyErrorRequest\x12\x1f\n\x0bhttp_status\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe7\x07(\x00\x12\x1a\n\x07message\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\x12\x16\n\x04\x63ode\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\x12\x1c\n\nerror_type\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\x12\x1a\n\x08provider\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x1a\n\x07\x64\x65tails\x18\x06 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\x12\x19\n\x06\x63\x61uses\x18\x07 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\"}\n\x15\x43lassifyErrorResponse\x12\x39\n\x06reason\x18\x01 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x14\n\x0cis_transient\x18\x02 \x01(\x08\x12\x13\n\x0bstops_chain\x18\x03 \x01(\x08\"\xc1\x02\n\x10PlanRetryRequest\x12\x10\n\x08is_retry\x18\x01 \x01(\x08\x12\x42\n\x0fprevious_reason\x18\x02 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x1a\n\x08provider\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12 \n\x0e\x66irst_provider\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x1c\n\x0bimage_count\x18\x05 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12Q\n\x12partial_executions\x18\x06 \x03(\x0b\x32+.spawnmesh.model_router.v1.PartialExecutionB\x08\xbaH\x05\x92\x01\x02\x10@\x12(\n\x15idempotent_tool_names\x18\x07 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\"\xab\x01\n\x11PlanRetryResponse\x12\x13\n\x0bimage_count\x18\x01 \x01(\x05\x12)\n!prompt_image_detection_suppressed\x18\x02 \x01(\x08\x12\x46\n\x11partial_execution\x18\x03 \x01(\x0b\x32+.spawnmesh.model_router.v1.PartialExecution\x12\x0e\n\x06notice\x18\x04 \x01(\t\"\x13\n\x11ListModelsRequest\"J\n\x12ListModelsResponse\x12\x34\n\x06models\x18\x01 \x03(\x0b\x32$.spawnmesh.model_router.v1.ModelInfo\"\x1b\n\x19ListProviderHealthRequest\"Z\n\x1aListProviderHealthResponse\x12<\n\tproviders\x18\x01 \x03(\x0b\x32).spawnmesh.model_router.v1.ProviderHealth\"w\n\x14\x43learCooldownRequest\x12\x43\n\x05scope\x18\x01 \x01(\x0e\x32(.spawnmesh.model_router.v1.CooldownScopeB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x1a\n\x06target\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\",\n\x15\x43learCooldownResponse\x12\x13\n\x0bwas_cooling\x18\x01 \x01(\x08\"s\n\x14PrepareTenantRequest\x12!\n\x10settings_version\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x38\n\x06policy\x18\x02 \x01(\x0b\x32(.spawnmesh.model_router.v1.RoutingPolicy\"1\n\x15PrepareTenantResponse\x12\x18\n\x10settings_version\x18\x01 \x01(\x03\"\x14\n\x12PurgeTenantRequest\">\n\x13PurgeTenantResponse\x12\x0c\n\x04\x64one\x18\x01 \x01(\x08\x12\x19\n\x11\x64\x65leted_row_count\x18\x02 \x01(\x03\x32\x90\t\n\x12ModelRouterService\x12o\n\x08Generate\x12*.spawnmesh.model_router.v1.GenerateRequest\x1a+.spawnmesh.model_router.v1.GenerateResponse\"\x08\xb2\xe1\x18\x04\n\x02\x01\x03\x30\x01\x12|\n\x0c\x45xplainRoute\x12..spawnmesh.model_router.v1.ExplainRouteRequest\x1a/.spawnmesh.model_router.v1.ExplainRouteResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x03\x12\x7f\n\rClassifyError\x12/.spawnmesh.model_router.v1.ClassifyErrorRequest\x1a\x30.spawnmesh.model_router.v1.ClassifyErrorResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x03\x12s\n\tPlanRetry\x12+.spawnmesh.model_router.v1.PlanRetryRequest\x1a,.spawnmesh.model_router.v1.PlanRetryResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x03\x12v\n\nListModels\x12,.spawnmesh.model_router.v1.ListModelsRequest\x1a-.spawnmesh.model_router.v1.ListModelsResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x03\x12\x8e\x01\n\x12ListProviderHealth\x12\x34.spawnmesh.model_router.v1.ListProviderHealthRequest\x1a\x35.spawnmesh.model_router.v1.ListProviderHealthResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x02\x12~\n\rClearCooldown\x12/.spawnmesh.model_router.v1.ClearCooldownRequest\x1a\x30.spawnmesh.model_router.v1.ClearCooldownResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12\x87\x01\n\rPrepareTenant\x12/.spawnmesh.model_router.v1.PrepareTenantRequest\x1a\x30.spawnmesh.model_router.v1.PrepareTenantResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x81\x01\n\x0bPurgeTenant\x12-.spawnmesh.model_router.v1.PurgeTenantRequest\x1a..spawnmesh.model_router.v1.PurgeTenantResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07sessionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n4spawnmesh/model_router/v1/model_router_service.proto\x12\x19spawnmesh.model_router.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\"spawnmesh/content/v1/message.proto\x1a#spawnmesh/content/v1/thinking.proto\x1a*spawnmesh/model_router/v1/generation.proto\x1a\'spawnmesh/model_router/v1/routing.proto\x1a spawnmesh/policy/v1/policy.proto\"\xa7\x05\n\x0fGenerateRequest\x12\x17\n\x05model\x18\x01 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12*\n\x0f\x66\x61llback_models\x18\x02 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07r\x05\x10\x01(\x80\x02\x12\x0e\n\x06strict\x18\x03 \x01(\x08\x12 \n\rsystem_prompt\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\x12\x39\n\x08messages\x18\x05 \x03(\x0b\x32\x1d.spawnmesh.content.v1.MessageB\x08\xbaH\x05\x92\x01\x02\x08\x01\x12\x44\n\x05tools\x18\x06 \x03(\x0b\x32*.spawnmesh.model_router.v1.ToolDeclarationB\t\xbaH\x06\x92\x01\x03\x10\x80\x01\x12\'\n\x16max_output_token_count\x18\x07 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x1b\n\nsession_id\x18\x08 \x01(\tB\x07\xbaH\x04r\x02(@\x12\x37\n\tfallbacks\x18\t \x01(\x0b\x32$.spawnmesh.model_router.v1.Fallbacks\x12\x46\n\x11partial_execution\x18\n \x01(\x0b\x32+.spawnmesh.model_router.v1.PartialExecution\x12M\n\x10\x65\x61rlier_attempts\x18\x0b \x03(\x0b\x32).spawnmesh.model_router.v1.EarlierAttemptB\x08\xbaH\x05\x92\x01\x02\x10@\x12\x45\n\x0cnamed_images\x18\x0c \x03(\x0b\x32%.spawnmesh.model_router.v1.NamedImageB\x08\xbaH\x05\x92\x01\x02\x10\x10\x12?\n\x08thinking\x18\r \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevelB\x08\xbaH\x05\x82\x01\x02\x10\x01\".\n\tFallbacks\x12!\n\x06models\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07r\x05\x10\x01(\x80\x02\"\xcd\x02\n\x10GenerateResponse\x12\x44\n\x0f\x61ttempt_started\x18\x01 \x01(\x0b\x32).spawnmesh.model_router.v1.AttemptStartedH\x00\x12:\n\ntext_delta\x18\x02 \x01(\x0b\x32$.spawnmesh.model_router.v1.TextDeltaH\x00\x12\x33\n\ttool_call\x18\x03 \x01(\x0b\x32\x1e.spawnmesh.content.v1.ToolCallH\x00\x12<\n\x0e\x61ttempt_failed\x18\x04 \x01(\x0b\x32\".spawnmesh.model_router.v1.AttemptH\x00\x12;\n\ncompletion\x18\x05 \x01(\x0b\x32%.spawnmesh.model_router.v1.CompletionH\x00\x42\x07\n\x05\x65vent\"\xed\x01\n\x0e\x41ttemptStarted\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\r\n\x05model\x18\x02 \x01(\t\x12\x37\n\x06images\x18\x03 \x01(\x0e\x32\'.spawnmesh.model_router.v1.ImageOutcome\x12)\n!prompt_image_detection_suppressed\x18\x04 \x01(\x08\x12!\n\x19told_of_partial_execution\x18\x05 \x01(\x08\x12\x35\n\x08thinking\x18\x06 \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel\"\x19\n\tTextDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\"Z\n\x13\x45xplainRouteRequest\x12\x43\n\x07request\x18\x01 \x01(\x0b\x32*.spawnmesh.model_router.v1.GenerateRequestB\x06\xbaH\x03\xc8\x01\x01\"W\n\x14\x45xplainRouteResponse\x12?\n\ncandidates\x18\x01 \x03(\x0b\x32+.spawnmesh.model_router.v1.CandidateVerdict\"\xdc\x01\n\x14\x43lassifyErrorRequest\x12\x1f\n\x0bhttp_status\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe7\x07(\x00\x12\x1a\n\x07message\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\x12\x16\n\x04\x63ode\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\x12\x1c\n\nerror_type\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80\x08\x12\x1a\n\x08provider\x18\x05 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x1a\n\x07\x64\x65tails\x18\x06 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\x12\x19\n\x06\x63\x61uses\x18\x07 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\"}\n\x15\x43lassifyErrorResponse\x12\x39\n\x06reason\x18\x01 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x14\n\x0cis_transient\x18\x02 \x01(\x08\x12\x13\n\x0bstops_chain\x18\x03 \x01(\x08\"\xc1\x02\n\x10PlanRetryRequest\x12\x10\n\x08is_retry\x18\x01 \x01(\x08\x12\x42\n\x0fprevious_reason\x18\x02 \x01(\x0e\x32).spawnmesh.model_router.v1.FailoverReason\x12\x1a\n\x08provider\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12 \n\x0e\x66irst_provider\x18\x04 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x1c\n\x0bimage_count\x18\x05 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12Q\n\x12partial_executions\x18\x06 \x03(\x0b\x32+.spawnmesh.model_router.v1.PartialExecutionB\x08\xbaH\x05\x92\x01\x02\x10@\x12(\n\x15idempotent_tool_names\x18\x07 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\"\xab\x01\n\x11PlanRetryResponse\x12\x13\n\x0bimage_count\x18\x01 \x01(\x05\x12)\n!prompt_image_detection_suppressed\x18\x02 \x01(\x08\x12\x46\n\x11partial_execution\x18\x03 \x01(\x0b\x32+.spawnmesh.model_router.v1.PartialExecution\x12\x0e\n\x06notice\x18\x04 \x01(\t\"\x13\n\x11ListModelsRequest\"J\n\x12ListModelsResponse\x12\x34\n\x06models\x18\x01 \x03(\x0b\x32$.spawnmesh.model_router.v1.ModelInfo\"\x1b\n\x19ListProviderHealthRequest\"Z\n\x1aListProviderHealthResponse\x12<\n\tproviders\x18\x01 \x03(\x0b\x32).spawnmesh.model_router.v1.ProviderHealth\"w\n\x14\x43learCooldownRequest\x12\x43\n\x05scope\x18\x01 \x01(\x0e\x32(.spawnmesh.model_router.v1.CooldownScopeB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x1a\n\x06target\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x02\",\n\x15\x43learCooldownResponse\x12\x13\n\x0bwas_cooling\x18\x01 \x01(\x08\"s\n\x14PrepareTenantRequest\x12!\n\x10settings_version\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x38\n\x06policy\x18\x02 \x01(\x0b\x32(.spawnmesh.model_router.v1.RoutingPolicy\"1\n\x15PrepareTenantResponse\x12\x18\n\x10settings_version\x18\x01 \x01(\x03\"\x14\n\x12PurgeTenantRequest\">\n\x13PurgeTenantResponse\x12\x0c\n\x04\x64one\x18\x01 \x01(\x08\x12\x19\n\x11\x64\x65leted_row_count\x18\x02 \x01(\x03\x32\x90\t\n\x12ModelRouterService\x12o\n\x08Generate\x12*.spawnmesh.model_router.v1.GenerateRequest\x1a+.spawnmesh.model_router.v1.GenerateResponse\"\x08\xb2\xe1\x18\x04\n\x02\x01\x03\x30\x01\x12|\n\x0c\x45xplainRoute\x12..spawnmesh.model_router.v1.ExplainRouteRequest\x1a/.spawnmesh.model_router.v1.ExplainRouteResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x03\x12\x7f\n\rClassifyError\x12/.spawnmesh.model_router.v1.ClassifyErrorRequest\x1a\x30.spawnmesh.model_router.v1.ClassifyErrorResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x03\x12s\n\tPlanRetry\x12+.spawnmesh.model_router.v1.PlanRetryRequest\x1a,.spawnmesh.model_router.v1.PlanRetryResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x03\x12v\n\nListModels\x12,.spawnmesh.model_router.v1.ListModelsRequest\x1a-.spawnmesh.model_router.v1.ListModelsResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x03\x12\x8e\x01\n\x12ListProviderHealth\x12\x34.spawnmesh.model_router.v1.ListProviderHealthRequest\x1a\x35.spawnmesh.model_router.v1.ListProviderHealthResponse\"\x0b\x90\x02\x01\xb2\xe1\x18\x04\n\x02\x01\x02\x12~\n\rClearCooldown\x12/.spawnmesh.model_router.v1.ClearCooldownRequest\x1a\x30.spawnmesh.model_router.v1.ClearCooldownResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12\x87\x01\n\rPrepareTenant\x12/.spawnmesh.model_router.v1.PrepareTenantRequest\x1a\x30.spawnmesh.model_router.v1.PrepareTenantResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12\x81\x01\n\x0bPurgeTenant\x12-.spawnmesh.model_router.v1.PurgeTenantRequest\x1a..spawnmesh.model_router.v1.PurgeTenantResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07sessionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,6 +55,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GENERATEREQUEST'].fields_by_name['earlier_attempts']._serialized_options = b'\272H\005\222\001\002\020@'
   _globals['_GENERATEREQUEST'].fields_by_name['named_images']._loaded_options = None
   _globals['_GENERATEREQUEST'].fields_by_name['named_images']._serialized_options = b'\272H\005\222\001\002\020\020'
+  _globals['_GENERATEREQUEST'].fields_by_name['thinking']._loaded_options = None
+  _globals['_GENERATEREQUEST'].fields_by_name['thinking']._serialized_options = b'\272H\005\202\001\002\020\001'
   _globals['_FALLBACKS'].fields_by_name['models']._loaded_options = None
   _globals['_FALLBACKS'].fields_by_name['models']._serialized_options = b'\272H\016\222\001\013\020\020\"\007r\005\020\001(\200\002'
   _globals['_EXPLAINROUTEREQUEST'].fields_by_name['request']._loaded_options = None
@@ -106,48 +109,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MODELROUTERSERVICE'].methods_by_name['PrepareTenant']._serialized_options = b'\220\002\002\262\341\030\014\n\001\004\022\007session'
   _globals['_MODELROUTERSERVICE'].methods_by_name['PurgeTenant']._loaded_options = None
   _globals['_MODELROUTERSERVICE'].methods_by_name['PurgeTenant']._serialized_options = b'\220\002\002\262\341\030\014\n\001\004\022\007session'
-  _globals['_GENERATEREQUEST']._serialized_start=268
-  _globals['_GENERATEREQUEST']._serialized_end=882
-  _globals['_FALLBACKS']._serialized_start=884
-  _globals['_FALLBACKS']._serialized_end=930
-  _globals['_GENERATERESPONSE']._serialized_start=933
-  _globals['_GENERATERESPONSE']._serialized_end=1266
-  _globals['_ATTEMPTSTARTED']._serialized_start=1269
-  _globals['_ATTEMPTSTARTED']._serialized_end=1451
-  _globals['_TEXTDELTA']._serialized_start=1453
-  _globals['_TEXTDELTA']._serialized_end=1478
-  _globals['_EXPLAINROUTEREQUEST']._serialized_start=1480
-  _globals['_EXPLAINROUTEREQUEST']._serialized_end=1570
-  _globals['_EXPLAINROUTERESPONSE']._serialized_start=1572
-  _globals['_EXPLAINROUTERESPONSE']._serialized_end=1659
-  _globals['_CLASSIFYERRORREQUEST']._serialized_start=1662
-  _globals['_CLASSIFYERRORREQUEST']._serialized_end=1882
-  _globals['_CLASSIFYERRORRESPONSE']._serialized_start=1884
-  _globals['_CLASSIFYERRORRESPONSE']._serialized_end=2009
-  _globals['_PLANRETRYREQUEST']._serialized_start=2012
-  _globals['_PLANRETRYREQUEST']._serialized_end=2333
-  _globals['_PLANRETRYRESPONSE']._serialized_start=2336
-  _globals['_PLANRETRYRESPONSE']._serialized_end=2507
-  _globals['_LISTMODELSREQUEST']._serialized_start=2509
-  _globals['_LISTMODELSREQUEST']._serialized_end=2528
-  _globals['_LISTMODELSRESPONSE']._serialized_start=2530
-  _globals['_LISTMODELSRESPONSE']._serialized_end=2604
-  _globals['_LISTPROVIDERHEALTHREQUEST']._serialized_start=2606
-  _globals['_LISTPROVIDERHEALTHREQUEST']._serialized_end=2633
-  _globals['_LISTPROVIDERHEALTHRESPONSE']._serialized_start=2635
-  _globals['_LISTPROVIDERHEALTHRESPONSE']._serialized_end=2725
-  _globals['_CLEARCOOLDOWNREQUEST']._serialized_start=2727
-  _globals['_CLEARCOOLDOWNREQUEST']._serialized_end=2846
-  _globals['_CLEARCOOLDOWNRESPONSE']._serialized_start=2848
-  _globals['_CLEARCOOLDOWNRESPONSE']._serialized_end=2892
-  _globals['_PREPARETENANTREQUEST']._serialized_start=2894
-  _globals['_PREPARETENANTREQUEST']._serialized_end=3009
-  _globals['_PREPARETENANTRESPONSE']._serialized_start=3011
-  _globals['_PREPARETENANTRESPONSE']._serialized_end=3060
-  _globals['_PURGETENANTREQUEST']._serialized_start=3062
-  _globals['_PURGETENANTREQUEST']._serialized_end=3082
-  _globals['_PURGETENANTRESPONSE']._serialized_start=3084
-  _globals['_PURGETENANTRESPONSE']._serialized_end=3146
-  _globals['_MODELROUTERSERVICE']._serialized_start=3149
-  _globals['_MODELROUTERSERVICE']._serialized_end=4317
+  _globals['_GENERATEREQUEST']._serialized_start=305
+  _globals['_GENERATEREQUEST']._serialized_end=984
+  _globals['_FALLBACKS']._serialized_start=986
+  _globals['_FALLBACKS']._serialized_end=1032
+  _globals['_GENERATERESPONSE']._serialized_start=1035
+  _globals['_GENERATERESPONSE']._serialized_end=1368
+  _globals['_ATTEMPTSTARTED']._serialized_start=1371
+  _globals['_ATTEMPTSTARTED']._serialized_end=1608
+  _globals['_TEXTDELTA']._serialized_start=1610
+  _globals['_TEXTDELTA']._serialized_end=1635
+  _globals['_EXPLAINROUTEREQUEST']._serialized_start=1637
+  _globals['_EXPLAINROUTEREQUEST']._serialized_end=1727
+  _globals['_EXPLAINROUTERESPONSE']._serialized_start=1729
+  _globals['_EXPLAINROUTERESPONSE']._serialized_end=1816
+  _globals['_CLASSIFYERRORREQUEST']._serialized_start=1819
+  _globals['_CLASSIFYERRORREQUEST']._serialized_end=2039
+  _globals['_CLASSIFYERRORRESPONSE']._serialized_start=2041
+  _globals['_CLASSIFYERRORRESPONSE']._serialized_end=2166
+  _globals['_PLANRETRYREQUEST']._serialized_start=2169
+  _globals['_PLANRETRYREQUEST']._serialized_end=2490
+  _globals['_PLANRETRYRESPONSE']._serialized_start=2493
+  _globals['_PLANRETRYRESPONSE']._serialized_end=2664
+  _globals['_LISTMODELSREQUEST']._serialized_start=2666
+  _globals['_LISTMODELSREQUEST']._serialized_end=2685
+  _globals['_LISTMODELSRESPONSE']._serialized_start=2687
+  _globals['_LISTMODELSRESPONSE']._serialized_end=2761
+  _globals['_LISTPROVIDERHEALTHREQUEST']._serialized_start=2763
+  _globals['_LISTPROVIDERHEALTHREQUEST']._serialized_end=2790
+  _globals['_LISTPROVIDERHEALTHRESPONSE']._serialized_start=2792
+  _globals['_LISTPROVIDERHEALTHRESPONSE']._serialized_end=2882
+  _globals['_CLEARCOOLDOWNREQUEST']._serialized_start=2884
+  _globals['_CLEARCOOLDOWNREQUEST']._serialized_end=3003
+  _globals['_CLEARCOOLDOWNRESPONSE']._serialized_start=3005
+  _globals['_CLEARCOOLDOWNRESPONSE']._serialized_end=3049
+  _globals['_PREPARETENANTREQUEST']._serialized_start=3051
+  _globals['_PREPARETENANTREQUEST']._serialized_end=3166
+  _globals['_PREPARETENANTRESPONSE']._serialized_start=3168
+  _globals['_PREPARETENANTRESPONSE']._serialized_end=3217
+  _globals['_PURGETENANTREQUEST']._serialized_start=3219
+  _globals['_PURGETENANTREQUEST']._serialized_end=3239
+  _globals['_PURGETENANTRESPONSE']._serialized_start=3241
+  _globals['_PURGETENANTRESPONSE']._serialized_end=3303
+  _globals['_MODELROUTERSERVICE']._serialized_start=3306
+  _globals['_MODELROUTERSERVICE']._serialized_end=4474
 # @@protoc_insertion_point(module_scope)

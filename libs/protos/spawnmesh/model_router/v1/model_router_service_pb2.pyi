@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from spawnmesh.content.v1 import message_pb2 as _message_pb2
+from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
 from spawnmesh.model_router.v1 import generation_pb2 as _generation_pb2
 from spawnmesh.model_router.v1 import routing_pb2 as _routing_pb2
 import builtins as _builtins
@@ -39,6 +40,7 @@ class GenerateRequest(_message.Message):
     PARTIAL_EXECUTION_FIELD_NUMBER: _builtins.int
     EARLIER_ATTEMPTS_FIELD_NUMBER: _builtins.int
     NAMED_IMAGES_FIELD_NUMBER: _builtins.int
+    THINKING_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model to ask first: `provider/model` or an alias; empty means the configured primary."""
     strict: _builtins.bool
@@ -49,6 +51,12 @@ class GenerateRequest(_message.Message):
     """Tokens it may write; 0 means the provider's default."""
     session_id: _builtins.str
     """The session it is for; recorded in telemetry."""
+    thinking: _thinking_pb2.ThinkingLevel.ValueType
+    """How much the model is to think. Each candidate is told the highest of its own levels (`ModelInfo.thinking_levels`) up to this one, or else
+    its lowest; OFF is told only where OFF is asked for. That is never a reason not to ask a candidate: one that has no such level, one whose
+    output limit leaves no room for its budget, and one that would have to begin to think within a turn whose calls it did not think about are
+    told nothing, and then do as they do by themselves. AttemptStarted and Completion say what was told.
+    """
     @_builtins.property
     def fallback_models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The models to ask next, in order, and the configured primary after them. Not both these and `fallbacks`."""
@@ -96,10 +104,11 @@ class GenerateRequest(_message.Message):
         partial_execution: _generation_pb2.PartialExecution | None = ...,
         earlier_attempts: _abc.Iterable[_generation_pb2.EarlierAttempt] | None = ...,
         named_images: _abc.Iterable[_generation_pb2.NamedImage] | None = ...,
+        thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fallbacks", b"fallbacks", "partial_execution", b"partial_execution"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["earlier_attempts", b"earlier_attempts", "fallback_models", b"fallback_models", "fallbacks", b"fallbacks", "max_output_token_count", b"max_output_token_count", "messages", b"messages", "model", b"model", "named_images", b"named_images", "partial_execution", b"partial_execution", "session_id", b"session_id", "strict", b"strict", "system_prompt", b"system_prompt", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earlier_attempts", b"earlier_attempts", "fallback_models", b"fallback_models", "fallbacks", b"fallbacks", "max_output_token_count", b"max_output_token_count", "messages", b"messages", "model", b"model", "named_images", b"named_images", "partial_execution", b"partial_execution", "session_id", b"session_id", "strict", b"strict", "system_prompt", b"system_prompt", "thinking", b"thinking", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -190,6 +199,7 @@ class AttemptStarted(_message.Message):
     IMAGES_FIELD_NUMBER: _builtins.int
     PROMPT_IMAGE_DETECTION_SUPPRESSED_FIELD_NUMBER: _builtins.int
     TOLD_OF_PARTIAL_EXECUTION_FIELD_NUMBER: _builtins.int
+    THINKING_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Counts from 1 over the whole chain."""
     model: _builtins.str
@@ -200,6 +210,8 @@ class AttemptStarted(_message.Message):
     """Images that the prompt names were not looked at."""
     told_of_partial_execution: _builtins.bool
     """The model was told what the turn had already done."""
+    thinking: _thinking_pb2.ThinkingLevel.ValueType
+    """How much the model was told to think; unspecified where it was told nothing, whatever the request said."""
     def __init__(
         self,
         *,
@@ -208,10 +220,11 @@ class AttemptStarted(_message.Message):
         images: _generation_pb2.ImageOutcome.ValueType = ...,
         prompt_image_detection_suppressed: _builtins.bool = ...,
         told_of_partial_execution: _builtins.bool = ...,
+        thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["images", b"images", "model", b"model", "number", b"number", "prompt_image_detection_suppressed", b"prompt_image_detection_suppressed", "told_of_partial_execution", b"told_of_partial_execution"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["images", b"images", "model", b"model", "number", b"number", "prompt_image_detection_suppressed", b"prompt_image_detection_suppressed", "thinking", b"thinking", "told_of_partial_execution", b"told_of_partial_execution"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

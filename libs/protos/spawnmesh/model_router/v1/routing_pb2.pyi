@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from spawnmesh.content.v1 import thinking_pb2 as _thinking_pb2
 from spawnmesh.model_router.v1 import generation_pb2 as _generation_pb2
 import builtins as _builtins
 import sys
@@ -91,6 +92,8 @@ class ModelInfo(_message.Message):
     TOOLS_FIELD_NUMBER: _builtins.int
     ALIASES_FIELD_NUMBER: _builtins.int
     IS_PRIMARY_FIELD_NUMBER: _builtins.int
+    THINKING_LEVELS_FIELD_NUMBER: _builtins.int
+    API_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """As `provider/model`."""
     provider_kind: _builtins.str
@@ -105,9 +108,15 @@ class ModelInfo(_message.Message):
     """It can call tools."""
     is_primary: _builtins.bool
     """It is asked where a request names none."""
+    api: _builtins.str
+    """The API of an OpenAI-like provider that it is asked through: `chat` or `responses`; empty for other providers."""
     @_builtins.property
     def aliases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Other names of it."""
+
+    @_builtins.property
+    def thinking_levels(self) -> _containers.RepeatedScalarFieldContainer[_thinking_pb2.ThinkingLevel.ValueType]:
+        """How much it can be told to think, least first; empty where it cannot be told."""
 
     def __init__(
         self,
@@ -120,10 +129,12 @@ class ModelInfo(_message.Message):
         tools: _builtins.bool = ...,
         aliases: _abc.Iterable[_builtins.str] | None = ...,
         is_primary: _builtins.bool = ...,
+        thinking_levels: _abc.Iterable[_thinking_pb2.ThinkingLevel.ValueType] | None = ...,
+        api: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aliases", b"aliases", "context_window_token_count", b"context_window_token_count", "is_primary", b"is_primary", "max_output_token_count", b"max_output_token_count", "model", b"model", "provider_kind", b"provider_kind", "tools", b"tools", "vision", b"vision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aliases", b"aliases", "api", b"api", "context_window_token_count", b"context_window_token_count", "is_primary", b"is_primary", "max_output_token_count", b"max_output_token_count", "model", b"model", "provider_kind", b"provider_kind", "thinking_levels", b"thinking_levels", "tools", b"tools", "vision", b"vision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
