@@ -66,6 +66,20 @@ async def test_AssembleContext__a_large_result_that_is_no_longer_fresh_is_a_refe
     assert await tiered.blob(found[1]) == text.encode()
 
 
+async def test_AssembleContext__a_reference_tells_of_the_call_that_was_made_and_not_of_the_one_that_was_asked_for(
+    tiered: Tiered,
+) -> None:
+    claim = await tiered.session.acquire(1)
+    asked = calling("c1", "read", {"path": "/etc/secret"})
+    made = calling("c1", "read", {"path": "/var/log/a"}).message.content[0]
+    answer = answering("c1", long_text("a"))
+    answer.message.content.append(made)
+    await tiered.session.append([asked, answer, assistant("thanks")], claim=claim)
+    _call, stub, _thanks = (await tiered.context(tail=NO_TAIL)).entries
+    assert STUB.fullmatch(stub.body.message.content[0].text.text)
+    assert stub.body.message.content[1] == made
+
+
 async def test_AssembleContext__fresh_results_are_whole(tiered: Tiered) -> None:
     claim = await tiered.session.acquire(1)
     await tiered.converse(claim, long_text("a"), long_text("b"))

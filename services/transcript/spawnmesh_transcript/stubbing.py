@@ -67,8 +67,14 @@ def calls_of(body: bytes) -> dict[str, str]:
 
 def make_stubs(results: Iterable[LargeResult], calls: Mapping[str, str]) -> list[Stub]:
     """A stub for each result that gets shorter by it. `calls` are those that they answer, as far as they are known."""
-    stubs = [_stub(result, about_block_json(calls.get(result.call_id, ""))) for result in results]
+    stubs = [_stub(result, about_block_json(_call_made(result) or calls.get(result.call_id, ""))) for result in results]
     return [stub for stub in stubs if stub.files]
+
+
+def _call_made(result: LargeResult) -> str:
+    """The call that the result itself holds, since it was made otherwise than the model asked; empty for one that was not."""
+    made = (block.tool_call.block_json for block in result.body.message.content if block.HasField("tool_call"))
+    return next(made, "")
 
 
 def payload_of(block: content_pb.ContentBlock) -> bytes | None:
