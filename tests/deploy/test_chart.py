@@ -101,12 +101,22 @@ def test_certificates_are_good_for_the_names_that_are_called() -> None:
     assert called <= names
 
 
+def test_certificates_of_what_is_called_are_good_for_a_forwarded_port() -> None:
+    certificates = of_kind("Certificate", "production")
+    for name in of_kind("Service", "production"):
+        if name != "metrics":
+            assert "localhost" in certificates[name]["spec"]["dnsNames"], name
+            assert certificates[name]["spec"]["ipAddresses"] == ["127.0.0.1"], name
+
+
 @pytest.mark.parametrize("values", VALUE_SETS)
 def test_notes_tell_how_to_get_a_token_and_make_the_first_call(values: str) -> None:
     notes = helm("--notes", str(CI / f"{values}.yaml")).stdout
     for said in ("SPAWNMESH_SIGNING_KEY_FILE", "spawnmesh tenant create", "spawnmesh spawn", "helm test mesh"):
         assert said in notes
     assert ("NOT FOR PRODUCTION" in notes) is (values == "trial")
+    for said in ("SPAWNMESH_TLS_CERT_FILE", "SPAWNMESH_TLS_KEY_FILE", "SPAWNMESH_TLS_CA_FILE", "secret client-tls"):
+        assert (said in notes) is (values == "production")
 
 
 def test_trial_says_wherever_it_matters_that_it_is_not_for_production() -> None:

@@ -236,15 +236,15 @@ async def fresh(postgres: Postgres) -> ServiceDsn:
     return ServiceDsn(app, owner)
 
 
-def certify(folder: Path, host: str) -> tuple[bytes, bytes, bytes]:
+def certify(folder: Path, *hosts: str) -> tuple[bytes, bytes, bytes]:
     """Writes what is mounted for TLS, vouched for by itself; gives certificate, key and authority."""
-    key, name = generate_private_key(SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
+    key, name = generate_private_key(SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
     now = utc_now()
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - timedelta(minutes=1))
         .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, SHA256())
     )
@@ -272,3 +272,25 @@ async def test_process_with_certificates_is_probed_in_plain_text_and_called_with
             named = [("grpc.ssl_target_name_override", host)]
             async with grpc.aio.secure_channel(f"127.0.0.1:{place.port}", credentials, options=named) as channel:
                 assert await health_over(channel) == wanted
+
+
+async def test_command_calls_a_mesh_with_certificates_through_localhost(
+    tmp_path: Path, keys: Path, migrated: dict[str, ServiceDsn], s3: S3Endpoint
+) -> None:
+    """As through `kubectl port-forward`: the names are those that the chart has certificates made for."""
+    over = tmp_path / "tls.yaml"
+    over.write_text("tls: {mode: secret, existingSecret: mesh-tls}\n")
+    place, tls = Place(tmp_path, keys, migrated, s3), tmp_path / "transcript" / "run" / "secrets" / "tls"
+    certify(tls, *of_kind("Certificate", "production")["transcript"]["spec"]["dnsNames"])
+    env = place.environment("transcript", str(over))
+    async with started(container_of("transcript", "minimal", str(over)), env) as process:
+        await until(place.health_port, SERVING, process)
+        by_name = {"SPAWNMESH_SESSION_TARGET": "localhost:1", "SPAWNMESH_TRANSCRIPT_TARGET": f"localhost:{place.port}"}
+        files = {"CERT": "tls.crt", "KEY": "tls.key", "CA": "ca.crt"}
+        shown = {f"SPAWNMESH_TLS_{name}_FILE": str(tls / file) for name, file in files.items()}
+        command = {"args": ["spawnmesh_client", "doctor"]}
+        for more, answer in ((shown, "serves, with every RPC"), ({}, "does not answer")):
+            async with started(command, {**by_name, **more, "PATH": "/usr/bin:/bin", "SPAWNMESH_TOKEN": "x"}) as doctor:
+                printed = (await doctor.communicate())[0].decode()
+            (line,) = [line for line in printed.splitlines() if "transcript" in line.split()[:2]]
+            assert answer in line

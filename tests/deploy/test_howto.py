@@ -1,10 +1,14 @@
 """The how-to explains every value, and names what is there."""
 
 import re
+import shlex
+from itertools import pairwise
+from pathlib import Path
 
+import pytest
 import yaml
 
-from tests.deploy.rendering import CI, ROOT
+from tests.deploy.rendering import CI, ROOT, Object, containers, helm, objects, pods
 
 HOWTO = (ROOT / "docs" / "howto" / "install-on-kubernetes.md").read_text()
 VALUES = yaml.safe_load((ROOT / "deploy" / "helm" / "spawnmesh" / "values.yaml").read_text())
@@ -43,3 +47,83 @@ def test_files_that_are_named_are_there() -> None:
     for link in re.findall(r"\]\((\.\./[^)#]+|[\w-]+\.md)\)", HOWTO):
         assert (ROOT / "docs" / "howto" / link).resolve().exists(), link
     assert (CI / "minimal.yaml").exists()
+
+
+def blocks(language: str) -> list[str]:
+    """What stands in fences of the language."""
+    return re.findall(rf"```{language}\n(.*?)```", HOWTO, re.DOTALL)
+
+
+INSTALLS = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("helm install")]
+
+
+def values_of(install: str, tmp_path: Path) -> list[str]:
+    """The values files of a `helm install`; values.yaml is what the page says to write, and each --set a file more."""
+    words = shlex.split(install)
+    files = []
+    for option, value in pairwise(words):
+        if option == "--values" and value == "values.yaml":
+            file = tmp_path / value
+            file.write_text("\n".join(blocks("yaml")))
+            files.append(str(file))
+        elif option == "--values":
+            files.append(str(ROOT / value))
+        elif option == "--set":
+            path, _, content = value.partition("=")
+            nested: object = content
+            for name in reversed(path.split(".")):
+                nested = {name: nested}
+            file = tmp_path / f"{path}.yaml"
+            file.write_text(yaml.safe_dump(nested))
+            files.append(str(file))
+    return files
+
+
+def secrets_of(pod: Object) -> set[str]:
+    """The secrets that a pod does not start without."""
+    found = set()
+    for volume in pod["volumes"]:
+        if "secret" in volume:
+            found.add(volume["secret"]["secretName"])
+        found |= {source["secret"]["name"] for source in volume.get("projected", {}).get("sources", [])}
+    return found
+
+
+@pytest.mark.parametrize("block", blocks("yaml"))
+def test_values_on_the_page_are_ones_that_the_chart_takes(tmp_path: Path, block: str) -> None:
+    (tmp_path / "values.yaml").write_text(block)
+    done = helm(str(tmp_path / "values.yaml"))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("install", INSTALLS)
+def test_installation_finds_the_images_that_were_pushed_and_the_secrets_that_were_made(
+    tmp_path: Path, install: str
+) -> None:
+    (pushed,) = re.findall(r"docker push (\S+)/\$service:(\S+)", HOWTO)
+    made = set(re.findall(r"create secret generic (\S+)", HOWTO))
+    values = values_of(install, tmp_path)
+    of_ours, own = 0, {one["metadata"]["name"] for one in objects(*values) if one["kind"] == "Secret"}
+    for name, pod in pods(*values):
+        assert secrets_of(pod) - own <= made, name
+        for container in containers(pod):
+            repository, _, tag = container["image"].rpartition(":")
+            if "args" in container and container["args"][0].startswith("spawnmesh"):
+                of_ours += 1
+                assert (repository.rpartition("/")[0], tag) == pushed, name
+    assert of_ours >= 16
+
+
+def test_both_ways_to_install_are_on_the_page() -> None:
+    assert [("trial.yaml" in install) for install in INSTALLS] == [False, True]
+
+
+def test_trial_makes_every_secret_that_it_does_not_bring() -> None:
+    steps_1_and_2, trial = HOWTO.partition("## 3.")[0], HOWTO.partition("## A trial")[2].partition("\n## ")[0]
+    made = set(re.findall(r"create secret generic (\S+)", steps_1_and_2 + trial))
+    own = {one["metadata"]["name"] for one in objects("trial") if one["kind"] == "Secret"}
+    assert {secret for _, pod in pods("trial") for secret in secrets_of(pod)} - own <= made
+
+
+def test_command_is_there_before_it_is_used() -> None:
+    assert HOWTO.index("make setup") < HOWTO.index("\nspawnmesh ")

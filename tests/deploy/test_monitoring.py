@@ -1,24 +1,42 @@
 """Alert rules and dashboards: of metrics that the services have, with a page for whoever is woken."""
 
-import ast
 import json
 import re
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterator, Set
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import grpc
 import promql_parser as promql
 import pytest
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.sdk.metrics import MeterProvider
-from prometheus_client import CollectorRegistry
+from spawnmesh_attachment_blob.domain.garbage import GarbageCounts
+from spawnmesh_core.reasons import Reason
+from spawnmesh_model_router.domain.cooldown import Scope
+from spawnmesh_runtime.methods import mesh_services
+from spawnmesh_session.domain import TERMINAL_RUN_STATES
+from spawnmesh_session.operations.backlog import _KINDS as CLEANUP_KINDS
 
+from tests.deploy.instruments import series
 from tests.deploy.rendering import CI, ROOT, helm, of_kind
 
 # What Prometheus and the ServiceMonitor add to every series.
 ADDED = {"namespace", "job", "component", "pod", "instance", "le"}
-SYNCHRONOUS = ("counter", "up_down_counter", "histogram", "gauge")
+# What labels may say whose values the source takes from a set that it has somewhere else.
+VALUES = {
+    ("spawnmesh.session.runs.ended", "spawnmesh_session_run_state"): {state.lower() for state in TERMINAL_RUN_STATES},
+    ("spawnmesh.session.runs", "spawnmesh_session_run_state"): {"waiting", "held"},
+    ("spawnmesh.session.cleanup.backlog", "spawnmesh_session_cleanup_kind"): {kind.lower() for kind in CLEANUP_KINDS},
+    ("spawnmesh.garbage.items", "spawnmesh_garbage_kind"): {
+        field.name.removesuffix("_count") for field in fields(GarbageCounts)
+    }
+    - {"seen_object"},
+    ("spawnmesh.model_router.cooldowns", "spawnmesh_model_router_cooldown_scope"): {scope.lower() for scope in Scope},
+    ("rpc.server.call.duration", "rpc_response_status_code"): {code.name for code in grpc.StatusCode},
+    ("rpc.server.call.duration", "error_type"): {reason.value for reason in Reason},
+    ("rpc.server.call.duration", "rpc_method"): {"Check", "Watch"}
+    | {method.name for service in mesh_services() for method in service.methods},
+}
 
 
 def rules() -> list[dict[str, Any]]:
@@ -54,54 +72,68 @@ def selectors(expression: Any) -> Iterator[Any]:
         yield from selectors(argument)
 
 
-@cache
-def exported_names() -> frozenset[str]:
-    """What Prometheus is given for each instrument that the sources make, as the exporter itself names them."""
-    registry = CollectorRegistry()
-    meter = MeterProvider([PrometheusMetricReader(registry=registry)]).get_meter("test")
-    made = 0
-    for folder in ("services", "libs"):
-        for path in (ROOT / folder).rglob("*.py"):
-            for kind, name, unit in instruments(ast.parse(path.read_text())):
-                instrument = getattr(meter, f"create_{kind}")(name, unit=unit)
-                getattr(instrument, {"histogram": "record", "gauge": "set"}.get(kind, "add"))(1)
-                made += 1
-    assert made >= 10
-    return frozenset(sample.name for metric in registry.collect() for sample in metric.samples)
+def groupings(expression: Any) -> Iterator[tuple[set[str], list[str]]]:
+    """The labels of each `by`, and the series that it groups."""
+    if isinstance(expression, promql.AggregateExpr) and expression.modifier is not None:
+        yield set(expression.modifier.labels), [selector.name for selector in selectors(expression.expr)]
+    for part in ("lhs", "rhs", "expr", "param"):
+        inner = getattr(expression, part, None)
+        if inner is not None and not isinstance(inner, str):
+            yield from groupings(inner)
+    for argument in getattr(expression, "args", None) or ():
+        yield from groupings(argument)
 
 
-@cache
-def attribute_names() -> frozenset[str]:
-    """Dotted names in the sources, as the exporter writes those of attributes."""
-    texts = (path.read_text() for folder in ("services", "libs") for path in (ROOT / folder).rglob("*.py"))
-    dotted = {name for text in texts for name in re.findall(r'"([a-z]+(?:\.[a-z_]+)+)"', text)}
-    return frozenset(name.replace(".", "_") for name in dotted)
+def labels_of(name: str) -> set[str]:
+    """The labels of the instrument that the series is of."""
+    return set() if name == "up" else set(series()[name].labels)
 
 
-def instruments(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
-    """Kind, name and unit of each that the module makes."""
-    for call in ast.walk(tree):
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or not call.args:
-            continue
-        kind, name = call.func.attr.removeprefix("create_"), call.args[0]
-        if kind in SYNCHRONOUS and isinstance(name, ast.Constant):
-            units = [one.value for one in call.keywords if one.arg == "unit"]
-            unit = units[0].value if units and isinstance(units[0], ast.Constant) else ""
-            yield kind, str(name.value), str(unit)
+def values_of(name: str, label: str) -> Set[str] | None:
+    """All that the label can say; None where that is not known beforehand."""
+    if label == "component":
+        return set(of_kind("Deployment", "production"))
+    if name == "up":
+        return None
+    instrument = series()[name]
+    return VALUES.get((instrument.name, label), instrument.labels.get(label))
 
 
 @pytest.mark.parametrize(("where", "query"), [pytest.param(*one, id=one[0]) for one in queries()])
 def test_query_asks_for_series_that_there_are(where: str, query: str) -> None:
     asked = [selector.name for selector in selectors(promql.parse(query))]
     assert asked
-    assert [name for name in asked if name != "up" and name not in exported_names()] == []
+    assert [name for name in asked if name != "up" and name not in series()] == []
 
 
 @pytest.mark.parametrize(("where", "query"), [pytest.param(*one, id=one[0]) for one in queries()])
 def test_query_tells_series_apart_by_labels_that_they_have(where: str, query: str) -> None:
-    named = {matcher.name for selector in selectors(promql.parse(query)) for matcher in selector.matchers.matchers}
-    grouped = {label.strip() for labels in re.findall(r"\bby \(([^)]*)\)", query) for label in labels.split(",")}
-    assert (named | grouped) - ADDED - attribute_names() == set()
+    expression = promql.parse(query)
+    for selector in selectors(expression):
+        assert {matcher.name for matcher in selector.matchers.matchers} <= ADDED | labels_of(selector.name)
+    for labels, asked in groupings(expression):
+        assert labels <= ADDED.union(*(labels_of(name) for name in asked))
+
+
+@pytest.mark.parametrize(("where", "query"), [pytest.param(*one, id=one[0]) for one in queries()])
+def test_query_compares_labels_with_values_that_they_can_have(where: str, query: str) -> None:
+    for selector in selectors(promql.parse(query)):
+        for matcher in selector.matchers.matchers:
+            known = values_of(selector.name, matcher.name)
+            if known is not None:
+                assert set(re.findall(r"\w[\w-]*", matcher.value)) <= known, matcher.name
+
+
+def test_values_are_known_of_what_alerts_compare() -> None:
+    compared = {
+        (selector.name, matcher.name)
+        for rule in rules()
+        for selector in selectors(promql.parse(rule["expr"]))
+        for matcher in selector.matchers.matchers
+        if matcher.name not in ("namespace", "job")
+    }
+    assert len(compared) >= 6
+    assert [pair for pair in compared if values_of(*pair) is None] == []
 
 
 @pytest.mark.parametrize(("where", "query"), [pytest.param(*one, id=one[0]) for one in queries()])
@@ -135,3 +167,9 @@ def test_panels_do_not_lie_over_each_other() -> None:
             assert not taken & cells
             assert at["x"] + at["w"] <= 24
             taken |= cells
+
+
+def test_every_workload_is_missed_when_there_is_nothing_of_it() -> None:
+    (rule,) = [rule for rule in rules() if rule["alert"] == "SpawnmeshComponentIsMissing"]
+    missed = re.findall(r'absent\(up\{namespace="mesh", job="metrics", component="([\w-]+)"\}\)', rule["expr"])
+    assert sorted(missed) == sorted(of_kind("Deployment", "production"))

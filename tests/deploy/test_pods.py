@@ -1,10 +1,15 @@
 """Every pod of the chart, those of jobs and hooks included, is one that the restricted pod-security profile admits."""
 
 import re
+from pathlib import Path
 
 import pytest
+from spawnmesh_runtime.channel_options import peer_options
+from spawnmesh_runtime.settings import ProcessSettings
 
-from tests.deploy.rendering import ROOT, VALUE_SETS, containers, of_kind, pods
+from tests.deploy.rendering import ROOT, VALUE_SETS, Object, containers, objects, of_kind, pods
+
+HELM_WAITS_SECONDS = 300  # For a hook, unless --timeout says something else.
 
 ALLOWED_VOLUMES = {"configMap", "downwardAPI", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
 
@@ -14,7 +19,7 @@ def test_pods_are_those_that_were_thought_of(values: str) -> None:
     found = {name for name, _ in pods(values)}
     services = ("session", "session-worker", "attachment-blob", "attachment-blob-worker", "transcript")
     assert {f"Deployment/{name}" for name in (*services, "model-router", "hook", "hook-worker", "runner")} <= found
-    assert "Pod/doctor" in found
+    assert {"Pod/doctor", "Pod/storage"} <= found
     assert any(name.startswith("Job/migrate") for name in found)
 
 
@@ -84,8 +89,55 @@ def test_pods_are_given_longer_than_they_take_to_leave(values: str) -> None:
         pod = deployment["spec"]["template"]["spec"]
         env = {one["name"]: one.get("value", "") for one in pod["containers"][0]["env"]}
         (grace,) = [float(value) for key, value in env.items() if key.endswith("_DRAIN_GRACE_SECONDS")]
-        pause = float(pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1])
-        assert pod["terminationGracePeriodSeconds"] >= grace + pause + 10, name
+        assert pod["terminationGracePeriodSeconds"] >= grace + pause_of(pod) + 10, name
+
+
+def pause_of(pod: Object) -> float:
+    """How long a pod goes on before its process is told to stop."""
+    if "lifecycle" not in pod["containers"][0]:
+        return 0.0
+    command, seconds = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    assert command == "sleep"
+    return float(seconds)
+
+
+@pytest.mark.parametrize("ttl_seconds", [0, 30, 120])
+def test_pods_that_are_called_come_and_go_more_slowly_than_names_are_forgotten(
+    tmp_path: Path, ttl_seconds: int
+) -> None:
+    over = tmp_path / "ttl.yaml"
+    over.write_text(f"dnsTtlSeconds: {ttl_seconds}\n")
+    options = dict(peer_options(ProcessSettings()))
+    settled = ttl_seconds + int(options["grpc.dns_min_time_between_resolutions_ms"]) / 1000
+    called = set()
+    for name, deployment in of_kind("Deployment", "minimal", str(over)).items():
+        if "minReadySeconds" in deployment["spec"]:
+            called.add(name)
+            assert deployment["spec"]["minReadySeconds"] > settled, name
+            assert pause_of(deployment["spec"]["template"]["spec"]) > settled, name
+    assert called == set(of_kind("Service", "minimal")), "who is found by name"
+
+
+def test_names_are_taken_to_be_remembered_for_as_long_as_the_clusters_default_has_it() -> None:
+    assert of_kind("Deployment", "minimal")["session"]["spec"]["minReadySeconds"] == 40
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_pods_of_helm_test_have_one_container(values: str) -> None:
+    for one in objects(values):
+        if one["kind"] == "Pod":
+            assert len(containers(one["spec"])) == 1, "older versions of `helm test --logs` read no other"
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_migration_that_failed_leaves_its_pods_to_be_read(values: str) -> None:
+    (job,) = of_kind("Job", values).values()
+    assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+    assert job["spec"]["backoffLimit"] <= 6
+    annotations = job["metadata"].get("annotations", {})
+    assert "hook-failed" not in annotations.get("helm.sh/hook-delete-policy", "")
+    if annotations:
+        assert job["spec"]["activeDeadlineSeconds"] < HELM_WAITS_SECONDS
 
 
 @pytest.mark.parametrize("values", VALUE_SETS)
@@ -127,7 +179,7 @@ def test_only_one_service_holds_s3_keys_and_one_the_providers(values: str) -> No
                 if sign in text:
                     holders[what].add(name.partition("/")[2])
     assert holders == {
-        "S3": {"attachment-blob", "attachment-blob-worker", "doctor"},
+        "S3": {"attachment-blob", "attachment-blob-worker", "storage"},
         "providers": {"model-router"},
         "owner": set(),
     }

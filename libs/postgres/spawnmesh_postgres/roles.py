@@ -1,7 +1,7 @@
 """One database in which each service sees its own schema and nothing else: `python -m spawnmesh_postgres.roles DIRECTORY`.
 
-The directory holds how to enter, a URL in each file: `admin-url` for a role that may make databases and roles, and for each service
-`<service>-url` and `<service>-owner-url`, whose users and passwords are what is made.
+The directory holds how to enter, a URL in each file: `admin-url` for a role with CREATEROLE that makes the database (CREATEDB) or owns it, and
+for each service `<service>-url` and `<service>-owner-url`, whose users and passwords are what is made.
 """
 
 import sys
@@ -21,8 +21,9 @@ REVOKE ALL ON DATABASE {database} FROM PUBLIC;
 REVOKE ALL ON SCHEMA public FROM PUBLIC
 """
 
+# Only a superuser may as much as say NOSUPERUSER or NOBYPASSRLS: a new role has neither, and one that exists is looked at.
 _PREPARE_ROLE = """
-ALTER ROLE {role} LOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE NOINHERIT;
+ALTER ROLE {role} LOGIN NOINHERIT;
 ALTER ROLE {role} SET search_path = {schema};
 GRANT CONNECT ON DATABASE {database} TO {role}
 """
@@ -40,6 +41,15 @@ ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA {schema} GRANT EXECUTE ON FU
 """
 
 
+_IS_TOO_STRONG = """
+SELECT 1 FROM pg_roles WHERE rolname = %s AND (rolsuper OR rolbypassrls OR rolcreatedb OR rolcreaterole OR rolreplication)
+"""
+
+
+class TooStrongRoleError(ValueError):
+    """A role that exists has more rights than one of a service may have; the message names it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entries:
     """The two ways into a schema: the role that serves, and the one that owns it and migrates."""
@@ -52,7 +62,7 @@ def prepare_database(admin_dsn: str, entries: Mapping[str, Entries]) -> None:
     """Makes the database, and a schema with two roles for each service by its snake name; what exists stays, with the passwords of the entries.
 
     What the owner creates in its schema becomes usable by the app role by itself; a migration may take rights back. Raises ValueError where the
-    entries are of several databases, or one names no user.
+    entries are of several databases, or one names no user, and TooStrongRoleError where a role that exists could do more than use its schema.
     """
     databases = {_part(dsn, "dbname") for entry in entries.values() for dsn in (entry.app, entry.owner)}
     if len(databases) != 1:
@@ -73,6 +83,10 @@ def prepare_database(admin_dsn: str, entries: Mapping[str, Entries]) -> None:
 
 
 def _make_role(connection: psycopg.Connection, role: str, password: object) -> None:
+    if _exists(connection, _IS_TOO_STRONG, role):
+        raise TooStrongRoleError(
+            f"the role {role} is a superuser, bypasses row-level security, or makes databases or roles"
+        )
     if not _exists(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s", role):
         _run(connection, "CREATE ROLE {role}", role=role)
     # On a managed server the admin is no superuser, and may give a schema only to a role that it is a member of.
@@ -122,6 +136,10 @@ def main(arguments: list[str]) -> None:
         prepare_database((directory / _ADMIN).read_text().strip(), entries)
     except OSError as error:
         raise SystemExit(f"the file {Path(error.filename or '').name} cannot be read") from None
+    except TooStrongRoleError as error:
+        raise SystemExit(f"the database cannot be prepared: {error}") from None
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise SystemExit(f"the role of admin-url may not prepare the database: {error.diag.message_primary}") from None
     except (ValueError, psycopg.ProgrammingError) as error:
         raise SystemExit(f"the database cannot be prepared: {type(error).__name__}") from None
     except psycopg.OperationalError:

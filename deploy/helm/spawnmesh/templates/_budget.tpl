@@ -1,7 +1,8 @@
-{{/* Pods of a component at their most: as many as autoscaling makes, and one more while they are replaced. */}}
+{{/* Pods of a component at their most: as many as autoscaling makes, one more while they are replaced, and of those that are called
+     another one, which serves on while names settle. */}}
 {{- define "spawnmesh.mostPods" -}}
 {{- $value := index .root.Values.services .component -}}
-{{- add 1 (ternary $value.autoscaling.maxReplicas $value.replicas $value.autoscaling.enabled) -}}
+{{- add 1 (ternary 1 0 (hasKey .facts "serves")) (ternary $value.autoscaling.maxReplicas $value.replicas $value.autoscaling.enabled) -}}
 {{- end -}}
 
 {{/* The size of a component's database pool: its own `connections`, else an equal share for every pod that has none, of 2 to 32.
@@ -12,7 +13,7 @@
 {{- $sharing := 0 -}}
 {{- range $component, $facts := fromYaml (include "spawnmesh.components" $root) -}}
   {{- if $facts.database -}}
-    {{- $pods := include "spawnmesh.mostPods" (dict "root" $root "component" $component) | int -}}
+    {{- $pods := include "spawnmesh.mostPods" (dict "root" $root "component" $component "facts" $facts) | int -}}
     {{- $own := (index $root.Values.services $component).connections -}}
     {{- $taken = add $taken (mul $pods (add $facts.listeners (default 0 $own))) -}}
     {{- if not $own }}{{ $sharing = add $sharing $pods }}{{ end -}}

@@ -43,6 +43,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{/* gRPC resolves the headless name to every ready pod and takes them in turn. */}}
 {{- define "spawnmesh.target" -}}dns:///{{ include "spawnmesh.host" . }}:50051{{- end -}}
 
+{{/* How long until all clients that look for a name find the pods that there are: what name servers remember, the time that gRPC lets pass
+     between two questions (5 s), and as much for the endpoints to be told of. */}}
+{{- define "spawnmesh.namesSettleSeconds" -}}{{ add .Values.dnsTtlSeconds 10 }}{{- end -}}
+
 {{- define "spawnmesh.postgresqlSecret" -}}
 {{- if .Values.postgresql.bundled.enabled }}postgresql-bundled{{ else }}{{ .Values.postgresql.existingSecret }}{{ end -}}
 {{- end -}}
