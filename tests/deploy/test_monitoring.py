@@ -12,6 +12,7 @@ import promql_parser as promql
 import pytest
 from spawnmesh_attachment_blob.domain.garbage import GarbageCounts
 from spawnmesh_core.reasons import Reason
+from spawnmesh_hook import answers
 from spawnmesh_model_router.domain.cooldown import Scope
 from spawnmesh_runtime.methods import mesh_services
 from spawnmesh_session.domain import TERMINAL_RUN_STATES
@@ -32,6 +33,9 @@ VALUES = {
     }
     - {"seen_object"},
     ("spawnmesh.model_router.cooldowns", "spawnmesh_model_router_cooldown_scope"): {scope.lower() for scope in Scope},
+    ("spawnmesh.hook.delivery.duration", "spawnmesh_hook_decision"): {
+        failure.decision for failure in vars(answers).values() if isinstance(failure, answers.Failure)
+    },
     ("rpc.server.call.duration", "rpc_response_status_code"): {code.name for code in grpc.StatusCode},
     ("rpc.server.call.duration", "error_type"): {reason.value for reason in Reason},
     ("rpc.server.call.duration", "rpc_method"): {"Check", "Watch"}
