@@ -1,6 +1,7 @@
 """Connections to a service's own database, and transactions that see one tenant's rows only."""
 
 import re
+import select
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import perf_counter
@@ -9,6 +10,7 @@ from typing import Any
 import psycopg
 from opentelemetry.metrics import Meter, NoOpMeter
 from psycopg import AsyncClientCursor, AsyncConnection, sql
+from psycopg.pq import PipelineStatus
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
@@ -27,6 +29,8 @@ SCOPE = "set_config('spawnmesh.tenant', %(tenant_id)s, true)"
 
 _SET_SCOPE = f"select {SCOPE}"
 
+_LAST_WORDS = 4  # What a server says before it closes a connection, and its end, come in fewer reads.
+
 _NO_METER = NoOpMeter("spawnmesh")
 
 _NOTIFY = "select pg_notify(%(channel)s, payload) from unnest(%(payloads)s::text[]) as payload"
@@ -35,6 +39,23 @@ _NOTIFY = "select pg_notify(%(channel)s, payload) from unnest(%(payloads)s::text
 def _check_scope(tenant_id: str) -> None:
     if tenant_id != EVERY_TENANT and TENANT_ID.fullmatch(tenant_id) is None:
         raise ValueError("a transaction needs a well-formed tenant id")
+
+
+def _is_gone(connection: Connection) -> bool:
+    """Whether the server closed the connection while it was idle, as a restart does: then no call has to fail to find that out.
+
+    Costs no round trip: on a connection that waits for nothing, there is hardly anything to read but its end.
+    """
+    waiting = select.poll()
+    waiting.register(connection.fileno(), select.POLLIN)
+    try:
+        for _ in range(_LAST_WORDS):
+            if not waiting.poll(0):
+                return False
+            connection.pgconn.consume_input()
+    except psycopg.OperationalError:
+        return True
+    return False
 
 
 def _scope(tenant_id: str) -> sql.Composed:
@@ -67,7 +88,8 @@ class Database:
     async def _take(self) -> Connection:
         asked = perf_counter()
         try:
-            connection = await self._pool.getconn()
+            while _is_gone(connection := await self._pool.getconn()):
+                await self._pool.putconn(connection)  # Which makes another one instead.
         except PoolTimeout as error:
             self._metrics.timed_out()
             if self.in_use < self._pool.max_size:
@@ -137,9 +159,16 @@ class Database:
                     await connection.execute(_SET_SCOPE, {"tenant_id": tenant_id})
                     yield connection
                     await connection.execute("commit")  # `commit()` would look at a state that is not known yet.
-            except BaseException:
-                if not connection.closed:
+            except Exception:
+                if connection.info.pipeline_status is not PipelineStatus.OFF:
+                    await connection.close()
+                elif not connection.closed:
                     await connection.rollback()
+                raise
+            except BaseException:
+                await (
+                    connection.close()
+                )  # Cut off wherever it was, also while it left the pipeline; the pool makes another one.
                 raise
 
     async def call(self, tenant_id: str, statement: str, parameters: Mapping[str, Any]) -> list[DictRow]:

@@ -329,3 +329,41 @@ async def test_pipelined_transaction_needs_a_well_formed_tenant(database: Databa
     with pytest.raises(ValueError, match="well-formed tenant"):
         async with database.pipelined(scope):
             pass
+
+
+async def test_connections_that_a_restart_closed_fail_no_call(database: Database, postgres: Postgres) -> None:
+    async def use() -> None:
+        async with database.transaction("acme") as connection:
+            await connection.execute("select pg_sleep(0.05)")
+
+    await asyncio.gather(use(), use())
+    async with await psycopg.AsyncConnection.connect(postgres.superuser_dsn, autocommit=True) as superuser:
+        await superuser.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'test'"
+        )
+        async with asyncio.timeout(10):
+            left = "select count(*) from pg_stat_activity where application_name = 'test'"
+            while await (await superuser.execute(left)).fetchone() != (0,):
+                await asyncio.sleep(0.01)
+    await asyncio.gather(use(), use())
+    assert database.in_use == 0
+
+
+async def test_pipelined_transaction_that_is_cut_off_anywhere_leaves_no_pipeline_behind(
+    database: Database,
+) -> None:
+    async def work() -> None:
+        async with database.pipelined("acme") as connection:
+            for _ in range(3):
+                await connection.execute("insert into notes values ('acme', gen_random_uuid()::text)")
+                await (await connection.execute("select pg_sleep(0.001)")).fetchone()
+
+    for number in range(1, 60):
+        task = asyncio.create_task(work())
+        await asyncio.sleep(number * 0.0002)
+        task.cancel()  # A caller that hangs up, while statements are under way.
+        await asyncio.gather(task, return_exceptions=True)
+        assert database.in_use == 0
+        async with asyncio.timeout(5):
+            assert isinstance(await notes(database, "acme"), list)
+            assert isinstance(await notes(database, "acme"), list)
