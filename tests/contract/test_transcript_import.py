@@ -164,7 +164,7 @@ async def test_ImportTranscript__goes_on_where_it_was(service: Service) -> None:
         await fresh.acquire(1)
     assert await send(fresh, b"", finish=False) == first
     with refused(Reason.IMPORT_OFFSET_DIFFERS) as facts:
-        await send(fresh, data[half:], offset=half + 1)
+        await send(fresh, data[half:], offset=half + 1, chunk_bytes=len(data))
     assert facts["durable_bytes"] == str(first.durable_bytes)
     done = await send(fresh, data[first.durable_bytes :], offset=first.durable_bytes, chunk_bytes=50_000)
     assert (done.state, done.entry_count) == (pb.IMPORT_STATE_COMPLETE, 3000)

@@ -26,6 +26,7 @@ from spawnmesh_devstack.stack import Stack, open_stack
 from spawnmesh_devstack.traces import Span
 
 from tests.deploy.policies import call_edges
+from tests.mesh.test_transcript_describe import told_by_the_reader
 
 GRACE = {f"{name.replace('-', '_').upper()}_DRAIN_GRACE_SECONDS": "3" for name in SERVICES}
 PAUSE_SECONDS = 5.0  # preStop of the chart; a client is connected to a new replica within two seconds.
@@ -106,9 +107,10 @@ async def test_another_tenant_finds_nothing_whichever_replica_it_asks(pairs: Sta
             assert [session async for session in stranger.sessions()] == []
 
 
-def test_network_policies_let_through_the_calls_that_are_made_and_no_others(
+async def test_network_policies_let_through_the_calls_that_are_made_and_no_others(
     pairs: Stack, story: tuple[str, Done]
 ) -> None:
+    await told_by_the_reader(pairs, "x1", stubs=True)  # The main job's tenant keeps nothing outside of its transcripts.
     spans = {span.span_id: span for span in all_spans(pairs)}
     seen = {
         (parent.service, span.service)

@@ -45,7 +45,7 @@ class Cooldowns:
         self._metrics = metrics
         self._rests: dict[Target, Rest] = {}
         self._unsaved: dict[Target, Rest | _Ended] = {}
-        self._clear_count = 0
+        self._turn = asyncio.Lock()  # What is cleared is neither saved nor read from before meanwhile.
 
     def of(self, target: Target) -> Cooldown | None:
         """The latest cooldown of a target, which may be over."""
@@ -61,12 +61,12 @@ class Cooldowns:
 
         Raises what the database raises when it is away.
         """
-        self._unsaved.pop(target, None)
-        async with self._database.transaction(store.MESH_TENANT) as connection:
-            was_saved = await store.clear_cooldown(connection, target)
-            await store.announce_cooldowns(connection)
-        self._clear_count += 1
-        return self._rests.pop(target, None) is not None or was_saved
+        async with self._turn:
+            async with self._database.transaction(store.MESH_TENANT) as connection:
+                was_saved = await store.clear_cooldown(connection, target)
+                await store.announce_cooldowns(connection)
+            self._unsaved.pop(target, None)
+            return self._rests.pop(target, None) is not None or was_saved
 
     def fail(self, target: Target, reason: FailoverReason, now: datetime, retry_after: timedelta | None) -> None:
         """Rests the target after a failure, for longer where it rests already. No-op for a reason that rests nothing of its scope."""
@@ -91,9 +91,14 @@ class Cooldowns:
 
     async def refresh(self) -> bool:
         """Saves what is unsaved, then reads what all replicas know. False when the database is away."""
+        async with self._turn:
+            return await self._refresh()
+
+    async def _refresh(self) -> bool:
         try:
             await self._save_all()
-            saved = await self._read()
+            async with self._database.pipelined(store.MESH_TENANT) as connection:
+                saved = await store.list_cooldowns(connection)
         except _AWAY as error:
             log.warning("cooldowns_not_shared", error=type(error).__name__, unsaved=len(self._unsaved))
             return False
@@ -104,15 +109,6 @@ class Cooldowns:
                 saved[target] = change
         self._rests = saved
         return True
-
-    async def _read(self) -> dict[Target, Rest]:
-        """What is saved. Read again where a rest was cleared meanwhile: it may have been read from before."""
-        while True:
-            clear_count = self._clear_count
-            async with self._database.pipelined(store.MESH_TENANT) as connection:
-                saved = await store.list_cooldowns(connection)
-            if clear_count == self._clear_count:
-                return saved
 
     async def _save_all(self) -> None:
         changes = dict(self._unsaved)
