@@ -28,7 +28,8 @@ __all__ = ["blobs"]
 SIZE_MIB = int(os.environ.get("SPAWNMESH_LARGE_FILE_MIB", "256"))
 CHUNK = 256 * KIB
 CHUNKS = SIZE_MIB * MIB // CHUNK
-# Parts and chunks in flight, whatever the size of the file: more of them where the machine is busy with other tests. `make bench` holds it to 200 MiB.
+# Parts and chunks in flight, whatever the size of the file; more of them where the machine is busy with other tests.
+# `make bench` holds it to 200 MiB.
 RSS_LIMIT = 256 * MIB
 GROWTH_LIMIT = 128 * MIB
 
