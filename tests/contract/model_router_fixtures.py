@@ -211,6 +211,10 @@ class World:
         self.stack.push_async_callback(server.stop, None)
         caller = Process("client", ProcessSettings(), None, None, provider.get_tracer("test"))
         peer = await self.stack.enter_async_context(open_peer(caller, "model-router", f"127.0.0.1:{port}"))
+        async with asyncio.timeout(
+            20
+        ):  # Channels of one process share connections: that port may have been another server's, now gone.
+            await peer.channel.channel_ready()
         tenant = tenant or f"t-{secrets.token_hex(4)}"
         token = TokenMinter("client", self.keys / "client.pem").client_token(tenant, "tester", 600)
         target = f"127.0.0.1:{port}"
