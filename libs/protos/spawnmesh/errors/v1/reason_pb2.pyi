@@ -142,6 +142,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """FAILED_PRECONDITION. Bytes of an import do not begin where it goes on; the right offset is in the facts."""
     REASON_SEARCH_REFUSED: _Reason.ValueType  # 97
     """INVALID_ARGUMENT. The search will not be run as it was asked for; the message and the fact `why` say what about it."""
+    REASON_TIER_DISABLED: _Reason.ValueType  # 98
+    """FAILED_PRECONDITION. The tenant does not have large payloads moved out of the database."""
     REASON_UNKNOWN_MODEL: _Reason.ValueType  # 110
     """INVALID_ARGUMENT. The model is neither configured nor an alias."""
     REASON_ALL_CANDIDATES_FAILED: _Reason.ValueType  # 111
@@ -286,6 +288,8 @@ REASON_IMPORT_OFFSET_DIFFERS: Reason.ValueType  # 96
 """FAILED_PRECONDITION. Bytes of an import do not begin where it goes on; the right offset is in the facts."""
 REASON_SEARCH_REFUSED: Reason.ValueType  # 97
 """INVALID_ARGUMENT. The search will not be run as it was asked for; the message and the fact `why` say what about it."""
+REASON_TIER_DISABLED: Reason.ValueType  # 98
+"""FAILED_PRECONDITION. The tenant does not have large payloads moved out of the database."""
 REASON_UNKNOWN_MODEL: Reason.ValueType  # 110
 """INVALID_ARGUMENT. The model is neither configured nor an alias."""
 REASON_ALL_CANDIDATES_FAILED: Reason.ValueType  # 111

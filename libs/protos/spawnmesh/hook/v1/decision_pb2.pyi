@@ -225,7 +225,7 @@ class PromptDecision(_message.Message):
     CONTEXT_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     system_prompt: _builtins.str
-    """Replaces the system prompt; empty leaves it."""
+    """Replaces the system prompt; empty leaves it. It is used as it is: a marker that stood for a secret in what was told stays a marker."""
     context: _builtins.str
     """Is put before the conversation; empty adds nothing."""
     @_builtins.property
@@ -336,7 +336,10 @@ class Rewrite(_message.Message):
 
     ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
     arguments_json: _builtins.str
-    """All of them, as a JSON object."""
+    """All of them, as a JSON object. A marker that stands for a secret in the arguments that were told is replaced by that secret before the tool is
+    called. Where it does not tell which (several secrets of its kind in the call, or none, or a marker that the model itself wrote), or is changed, or
+    is in a key, the answer is a failure of the plugin: no tool is called with a marker in place of a secret.
+    """
     def __init__(
         self,
         *,

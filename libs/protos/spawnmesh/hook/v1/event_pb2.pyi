@@ -55,6 +55,10 @@ class _HookKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HookKind.Val
     """An observer: a session takes no further runs."""
     HOOK_KIND_DELIVERY_TARGET: _HookKind.ValueType  # 14
     """A modifier: where outside of the mesh is the end of a session to be told?"""
+    HOOK_KIND_BEFORE_COMPACTION: _HookKind.ValueType  # 15
+    """A gate: may the oldest part of a transcript be summarized, and what has to be kept?"""
+    HOOK_KIND_AFTER_COMPACTION: _HookKind.ValueType  # 16
+    """An observer: the oldest part of a transcript was summarized."""
 
 class HookKind(_HookKind, metaclass=_HookKindEnumTypeWrapper):
     """The moments at which plugins are asked or told."""
@@ -89,6 +93,10 @@ HOOK_KIND_SESSION_END: HookKind.ValueType  # 13
 """An observer: a session takes no further runs."""
 HOOK_KIND_DELIVERY_TARGET: HookKind.ValueType  # 14
 """A modifier: where outside of the mesh is the end of a session to be told?"""
+HOOK_KIND_BEFORE_COMPACTION: HookKind.ValueType  # 15
+"""A gate: may the oldest part of a transcript be summarized, and what has to be kept?"""
+HOOK_KIND_AFTER_COMPACTION: HookKind.ValueType  # 16
+"""An observer: the oldest part of a transcript was summarized."""
 Global___HookKind: _TypeAlias = HookKind  # noqa: Y015
 
 @_typing.final
@@ -290,7 +298,9 @@ class BeforeToolCallEvent(_message.Message):
     tool_call_id: _builtins.str
     """The call, as the model numbered it."""
     arguments_json: _builtins.str
-    """The arguments as a JSON object, only for a plugin with the grant CONVERSATION_ACCESS."""
+    """The arguments as a JSON object, only for a plugin with the grant CONVERSATION_ACCESS. Of a tenant that masks secrets each secret is a marker here,
+    `[$redacted:provider_key]` or the like; an answer with other arguments leaves it where it is to stand.
+    """
     def __init__(
         self,
         *,

@@ -23,6 +23,7 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from spawnmesh.hook.v1 import compaction_pb2 as spawnmesh_dot_hook_dot_v1_dot_compaction__pb2
 from spawnmesh.hook.v1 import decision_pb2 as spawnmesh_dot_hook_dot_v1_dot_decision__pb2
 from spawnmesh.hook.v1 import delivery_target_pb2 as spawnmesh_dot_hook_dot_v1_dot_delivery__target__pb2
 from spawnmesh.hook.v1 import event_pb2 as spawnmesh_dot_hook_dot_v1_dot_event__pb2
@@ -30,7 +31,7 @@ from spawnmesh.hook.v1 import observed_pb2 as spawnmesh_dot_hook_dot_v1_dot_obse
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,spawnmesh/hook/v1/hook_handler_service.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/hook/v1/decision.proto\x1a\'spawnmesh/hook/v1/delivery_target.proto\x1a\x1dspawnmesh/hook/v1/event.proto\x1a spawnmesh/hook/v1/observed.proto\x1a spawnmesh/policy/v1/policy.proto\"V\n\x18HandleBeforeSpawnRequest\x12:\n\x05\x65vent\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.BeforeSpawnEventB\x06\xbaH\x03\xc8\x01\x01\"W\n\x19HandleBeforeSpawnResponse\x12:\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32 .spawnmesh.hook.v1.SpawnDecisionB\x06\xbaH\x03\xc8\x01\x01\"f\n HandleBeforeAgentFinalizeRequest\x12\x42\n\x05\x65vent\x18\x01 \x01(\x0b\x32+.spawnmesh.hook.v1.BeforeAgentFinalizeEventB\x06\xbaH\x03\xc8\x01\x01\"b\n!HandleBeforeAgentFinalizeResponse\x12=\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.FinalizeDecisionB\x06\xbaH\x03\xc8\x01\x01\"d\n\x1fHandleBeforeModelResolveRequest\x12\x41\n\x05\x65vent\x18\x01 \x01(\x0b\x32*.spawnmesh.hook.v1.BeforeModelResolveEventB\x06\xbaH\x03\xc8\x01\x01\"^\n HandleBeforeModelResolveResponse\x12:\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32 .spawnmesh.hook.v1.ModelDecisionB\x06\xbaH\x03\xc8\x01\x01\"b\n\x1eHandleBeforePromptBuildRequest\x12@\n\x05\x65vent\x18\x01 \x01(\x0b\x32).spawnmesh.hook.v1.BeforePromptBuildEventB\x06\xbaH\x03\xc8\x01\x01\"^\n\x1fHandleBeforePromptBuildResponse\x12;\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32!.spawnmesh.hook.v1.PromptDecisionB\x06\xbaH\x03\xc8\x01\x01\"\\\n\x1bHandleBeforeToolCallRequest\x12=\n\x05\x65vent\x18\x01 \x01(\x0b\x32&.spawnmesh.hook.v1.BeforeToolCallEventB\x06\xbaH\x03\xc8\x01\x01\"]\n\x1cHandleBeforeToolCallResponse\x12=\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.ToolCallDecisionB\x06\xbaH\x03\xc8\x01\x01\"\\\n\x1bHandleDeliveryTargetRequest\x12=\n\x05\x65vent\x18\x01 \x01(\x0b\x32&.spawnmesh.hook.v1.DeliveryTargetEventB\x06\xbaH\x03\xc8\x01\x01\"c\n\x1cHandleDeliveryTargetResponse\x12\x43\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32).spawnmesh.hook.v1.DeliveryTargetDecisionB\x06\xbaH\x03\xc8\x01\x01\"U\n\x1aHandleObservedEventRequest\x12\x37\n\x05\x65vent\x18\x01 \x01(\x0b\x32 .spawnmesh.hook.v1.ObservedEventB\x06\xbaH\x03\xc8\x01\x01\"\x1d\n\x1bHandleObservedEventResponse2\xed\x07\n\x12HookHandlerService\x12}\n\x11HandleBeforeSpawn\x12+.spawnmesh.hook.v1.HandleBeforeSpawnRequest\x1a,.spawnmesh.hook.v1.HandleBeforeSpawnResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x95\x01\n\x19HandleBeforeAgentFinalize\x12\x33.spawnmesh.hook.v1.HandleBeforeAgentFinalizeRequest\x1a\x34.spawnmesh.hook.v1.HandleBeforeAgentFinalizeResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x92\x01\n\x18HandleBeforeModelResolve\x12\x32.spawnmesh.hook.v1.HandleBeforeModelResolveRequest\x1a\x33.spawnmesh.hook.v1.HandleBeforeModelResolveResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x8f\x01\n\x17HandleBeforePromptBuild\x12\x31.spawnmesh.hook.v1.HandleBeforePromptBuildRequest\x1a\x32.spawnmesh.hook.v1.HandleBeforePromptBuildResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x86\x01\n\x14HandleBeforeToolCall\x12..spawnmesh.hook.v1.HandleBeforeToolCallRequest\x1a/.spawnmesh.hook.v1.HandleBeforeToolCallResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x86\x01\n\x14HandleDeliveryTarget\x12..spawnmesh.hook.v1.HandleDeliveryTargetRequest\x1a/.spawnmesh.hook.v1.HandleDeliveryTargetResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x86\x01\n\x13HandleObservedEvent\x12-.spawnmesh.hook.v1.HandleObservedEventRequest\x1a..spawnmesh.hook.v1.HandleObservedEventResponse\"\x10\x90\x02\x02\xb2\xe1\x18\t\n\x01\x04\x12\x04hookb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,spawnmesh/hook/v1/hook_handler_service.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\"spawnmesh/hook/v1/compaction.proto\x1a spawnmesh/hook/v1/decision.proto\x1a\'spawnmesh/hook/v1/delivery_target.proto\x1a\x1dspawnmesh/hook/v1/event.proto\x1a spawnmesh/hook/v1/observed.proto\x1a spawnmesh/policy/v1/policy.proto\"V\n\x18HandleBeforeSpawnRequest\x12:\n\x05\x65vent\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.BeforeSpawnEventB\x06\xbaH\x03\xc8\x01\x01\"W\n\x19HandleBeforeSpawnResponse\x12:\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32 .spawnmesh.hook.v1.SpawnDecisionB\x06\xbaH\x03\xc8\x01\x01\"f\n HandleBeforeAgentFinalizeRequest\x12\x42\n\x05\x65vent\x18\x01 \x01(\x0b\x32+.spawnmesh.hook.v1.BeforeAgentFinalizeEventB\x06\xbaH\x03\xc8\x01\x01\"b\n!HandleBeforeAgentFinalizeResponse\x12=\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.FinalizeDecisionB\x06\xbaH\x03\xc8\x01\x01\"d\n\x1fHandleBeforeModelResolveRequest\x12\x41\n\x05\x65vent\x18\x01 \x01(\x0b\x32*.spawnmesh.hook.v1.BeforeModelResolveEventB\x06\xbaH\x03\xc8\x01\x01\"^\n HandleBeforeModelResolveResponse\x12:\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32 .spawnmesh.hook.v1.ModelDecisionB\x06\xbaH\x03\xc8\x01\x01\"b\n\x1eHandleBeforePromptBuildRequest\x12@\n\x05\x65vent\x18\x01 \x01(\x0b\x32).spawnmesh.hook.v1.BeforePromptBuildEventB\x06\xbaH\x03\xc8\x01\x01\"^\n\x1fHandleBeforePromptBuildResponse\x12;\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32!.spawnmesh.hook.v1.PromptDecisionB\x06\xbaH\x03\xc8\x01\x01\"\\\n\x1bHandleBeforeToolCallRequest\x12=\n\x05\x65vent\x18\x01 \x01(\x0b\x32&.spawnmesh.hook.v1.BeforeToolCallEventB\x06\xbaH\x03\xc8\x01\x01\"]\n\x1cHandleBeforeToolCallResponse\x12=\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32#.spawnmesh.hook.v1.ToolCallDecisionB\x06\xbaH\x03\xc8\x01\x01\"\\\n\x1bHandleDeliveryTargetRequest\x12=\n\x05\x65vent\x18\x01 \x01(\x0b\x32&.spawnmesh.hook.v1.DeliveryTargetEventB\x06\xbaH\x03\xc8\x01\x01\"c\n\x1cHandleDeliveryTargetResponse\x12\x43\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32).spawnmesh.hook.v1.DeliveryTargetDecisionB\x06\xbaH\x03\xc8\x01\x01\"`\n\x1dHandleBeforeCompactionRequest\x12?\n\x05\x65vent\x18\x01 \x01(\x0b\x32(.spawnmesh.hook.v1.BeforeCompactionEventB\x06\xbaH\x03\xc8\x01\x01\"a\n\x1eHandleBeforeCompactionResponse\x12?\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32%.spawnmesh.hook.v1.CompactionDecisionB\x06\xbaH\x03\xc8\x01\x01\"U\n\x1aHandleObservedEventRequest\x12\x37\n\x05\x65vent\x18\x01 \x01(\x0b\x32 .spawnmesh.hook.v1.ObservedEventB\x06\xbaH\x03\xc8\x01\x01\"\x1d\n\x1bHandleObservedEventResponse2\xfc\x08\n\x12HookHandlerService\x12}\n\x11HandleBeforeSpawn\x12+.spawnmesh.hook.v1.HandleBeforeSpawnRequest\x1a,.spawnmesh.hook.v1.HandleBeforeSpawnResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x95\x01\n\x19HandleBeforeAgentFinalize\x12\x33.spawnmesh.hook.v1.HandleBeforeAgentFinalizeRequest\x1a\x34.spawnmesh.hook.v1.HandleBeforeAgentFinalizeResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x92\x01\n\x18HandleBeforeModelResolve\x12\x32.spawnmesh.hook.v1.HandleBeforeModelResolveRequest\x1a\x33.spawnmesh.hook.v1.HandleBeforeModelResolveResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x8f\x01\n\x17HandleBeforePromptBuild\x12\x31.spawnmesh.hook.v1.HandleBeforePromptBuildRequest\x1a\x32.spawnmesh.hook.v1.HandleBeforePromptBuildResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x86\x01\n\x14HandleBeforeToolCall\x12..spawnmesh.hook.v1.HandleBeforeToolCallRequest\x1a/.spawnmesh.hook.v1.HandleBeforeToolCallResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x86\x01\n\x14HandleDeliveryTarget\x12..spawnmesh.hook.v1.HandleDeliveryTargetRequest\x1a/.spawnmesh.hook.v1.HandleDeliveryTargetResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x8c\x01\n\x16HandleBeforeCompaction\x12\x30.spawnmesh.hook.v1.HandleBeforeCompactionRequest\x1a\x31.spawnmesh.hook.v1.HandleBeforeCompactionResponse\"\r\xb2\xe1\x18\t\n\x01\x04\x12\x04hook\x12\x86\x01\n\x13HandleObservedEvent\x12-.spawnmesh.hook.v1.HandleObservedEventRequest\x1a..spawnmesh.hook.v1.HandleObservedEventResponse\"\x10\x90\x02\x02\xb2\xe1\x18\t\n\x01\x04\x12\x04hookb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -61,6 +62,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HANDLEDELIVERYTARGETREQUEST'].fields_by_name['event']._serialized_options = b'\272H\003\310\001\001'
   _globals['_HANDLEDELIVERYTARGETRESPONSE'].fields_by_name['decision']._loaded_options = None
   _globals['_HANDLEDELIVERYTARGETRESPONSE'].fields_by_name['decision']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_HANDLEBEFORECOMPACTIONREQUEST'].fields_by_name['event']._loaded_options = None
+  _globals['_HANDLEBEFORECOMPACTIONREQUEST'].fields_by_name['event']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_HANDLEBEFORECOMPACTIONRESPONSE'].fields_by_name['decision']._loaded_options = None
+  _globals['_HANDLEBEFORECOMPACTIONRESPONSE'].fields_by_name['decision']._serialized_options = b'\272H\003\310\001\001'
   _globals['_HANDLEOBSERVEDEVENTREQUEST'].fields_by_name['event']._loaded_options = None
   _globals['_HANDLEOBSERVEDEVENTREQUEST'].fields_by_name['event']._serialized_options = b'\272H\003\310\001\001'
   _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleBeforeSpawn']._loaded_options = None
@@ -75,36 +80,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleBeforeToolCall']._serialized_options = b'\262\341\030\t\n\001\004\022\004hook'
   _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleDeliveryTarget']._loaded_options = None
   _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleDeliveryTarget']._serialized_options = b'\262\341\030\t\n\001\004\022\004hook'
+  _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleBeforeCompaction']._loaded_options = None
+  _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleBeforeCompaction']._serialized_options = b'\262\341\030\t\n\001\004\022\004hook'
   _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleObservedEvent']._loaded_options = None
   _globals['_HOOKHANDLERSERVICE'].methods_by_name['HandleObservedEvent']._serialized_options = b'\220\002\002\262\341\030\t\n\001\004\022\004hook'
-  _globals['_HANDLEBEFORESPAWNREQUEST']._serialized_start=270
-  _globals['_HANDLEBEFORESPAWNREQUEST']._serialized_end=356
-  _globals['_HANDLEBEFORESPAWNRESPONSE']._serialized_start=358
-  _globals['_HANDLEBEFORESPAWNRESPONSE']._serialized_end=445
-  _globals['_HANDLEBEFOREAGENTFINALIZEREQUEST']._serialized_start=447
-  _globals['_HANDLEBEFOREAGENTFINALIZEREQUEST']._serialized_end=549
-  _globals['_HANDLEBEFOREAGENTFINALIZERESPONSE']._serialized_start=551
-  _globals['_HANDLEBEFOREAGENTFINALIZERESPONSE']._serialized_end=649
-  _globals['_HANDLEBEFOREMODELRESOLVEREQUEST']._serialized_start=651
-  _globals['_HANDLEBEFOREMODELRESOLVEREQUEST']._serialized_end=751
-  _globals['_HANDLEBEFOREMODELRESOLVERESPONSE']._serialized_start=753
-  _globals['_HANDLEBEFOREMODELRESOLVERESPONSE']._serialized_end=847
-  _globals['_HANDLEBEFOREPROMPTBUILDREQUEST']._serialized_start=849
-  _globals['_HANDLEBEFOREPROMPTBUILDREQUEST']._serialized_end=947
-  _globals['_HANDLEBEFOREPROMPTBUILDRESPONSE']._serialized_start=949
-  _globals['_HANDLEBEFOREPROMPTBUILDRESPONSE']._serialized_end=1043
-  _globals['_HANDLEBEFORETOOLCALLREQUEST']._serialized_start=1045
-  _globals['_HANDLEBEFORETOOLCALLREQUEST']._serialized_end=1137
-  _globals['_HANDLEBEFORETOOLCALLRESPONSE']._serialized_start=1139
-  _globals['_HANDLEBEFORETOOLCALLRESPONSE']._serialized_end=1232
-  _globals['_HANDLEDELIVERYTARGETREQUEST']._serialized_start=1234
-  _globals['_HANDLEDELIVERYTARGETREQUEST']._serialized_end=1326
-  _globals['_HANDLEDELIVERYTARGETRESPONSE']._serialized_start=1328
-  _globals['_HANDLEDELIVERYTARGETRESPONSE']._serialized_end=1427
-  _globals['_HANDLEOBSERVEDEVENTREQUEST']._serialized_start=1429
-  _globals['_HANDLEOBSERVEDEVENTREQUEST']._serialized_end=1514
-  _globals['_HANDLEOBSERVEDEVENTRESPONSE']._serialized_start=1516
-  _globals['_HANDLEOBSERVEDEVENTRESPONSE']._serialized_end=1545
-  _globals['_HOOKHANDLERSERVICE']._serialized_start=1548
-  _globals['_HOOKHANDLERSERVICE']._serialized_end=2553
+  _globals['_HANDLEBEFORESPAWNREQUEST']._serialized_start=306
+  _globals['_HANDLEBEFORESPAWNREQUEST']._serialized_end=392
+  _globals['_HANDLEBEFORESPAWNRESPONSE']._serialized_start=394
+  _globals['_HANDLEBEFORESPAWNRESPONSE']._serialized_end=481
+  _globals['_HANDLEBEFOREAGENTFINALIZEREQUEST']._serialized_start=483
+  _globals['_HANDLEBEFOREAGENTFINALIZEREQUEST']._serialized_end=585
+  _globals['_HANDLEBEFOREAGENTFINALIZERESPONSE']._serialized_start=587
+  _globals['_HANDLEBEFOREAGENTFINALIZERESPONSE']._serialized_end=685
+  _globals['_HANDLEBEFOREMODELRESOLVEREQUEST']._serialized_start=687
+  _globals['_HANDLEBEFOREMODELRESOLVEREQUEST']._serialized_end=787
+  _globals['_HANDLEBEFOREMODELRESOLVERESPONSE']._serialized_start=789
+  _globals['_HANDLEBEFOREMODELRESOLVERESPONSE']._serialized_end=883
+  _globals['_HANDLEBEFOREPROMPTBUILDREQUEST']._serialized_start=885
+  _globals['_HANDLEBEFOREPROMPTBUILDREQUEST']._serialized_end=983
+  _globals['_HANDLEBEFOREPROMPTBUILDRESPONSE']._serialized_start=985
+  _globals['_HANDLEBEFOREPROMPTBUILDRESPONSE']._serialized_end=1079
+  _globals['_HANDLEBEFORETOOLCALLREQUEST']._serialized_start=1081
+  _globals['_HANDLEBEFORETOOLCALLREQUEST']._serialized_end=1173
+  _globals['_HANDLEBEFORETOOLCALLRESPONSE']._serialized_start=1175
+  _globals['_HANDLEBEFORETOOLCALLRESPONSE']._serialized_end=1268
+  _globals['_HANDLEDELIVERYTARGETREQUEST']._serialized_start=1270
+  _globals['_HANDLEDELIVERYTARGETREQUEST']._serialized_end=1362
+  _globals['_HANDLEDELIVERYTARGETRESPONSE']._serialized_start=1364
+  _globals['_HANDLEDELIVERYTARGETRESPONSE']._serialized_end=1463
+  _globals['_HANDLEBEFORECOMPACTIONREQUEST']._serialized_start=1465
+  _globals['_HANDLEBEFORECOMPACTIONREQUEST']._serialized_end=1561
+  _globals['_HANDLEBEFORECOMPACTIONRESPONSE']._serialized_start=1563
+  _globals['_HANDLEBEFORECOMPACTIONRESPONSE']._serialized_end=1660
+  _globals['_HANDLEOBSERVEDEVENTREQUEST']._serialized_start=1662
+  _globals['_HANDLEOBSERVEDEVENTREQUEST']._serialized_end=1747
+  _globals['_HANDLEOBSERVEDEVENTRESPONSE']._serialized_start=1749
+  _globals['_HANDLEOBSERVEDEVENTRESPONSE']._serialized_end=1778
+  _globals['_HOOKHANDLERSERVICE']._serialized_start=1781
+  _globals['_HOOKHANDLERSERVICE']._serialized_end=2929
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ isort:skip_file
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from spawnmesh.hook.v1 import compaction_pb2 as _compaction_pb2
 from spawnmesh.hook.v1 import decision_pb2 as _decision_pb2
 from spawnmesh.hook.v1 import delivery_target_pb2 as _delivery_target_pb2
 from spawnmesh.hook.v1 import event_pb2 as _event_pb2
@@ -307,6 +308,54 @@ class HandleDeliveryTargetResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HandleDeliveryTargetResponse: _TypeAlias = HandleDeliveryTargetResponse  # noqa: Y015
+
+@_typing.final
+class HandleBeforeCompactionRequest(_message.Message):
+    """A compaction to be judged."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def event(self) -> _compaction_pb2.BeforeCompactionEvent:
+        """The facts."""
+
+    def __init__(
+        self,
+        *,
+        event: _compaction_pb2.BeforeCompactionEvent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandleBeforeCompactionRequest: _TypeAlias = HandleBeforeCompactionRequest  # noqa: Y015
+
+@_typing.final
+class HandleBeforeCompactionResponse(_message.Message):
+    """The plugin's judgement."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DECISION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def decision(self) -> _compaction_pb2.CompactionDecision:
+        """The decision."""
+
+    def __init__(
+        self,
+        *,
+        decision: _compaction_pb2.CompactionDecision | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandleBeforeCompactionResponse: _TypeAlias = HandleBeforeCompactionResponse  # noqa: Y015
 
 @_typing.final
 class HandleObservedEventRequest(_message.Message):

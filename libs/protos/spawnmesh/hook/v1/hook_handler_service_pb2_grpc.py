@@ -66,6 +66,11 @@ class HookHandlerServiceStub:
                 request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleDeliveryTargetRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleDeliveryTargetResponse.FromString,
                 _registered_method=True)
+        self.HandleBeforeCompaction = channel.unary_unary(
+                '/spawnmesh.hook.v1.HookHandlerService/HandleBeforeCompaction',
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeCompactionRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeCompactionResponse.FromString,
+                _registered_method=True)
         self.HandleObservedEvent = channel.unary_unary(
                 '/spawnmesh.hook.v1.HookHandlerService/HandleObservedEvent',
                 request_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleObservedEventRequest.SerializeToString,
@@ -120,6 +125,13 @@ class HookHandlerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def HandleBeforeCompaction(self, request, context):
+        """Asked before the oldest part of a transcript is summarized.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def HandleObservedEvent(self, request, context):
         """Told what has happened, for every observed hook; at least once.
         """
@@ -159,6 +171,11 @@ def add_HookHandlerServiceServicer_to_server(servicer, server):
                     servicer.HandleDeliveryTarget,
                     request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleDeliveryTargetRequest.FromString,
                     response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleDeliveryTargetResponse.SerializeToString,
+            ),
+            'HandleBeforeCompaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.HandleBeforeCompaction,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeCompactionRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeCompactionResponse.SerializeToString,
             ),
             'HandleObservedEvent': grpc.unary_unary_rpc_method_handler(
                     servicer.HandleObservedEvent,
@@ -330,6 +347,33 @@ class HookHandlerService:
             '/spawnmesh.hook.v1.HookHandlerService/HandleDeliveryTarget',
             spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleDeliveryTargetRequest.SerializeToString,
             spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleDeliveryTargetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HandleBeforeCompaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.hook.v1.HookHandlerService/HandleBeforeCompaction',
+            spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeCompactionRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_hook__handler__service__pb2.HandleBeforeCompactionResponse.FromString,
             options,
             channel_credentials,
             insecure,

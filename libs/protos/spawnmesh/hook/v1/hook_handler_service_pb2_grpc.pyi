@@ -47,6 +47,8 @@ class HookHandlerServiceStub:
     """Asked before a tool is called."""
     HandleDeliveryTarget: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleDeliveryTargetRequest, _hook_handler_service_pb2.HandleDeliveryTargetResponse]
     """Asked where the end of a session is to be told."""
+    HandleBeforeCompaction: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeCompactionRequest, _hook_handler_service_pb2.HandleBeforeCompactionResponse]
+    """Asked before the oldest part of a transcript is summarized."""
     HandleObservedEvent: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleObservedEventRequest, _hook_handler_service_pb2.HandleObservedEventResponse]
     """Told what has happened, for every observed hook; at least once."""
 
@@ -69,6 +71,8 @@ class HookHandlerServiceAsyncStub(HookHandlerServiceStub):
     """Asked before a tool is called."""
     HandleDeliveryTarget: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleDeliveryTargetRequest, _hook_handler_service_pb2.HandleDeliveryTargetResponse]  # type: ignore[assignment]
     """Asked where the end of a session is to be told."""
+    HandleBeforeCompaction: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeCompactionRequest, _hook_handler_service_pb2.HandleBeforeCompactionResponse]  # type: ignore[assignment]
+    """Asked before the oldest part of a transcript is summarized."""
     HandleObservedEvent: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleObservedEventRequest, _hook_handler_service_pb2.HandleObservedEventResponse]  # type: ignore[assignment]
     """Told what has happened, for every observed hook; at least once."""
 
@@ -124,6 +128,14 @@ class HookHandlerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hook_handler_service_pb2.HandleDeliveryTargetResponse, _abc.Awaitable[_hook_handler_service_pb2.HandleDeliveryTargetResponse]]:
         """Asked where the end of a session is to be told."""
+
+    @_abc_1.abstractmethod
+    def HandleBeforeCompaction(
+        self,
+        request: _hook_handler_service_pb2.HandleBeforeCompactionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hook_handler_service_pb2.HandleBeforeCompactionResponse, _abc.Awaitable[_hook_handler_service_pb2.HandleBeforeCompactionResponse]]:
+        """Asked before the oldest part of a transcript is summarized."""
 
     @_abc_1.abstractmethod
     def HandleObservedEvent(

@@ -714,8 +714,8 @@ class Delivery(_message.Message):
     run_id: _builtins.str
     """The run it was about; empty when there was none yet."""
     decision: _builtins.str
-    """`allow`, `deny`, `continue`, `revise`, `finalize`, `proceed`, `rewrite`, `block`, `chosen`, `changed`, `told`; `failed`; `skipped` when the
-    circuit breaker kept the call from being made; `dead` when an observer was given up.
+    """`allow`, `deny`, `continue`, `revise`, `finalize`, `proceed`, `rewrite`, `block`, `chosen`, `changed`, `compact`, `keep_whole`, `told`; `failed`;
+    `skipped` when the circuit breaker kept the call from being made; `dead` when an observer was given up.
     """
     error: _builtins.str
     """Why it failed, without content; empty when it did not."""

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from spawnmesh.hook.v1 import compaction_pb2 as spawnmesh_dot_hook_dot_v1_dot_compaction__pb2
 from spawnmesh.hook.v1 import delivery_target_pb2 as spawnmesh_dot_hook_dot_v1_dot_delivery__target__pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as spawnmesh_dot_hook_dot_v1_dot_hook__service__pb2
 
@@ -80,6 +81,11 @@ class HookServiceStub:
                 '/spawnmesh.hook.v1.HookService/DispatchDeliveryTarget',
                 request_serializer=spawnmesh_dot_hook_dot_v1_dot_delivery__target__pb2.DispatchDeliveryTargetRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_hook_dot_v1_dot_delivery__target__pb2.DispatchDeliveryTargetResponse.FromString,
+                _registered_method=True)
+        self.DispatchBeforeCompaction = channel.unary_unary(
+                '/spawnmesh.hook.v1.HookService/DispatchBeforeCompaction',
+                request_serializer=spawnmesh_dot_hook_dot_v1_dot_compaction__pb2.DispatchBeforeCompactionRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_hook_dot_v1_dot_compaction__pb2.DispatchBeforeCompactionResponse.FromString,
                 _registered_method=True)
         self.PublishEvents = channel.unary_unary(
                 '/spawnmesh.hook.v1.HookService/PublishEvents',
@@ -174,10 +180,19 @@ class HookServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DispatchBeforeCompaction(self, request, context):
+        """Asks the gates for BEFORE_COMPACTION in order of priority; the first refusal decides, else instructions are joined. A plugin that fails, such as by
+        instructions without the grant, and is CLOSED: UNAVAILABLE PLUGIN_FAILED. Nothing is kept but the log: a repeat asks again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PublishEvents(self, request, context):
         """Keeps the events for the observers that are registered now, and answers when they are durable. Each is told at least once, in no promised order,
         again and again for about a day until it has heard. The same `event_key` again changes nothing. A run tells of itself only, and only of models
-        and tools; NOT_FOUND for another session, INVALID_REQUEST for another event.
+        and tools; the transcript service of compactions; the session service of the rest. NOT_FOUND for another session than the run's, INVALID_REQUEST for
+        another event.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -247,6 +262,11 @@ def add_HookServiceServicer_to_server(servicer, server):
                     servicer.DispatchDeliveryTarget,
                     request_deserializer=spawnmesh_dot_hook_dot_v1_dot_delivery__target__pb2.DispatchDeliveryTargetRequest.FromString,
                     response_serializer=spawnmesh_dot_hook_dot_v1_dot_delivery__target__pb2.DispatchDeliveryTargetResponse.SerializeToString,
+            ),
+            'DispatchBeforeCompaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.DispatchBeforeCompaction,
+                    request_deserializer=spawnmesh_dot_hook_dot_v1_dot_compaction__pb2.DispatchBeforeCompactionRequest.FromString,
+                    response_serializer=spawnmesh_dot_hook_dot_v1_dot_compaction__pb2.DispatchBeforeCompactionResponse.SerializeToString,
             ),
             'PublishEvents': grpc.unary_unary_rpc_method_handler(
                     servicer.PublishEvents,
@@ -508,6 +528,33 @@ class HookService:
             '/spawnmesh.hook.v1.HookService/DispatchDeliveryTarget',
             spawnmesh_dot_hook_dot_v1_dot_delivery__target__pb2.DispatchDeliveryTargetRequest.SerializeToString,
             spawnmesh_dot_hook_dot_v1_dot_delivery__target__pb2.DispatchDeliveryTargetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DispatchBeforeCompaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.hook.v1.HookService/DispatchBeforeCompaction',
+            spawnmesh_dot_hook_dot_v1_dot_compaction__pb2.DispatchBeforeCompactionRequest.SerializeToString,
+            spawnmesh_dot_hook_dot_v1_dot_compaction__pb2.DispatchBeforeCompactionResponse.FromString,
             options,
             channel_credentials,
             insecure,

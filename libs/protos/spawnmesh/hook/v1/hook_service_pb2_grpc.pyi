@@ -5,6 +5,7 @@ Plugins that review what a run is about to do."""
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from spawnmesh.hook.v1 import compaction_pb2 as _compaction_pb2
 from spawnmesh.hook.v1 import delivery_target_pb2 as _delivery_target_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as _hook_service_pb2
 import abc as _abc_1
@@ -66,10 +67,15 @@ class HookServiceStub:
     """Asks the plugins for DELIVERY_TARGET in order of priority; the first that names one decides. A plugin that fails and is CLOSED: UNAVAILABLE
     PLUGIN_FAILED, and the observers hear of the end when it answers again.
     """
+    DispatchBeforeCompaction: _grpc.UnaryUnaryMultiCallable[_compaction_pb2.DispatchBeforeCompactionRequest, _compaction_pb2.DispatchBeforeCompactionResponse]
+    """Asks the gates for BEFORE_COMPACTION in order of priority; the first refusal decides, else instructions are joined. A plugin that fails, such as by
+    instructions without the grant, and is CLOSED: UNAVAILABLE PLUGIN_FAILED. Nothing is kept but the log: a repeat asks again.
+    """
     PublishEvents: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.PublishEventsRequest, _hook_service_pb2.PublishEventsResponse]
     """Keeps the events for the observers that are registered now, and answers when they are durable. Each is told at least once, in no promised order,
     again and again for about a day until it has heard. The same `event_key` again changes nothing. A run tells of itself only, and only of models
-    and tools; NOT_FOUND for another session, INVALID_REQUEST for another event.
+    and tools; the transcript service of compactions; the session service of the rest. NOT_FOUND for another session than the run's, INVALID_REQUEST for
+    another event.
     """
     ListDeliveries: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ListDeliveriesRequest, _hook_service_pb2.ListDeliveriesResponse]
     """What was asked and told, newest first. Sees everything committed before the call; a row is kept for as long as the operator says, 30 days unless
@@ -118,10 +124,15 @@ class HookServiceAsyncStub(HookServiceStub):
     """Asks the plugins for DELIVERY_TARGET in order of priority; the first that names one decides. A plugin that fails and is CLOSED: UNAVAILABLE
     PLUGIN_FAILED, and the observers hear of the end when it answers again.
     """
+    DispatchBeforeCompaction: _aio.UnaryUnaryMultiCallable[_compaction_pb2.DispatchBeforeCompactionRequest, _compaction_pb2.DispatchBeforeCompactionResponse]  # type: ignore[assignment]
+    """Asks the gates for BEFORE_COMPACTION in order of priority; the first refusal decides, else instructions are joined. A plugin that fails, such as by
+    instructions without the grant, and is CLOSED: UNAVAILABLE PLUGIN_FAILED. Nothing is kept but the log: a repeat asks again.
+    """
     PublishEvents: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.PublishEventsRequest, _hook_service_pb2.PublishEventsResponse]  # type: ignore[assignment]
     """Keeps the events for the observers that are registered now, and answers when they are durable. Each is told at least once, in no promised order,
     again and again for about a day until it has heard. The same `event_key` again changes nothing. A run tells of itself only, and only of models
-    and tools; NOT_FOUND for another session, INVALID_REQUEST for another event.
+    and tools; the transcript service of compactions; the session service of the rest. NOT_FOUND for another session than the run's, INVALID_REQUEST for
+    another event.
     """
     ListDeliveries: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ListDeliveriesRequest, _hook_service_pb2.ListDeliveriesResponse]  # type: ignore[assignment]
     """What was asked and told, newest first. Sees everything committed before the call; a row is kept for as long as the operator says, 30 days unless
@@ -223,6 +234,16 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def DispatchBeforeCompaction(
+        self,
+        request: _compaction_pb2.DispatchBeforeCompactionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_compaction_pb2.DispatchBeforeCompactionResponse, _abc.Awaitable[_compaction_pb2.DispatchBeforeCompactionResponse]]:
+        """Asks the gates for BEFORE_COMPACTION in order of priority; the first refusal decides, else instructions are joined. A plugin that fails, such as by
+        instructions without the grant, and is CLOSED: UNAVAILABLE PLUGIN_FAILED. Nothing is kept but the log: a repeat asks again.
+        """
+
+    @_abc_1.abstractmethod
     def PublishEvents(
         self,
         request: _hook_service_pb2.PublishEventsRequest,
@@ -230,7 +251,8 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_hook_service_pb2.PublishEventsResponse, _abc.Awaitable[_hook_service_pb2.PublishEventsResponse]]:
         """Keeps the events for the observers that are registered now, and answers when they are durable. Each is told at least once, in no promised order,
         again and again for about a day until it has heard. The same `event_key` again changes nothing. A run tells of itself only, and only of models
-        and tools; NOT_FOUND for another session, INVALID_REQUEST for another event.
+        and tools; the transcript service of compactions; the session service of the rest. NOT_FOUND for another session than the run's, INVALID_REQUEST for
+        another event.
         """
 
     @_abc_1.abstractmethod

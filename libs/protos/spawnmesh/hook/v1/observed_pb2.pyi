@@ -40,6 +40,7 @@ class ObservedEvent(_message.Message):
     AGENT_END_FIELD_NUMBER: _builtins.int
     SESSION_START_FIELD_NUMBER: _builtins.int
     SESSION_END_FIELD_NUMBER: _builtins.int
+    AFTER_COMPACTION_FIELD_NUMBER: _builtins.int
     event_key: _builtins.str
     """Names this event for its repeats; delivery is at least once."""
     session_id: _builtins.str
@@ -84,6 +85,10 @@ class ObservedEvent(_message.Message):
     def session_end(self) -> Global___SessionEndEvent:
         """SESSION_END."""
 
+    @_builtins.property
+    def after_compaction(self) -> Global___AfterCompactionEvent:
+        """AFTER_COMPACTION."""
+
     def __init__(
         self,
         *,
@@ -100,12 +105,13 @@ class ObservedEvent(_message.Message):
         agent_end: Global___AgentEndEvent | None = ...,
         session_start: Global___SessionStartEvent | None = ...,
         session_end: Global___SessionEndEvent | None = ...,
+        after_compaction: Global___AfterCompactionEvent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["after_tool_call", b"after_tool_call", "agent_end", b"agent_end", "event", b"event", "event_time", b"event_time", "llm_input", b"llm_input", "llm_output", b"llm_output", "session_end", b"session_end", "session_start", b"session_start", "subagent_ended", b"subagent_ended", "subagent_spawned", b"subagent_spawned"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after_compaction", b"after_compaction", "after_tool_call", b"after_tool_call", "agent_end", b"agent_end", "event", b"event", "event_time", b"event_time", "llm_input", b"llm_input", "llm_output", b"llm_output", "session_end", b"session_end", "session_start", b"session_start", "subagent_ended", b"subagent_ended", "subagent_spawned", b"subagent_spawned"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_tool_call", b"after_tool_call", "agent_end", b"agent_end", "agent_id", b"agent_id", "event", b"event", "event_key", b"event_key", "event_time", b"event_time", "llm_input", b"llm_input", "llm_output", b"llm_output", "run_id", b"run_id", "session_end", b"session_end", "session_id", b"session_id", "session_start", b"session_start", "subagent_ended", b"subagent_ended", "subagent_spawned", b"subagent_spawned"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_compaction", b"after_compaction", "after_tool_call", b"after_tool_call", "agent_end", b"agent_end", "agent_id", b"agent_id", "event", b"event", "event_key", b"event_key", "event_time", b"event_time", "llm_input", b"llm_input", "llm_output", b"llm_output", "run_id", b"run_id", "session_end", b"session_end", "session_id", b"session_id", "session_start", b"session_start", "subagent_ended", b"subagent_ended", "subagent_spawned", b"subagent_spawned"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["subagent_spawned", "subagent_ended", "llm_input", "llm_output", "after_tool_call", "agent_end", "session_start", "session_end"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["subagent_spawned", "subagent_ended", "llm_input", "llm_output", "after_tool_call", "agent_end", "session_start", "session_end", "after_compaction"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -343,3 +349,49 @@ class SessionEndEvent(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SessionEndEvent: _TypeAlias = SessionEndEvent  # noqa: Y015
+
+@_typing.final
+class AfterCompactionEvent(_message.Message):
+    """The oldest part of a transcript was summarized."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRY_ID_FIELD_NUMBER: _builtins.int
+    SOURCE_ENTRY_COUNT_FIELD_NUMBER: _builtins.int
+    SOURCE_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    SUMMARY_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    entry_id: _builtins.str
+    """The summary's entry."""
+    source_entry_count: _builtins.int
+    """Messages and notes that it was made of."""
+    source_token_count: _builtins.int
+    """Their tokens, and those of the summary before."""
+    summary_token_count: _builtins.int
+    """The summary's tokens."""
+    method: _builtins.str
+    """How it was made: `normal`, `aggressive` or `excerpt`."""
+    model: _builtins.str
+    """The model that wrote it; empty where none did."""
+    summary: _builtins.str
+    """The summary, only for a plugin with the grant CONVERSATION_ACCESS."""
+    def __init__(
+        self,
+        *,
+        entry_id: _builtins.str = ...,
+        source_entry_count: _builtins.int = ...,
+        source_token_count: _builtins.int = ...,
+        summary_token_count: _builtins.int = ...,
+        method: _builtins.str = ...,
+        model: _builtins.str = ...,
+        summary: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry_id", b"entry_id", "method", b"method", "model", b"model", "source_entry_count", b"source_entry_count", "source_token_count", b"source_token_count", "summary", b"summary", "summary_token_count", b"summary_token_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AfterCompactionEvent: _TypeAlias = AfterCompactionEvent  # noqa: Y015

@@ -17,17 +17,53 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class HookSettings(_message.Message):
+    """What holds for what a tenant's plugins are told."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MASK_SECRETS_FIELD_NUMBER: _builtins.int
+    mask_secrets: _builtins.bool
+    """Plugins, whatever they are granted, get content as a transcript with `mask_secrets` keeps it: with typed markers in place of provider keys, bearer
+    tokens, private keys and passwords in URLs, in texts, in the arguments of calls and in messages; and what is kept for observers has them too.
+    What was published before, and is still to be told, is told with them.
+    """
+    def __init__(
+        self,
+        *,
+        mask_secrets: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mask_secrets", b"mask_secrets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HookSettings: _TypeAlias = HookSettings  # noqa: Y015
+
+@_typing.final
 class PrepareTenantRequest(_message.Message):
     """Asks for a tenant to be made ready."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    settings_version: _builtins.int
+    """Version of the tenant's settings; higher is newer. 0 leaves those that hold."""
+    @_builtins.property
+    def settings(self) -> Global___HookSettings:
+        """What holds from now on."""
+
     def __init__(
         self,
+        *,
+        settings_version: _builtins.int = ...,
+        settings: Global___HookSettings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings", "settings_version", b"settings_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -39,12 +75,17 @@ class PrepareTenantResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
+    settings_version: _builtins.int
+    """The version that holds; 0 where none was ever told."""
     def __init__(
         self,
+        *,
+        settings_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings_version", b"settings_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -52,7 +52,8 @@ class TenantHookServiceServicer:
     """
 
     def PrepareTenant(self, request, context):
-        """Makes the tenant ready, a deleted one of the same id too: it has no plugin then. ABORTED CONFLICT while it is being purged. Idempotent.
+        """Makes the tenant ready, a deleted one of the same id too: it has no plugin then. Its settings hold, at every replica, for whatever is asked or told
+        from then on; an older or equal version changes nothing. ABORTED CONFLICT while it is being purged. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

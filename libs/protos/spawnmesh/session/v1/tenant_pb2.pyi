@@ -206,7 +206,7 @@ class TenantSettings(_message.Message):
 
     @_builtins.property
     def transcripts(self) -> _tenant_pb2.TranscriptSettings:
-        """What holds for transcripts; absent means that secrets are not masked."""
+        """What holds for transcripts; absent means that secrets are not masked. `mask_secrets` holds for what plugins are told, too."""
 
     @_builtins.property
     def routing(self) -> _routing_pb2.RoutingPolicy:
@@ -265,7 +265,7 @@ class AgentProfile(_message.Message):
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Tools it may call: `list_files`, `read_file`, `search_files`, `write_file`, `sessions_spawn`, `sessions_wait`."""
+        """Tools it may call: `list_files`, `read_file`, `search_files`, `write_file`, `sessions_spawn`, `sessions_wait`, `transcript_search`."""
 
     @_builtins.property
     def spawnable_agents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -101,6 +101,34 @@ LABEL_KIND_FINAL: LabelKind.ValueType  # 2
 """The draft was accepted as the run's answer."""
 Global___LabelKind: _TypeAlias = LabelKind  # noqa: Y015
 
+class _SummaryMethod:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SummaryMethodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SummaryMethod.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SUMMARY_METHOD_UNSPECIFIED: _SummaryMethod.ValueType  # 0
+    """Never sent."""
+    SUMMARY_METHOD_NORMAL: _SummaryMethod.ValueType  # 1
+    """A model summarized."""
+    SUMMARY_METHOD_AGGRESSIVE: _SummaryMethod.ValueType  # 2
+    """A model summarized, asked to be far shorter."""
+    SUMMARY_METHOD_EXCERPT: _SummaryMethod.ValueType  # 3
+    """No model: the beginnings of the sources, cut short."""
+
+class SummaryMethod(_SummaryMethod, metaclass=_SummaryMethodEnumTypeWrapper):
+    """How a summary was made, each tried when the one before gave nothing shorter than it was to be."""
+
+SUMMARY_METHOD_UNSPECIFIED: SummaryMethod.ValueType  # 0
+"""Never sent."""
+SUMMARY_METHOD_NORMAL: SummaryMethod.ValueType  # 1
+"""A model summarized."""
+SUMMARY_METHOD_AGGRESSIVE: SummaryMethod.ValueType  # 2
+"""A model summarized, asked to be far shorter."""
+SUMMARY_METHOD_EXCERPT: SummaryMethod.ValueType  # 3
+"""No model: the beginnings of the sources, cut short."""
+Global___SummaryMethod: _TypeAlias = SummaryMethod  # noqa: Y015
+
 @_typing.final
 class Entry(_message.Message):
     """One entry of a transcript. Entries are stored once and never change."""
@@ -122,7 +150,9 @@ class Entry(_message.Message):
     seq: _builtins.int
     """Position, dense from 1."""
     token_count: _builtins.int
-    """Tokens of what a model would read of it, by the o200k vocabulary; 0 for kinds that no model reads."""
+    """Tokens of what a model would read of it, by the vocabulary that the tenant had set; 0 for kinds that no model reads. That of a
+    summary is in contexts and in what CompactionService answers, and 0 elsewhere.
+    """
     chain_hash: _builtins.str
     """SHA-256 over the previous entry's chain hash and this entry's stored body, lower-case hex."""
     @_builtins.property
@@ -196,7 +226,7 @@ class EntryBody(_message.Message):
 
     @_builtins.property
     def compaction(self) -> Global___Compaction:
-        """A summary that stands for older entries, which stay readable; no model reads it."""
+        """A summary that stands for older entries, which stay readable. One that CompactTranscript wrote is read by models in place of its sources; no other."""
 
     @_builtins.property
     def branch_summary(self) -> Global___BranchSummary:
@@ -431,14 +461,19 @@ class Compaction(_message.Message):
     FIRST_KEPT_ENTRY_ID_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_BEFORE_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_AFTER_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
     summary: _builtins.str
     """The summary."""
     first_kept_entry_id: _builtins.str
     """The first entry that the summary does not stand for, in this transcript; empty when it stands for all before it."""
     token_count_before: _builtins.int
-    """Tokens of the context before, as the writer counted them; 0 when unknown."""
+    """Tokens of the context before, as the writer counted them; 0 when unknown. CompactTranscript counts what would be read without a budget."""
     token_count_after: _builtins.int
     """Tokens of the context after; 0 when unknown."""
+    @_builtins.property
+    def sources(self) -> Global___SummarySources:
+        """What it was made of. Only CompactTranscript writes it: an append with it is refused."""
+
     def __init__(
         self,
         *,
@@ -446,14 +481,61 @@ class Compaction(_message.Message):
         first_kept_entry_id: _builtins.str = ...,
         token_count_before: _builtins.int = ...,
         token_count_after: _builtins.int = ...,
+        sources: Global___SummarySources | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["sources", b"sources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_kept_entry_id", b"first_kept_entry_id", "summary", b"summary", "token_count_after", b"token_count_after", "token_count_before", b"token_count_before"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_kept_entry_id", b"first_kept_entry_id", "sources", b"sources", "summary", b"summary", "token_count_after", b"token_count_after", "token_count_before", b"token_count_before"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Compaction: _TypeAlias = Compaction  # noqa: Y015
+
+@_typing.final
+class SummarySources(_message.Message):
+    """What a summary was made of. The entries stay as they are: ExpandSummary reads them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_SEQ_FIELD_NUMBER: _builtins.int
+    LAST_SEQ_FIELD_NUMBER: _builtins.int
+    ENTRY_COUNT_FIELD_NUMBER: _builtins.int
+    PREVIOUS_ENTRY_ID_FIELD_NUMBER: _builtins.int
+    TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    first_seq: _builtins.int
+    """The seq from which on entries are sources."""
+    last_seq: _builtins.int
+    """The seq up to which they are: a model reads the summary in their place."""
+    entry_count: _builtins.int
+    """The messages and notes in between that it was made of; drafts that were superseded are not among them."""
+    previous_entry_id: _builtins.str
+    """The summary of what is before `first_seq`, which is a source, too; empty for the first summary of a transcript."""
+    token_count: _builtins.int
+    """Tokens of all sources together, the previous summary included."""
+    method: Global___SummaryMethod.ValueType
+    """How it was made."""
+    model: _builtins.str
+    """The model that wrote it, as `provider/model`; empty where none did."""
+    def __init__(
+        self,
+        *,
+        first_seq: _builtins.int = ...,
+        last_seq: _builtins.int = ...,
+        entry_count: _builtins.int = ...,
+        previous_entry_id: _builtins.str = ...,
+        token_count: _builtins.int = ...,
+        method: Global___SummaryMethod.ValueType = ...,
+        model: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry_count", b"entry_count", "first_seq", b"first_seq", "last_seq", b"last_seq", "method", b"method", "model", b"model", "previous_entry_id", b"previous_entry_id", "token_count", b"token_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SummarySources: _TypeAlias = SummarySources  # noqa: Y015
 
 @_typing.final
 class BranchSummary(_message.Message):

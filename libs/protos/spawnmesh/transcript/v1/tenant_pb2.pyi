@@ -25,27 +25,42 @@ class TranscriptSettings(_message.Message):
     MASK_SECRETS_FIELD_NUMBER: _builtins.int
     STUB_LARGE_TOOL_PAYLOADS_FIELD_NUMBER: _builtins.int
     LARGE_PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
+    COMPACT_AT_PERCENT_FIELD_NUMBER: _builtins.int
+    TOKEN_VOCABULARY_FIELD_NUMBER: _builtins.int
     mask_secrets: _builtins.bool
     """Provider keys, bearer tokens, private keys and passwords in URLs are replaced by typed markers before anything is stored. Thinking, images, ids
-    and cursors are left as they are. What was stored before stays.
+    and cursors are left as they are. What was stored before stays. The session service tells it to the hook service as well, whose plugins get content
+    with the same markers.
     """
     stub_large_tool_payloads: _builtins.bool
     """Large results of tools are kept in the blob store too when they are appended, and a context has references in place of those that are no longer
-    fresh: see FreshTail. Off, a context is what it would be without any of this. It may change at any time; results that were appended while
-    it was off are read whole.
+    fresh: see FreshTail. Images of users and models that are large together are kept there too, and never read as references. What
+    the blob store has leaves the database once it is no longer fresh: whoever reads it whole is told DEPENDENCY_UNAVAILABLE while the blob store is
+    away, and STORED_HASH_DIFFERS where it was changed. Off, a context is what it would be without any of this. It may change at any time; results that
+    were appended while it was off are read whole, until TierTranscript brings them over.
     """
     large_payload_bytes: _builtins.int
     """From how many bytes a result is large; 0 means 8,000. Holds for what is appended from then on."""
+    compact_at_percent: _builtins.int
+    """A context is due for compaction once it fills this share of its budget, or does not fit; 0 means never by itself. The run that assembles it then
+    asks for CompactTranscript.
+    """
+    token_vocabulary: _builtins.str
+    """The vocabulary that tokens are counted by when entries are appended: `o200k_base` or `cl100k_base`; empty means `o200k_base`. Holds for what is appended
+    from then on; RecountTranscript brings older entries to it.
+    """
     def __init__(
         self,
         *,
         mask_secrets: _builtins.bool = ...,
         stub_large_tool_payloads: _builtins.bool = ...,
         large_payload_bytes: _builtins.int = ...,
+        compact_at_percent: _builtins.int = ...,
+        token_vocabulary: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["large_payload_bytes", b"large_payload_bytes", "mask_secrets", b"mask_secrets", "stub_large_tool_payloads", b"stub_large_tool_payloads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compact_at_percent", b"compact_at_percent", "large_payload_bytes", b"large_payload_bytes", "mask_secrets", b"mask_secrets", "stub_large_tool_payloads", b"stub_large_tool_payloads", "token_vocabulary", b"token_vocabulary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

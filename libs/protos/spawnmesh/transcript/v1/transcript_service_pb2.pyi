@@ -679,19 +679,24 @@ class AssembleContextRequest(_message.Message):
     RESERVED_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     ACCOMPANYING_TEXTS_FIELD_NUMBER: _builtins.int
     FRESH_TAIL_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     token_budget: _builtins.int
     """Tokens the context may have."""
     reserved_token_count: _builtins.int
     """Tokens of the budget that are set aside, such as for the model's answer."""
+    model: _builtins.str
+    """The model that is to read it, as `provider/model`: the budget is in its tokens, and so are all counts in the answer. Empty means one that counts by the
+    vocabulary of the tenant's settings.
+    """
     @_builtins.property
     def accompanying_texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What is sent to the model beside the context: the system prompt, the tools' schemas. Its tokens are set aside, too."""
 
     @_builtins.property
     def fresh_tail(self) -> _context_pb2.FreshTail:
-        """What is fresh; matters to tenants with `stub_large_tool_payloads` alone."""
+        """What is fresh; says which results are references, what is due for compaction, and `fresh_seq`."""
 
     def __init__(
         self,
@@ -701,10 +706,11 @@ class AssembleContextRequest(_message.Message):
         reserved_token_count: _builtins.int = ...,
         accompanying_texts: _abc.Iterable[_builtins.str] | None = ...,
         fresh_tail: _context_pb2.FreshTail | None = ...,
+        model: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fresh_tail", b"fresh_tail"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accompanying_texts", b"accompanying_texts", "fresh_tail", b"fresh_tail", "reserved_token_count", b"reserved_token_count", "session_id", b"session_id", "token_budget", b"token_budget"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accompanying_texts", b"accompanying_texts", "fresh_tail", b"fresh_tail", "model", b"model", "reserved_token_count", b"reserved_token_count", "session_id", b"session_id", "token_budget", b"token_budget"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -724,19 +730,33 @@ class AssembleContextResponse(_message.Message):
     ACCOMPANYING_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     STUBBED_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
+    IS_ESTIMATE_FIELD_NUMBER: _builtins.int
+    TOKEN_VOCABULARY_FIELD_NUMBER: _builtins.int
+    COMPACTION_DUE_FIELD_NUMBER: _builtins.int
+    FRESH_SEQ_FIELD_NUMBER: _builtins.int
     token_count: _builtins.int
     """Tokens of `entries`."""
     dropped_entry_count: _builtins.int
-    """Messages and notes that did not fit the budget."""
+    """Messages and notes that did not fit the budget; those that the summary stands for are not among them."""
     superseded_entry_count: _builtins.int
-    """Drafts left out because they were superseded."""
+    """Drafts left out because they were superseded, behind those that the summary stands for."""
     synthetic_result_count: _builtins.int
     """Tool results made up because the real ones are missing."""
     accompanying_token_count: _builtins.int
     """Tokens of `accompanying_texts`."""
+    is_estimate: _builtins.bool
+    """All token counts here are estimates: the model's vocabulary is not public, or entries were counted by another one. They err towards too many for prose
+    and code; not for text in scripts that one of the vocabularies hardly knows.
+    """
+    token_vocabulary: _builtins.str
+    """What the counts are by: the vocabulary, or for an estimate the one that it was made from."""
+    compaction_due: _builtins.bool
+    """By the tenant's settings it is time for CompactTranscript."""
+    fresh_seq: _builtins.int
+    """Entries from this seq on are the fresh end of the transcript; 0 where all are."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """Messages and system notes, oldest first. A synthetic tool result has no entry id."""
+        """The summary, where there is one, and then messages and system notes, oldest first. A synthetic tool result has no entry id."""
 
     @_builtins.property
     def stubbed(self) -> _containers.RepeatedCompositeFieldContainer[_context_pb2.StubbedResult]:
@@ -757,10 +777,14 @@ class AssembleContextResponse(_message.Message):
         accompanying_token_count: _builtins.int = ...,
         stubbed: _abc.Iterable[_context_pb2.StubbedResult] | None = ...,
         dropped: _abc.Iterable[_context_pb2.DroppedEntries] | None = ...,
+        is_estimate: _builtins.bool = ...,
+        token_vocabulary: _builtins.str = ...,
+        compaction_due: _builtins.bool = ...,
+        fresh_seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accompanying_token_count", b"accompanying_token_count", "dropped", b"dropped", "dropped_entry_count", b"dropped_entry_count", "entries", b"entries", "stubbed", b"stubbed", "superseded_entry_count", b"superseded_entry_count", "synthetic_result_count", b"synthetic_result_count", "token_count", b"token_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accompanying_token_count", b"accompanying_token_count", "compaction_due", b"compaction_due", "dropped", b"dropped", "dropped_entry_count", b"dropped_entry_count", "entries", b"entries", "fresh_seq", b"fresh_seq", "is_estimate", b"is_estimate", "stubbed", b"stubbed", "superseded_entry_count", b"superseded_entry_count", "synthetic_result_count", b"synthetic_result_count", "token_count", b"token_count", "token_vocabulary", b"token_vocabulary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

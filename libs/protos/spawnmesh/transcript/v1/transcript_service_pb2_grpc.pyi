@@ -96,6 +96,8 @@ class TranscriptServiceStub:
     drafts left out, missing results filled with a synthetic error. The newest user message is always in, also when it alone exceeds the budget.
     The count that is reported is that of what is returned, and with the tokens set aside it is within the budget.
     For tenants with `stub_large_tool_payloads`, large results that are no longer fresh are references, as FreshTail says.
+    Behind a compaction, the summary comes first and its sources are left out, but for the newest user message. A summary that leaves no room in the budget
+    is left out itself, and the newest of its sources that fit are read.
     """
 
 @_typing.type_check_only
@@ -165,6 +167,8 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
     drafts left out, missing results filled with a synthetic error. The newest user message is always in, also when it alone exceeds the budget.
     The count that is reported is that of what is returned, and with the tokens set aside it is within the budget.
     For tenants with `stub_large_tool_payloads`, large results that are no longer fresh are references, as FreshTail says.
+    Behind a compaction, the summary comes first and its sources are left out, but for the newest user message. A summary that leaves no room in the budget
+    is left out itself, and the newest of its sources that fit are read.
     """
 
 class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -303,6 +307,8 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         drafts left out, missing results filled with a synthetic error. The newest user message is always in, also when it alone exceeds the budget.
         The count that is reported is that of what is returned, and with the tokens set aside it is within the budget.
         For tenants with `stub_large_tool_payloads`, large results that are no longer fresh are references, as FreshTail says.
+        Behind a compaction, the summary comes first and its sources are left out, but for the newest user message. A summary that leaves no room in the budget
+        is left out itself, and the newest of its sources that fit are read.
         """
 
 def add_TranscriptServiceServicer_to_server(servicer: TranscriptServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
