@@ -1,6 +1,5 @@
 """What a recorded trace says, and the sink that records it."""
 
-import json
 import os
 import sys
 
@@ -12,7 +11,8 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2
 from spawnmesh_devstack.ports import LOOPBACK, free_ports
 from spawnmesh_devstack.processes import Command, start_process, until_ready
-from spawnmesh_devstack.traces import Span, edges, load_spans, orphans, services, waterfall
+from spawnmesh_devstack.span_file import Span, framed, load_all_spans, load_spans
+from spawnmesh_devstack.traces import edges, orphans, services, waterfall
 from spawnmesh_devstack.watchdog import Watchdog
 
 TRACE = "ab" * 16
@@ -132,9 +132,15 @@ async def test_an_exported_span_is_in_the_file_when_the_export_is_answered(sink)
     assert load_spans(file, "ff" * 16) == []
 
 
-def test_a_half_written_last_line_and_a_missing_file_are_no_error(tmp_path):
-    record = json.dumps({**vars(SPAWN[0]), "links": [], "events": []})
-    (tmp_path / "spans").write_text(f'{record}\n{{"trace_id": "{TRACE}", "na')
+def test_a_half_written_request_and_a_missing_file_are_no_error(tmp_path):
+    file = tmp_path / "spans"
+    sent = trace_pb2.Span(trace_id=bytes.fromhex(TRACE), name="spawn")
+    batch = trace_pb2.ResourceSpans(scope_spans=[trace_pb2.ScopeSpans(spans=[sent])])
+    whole = framed(trace_service_pb2.ExportTraceServiceRequest(resource_spans=[batch]).SerializeToString())
 
-    assert [found.name for found in load_spans(tmp_path / "spans", TRACE)] == ["spawn"]
+    for cut in range(len(whole)):
+        file.write_bytes(whole + whole[:cut])
+        assert [found.name for found in load_spans(file, TRACE)] == ["spawn"]
+    file.write_bytes(whole * 2)
+    assert len(load_all_spans(file)) == 2
     assert load_spans(tmp_path / "missing", TRACE) == []

@@ -28,8 +28,8 @@ from spawnmesh_devstack.demo_job import Done, Job, deliveries, do_job
 from spawnmesh_devstack.demo_small import make_note, small_checks, small_job
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.models import SCRIPTED_FLAKY, Choice, ModelKind, choose
+from spawnmesh_devstack.span_file import Span, load_spans
 from spawnmesh_devstack.thinking import open_thinking_stack
-from spawnmesh_devstack.traces import Span, load_spans
 
 _SCRIPTED_SECONDS = 90.0
 _REAL_SECONDS = 600.0

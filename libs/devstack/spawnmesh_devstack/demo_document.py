@@ -15,6 +15,7 @@ from spawnmesh_devstack.demo_evidence import DEPLOYABLES, Leftovers, attempts
 from spawnmesh_devstack.demo_files import Truth, hashes
 from spawnmesh_devstack.demo_job import Done
 from spawnmesh_devstack.scripted_agents import BRIEF_NAME, VERIFIED
+from spawnmesh_devstack.span_file import Span
 
 Document = dict[str, Any]
 
@@ -31,7 +32,7 @@ class Check:
 def document(
     done: Done,
     deliveries: Sequence[hook_service_pb2.Delivery],
-    spans: Sequence[traces.Span],
+    spans: Sequence[Span],
     left: Leftovers,
     *,
     model: str,

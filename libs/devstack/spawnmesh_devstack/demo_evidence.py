@@ -11,8 +11,8 @@ from minio import Minio
 from psycopg import sql
 
 from spawnmesh_devstack.s3 import S3Endpoint
+from spawnmesh_devstack.span_file import Span
 from spawnmesh_devstack.stack import Stack
-from spawnmesh_devstack.traces import Span
 
 DEPLOYABLES = ("attachment-blob", "hook", "model-router", "runner", "session", "transcript")
 

@@ -12,7 +12,8 @@ from spawnmesh.transcript.v1 import entry_pb2
 
 from spawnmesh_devstack.demo_document import Check, Document
 from spawnmesh_devstack.demo_waterfall import condensed
-from spawnmesh_devstack.traces import Span, waterfall
+from spawnmesh_devstack.span_file import Span
+from spawnmesh_devstack.traces import waterfall
 
 _SHOWN_CHARACTERS = 700
 _ROLES = {1: "user", 2: "assistant", 3: "tool result"}

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from spawnmesh_devstack.traces import Span
+from spawnmesh_devstack.span_file import Span
 
 _SHORTEST_SHARE = 0.005
 _TELLING = ("chat ", "invoke_agent ", "execute_tool ")

@@ -71,8 +71,8 @@ class Stack:
 
     @property
     def traces_file(self) -> Path:
-        """Where the spans go, a JSON line each."""
-        return self.data_dir / "traces.jsonl"
+        """Where the spans go, as `span_file` reads them."""
+        return self.data_dir / "traces.otlp"
 
     @property
     def workspace_root(self) -> Path:
@@ -221,6 +221,7 @@ async def open_stack(
             others = [member for name in SERVICES if name != _NEEDS_S3 for member in serving(name)]
             for number in range(1, replicas + 1):
                 others += [members.worker_member(around, number), members.hook_worker_member(around, number)]
+                others.append(members.transcript_worker_member(around, number))
             others.append(members.sink_member(port_of[OTLP], stack.traces_file))
             if router_config is None:
                 others.append(members.scripted_model_member(port_of[SCRIPTED_MODEL]))

@@ -12,7 +12,8 @@ from spawnmesh_client.whereabouts import LocalRefusal, locate
 from spawnmesh_core.ids import IdKind, is_id
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_devstack.traces import load_spans, services, waterfall
+from spawnmesh_devstack.span_file import load_spans
+from spawnmesh_devstack.traces import services, waterfall
 
 _TRACE_ID = re.compile(r"[0-9a-f]{32}")
 

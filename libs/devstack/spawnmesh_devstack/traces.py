@@ -1,51 +1,16 @@
-"""Reads the spans that the sink wrote, and answers what a trace looks like."""
+"""What a trace looks like: who called whom, what is missing, and a picture of it."""
 
-import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
+
+from spawnmesh_devstack.span_file import Span, by_start
 
 _NANOS_PER_MS = 1_000_000
 _NUMBERS_WIDTH = 24
 _SHORTEST_BAR = 8
 _SERVICE_STYLES = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta")
-
-
-@dataclass(frozen=True)
-class Span:
-    """One finished span; ids in hex, times in nanoseconds since 1970. A root has the parent ''."""
-
-    trace_id: str
-    span_id: str
-    parent_span_id: str
-    name: str
-    service: str
-    start_unix_nanos: int
-    end_unix_nanos: int
-    kind: str
-    status: str
-    status_message: str
-    attributes: Mapping[str, object]
-    links: Sequence[Mapping[str, object]]
-    events: Sequence[Mapping[str, object]]
-
-    @property
-    def duration_ms(self) -> float:
-        """Its length in milliseconds."""
-        return (self.end_unix_nanos - self.start_unix_nanos) / _NANOS_PER_MS
-
-
-def load_spans(file: Path, trace_id: str) -> list[Span]:
-    """The trace's spans by start time. A last line that is still being written is left out; no file, no spans."""
-    if not file.exists():
-        return []
-    lines = file.read_text(encoding="utf-8").split("\n")[:-1]
-    # Most lines are of other traces: looking for the id as text first spares their parsing.
-    spans = [Span(**json.loads(line)) for line in lines if trace_id in line]
-    return sorted((span for span in spans if span.trace_id == trace_id), key=_by_start)
 
 
 def services(spans: Sequence[Span]) -> list[str]:
@@ -97,14 +62,10 @@ def _tree(spans: Sequence[Span]) -> Iterator[tuple[int, Span]]:
     """Parents before children, siblings by start, each with its depth."""
     known = {span.span_id for span in spans}
     children: dict[str, list[Span]] = defaultdict(list)
-    for span in sorted(spans, key=_by_start):
+    for span in sorted(spans, key=by_start):
         children[span.parent_span_id if span.parent_span_id in known else ""].append(span)
     waiting = [(0, span) for span in reversed(children[""])]
     while waiting:
         depth, span = waiting.pop()
         yield depth, span
         waiting.extend((depth + 1, child) for child in reversed(children[span.span_id]))
-
-
-def _by_start(span: Span) -> tuple[int, str]:
-    return span.start_unix_nanos, span.span_id

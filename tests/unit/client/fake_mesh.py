@@ -242,7 +242,7 @@ def add_sessions(sessions: FakeSessions, tenants: FakeTenants) -> Callable[[Mesh
 
 def write_mesh_file(data: Path, keys: Path, targets: dict[str, str]) -> None:
     """As a mesh on this machine leaves it."""
-    content = {"targets": targets, "keys": str(keys), "traces": str(data / "traces.jsonl"), "pids": {}}
+    content = {"targets": targets, "keys": str(keys), "traces": str(data / "traces.otlp"), "pids": {}}
     (data / "mesh.json").write_text(json.dumps(content))
 
 

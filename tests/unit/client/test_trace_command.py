@@ -5,7 +5,10 @@ import json
 
 import pytest
 import typer
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1 import trace_pb2
 from spawnmesh_client.cli.app import options
+from spawnmesh_devstack.span_file import framed
 from spawnmesh_devstack.trace_command import add_commands
 
 from tests.unit.client.fake_mesh import SESSION_ID, invoke, mesh, unset
@@ -26,22 +29,17 @@ def app():
 
 @pytest.fixture
 def recorded(mesh):
-    span = {
-        "trace_id": TRACE,
-        "span_id": "01",
-        "parent_span_id": "",
-        "name": "SpawnSession",
-        "service": "session",
-        "start_unix_nanos": 1_000_000_000,
-        "end_unix_nanos": 1_005_000_000,
-        "kind": "server",
-        "status": "unset",
-        "status_message": "",
-        "attributes": {},
-        "links": [],
-        "events": [],
-    }
-    (mesh.data / "traces.jsonl").write_text(json.dumps(span) + "\n")
+    span = trace_pb2.Span(
+        trace_id=bytes.fromhex(TRACE),
+        span_id=b"\x01" * 8,
+        name="SpawnSession",
+        start_time_unix_nano=1_000_000_000,
+        end_time_unix_nano=1_005_000_000,
+    )
+    batch = trace_pb2.ResourceSpans(scope_spans=[trace_pb2.ScopeSpans(spans=[span])])
+    batch.resource.attributes.add(key="service.name").value.string_value = "session"
+    request = ExportTraceServiceRequest(resource_spans=[batch])
+    (mesh.data / "traces.otlp").write_bytes(framed(request.SerializeToString()))
     mesh.sessions.known[0].trace_id = TRACE
     return mesh
 

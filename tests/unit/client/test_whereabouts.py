@@ -20,7 +20,7 @@ def test_a_mesh_on_this_machine_is_found_by_its_file(tmp_path, keys):
 
     assert where.targets == {"session": "127.0.0.1:1", "hook": "127.0.0.1:2"}
     assert where.key_file == keys / "client.pem"
-    assert where.traces == tmp_path / "traces.jsonl"
+    assert where.traces == tmp_path / "traces.otlp"
 
 
 def test_relative_paths_start_at_the_file(tmp_path):

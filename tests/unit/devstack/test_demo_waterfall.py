@@ -1,7 +1,8 @@
 """A trace made short: one line for an RPC, and no line for what took no time."""
 
 from spawnmesh_devstack.demo_waterfall import condensed
-from spawnmesh_devstack.traces import Span, orphans
+from spawnmesh_devstack.span_file import Span
+from spawnmesh_devstack.traces import orphans
 
 MS = 1_000_000
 
