@@ -2,11 +2,12 @@
 
 import gc
 import sys
+from functools import partial
 
+from spawnmesh_postgres.deployment import await_schema
 from spawnmesh_postgres.migrations import migrate_and_tell
-from spawnmesh_postgres.schema_version import until_schema_known
 from spawnmesh_runtime.process import run, start_process
-from spawnmesh_runtime.server import run_until_stopped
+from spawnmesh_runtime.server import answering_alone, run_until_stopped
 from spawnmesh_runtime.settings import load_settings
 
 from spawnmesh_model_router.app import open_service
@@ -16,7 +17,7 @@ from spawnmesh_model_router.settings import ModelRouterSettings
 
 async def _serve(settings: ModelRouterSettings) -> None:
     async with start_process("model-router", settings) as process:
-        await until_schema_known(settings.database_url, package="spawnmesh_model_router")
+        await await_schema("model-router", settings.database_url, partial(answering_alone, process))
         async with open_service(process, settings) as server:
             gc.collect()
             gc.freeze()  # The SDKs bring thousands of classes: looking through them again and again slows every call.

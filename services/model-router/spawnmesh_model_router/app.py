@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import structlog
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import add_ModelRouterServiceServicer_to_server
 from spawnmesh_postgres.database import open_database
+from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
 from spawnmesh_runtime.process import Process
@@ -65,6 +66,7 @@ async def open_service(
         parts = Parts(config, Availability(config, source, cooldowns), upstreams, patience, process.tracer, metrics)
         server = build_server(process, translate_errors=(translate,))
         add_ModelRouterServiceServicer_to_server(ModelRouterServicer(parts, policies), server)
+        add_deployment(server, database, "model-router")
         yield server
 
 

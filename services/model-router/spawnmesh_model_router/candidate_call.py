@@ -5,6 +5,11 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
+from time import time_ns
+
+from opentelemetry.trace import Span
+from spawnmesh_runtime.afterwards import afterwards
 
 from spawnmesh_model_router.ask import Ask, Link
 from spawnmesh_model_router.attempt import attempt
@@ -20,7 +25,7 @@ from spawnmesh_model_router.errors import model_refused, stream_broken
 from spawnmesh_model_router.events import Attempt, AttemptFailed, AttemptStarted, Completed, Event
 from spawnmesh_model_router.parts import Parts
 from spawnmesh_model_router.progress import Progress
-from spawnmesh_model_router.providers.answer import Answer, ProviderFailed
+from spawnmesh_model_router.providers.answer import Answer, Finished, ProviderFailed
 from spawnmesh_model_router.route import judge
 from spawnmesh_model_router.telemetry import mark_answered, mark_failed, start_chat_span
 
@@ -100,22 +105,30 @@ class CandidateCall:
             async with aclosing(attempt(pieces, answer, provider)) as shown:
                 async for piece in shown:
                     yield piece
-            mark_answered(span, answer.require_whole())
+            finished = answer.require_whole()
             self._record(start_time)
+            afterwards(partial(self._tell, span, finished))
         except ProviderFailed as failed:
-            mark_failed(span, failed)
             self._record(start_time, failed.reason, failed.http_status)
+            afterwards(partial(self._tell, span, failed))
             raise
         except (asyncio.CancelledError, GeneratorExit):
             span.set_attribute("error.type", "CANCELLED")  # Nobody's failure: the caller is gone, or out of time.
             raise
         finally:
-            span.end()
+            afterwards(partial(span.end, time_ns()))
 
     def _record(self, start_time: datetime, reason: FailoverReason | None = None, http_status: int = 0) -> None:
         number = len(self.progress.attempts) + 1
-        self.parts.metrics.attempted(self.model.provider, reason)
         self.progress.attempts.append(Attempt(number, self.model, start_time, self.parts.clock(), reason, http_status))
+
+    def _tell(self, span: Span, end: Finished | ProviderFailed) -> None:
+        if isinstance(end, ProviderFailed):
+            self.parts.metrics.attempted(self.model.provider, end.reason)
+            mark_failed(span, end)
+        else:
+            self.parts.metrics.attempted(self.model.provider, None)
+            mark_answered(span, end)
 
     def _carried(self) -> Carried:
         """What this try carries. Raises MeshError MODEL_REFUSED where policy lets no image be left out."""
@@ -132,13 +145,14 @@ class CandidateCall:
         """Raises the refusal that ends the chain, if the failure is one that does."""
         failed = blame.failed
         self.progress.tried(self.model, failed.reason, failed.detail, note)
-        outcomes = self.progress.outcomes(SkipReason.CHAIN_STOPPED)
         if answer.has_output:
             # The caller asks again at once. That is to reach another candidate where there is one, and this one where there is not.
             if self._others_ready():
                 self.parts.availability.rest(self.model, blame, self.parts.clock())
+            outcomes = self.progress.outcomes(SkipReason.CHAIN_STOPPED)
             raise stream_broken(self.model, failed.reason, answer, outcomes) from None
         if failed.reason in CHAIN_STOPPING:
+            outcomes = self.progress.outcomes(SkipReason.CHAIN_STOPPED)
             raise model_refused(self.model, failed.reason, failed.detail, outcomes) from None
 
     def _next_step(self, tries: int, failed: ProviderFailed, begin: float) -> Wait | MoveOn:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from spawnmesh_runtime.afterwards import afterwards
 from spawnmesh_runtime.call import Call, Step
 
 
@@ -26,8 +27,11 @@ class Drain:
             try:
                 return await inner(call)
             finally:
-                self._running -= 1
-                if self._running == 0:
-                    self._idle.set()
+                afterwards(self._ended)
 
         return step
+
+    def _ended(self) -> None:
+        self._running -= 1
+        if self._running == 0:
+            self._idle.set()

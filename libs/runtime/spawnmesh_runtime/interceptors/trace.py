@@ -1,10 +1,14 @@
 """One server span per RPC, a child of the caller's."""
 
+from functools import partial
+from time import time_ns
+
 import grpc
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
+from spawnmesh_runtime.afterwards import afterwards
 from spawnmesh_runtime.call import Call, ServedMethod, Step
 from spawnmesh_runtime.telemetry import parent_context, use_tracer
 
@@ -13,7 +17,7 @@ CODES: dict[str, int] = {code.name: code.value[0] for code in grpc.StatusCode}
 
 
 def traced_calls(inner: Step, method: ServedMethod, tracer: Tracer) -> Step:
-    """Opens the span before anything else happens and closes it in the same task; also for streams, which run inside this coroutine."""
+    """Opens the span before anything else happens; it ends with the call, also for streams, and is sent on when the caller has been answered."""
     name = f"{method.service}/{method.name}"
     attributes = {"rpc.system": "grpc", "rpc.service": method.service, "rpc.method": method.name}
 
@@ -25,15 +29,14 @@ def traced_calls(inner: Step, method: ServedMethod, tracer: Tracer) -> Step:
         try:
             return await inner(call)
         finally:
-            if span.is_recording():
-                _describe(span, call)
             otel_context.detach(token)
-            span.end()
+            if span.is_recording():
+                afterwards(partial(_end, span, call, time_ns()))
 
     return step
 
 
-def _describe(span: Span, call: Call) -> None:
+def _end(span: Span, call: Call, end_time: int) -> None:
     span.set_attribute("rpc.grpc.status_code", CODES[call.status])
     if call.caller is not None:
         span.set_attribute("spawnmesh.caller.kind", call.caller.kind.value)
@@ -45,3 +48,4 @@ def _describe(span: Span, call: Call) -> None:
         span.set_attribute("error.type", call.refusal.reason.value if call.refusal else call.status)
     if call.status in _SERVER_FAULTS:
         span.set_status(Status(StatusCode.ERROR))
+    span.end(end_time)

@@ -109,12 +109,18 @@ def _by_text(evidence: Evidence, topics: frozenset[Topic]) -> FailoverReason | N
 def _match(
     texts: tuple[str, ...], distinct: tuple[str, ...], provider: str, topics: frozenset[Topic]
 ) -> FailoverReason | None:
+    # A search that ignores case would try every phrase in full at every place.
+    texts, distinct = _lower(texts), _lower(distinct)
     for signal in SIGNALS:
         if signal.topic not in topics or signal.provider not in ("", provider):
             continue
         if any(map(signal.pattern.search, texts if signal.is_anchored else distinct)):
             return signal.reason
     return None
+
+
+def _lower(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(text.lower() for text in texts)
 
 
 def _by_name(names: Iterable[str]) -> FailoverReason | None:

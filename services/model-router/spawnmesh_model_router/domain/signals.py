@@ -44,7 +44,7 @@ class Topic(Enum):
 
 @dataclass(frozen=True)
 class Signal:
-    """One row: a text that matches `pattern` is about `topic` and means `reason`; `provider` limits it to one provider."""
+    """One row: a text whose lower case matches `pattern` is about `topic` and means `reason`; `provider` limits it to one provider."""
 
     topic: Topic
     reason: R
@@ -58,7 +58,7 @@ class Signal:
 
 
 def row(topic: Topic, reason: R, *phrases: str, provider: str = "") -> Signal:
-    """Any of `phrases` as whole words, case ignored. A blank in a phrase also matches `_`, which ends a word as well.
+    """Any of `phrases`, in lower case, as whole words. A blank in a phrase also matches `_`, which ends a word as well.
 
     Phrases with Chinese characters match anywhere, for that script puts no blanks between words.
     """
@@ -67,7 +67,7 @@ def row(topic: Topic, reason: R, *phrases: str, provider: str = "") -> Signal:
     forms = [phrase for phrase in spaced if not phrase.isascii()]
     if latin:
         forms.insert(0, rf"(?<![a-z0-9])(?:{latin})(?![a-z0-9])")
-    return Signal(topic, reason, re.compile("|".join(forms), re.IGNORECASE | re.DOTALL), provider)
+    return Signal(topic, reason, re.compile("|".join(forms), re.DOTALL), provider)
 
 
 PERIOD: Final = r"(?:hourly|daily|weekly|monthly|yearly)"

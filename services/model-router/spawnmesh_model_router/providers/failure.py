@@ -4,6 +4,8 @@ import json
 import re
 from typing import Any
 
+import aiohttp
+import httpx2
 from spawnmesh_core.clock import utc_now
 
 from spawnmesh_model_router.domain.classify import classify
@@ -24,10 +26,22 @@ def failed_call(error: Exception, provider: str) -> ProviderFailed:
         return ProviderFailed(FailoverReason.TIMEOUT, "no answer in time")
     if isinstance(error, ValueError | TypeError | AttributeError | KeyError | IndexError):
         return ProviderFailed(FailoverReason.SERVER_ERROR, "the answer cannot be read")
+    if _is_broken(error):
+        return ProviderFailed(FailoverReason.TIMEOUT, "the connection broke")
     status = _status(error)
     reason = classify(_evidence(error, status, provider))
     detail = f"the provider answered HTTP {status}" if status else "the call failed"
     return ProviderFailed(reason, detail, http_status=status or 0, retry_after_seconds=_retry_after(error))
+
+
+def _is_broken(error: BaseException) -> bool:
+    """Whether what came was no whole answer of HTTP's. What the transport says of that has numbers that look like a status."""
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return False
+    if isinstance(error, httpx2.ReadError | aiohttp.ClientResponseError):
+        return True
+    cause = error.__cause__ or error.__context__
+    return cause is not None and _is_broken(cause)
 
 
 def _status(error: Exception) -> int | None:

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import anthropic
+import httpx2
 import openai
 from google import genai
 from google.genai import types as genai_types
@@ -19,6 +20,7 @@ from spawnmesh_model_router.providers.anthropic_request import messages_request
 from spawnmesh_model_router.providers.gemini_answer import read_generated
 from spawnmesh_model_router.providers.gemini_request import generate_request
 from spawnmesh_model_router.providers.openai_answer import read_chat
+from spawnmesh_model_router.providers.openai_http import OpenAiLine
 from spawnmesh_model_router.providers.openai_request import chat_request
 from spawnmesh_model_router.providers.pace import paced
 from spawnmesh_model_router.providers.question import Question
@@ -66,69 +68,65 @@ class OpenAiUpstream:
     """OpenAI, or an endpoint that speaks its chat completions or its responses."""
 
     def __init__(
-        self, name: str, provider: Provider, http: openai.DefaultAsyncHttpxClient, connect_seconds: float
+        self, name: str, provider: Provider, http: openai.DefaultAioHttpClient, connect_seconds: float
     ) -> None:
         self._name = name
         self._kind = provider.kind
         self._clients = _Clients(
-            lambda key: openai.AsyncOpenAI(
-                api_key=key,
-                base_url=provider.base_url or _OPENAI_URL,
-                timeout=openai.Timeout(None, connect=connect_seconds),
-                max_retries=0,
-                http_client=http,
+            lambda key: OpenAiLine(
+                openai.AsyncOpenAI(
+                    api_key=key,
+                    base_url=provider.base_url or _OPENAI_URL,
+                    timeout=openai.Timeout(None, connect=connect_seconds),
+                    max_retries=0,
+                    http_client=http,
+                ),
+                http,
             )
         )
 
     def ask(self, question: Question, name: str, model: Model, credential: Credential, timing: Timing) -> Pieces:
-        said, client = told(question, self._kind, model), self._clients.of(credential)
+        said, line = told(question, self._kind, model), self._clients.of(credential)
         if model.api == "responses":
             thinks = bool(model.thinking)
             body = responses_request(question, self._name, name, model.max_output, thinks=thinks, told=said)
-            return self._answer("/responses", body, read_response, client, timing)
+            return self._answer("/responses", body, read_response, line, timing)
         body = chat_request(question, name, model.max_output, compatible=self._kind == "openai_compatible", told=said)
         body["stream_options"] = {"include_usage": True}
-        return self._answer("/chat/completions", body, read_chat, client, timing)
+        return self._answer("/chat/completions", body, read_chat, line, timing)
 
     async def _answer(
         self,
         path: str,
         body: dict[str, Any],
         read: Callable[[AsyncIterator[list[Any]]], Pieces],
-        client: openai.AsyncOpenAI,
+        line: OpenAiLine,
         timing: Timing,
     ) -> Pieces:
         async with asyncio.timeout(timing.first_seconds):
             try:
-                stream = await _open(client, path, body)
-            except openai.BadRequestError as error:
+                response = await line.post(path, body)
+            except openai.APIStatusError as error:
                 if error.code != _FOREIGN_SEAL:
                     raise
                 # What was thought is sealed for another account; the conversation goes on without it.
-                stream = await _open(client, path, without_reasoning(body))
-        async with stream:
-            received = stream.response.aiter_bytes()
-            async with aclosing(read(paced(_chunks(received, stream), timing))) as pieces:
+                response = await line.post(path, without_reasoning(body))
+        async with aclosing(response):
+            received = response.aiter_bytes()
+            async with aclosing(read(paced(_chunks(received, response.request), timing))) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Finished):
                         await _drain(received)
                     yield piece
 
 
-async def _open(client: openai.AsyncOpenAI, path: str, body: dict[str, Any]) -> openai.AsyncStream[object]:
-    """The SDK's own call, without making an object of every chunk: that costs more than all the rest of a call."""
-    return await client.post(
-        path, body={**body, "stream": True}, cast_to=object, stream=True, stream_cls=openai.AsyncStream[object]
-    )
-
-
-async def _chunks(received: AsyncIterator[bytes], stream: openai.AsyncStream[object]) -> AsyncIterator[list[Any]]:
+async def _chunks(received: AsyncIterator[bytes], request: httpx2.Request) -> AsyncIterator[list[Any]]:
     """Chunks as they come together, to one that says it is the last. Raises openai.APIError for an error that comes in the place of one."""
     async with aclosing(read_events(received)) as events:
         async for chunks in events:
             for chunk in chunks:
                 if error := chunk.get("error") or error_in(chunk):
-                    raise openai.APIError("the answer is an error", stream.response.request, body=error)
+                    raise openai.APIError("the answer is an error", request, body=error)
             yield chunks
             if ends(chunks[-1]):
                 return
@@ -145,7 +143,7 @@ async def _drain(received: AsyncIterator[bytes]) -> None:
 class AnthropicUpstream:
     """Anthropic."""
 
-    def __init__(self, provider: Provider, http: anthropic.DefaultAsyncHttpxClient, connect_seconds: float) -> None:
+    def __init__(self, provider: Provider, http: anthropic.DefaultAioHttpClient, connect_seconds: float) -> None:
         self._clients = _Clients(
             lambda key: anthropic.AsyncAnthropic(
                 api_key=key,
@@ -172,7 +170,7 @@ class AnthropicUpstream:
 class GeminiUpstream:
     """Gemini."""
 
-    def __init__(self, provider: Provider, http: openai.DefaultAsyncHttpxClient) -> None:
+    def __init__(self, provider: Provider, http: openai.DefaultAioHttpClient) -> None:
         self._clients = _Clients(
             lambda key: genai.Client(
                 vertexai=False,
@@ -212,13 +210,13 @@ async def open_upstreams(
     async with AsyncExitStack() as stack:
         for name, provider in providers.items():
             if provider.kind == "anthropic":
-                http = await stack.enter_async_context(anthropic.DefaultAsyncHttpxClient())
+                http = await stack.enter_async_context(anthropic.DefaultAioHttpClient())
                 upstreams[name] = AnthropicUpstream(provider, http, connect_seconds)
             elif provider.kind == "gemini":
                 timeout = openai.Timeout(None, connect=connect_seconds)
-                http = await stack.enter_async_context(openai.DefaultAsyncHttpxClient(timeout=timeout))
+                http = await stack.enter_async_context(openai.DefaultAioHttpClient(timeout=timeout))
                 upstreams[name] = GeminiUpstream(provider, http)
             else:
-                http = await stack.enter_async_context(openai.DefaultAsyncHttpxClient())
+                http = await stack.enter_async_context(openai.DefaultAioHttpClient())
                 upstreams[name] = OpenAiUpstream(name, provider, http, connect_seconds)
         yield upstreams

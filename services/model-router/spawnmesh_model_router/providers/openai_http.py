@@ -1,0 +1,61 @@
+"""Requests to OpenAI and its kin: the SDK's client says once what goes with every request, and each call adds its body.
+
+The SDK puts a request together anew for every call, from a model of its options to the parts of its address, which takes longer than to send it.
+"""
+
+import json
+from typing import Any
+
+import httpx2
+import openai
+
+_FIRST_ERROR_STATUS = 400
+
+
+class OpenAiLine:
+    """Sends what one client of the SDK would, over the same connections. `http` is the one the client was made with."""
+
+    def __init__(self, client: openai.AsyncOpenAI, http: httpx2.AsyncClient) -> None:
+        self._http = http
+        told = {**client.default_headers, **client.auth_headers}
+        self._headers = {name: value for name, value in told.items() if isinstance(value, str)}
+        self._base_url = str(client.base_url).rstrip("/")
+        self._timeout = client.timeout
+        self._prepared: dict[str, httpx2.Request] = {}
+
+    async def post(self, path: str, body: dict[str, Any]) -> httpx2.Response:
+        """The answer, of which nothing is read yet; the caller closes it.
+
+        Raises openai.APIStatusError for one that is an error from the start, openai.APIConnectionError where there is none.
+        """
+        prepared = self._prepared.get(path) or self._prepare(path)
+        content = json.dumps({**body, "stream": True}, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        request = httpx2.Request(
+            "POST", prepared.url, headers=prepared.headers, content=content, extensions=prepared.extensions
+        )
+        try:
+            response = await self._http.send(request, stream=True)
+        except httpx2.TimeoutException as error:
+            raise openai.APITimeoutError(request=request) from error
+        except httpx2.HTTPError as error:
+            raise openai.APIConnectionError(request=request) from error
+        if response.status_code >= _FIRST_ERROR_STATUS:
+            await response.aread()
+            raise _status_error(response)
+        return response
+
+    def _prepare(self, path: str) -> httpx2.Request:
+        url = f"{self._base_url}{path}"
+        prepared = self._http.build_request("POST", url, headers=self._headers, timeout=self._timeout)
+        del prepared.headers["content-length"]  # It is each body's own.
+        self._prepared[path] = prepared
+        return prepared
+
+
+def _status_error(response: httpx2.Response) -> openai.APIStatusError:
+    try:
+        body = response.json()
+    except ValueError:
+        body = response.text
+    said = body.get("error", body) if isinstance(body, dict) else body
+    return openai.APIStatusError(f"Error code: {response.status_code}", response=response, body=said)
