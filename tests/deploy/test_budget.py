@@ -1,15 +1,26 @@
 """Pools are as large as PostgreSQL and the number of pods allow, and what cannot fit is refused."""
 
+import asyncio
 import re
 from pathlib import Path
 
+import psycopg
 import pytest
 import yaml
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.s3 import S3Endpoint
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_postgres.jobs import open_job_app, work_on_jobs
 from spawnmesh_session.settings import SessionSettings
 
 from tests.deploy.rendering import VALUE_SETS, Object, helm, objects, of_kind, refusal
+from tests.deploy.test_environment import SERVING, Place, container_of, migrated, started, until
 
-LISTENING = {"session": 1, "session-worker": 5, "transcript": 1, "model-router": 1, "hook": 1, "hook-worker": 1}
+__all__ = ["migrated"]
+
+SMALLEST = 2  # A pool of this size has all of its connections from the beginning.
+JOBS_IN_USE, JOBS_AT_REST = 5, 2  # Of the queue of jobs; the others that a worker has beside its pool are listeners.
+LISTENING = {"session": 1, "session-worker": 6, "transcript": 1, "model-router": 1, "hook": 1, "hook-worker": 1}
 
 
 def pools(*values: str) -> dict[str, int]:
@@ -23,20 +34,40 @@ def pools(*values: str) -> dict[str, int]:
 
 
 def most_pods(name: str, *values: str) -> int:
-    """While it is replaced, a workload has a pod more, and one that is called has another that serves on for a while."""
+    """How many pods there are at the worst moment while all of a workload are replaced.
+
+    Each new one is ready at once, and each old one takes all of its time to go. A deployment makes the next pod as soon as it has asked one
+    to go, and does not count those that are going.
+    """
+    spec = of_kind("Deployment", *values)[name]["spec"]
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
     scalers = of_kind("HorizontalPodAutoscaler", *values)
-    more = 2 if name in of_kind("Service", *values) else 1
-    if name in scalers:
-        return int(scalers[name]["spec"]["maxReplicas"]) + more
-    return int(of_kind("Deployment", *values)[name]["spec"]["replicas"]) + more
+    pods = int(scalers[name]["spec"]["maxReplicas"] if name in scalers else spec["replicas"])
+    leave = spec["template"]["spec"]["terminationGracePeriodSeconds"]
+    asked = [spec["minReadySeconds"] * (number + 1) for number in range(pods)]
+    going = [sum(1 for earlier in asked if earlier <= now < earlier + leave) for now in asked]
+    return pods + max([1, *(1 + more for more in going[:-1]), going[-1]])
 
 
 @pytest.mark.parametrize(("values", "room"), [("minimal", 180), ("trial", 130), ("production", 560)])
 def test_all_pods_at_their_most_fit_into_what_postgresql_lets_in(values: str, room: int) -> None:
     sizes = pools(values)
-    assert len(sizes) == 8
-    taken = sum(most_pods(name, values) * (size + LISTENING.get(name, 0)) for name, size in sizes.items())
-    assert room * 0.7 < taken <= room
+    assert set(sizes) == set(of_kind("Deployment", values)) - {"runner"}
+    assert room * 0.7 < taken(sizes, values) <= room
+
+
+@pytest.mark.parametrize("ttl_seconds", [0, 30, 300])
+@pytest.mark.parametrize("drain_seconds", [1, 20, 120])
+def test_they_fit_however_long_pods_take_to_go(tmp_path: Path, ttl_seconds: int, drain_seconds: int) -> None:
+    times = {"dnsTtlSeconds": ttl_seconds, "drainGraceSeconds": drain_seconds}
+    over = overriding(tmp_path, {**times, "postgresql": {"maxConnections": 1020}})
+    sizes = pools("production", over)
+    assert 700 < taken(sizes, "production", over) <= 1020 - 40
+
+
+def taken(sizes: dict[str, int], *values: str) -> int:
+    """The connections of all pods at the worst moment of all workloads."""
+    return sum(most_pods(name, *values) * (size + LISTENING.get(name, 0)) for name, size in sizes.items())
 
 
 def overriding(tmp_path: Path, values: Object) -> str:
@@ -46,8 +77,8 @@ def overriding(tmp_path: Path, values: Object) -> str:
 
 
 def test_pool_of_a_size_of_its_own_leaves_less_for_the_others(tmp_path: Path) -> None:
-    own = pools("minimal", overriding(tmp_path, {"services": {"transcript": {"connections": 20}}}))
-    assert own.pop("transcript") == 20
+    own = pools("minimal", overriding(tmp_path, {"services": {"transcript": {"connections": 12}}}))
+    assert own.pop("transcript") == 12
     assert max(own.values()) < min(pools("minimal").values())
 
 
@@ -74,3 +105,47 @@ def test_pooler_leaves_a_direct_way_for_what_listens(tmp_path: Path) -> None:
     ]
     paths = [item["path"] for item in volume["projected"]["sources"][0]["secret"]["items"]]
     assert paths == ["SESSION_DATABASE_URL", "SESSION_DATABASE_DIRECT_URL"]
+
+
+@pytest.mark.parametrize("component", [name for name in of_kind("Deployment", "minimal") if name != "runner"])
+async def test_process_has_the_connections_that_are_counted_for_it(
+    tmp_path: Path, keys: Path, postgres: Postgres, migrated: dict[str, ServiceDsn], s3: S3Endpoint, component: str
+) -> None:
+    over = overriding(tmp_path, {"services": {component: {"connections": SMALLEST}}})
+    place = Place(tmp_path, keys, migrated, s3)
+    beside = LISTENING.get(component, 0)
+    if component == "session-worker":
+        beside -= JOBS_IN_USE - JOBS_AT_REST
+    role = container_of(component, "minimal")["args"][0].removeprefix("spawnmesh_")
+    async with started(container_of(component, "minimal"), place.environment(component, over)) as process:
+        await until(place.health_port, SERVING, process)
+        await until_connected(postgres, "usename", role, SMALLEST + beside)
+
+
+async def test_queue_of_jobs_has_the_connections_that_are_counted_for_it(
+    postgres: Postgres, migrated: dict[str, ServiceDsn]
+) -> None:
+    app = open_job_app(migrated["session"].app, name="counted jobs")
+    working = asyncio.create_task(work_on_jobs(app, concurrency=8))
+    await until_connected(postgres, "application_name", "counted jobs", JOBS_AT_REST)
+    busy = [asyncio.create_task(app.connector.execute_query_one_async("select pg_sleep(1)")) for _ in range(8)]
+    await until_connected(postgres, "application_name", "counted jobs", JOBS_IN_USE)
+    await asyncio.gather(*busy)
+    working.cancel()
+    await asyncio.wait([working])
+
+
+async def until_connected(postgres: Postgres, column: str, value: str, count: int) -> None:
+    """Waits until there are exactly as many connections of services; says how many there were last."""
+    query = f"select count(*) from pg_stat_activity where {column} = %s"
+    found = 0
+    try:
+        async with (
+            asyncio.timeout(15),
+            await psycopg.AsyncConnection.connect(postgres.superuser_dsn, autocommit=True) as superuser,
+        ):
+            while found != count:
+                await asyncio.sleep(0.05)
+                ((found,),) = await (await superuser.execute(query, (value,))).fetchall()
+    except TimeoutError:
+        raise AssertionError(f"{found} connections, and not {count}") from None

@@ -1,6 +1,8 @@
 """What the chart renders is what Kubernetes takes, and the same each time."""
 
 import re
+import subprocess
+from collections.abc import Iterator
 
 import kubernetes_validate
 import pytest
@@ -9,8 +11,19 @@ import yaml
 from tests.deploy.rendering import CI, ROOT, VALUE_SETS, helm, objects, of_kind, text_of
 
 OLDEST, NEWEST = "1.29", "1.37"
-# Kinds of other projects, whose schemas Kubernetes does not have.
-FOREIGN = {"ServiceMonitor", "PrometheusRule", "Certificate"}
+# Kinds of other projects, whose schemas Kubernetes does not have: all fields of theirs that the chart may use, by the projects' references.
+FOREIGN = {
+    "ServiceMonitor": {
+        *("selector.matchLabels", "endpoints.port", "endpoints.interval"),
+        *("endpoints.relabelings.sourceLabels", "endpoints.relabelings.targetLabel"),
+    },
+    "PrometheusRule": {"groups.name"} | {f"groups.rules.{field}" for field in ("alert", "expr", "for", "labels", "annotations")},
+    "Certificate": {
+        *("secretName", "issuerRef.name", "issuerRef.kind", "issuerRef.group", "usages", "dnsNames", "ipAddresses"),
+        *("privateKey.algorithm", "privateKey.size", "privateKey.rotationPolicy"),
+    },
+}  # fmt: skip
+OPEN = {"selector.matchLabels", "groups.rules.labels", "groups.rules.annotations"}  # Whose members have any name.
 
 
 @pytest.mark.parametrize("values", VALUE_SETS)
@@ -30,6 +43,37 @@ def test_every_object_is_one_that_kubernetes_takes(values: str, version: str) ->
     assert checked >= 20
 
 
+def test_objects_of_other_projects_have_fields_that_there_are() -> None:
+    for kind, known in FOREIGN.items():
+        found = of_kind(kind, "production")
+        assert found
+        assert {field for one in found.values() for field in _fields(one["spec"])} == known, kind
+
+
+def _fields(value: object, path: str = "") -> Iterator[str]:
+    """Where values stand, by the names that lead there."""
+    if isinstance(value, dict) and path not in OPEN:
+        for name, inner in value.items():
+            yield from _fields(inner, f"{path}.{name}".lstrip("."))
+    elif isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
+        for inner in value:
+            yield from _fields(inner, path)
+    else:
+        yield path
+
+
+def test_monitor_finds_the_metrics_of_every_workload() -> None:
+    (monitor,) = of_kind("ServiceMonitor", "production").values()
+    (endpoint,) = monitor["spec"]["endpoints"]
+    service = of_kind("Service", "production")["metrics"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert {port["name"]: port["targetPort"] for port in service["spec"]["ports"]} == {endpoint["port"]: "metrics"}
+    for name, deployment in of_kind("Deployment", "production").items():
+        template = deployment["spec"]["template"]
+        assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items(), name
+        assert {"name": "metrics", "containerPort": 9464} in template["spec"]["containers"][0]["ports"], name
+
+
 def test_oldest_version_checked_is_the_oldest_that_the_chart_admits() -> None:
     chart = yaml.safe_load((ROOT / "deploy/helm/spawnmesh/Chart.yaml").read_text())
     assert chart["kubeVersion"] == f">={OLDEST}.0-0"
@@ -38,6 +82,12 @@ def test_oldest_version_checked_is_the_oldest_that_the_chart_admits() -> None:
 @pytest.mark.parametrize("values", VALUE_SETS)
 def test_rendering_twice_gives_the_same_bytes(values: str) -> None:
     assert text_of(values) == text_of(values)
+
+
+def test_make_prints_the_production_set() -> None:
+    command = ["make", "--silent", "--assume-old=.venv/.ready", "chart"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, text_of("production")), done.stderr
 
 
 @pytest.mark.parametrize("values", VALUE_SETS)
@@ -84,7 +134,14 @@ def test_no_secret_stands_in_a_configmap_or_a_variable(values: str) -> None:
 
 def test_production_has_what_keeps_it_up() -> None:
     deployments = of_kind("Deployment", "production")
-    assert set(of_kind("PodDisruptionBudget", "production")) == set(deployments)
+    budgets = of_kind("PodDisruptionBudget", "production")
+    assert set(budgets) == set(deployments)
+    for name, budget in budgets.items():
+        assert budget["spec"]["selector"] == deployments[name]["spec"]["selector"], name
+        assert budget["spec"]["maxUnavailable"] == 1, name
+        assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow", name
+    for name, scaler in of_kind("HorizontalPodAutoscaler", "production").items():
+        assert scaler["spec"]["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
     assert set(of_kind("HorizontalPodAutoscaler", "production")) >= {"session", "transcript", "runner"}
     for name, deployment in deployments.items():
         assert deployment["spec"]["template"]["spec"]["topologySpreadConstraints"], name

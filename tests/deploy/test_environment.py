@@ -20,15 +20,24 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from psycopg.conninfo import make_conninfo
+from spawnmesh.deployment.v1 import deployment_service_pb2 as pb
+from spawnmesh.deployment.v1.deployment_service_pb2_grpc import DeploymentServiceStub
+from spawnmesh.hook.v1 import hook_service_pb2 as hook_rpc
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh_core.clock import utc_now
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.jobs import install_job_tables
+from spawnmesh_postgres.migration_files import migration_files
 from spawnmesh_postgres.migrations import migrate
 from spawnmesh_postgres.roles import Entries, prepare_database
+from spawnmesh_runtime.acting import acting_with_token
 
+from tests.contract.serving import caller_at, client_tokens
 from tests.deploy.rendering import VALUE_SETS, Object, of_kind
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -39,6 +48,7 @@ ALL = (
     "attachment-blob",
     "attachment-blob-worker",
     "transcript",
+    "transcript-worker",
     "model-router",
     "hook",
     "hook-worker",
@@ -221,10 +231,42 @@ async def test_process_is_alive_and_not_ready_until_its_schema_is_there(
         assert (waiting["event"], waiting["reason"]) == ("schema_not_ready", "the schema is older: it lacks 0001_hook")
         assert await health_of(place.health_port, "live") == SERVING
         assert await health_of(place.health_port) == NOT_SERVING
-        assert await health_of(place.port) == 0
+        await until(place.port, NOT_SERVING, process)
+        assert await told_of(place.port, keys) == pb.Schema(
+            state=pb.SCHEMA_STATE_BEHIND,
+            known_migration_id=migration_files("spawnmesh_hook")[-1].migration_id,
+            objection="the schema is older: it lacks 0001_hook",
+        )
         await asyncio.to_thread(migrate, fresh.owner, package="spawnmesh_hook", schema="hook")
         await until(place.health_port, SERVING, process)
         assert await health_of(place.port) == SERVING
+        assert (await told_of(place.port, keys)).state == pb.SCHEMA_STATE_CURRENT
+
+
+async def test_process_that_waits_for_its_schema_lets_callers_take_another_replica(
+    tmp_path: Path, keys: Path, databases: dict[str, ServiceDsn], s3: S3Endpoint, fresh: ServiceDsn
+) -> None:
+    place = Place(tmp_path, keys, {**databases, "hook": fresh}, s3)
+    async with started(container_of("hook", "minimal"), place.environment("hook")) as process:
+        await until(place.port, NOT_SERVING, process)
+        async with caller_at(f"127.0.0.1:{place.port}", "hook") as peer:
+            token = client_tokens(keys).client_token("acme", "somebody", 60.0)
+            with acting_with_token(token), pytest.raises(MeshError) as refused:
+                await peer.unary(
+                    HookServiceStub(peer.channel).ListPlugins, hook_rpc.ListPluginsRequest(), timeout_seconds=5
+                )
+        assert refused.value.reason is Reason.DEPENDENCY_UNAVAILABLE
+        process.terminate()
+        async with asyncio.timeout(20):
+            assert await process.wait() == 0, "it can be stopped while it waits"
+
+
+async def told_of(port: int, keys: Path) -> pb.Schema:
+    """What the process says of its schema to an operator."""
+    async with caller_at(f"127.0.0.1:{port}", "hook") as peer:
+        with acting_with_token(client_tokens(keys).admin_token("operator", 60.0)):
+            ask = DeploymentServiceStub(peer.channel).DescribeReplica
+            return (await peer.unary(ask, pb.DescribeReplicaRequest(), timeout_seconds=10)).replica.schema
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from tests.deploy.policies import COMPONENT, allowed_in, allowed_out, call_edges
 from tests.deploy.rendering import of_kind
 
 SERVICES = ("session", "attachment-blob", "transcript", "model-router", "hook")
-DATABASE = {*SERVICES, "session-worker", "attachment-blob-worker", "hook-worker"}
+DATABASE = {*SERVICES, "session-worker", "attachment-blob-worker", "transcript-worker", "hook-worker"}
 
 
 def settings_of(service: str) -> set[str]:
@@ -75,6 +75,14 @@ def test_nobody_may_send_anywhere_but_to_dns_storage_telemetry_and_peers() -> No
         for rule in policy["spec"]["egress"]:
             assert ports_of(rule) <= {53, 443, 4317, 5432, 50051}, name
             assert rule["to"], f"{name} may send to any address"
+
+
+def test_names_are_asked_of_the_clusters_own_servers_alone() -> None:
+    for name, policy in of_kind("NetworkPolicy", "production").items():
+        (rule,) = [rule for rule in policy["spec"]["egress"] if ports_of(rule) == {53}]
+        assert {port["protocol"] for port in rule["ports"]} == {"UDP", "TCP"}, name
+        (peer,) = rule["to"]
+        assert peer == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}, name
 
 
 def test_bundled_storage_lets_in_the_mesh_alone(tmp_path: object) -> None:

@@ -17,7 +17,14 @@ ALLOWED_VOLUMES = {"configMap", "downwardAPI", "emptyDir", "persistentVolumeClai
 @pytest.mark.parametrize("values", VALUE_SETS)
 def test_pods_are_those_that_were_thought_of(values: str) -> None:
     found = {name for name, _ in pods(values)}
-    services = ("session", "session-worker", "attachment-blob", "attachment-blob-worker", "transcript")
+    services = (
+        "session",
+        "session-worker",
+        "attachment-blob",
+        "attachment-blob-worker",
+        "transcript",
+        "transcript-worker",
+    )
     assert {f"Deployment/{name}" for name in (*services, "model-router", "hook", "hook-worker", "runner")} <= found
     assert {"Pod/doctor", "Pod/storage"} <= found
     assert any(name.startswith("Job/migrate") for name in found)
@@ -32,6 +39,16 @@ def test_every_mode_of_a_service_has_its_pods() -> None:
     deployments = of_kind("Deployment", "minimal").values()
     given = {tuple(one["spec"]["template"]["spec"]["containers"][0]["args"]) for one in deployments}
     assert given == modes
+
+
+def test_every_worker_leaves_signs_and_its_service_looks_for_them() -> None:
+    """So that `spawnmesh doctor` misses it."""
+    for name, one in of_kind("Deployment", "minimal").items():
+        package, mode = one["spec"]["template"]["spec"]["containers"][0]["args"]
+        if mode == "worker":
+            sources = "".join(file.read_text() for file in ROOT.glob(f"services/*/{package}/*.py"))
+            assert re.search(rf'beat_for_ever\([\w.]+, "{name}"\)', sources), name
+            assert re.search(rf'add_deployment\(.*workers=\["{name}"\]\)', sources), name
 
 
 @pytest.mark.parametrize("values", VALUE_SETS)
@@ -111,7 +128,7 @@ def test_pods_that_are_called_come_and_go_more_slowly_than_names_are_forgotten(
     settled = ttl_seconds + int(options["grpc.dns_min_time_between_resolutions_ms"]) / 1000
     called = set()
     for name, deployment in of_kind("Deployment", "minimal", str(over)).items():
-        if "minReadySeconds" in deployment["spec"]:
+        if "lifecycle" in deployment["spec"]["template"]["spec"]["containers"][0]:
             called.add(name)
             assert deployment["spec"]["minReadySeconds"] > settled, name
             assert pause_of(deployment["spec"]["template"]["spec"]) > settled, name

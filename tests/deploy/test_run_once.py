@@ -105,10 +105,11 @@ async def test_storage_check_of_helm_test_finds_tenants_kept_apart(
     assert ended.printed.startswith("ok ")
 
 
-async def test_doctor_of_helm_test_finds_nothing_wrong_with_what_the_chart_makes(
+async def test_doctor_of_helm_test_misses_workers_and_finds_nothing_wrong_with_all_that_the_chart_makes(
     tmp_path: Path, keys: Path, migrated: dict[str, ServiceDsn], s3: S3Endpoint, secrets: Secrets, over: str
 ) -> None:
-    places = {name: Place(tmp_path, keys, migrated, s3) for name in (*SERVED, "runner")}
+    workloads = sorted(of_kind("Deployment", "minimal"), key=lambda name: name.endswith("-worker"))
+    places = {name: Place(tmp_path, keys, migrated, s3) for name in workloads}
     targets = {
         f"dns:///{name}.mesh.svc.cluster.local:50051": f"127.0.0.1:{place.port}" for name, place in places.items()
     }
@@ -116,16 +117,23 @@ async def test_doctor_of_helm_test_finds_nothing_wrong_with_what_the_chart_makes
         (port,) = free_ports(1)
         provider = {"args": ["tests.contract.model_router_upstream", str(port)]}
         await mesh.enter_async_context(started(provider, {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}))
+        looked_before = None
         for name, place in places.items():
+            if looked_before is None and name.endswith("-worker"):
+                looked_before = await run_container(*hook_pod("doctor", over), tmp_path / "before", secrets, targets)
             env = {key: targets.get(value, value) for key, value in place.environment(name).items()}
             if name == "model-router":
                 ask_here(tmp_path / name, port)
             process = await mesh.enter_async_context(started(container_of(name, "minimal"), env))
             await until(place.health_port, SERVING, process)
         ended = await run_container(*hook_pod("doctor", over), tmp_path / "doctor", secrets, targets)
+    assert looked_before is not None
+    assert (looked_before.code, "no session-worker is at work" in looked_before.printed) == (1, True)
     assert ended.code == 0, ended.printed
-    for found in ("tenant", "storage", "providers", "clock", "run"):
+    for found in ("schemas", "workers", "tenant", "storage", "providers", "clock", "run"):
         assert f"ok  {found}" in ended.printed
+    for name in workloads:
+        assert not name.endswith("-worker") or f"1 {name}" in ended.printed
 
 
 def ask_here(router: Path, port: int) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import platform
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +19,8 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.methods import service_called
 from spawnmesh_runtime.tokens import TokenMinter
 
+from spawnmesh_client.doctor_finding import Finding
+from spawnmesh_client.doctor_replicas import look_at_replicas
 from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.whereabouts import SERVICES
 
@@ -37,20 +39,14 @@ _FIRST_OF = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at. `ok` is None where it could not be looked at; `advice` is empty unless something is wrong."""
-
-    name: str
-    ok: bool | None
-    detail: str
-    advice: str = ""
-
-
 async def examine(mesh: Mesh, key_file: Path | None, tenant_id: str) -> list[Finding]:
-    """Every finding, in the order they should be mended. Without a key that the mesh knows the clocks cannot be compared."""
+    """Every finding, in the order they should be mended.
+
+    Without a key that the mesh knows neither schemas nor workers are asked about, and the clocks are not compared.
+    """
     services = await asyncio.gather(*(_service(mesh, name) for name in SERVICES))
-    findings = [_versions(), *services, _schemas(services)]
+    findings = [_versions(), *services]
+    findings += [_schemas(services)] if key_file is None else await look_at_replicas(mesh, key_file)
     if services[0].ok:
         findings.append(await _token(mesh, tenant_id))
         findings.append(await _clock(mesh, key_file, tenant_id))
@@ -66,9 +62,9 @@ def _versions() -> Finding:
 
 
 def _schemas(services: list[Finding]) -> Finding:
-    """A service takes no calls before the schema in its database is one that it knows, so who serves tells of it.
+    """What can be said without an operator's key: a service takes no calls before the schema in its database is one that it knows.
 
-    Never wrong by itself: of a service that does not serve nobody outside can tell whether its schema is why.
+    Never wrong by itself: a service that does not serve may have other reasons.
     """
     asked = [service for service in services if service.ok is not None]
     silent = [service.name for service in asked if service.detail in (_NO_ANSWER, _NOT_NOW)]
@@ -77,7 +73,10 @@ def _schemas(services: list[Finding]) -> Finding:
         unknown = silent or [service.name for service in asked]
         advice = "if their logs say schema_not_ready, run the migrations" if silent else ""
         return Finding("schemas", None, f"not known of {', '.join(unknown)}", advice)
-    return Finding("schemas", True, f"{len(known)} of {len(SERVICES)} services run on a schema that they know")
+    detail = (
+        f"{len(known)} of {len(SERVICES)} services run on one that they know; which, takes a signing key of this mesh"
+    )
+    return Finding("schemas", True, detail)
 
 
 async def _service(mesh: Mesh, name: str) -> Finding:

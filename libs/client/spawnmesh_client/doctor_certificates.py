@@ -11,7 +11,7 @@ from cryptography import x509
 from spawnmesh_core.clock import utc_now
 from spawnmesh_runtime.settings import ProcessSettings, address_parts
 
-from spawnmesh_client.doctor import Finding
+from spawnmesh_client.doctor_finding import Finding
 
 _CONNECT_SECONDS = 3.0
 _EXPIRES_SOON = timedelta(days=7)

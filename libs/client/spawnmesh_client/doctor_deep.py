@@ -12,8 +12,8 @@ from spawnmesh_runtime.tokens import TokenMinter
 
 from spawnmesh_client.attachment_uploads import upload_file
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.doctor import Finding
 from spawnmesh_client.doctor_certificates import look_at_certificates
+from spawnmesh_client.doctor_finding import Finding
 from spawnmesh_client.doctor_run import run_a_session
 from spawnmesh_client.doctor_telemetry import export_nothing
 from spawnmesh_client.mesh import Mesh

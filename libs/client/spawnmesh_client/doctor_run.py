@@ -4,7 +4,7 @@ from spawnmesh.session.v1 import session_pb2
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 
-from spawnmesh_client.doctor import Finding
+from spawnmesh_client.doctor_finding import Finding
 from spawnmesh_client.mesh import Mesh
 
 _TASK = "Answer with the single word: ready"

@@ -7,7 +7,7 @@ import grpc
 import grpc.aio
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
-from spawnmesh_client.doctor import Finding
+from spawnmesh_client.doctor_finding import Finding
 
 _CALL_SECONDS = 3.0
 _GRPC_PORT = 4317

@@ -68,6 +68,7 @@ class Reason(StrEnum):
     IMPORT_MALFORMED = auto()
     IMPORT_OFFSET_DIFFERS = auto()
     SEARCH_REFUSED = auto()
+    TIER_DISABLED = auto()
     UNKNOWN_MODEL = auto()
     ALL_CANDIDATES_FAILED = auto()
     MODEL_REFUSED = auto()

@@ -68,6 +68,7 @@ _REASONS: dict[Status, tuple[Reason, ...]] = {
         Reason.DOWNLOAD_URLS_DISABLED,
         Reason.TRANSCRIPT_DELETED,
         Reason.IMPORT_OFFSET_DIFFERS,
+        Reason.TIER_DISABLED,
         Reason.MODEL_REFUSED,
         Reason.GRANT_MISSING,
         Reason.ENDPOINT_NOT_ALLOWED,

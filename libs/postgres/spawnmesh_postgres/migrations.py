@@ -25,6 +25,16 @@ create table if not exists {table} (
 )
 """
 
+# Read and written by worker_beats alone. It is this library's own and holds nothing of any tenant.
+_CREATE_WORKERS = """
+create table if not exists {table} (
+    name       text not null,
+    process_id text not null,
+    seen_time  timestamptz not null default clock_timestamp(),
+    primary key (name, process_id)
+)
+"""
+
 _RECORD = (
     "insert into {table} (migration_id, sha256, contracts) values (%s, %s, %s) on conflict (migration_id) do nothing"
 )
@@ -49,6 +59,7 @@ def migrate(owner_dsn: str, *, package: str, schema: str) -> list[str]:
     with psycopg.connect(owner_dsn, autocommit=True) as lock, as_file(files(package) / "migrations") as folder:
         lock.execute("select pg_advisory_lock(%s)", (_LOCK_KEY,))
         lock.execute(sql.SQL(_CREATE_CHECKSUMS).format(table=table))
+        lock.execute(sql.SQL(_CREATE_WORKERS).format(table=sql.Identifier(schema, "_spawnmesh_worker")))
         _refuse_changed(lock, table, known)
         backend = get_backend(_yoyo_uri(owner_dsn, schema))
         try:

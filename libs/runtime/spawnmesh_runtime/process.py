@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import threading
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -77,8 +78,29 @@ async def start_process(service: str, settings: ProcessSettings) -> AsyncIterato
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Runs a process's main coroutine on uvloop until it returns."""
-    return uvloop.run(main)
+    """Runs a process's main coroutine on uvloop until it returns.
+
+    A SIGTERM that nothing has taken over yet cancels it, and ends the process with exit code 0: as the first process of a container it would not
+    be ended by that signal otherwise.
+    """
+    told = threading.Event()
+    try:
+        return uvloop.run(_cancelled_when_told(main, told))
+    except asyncio.CancelledError:
+        if not told.is_set():
+            raise
+        raise SystemExit(0) from None
+
+
+async def _cancelled_when_told(main: Coroutine[Any, Any, T], told: threading.Event) -> T:
+    task = asyncio.ensure_future(main)
+
+    def stop() -> None:
+        told.set()
+        task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+    return await task
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 import asyncio
 import errno
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 import grpc
@@ -81,12 +81,21 @@ class MeshServer(grpc.aio.Server):
         return self._inner.add_secure_port(address, server_credentials)
 
     async def start(self) -> None:
-        names = (*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._inner)
-        await self._inner.start()
+        await self._answer()
         for name in ("", *self._services):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         await self._process.health.ready()
+
+    async def start_alone(self) -> None:
+        """As `start`, for a process that is not to be sent work yet: what is not served here is refused as if nobody were there."""
+        await self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+        await self._answer(_NotYet())
+
+    async def _answer(self, *rest: "grpc.GenericRpcHandler[Any, Any]") -> None:
+        names = (*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._inner)
+        self._inner.add_generic_rpc_handlers(rest)
+        await self._inner.start()
 
     async def stop(self, grace: float | None = None) -> None:
         await self._inner.stop(grace)
@@ -115,6 +124,22 @@ def build_server(process: Process, *, translate_errors: Sequence[Translate] = ()
     if process.verifier is None:
         raise ValueError("a server needs jwks_file or jwks_url to verify tokens with")
     return MeshServer(process, process.verifier, tuple(translate_errors))
+
+
+@asynccontextmanager
+async def answering_alone(process: Process, add: Callable[[MeshServer], None]) -> AsyncIterator[None]:
+    """Serves on `listen` what is added and nothing else, while the process waits for what it cannot work without. Health says NOT_SERVING.
+
+    A port that cannot be had ends the process with one line and exit code 1.
+    """
+    server = build_server(process)
+    add(server)
+    _bind(process, server)
+    await server.start_alone()
+    try:
+        yield
+    finally:
+        await server.stop(None)
 
 
 async def run_until_stopped(
@@ -157,6 +182,17 @@ def _try_port(settings: ProcessSettings) -> None:
     """Binds and lets go: the transport would say the same in many lines of its own."""
     family = socket.AF_INET6 if ":" in settings.listen_host else socket.AF_INET
     socket.create_server((settings.listen_host, settings.listen_port), family=family).close()
+
+
+class _NotYet(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # The type has parameters for type checkers only.
+    """Takes every RPC that no service of the server has."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any]":
+        return grpc.unary_unary_rpc_method_handler(_refuse)
+
+
+async def _refuse(_request: bytes, context: "grpc.aio.ServicerContext[Any, Any]") -> bytes:
+    await context.abort(grpc.StatusCode.UNAVAILABLE, "this replica is not ready yet")
 
 
 def _servicer(handler: Any) -> Step:

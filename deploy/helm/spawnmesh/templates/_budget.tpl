@@ -1,8 +1,16 @@
-{{/* Pods of a component at their most: as many as autoscaling makes, one more while they are replaced, and of those that are called
-     another one, which serves on while names settle. */}}
+{{/* How long a pod has to have been ready before another one goes: {root, facts}. Of what is called, until every name server tells of it; of what
+     nobody calls, until the one before is gone, so that no two of them hold connections beside those that stay. */}}
+{{- define "spawnmesh.minReadySeconds" -}}
+{{- if hasKey .facts "serves" }}{{ include "spawnmesh.namesSettleSeconds" .root }}{{ else }}{{ include "spawnmesh.leaveSeconds" . }}{{ end -}}
+{{- end -}}
+
+{{/* Pods of a component at their most, while all of them are replaced: as many as autoscaling makes, those that are still going, of which there is a
+     new one each time that a pod has been ready for long enough, and one that comes; which does not come any more when the last one goes. */}}
 {{- define "spawnmesh.mostPods" -}}
 {{- $value := index .root.Values.services .component -}}
-{{- add 1 (ternary 1 0 (hasKey .facts "serves")) (ternary $value.autoscaling.maxReplicas $value.replicas $value.autoscaling.enabled) -}}
+{{- $pods := ternary $value.autoscaling.maxReplicas $value.replicas $value.autoscaling.enabled | int -}}
+{{- $going := divf (include "spawnmesh.leaveSeconds" . | float64) (include "spawnmesh.minReadySeconds" . | float64) | ceil | int -}}
+{{- add $pods (min $pods (add $going 1)) -}}
 {{- end -}}
 
 {{/* The size of a component's database pool: its own `connections`, else an equal share for every pod that has none, of 2 to 32.

@@ -2,10 +2,11 @@
      connections beside the pool. The network policies, the targets and the connection budget follow from this. */}}
 {{- define "spawnmesh.components" -}}
 session: {service: session, mode: serve, calls: [attachment-blob, transcript, hook, model-router], listeners: 1, serves: true, database: true, clients: true}
-session-worker: {service: session, mode: worker, calls: [attachment-blob, transcript, hook, model-router], listeners: 5, database: true}
+session-worker: {service: session, mode: worker, calls: [attachment-blob, transcript, hook, model-router], listeners: 6, database: true}
 attachment-blob: {service: attachment-blob, mode: serve, calls: [], listeners: 0, serves: true, database: true, s3: true, clients: true}
 attachment-blob-worker: {service: attachment-blob, mode: worker, calls: [], listeners: 0, database: true, s3: true}
-transcript: {service: transcript, mode: serve, calls: [attachment-blob], listeners: 1, serves: true, database: true, clients: true}
+transcript: {service: transcript, mode: serve, calls: [attachment-blob, model-router, hook], listeners: 1, serves: true, database: true, clients: true}
+transcript-worker: {service: transcript, mode: worker, calls: [attachment-blob, hook], listeners: 0, database: true}
 model-router: {service: model-router, mode: serve, calls: [], listeners: 1, serves: true, database: true, clients: true, reaches: providers}
 hook: {service: hook, mode: serve, calls: [], listeners: 1, serves: true, database: true, clients: true, reaches: plugins}
 hook-worker: {service: hook, mode: worker, calls: [], listeners: 1, database: true, reaches: plugins}
@@ -46,6 +47,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{/* How long until all clients that look for a name find the pods that there are: what name servers remember, the time that gRPC lets pass
      between two questions (5 s), and as much for the endpoints to be told of. */}}
 {{- define "spawnmesh.namesSettleSeconds" -}}{{ add .Values.dnsTtlSeconds 10 }}{{- end -}}
+
+{{/* How long a pod may take to go: {root, facts}. To be taken out of the clients' turn, for the calls that are still running, and to send the last
+     spans. */}}
+{{- define "spawnmesh.leaveSeconds" -}}
+{{- add .root.Values.drainGraceSeconds 15 (ternary (include "spawnmesh.namesSettleSeconds" .root | int) 0 (hasKey .facts "serves")) -}}
+{{- end -}}
 
 {{- define "spawnmesh.postgresqlSecret" -}}
 {{- if .Values.postgresql.bundled.enabled }}postgresql-bundled{{ else }}{{ .Values.postgresql.existingSecret }}{{ end -}}

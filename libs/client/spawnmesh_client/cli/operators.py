@@ -13,8 +13,9 @@ from spawnmesh_client.cli import tenant_ends
 from spawnmesh_client.cli.refusals import tell
 from spawnmesh_client.cli.run import AsJson, reported, settings_of, with_mesh
 from spawnmesh_client.cli.show import console, plain, print_json, print_tenants, value_of
-from spawnmesh_client.doctor import Finding, examine
+from spawnmesh_client.doctor import examine
 from spawnmesh_client.doctor_deep import examine_deep
+from spawnmesh_client.doctor_finding import Finding
 from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.whereabouts import locate, minter_of
 
