@@ -178,8 +178,18 @@ async def test_AssembleContext__and_pages_cost_what_is_read_and_not_what_is_ther
         "list_entries_after": {**page, "seq": 3000},
         "list_entries_before": {**page, "seq": 3000},
         "newest_user_turn": key,
-        "scan_entries": {**key, "before_seq": 4003, "row_count": 100},
+        "scan_entries": {**key, "after_seq": 500, "before_seq": 4003, "row_count": 100},
         "read_entries": {**key, "first_seqs": [3000, 3900], "last_seqs": [3040, 3950]},
+        "newest_summary": key,
+        "scan_sources": {**key, "after_seq": 3000, "row_count": 100},
+        "list_sources": {
+            **key,
+            "after_seq": 3000,
+            "last_source_seq": 4001,
+            "summary_seq": 4002,
+            "page_size": 100,
+            "max_bytes": 2**22,
+        },
     }
     statements = load_statements("spawnmesh_transcript")
     async with open_database(session.service.dsn.app, name="cost", max_connections=1) as database:

@@ -189,6 +189,8 @@ async def test_AssembleContext__off_it_is_byte_for_byte_what_is_stored(tiered: T
             entries=fitting,
             token_count=sum(entry.token_count for entry in fitting),
             dropped_entry_count=len(stored) - len(fitting),
+            token_vocabulary="o200k_base",
+            fresh_seq=stored[-1].seq - 1,  # The newest answer, and what it asked for.
         )
         off = await tiered.context(budget, tail=NO_TAIL)
         assert off.SerializeToString(deterministic=True) == expected.SerializeToString(deterministic=True)

@@ -23,7 +23,7 @@ async def rows_of(superuser: AsyncConnection[tuple[Any, ...]], tenant_id: str) -
     listed = await superuser.execute("select tablename from pg_tables where schemaname = 'transcript'")
     counts: dict[str, int] = {}
     for (table,) in await listed.fetchall():
-        if "yoyo" in table:
+        if table.startswith(("_", "yoyo")):
             continue
         counting = sql.SQL("select count(*) from transcript.{} where tenant_id = %s").format(sql.Identifier(table))
         row = await (await superuser.execute(counting, (tenant_id,))).fetchone()

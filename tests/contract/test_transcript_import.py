@@ -379,29 +379,6 @@ async def test_CreateTranscript__a_fork_of_an_import_has_its_messages_and_not_it
     await exported(fork)
 
 
-async def test_ImportTranscript__what_nobody_goes_on_with_is_removed(
-    service: Service, superuser: AsyncConnection[tuple[Any, ...]]
-) -> None:
-    left = service.session()
-    fresh = left.sibling()
-    await send(left, file_of(*LINES[:3]), finish=False)
-    kept = left.sibling()
-    await send(kept, file_of(*LINES[:3]), finish=False)
-    await superuser.execute(
-        "update imports set update_time = now() - interval '25 hours' where session_id = %s", (left.session_id,)
-    )
-    await send(fresh, file_of(*LINES[:2]))
-    counted = await superuser.execute(
-        "select (select count(*) from entries where session_id = %(left)s),"
-        " (select count(*) from transcripts where session_id = %(left)s),"
-        " (select count(*) from imports where session_id = %(left)s),"
-        " (select count(*) from entries where session_id = %(kept)s)",
-        {"left": left.session_id, "kept": kept.session_id},
-    )
-    assert await counted.fetchone() == (0, 0, 0, 3)
-    assert (await send(kept, b"", finish=True)).entry_count == 3
-
-
 async def test_ImportTranscript__two_streams_at_once_make_one_transcript(service: Service) -> None:
     fresh = service.session()
     data = file_of(HEADER, *(message(number, content="x" * 2_000) for number in range(1, 1_000)))

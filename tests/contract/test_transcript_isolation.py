@@ -5,9 +5,12 @@ from typing import LiteralString
 import pytest
 from psycopg import AsyncConnection, errors
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh.transcript.v1.activity_service_pb2 import Activity
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database, open_database
+from spawnmesh_transcript.activities import open_activities
+from spawnmesh_transcript.store import Key
 
 from tests.contract.test_transcript_search import search
 from tests.contract.transcript_files import HEADER, file_of, message, send
@@ -15,7 +18,17 @@ from tests.contract.transcript_fixtures import Session, refused, service, sessio
 
 __all__ = ["service", "session"]
 
-_TABLES = ("transcripts", "entries", "appends", "tenants", "search_progress", "search_pieces", "imports")
+_TABLES = (
+    "transcripts",
+    "entries",
+    "appends",
+    "tenants",
+    "search_progress",
+    "search_pieces",
+    "imports",
+    "activities",
+    "activity_heads",
+)
 
 
 def _elsewhere(owner: Session) -> Session:
@@ -100,6 +113,11 @@ async def _in_every_table(session: Session) -> None:
     await session.prepare_tenant(1, mask_secrets=True)
     assert (await search(session, words="word")).hits
     await send(session.sibling(), file_of(HEADER, message(1)))
+    async with (
+        open_database(session.service.dsn.app, name="isolation", max_connections=1) as database,
+        open_activities(database) as activities,
+    ):
+        await activities.record(Key(session.tenant_id, session.session_id), Activity())
 
 
 @pytest.mark.parametrize("table", _TABLES)

@@ -257,7 +257,7 @@ async def test_statements_about_stubs_cost_what_they_read_and_not_what_is_there(
         "scan_stubs": {**key, "first_seq": 1_000, "last_seq": 5_000},
         "read_stubbed_entries": {**key, "seqs": seqs},
         "files_of_entries": {**key, "seqs": seqs},
-        "find_calls": {**key, "call_ids": ["call-1-0-10000"], "row_count": 20},
+        "find_calls": {**key, "call_ids": ["call-1-0-10000"], "row_count": 20, "before_seq": None},
         "waiting_payloads": {**key, "row_count": 8},
         "read_payload": {"tenant_id": key["tenant_id"], "blob_id": blob_id},
     }

@@ -185,7 +185,7 @@ async def _pages_touched(world: World, since: int) -> int:
     rows = await world.forger.execute(
         """
         explain (analyze, buffers, format json, timing off)
-        select * from scan_window(
+        select * from scan_behind_fence(
             %(tenant)s, %(session)s,
             (select seq - %(since)s from transcripts where tenant_id = %(tenant)s and session_id = %(session)s), 256, 4194304
         )

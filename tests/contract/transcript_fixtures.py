@@ -190,7 +190,7 @@ class Session:
             return await self.service.peer.unary(self.service.stub.AssembleContext, request)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def service(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[Service]:
     """The service, migrated and serving."""
     dsn = databases["transcript"]

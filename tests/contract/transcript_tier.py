@@ -81,7 +81,7 @@ class Tiered:
         return replace(self, session=session)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def tier_service(service: Service, blobs: BlobService, keys: Path) -> AsyncIterator[Service]:
     """A second replica of the transcript service, which knows the blob store."""
     settings = TranscriptSettings(

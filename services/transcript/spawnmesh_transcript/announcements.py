@@ -1,4 +1,4 @@
-"""Telling those who follow a transcript, at whichever replica, that there is more to read."""
+"""Telling those who follow a transcript or watch a tenant, at whichever replica, that there is more to read."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,8 +24,13 @@ def topic(key: Key) -> str:
     return f"{key.tenant_id}:{key.session_id}"
 
 
+def activity_topic(tenant_id: str) -> str:
+    """What those who watch a tenant's activities listen for."""
+    return f"{tenant_id}:activities"
+
+
 class Announcements:
-    """Collects transcripts that changed and names them all in one notification.
+    """Collects what changed and names it all in one notification.
 
     Not promised: that each change is announced; a process that dies in between says nothing, so followers also look by themselves.
     """
@@ -33,15 +38,25 @@ class Announcements:
     def __init__(self) -> None:
         self._changed: set[str] = set()
         self._some = asyncio.Event()
+        self._is_closed = False
 
     def changed(self, key: Key) -> None:
         """The transcript has something new, or is gone."""
         self._changed.add(topic(key))
         self._some.set()
 
-    async def announce_for_ever(self, database: Database) -> None:
-        """Announces until it is cancelled."""
-        while True:
+    def happened(self, tenant_id: str) -> None:
+        """There are new activities in the tenant."""
+        self._changed.add(activity_topic(tenant_id))
+        self._some.set()
+
+    def close(self) -> None:
+        """Nothing more is announced. To be called before the task is cancelled: waiting for a connection may swallow that."""
+        self._is_closed = True
+
+    async def announce_until_closed(self, database: Database) -> None:
+        """Announces until it is closed, and cancelled."""
+        while not self._is_closed:
             await self._some.wait()
             self._some.clear()
             topics, self._changed = self._changed, set()
@@ -56,9 +71,10 @@ class Announcements:
 async def open_announcements(database: Database) -> AsyncIterator[Announcements]:
     """Announces during the block."""
     announcements = Announcements()
-    task = asyncio.create_task(announcements.announce_for_ever(database), name="announce transcripts")
+    task = asyncio.create_task(announcements.announce_until_closed(database), name="announce transcripts")
     try:
         yield announcements
     finally:
+        announcements.close()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -64,7 +64,7 @@ async def _append(
     idempotency_key: str,
     writer: Writer,
 ) -> AppendOutcome:
-    prepared = await prepare(bodies, mask_secrets=policy.mask_secrets)
+    prepared = await prepare(bodies, policy)
     for entry in prepared.entries:
         if not may_append(writer, entry):
             raise unowned_append_not_allowed(f"this writer may not append an entry of kind {entry.kind} this way")

@@ -15,6 +15,7 @@ from spawnmesh_transcript.announcements import Announcements
 from spawnmesh_transcript.exporting import export_transcript
 from spawnmesh_transcript.importing import import_transcript
 from spawnmesh_transcript.parse import parse_key
+from spawnmesh_transcript.payloads import Payloads
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -24,8 +25,9 @@ _STATES = {"IMPORTING": pb.IMPORT_STATE_IMPORTING, "COMPLETE": pb.IMPORT_STATE_C
 class ArchiveServicer(pb_grpc.ArchiveServiceServicer):
     """Each RPC does what the contract says of it."""
 
-    def __init__(self, database: Database, announcements: Announcements) -> None:
+    def __init__(self, database: Database, payloads: Payloads, announcements: Announcements) -> None:
         self._database = database
+        self._payloads = payloads
         self._announcements = announcements
 
     async def ImportTranscript(
@@ -35,7 +37,7 @@ class ArchiveServicer(pb_grpc.ArchiveServiceServicer):
         if first is None or not first.HasField("spec"):
             raise invalid("spec", "comes first")
         key = parse_key(first.spec.session_id, current_caller())
-        progress = await import_transcript(self._database, key, request)
+        progress = await import_transcript(self._database, self._payloads, key, request)
         if progress.state == "COMPLETE":
             self._announcements.changed(key)
         return pb.ImportTranscriptResponse(
@@ -50,6 +52,7 @@ class ArchiveServicer(pb_grpc.ArchiveServiceServicer):
     ) -> AsyncIterator[pb.ExportTranscriptResponse]:
         pieces = export_transcript(
             self._database,
+            self._payloads,
             parse_key(request.session_id, current_caller()),
             after_seq=request.after_seq,
             incarnation=request.incarnation,

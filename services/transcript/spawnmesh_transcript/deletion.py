@@ -1,5 +1,7 @@
 """Deletes a transcript: at once for all who read or write it, and then its rows, page by page."""
 
+from collections.abc import Sequence
+
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.statements import load_statements
 
@@ -9,7 +11,14 @@ from spawnmesh_transcript.store import Key
 from spawnmesh_transcript.tenants import PAGE_ROWS
 
 _SQL = load_statements("spawnmesh_transcript")
-_PAGES = ("delete_entries", "delete_appends", "delete_search_pieces", "delete_stubs")
+_PAGES = (
+    "delete_entries",
+    "delete_appends",
+    "delete_search_pieces",
+    "delete_stubs",
+    "delete_summaries",
+    "delete_activities",
+)
 
 
 async def delete_transcript(database: Database, payloads: Payloads, key: Key) -> None:
@@ -29,9 +38,18 @@ async def delete_transcript(database: Database, payloads: Payloads, key: Key) ->
 
 
 async def delete_pages(database: Database, key: Key) -> None:
-    """Removes whatever was written for a transcript that nobody reads or writes any more."""
+    """Removes whatever was written for a transcript that nobody reads or writes any more, but for its payloads."""
+    await _delete_pages(database, key, _PAGES)
+
+
+async def delete_import_pages(database: Database, key: Key) -> None:
+    """Removes whatever was written for a transcript that was never there to be read: its payloads were not put."""
+    await _delete_pages(database, key, (*_PAGES, "delete_payload_rows"))
+
+
+async def _delete_pages(database: Database, key: Key, statements: Sequence[str]) -> None:
     parameters = {"tenant_id": key.tenant_id, "session_id": key.session_id, "row_count": PAGE_ROWS}
-    for statement in _PAGES:
+    for statement in statements:
         while True:
             async with database.transaction(key.tenant_id) as connection:
                 gone = (await connection.execute(_SQL[statement], parameters)).rowcount

@@ -12,7 +12,7 @@ from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_transcript import payload_store, store
 from spawnmesh_transcript.domain.cutting import Bytes, Content, LineCutter, Lines, cut_bytes, window_of
-from spawnmesh_transcript.domain.large_results import blob_id_of
+from spawnmesh_transcript.domain.large_results import blob_id_of, file_id_of
 from spawnmesh_transcript.parse import readable_key
 from spawnmesh_transcript.payload_store import StoredPayload
 from spawnmesh_transcript.payloads import Payloads
@@ -83,9 +83,14 @@ async def _pieces(
 ) -> AsyncGenerator[bytes, None]:
     """The bytes of the span; out of the entry, where the blob store may not have them yet."""
     if payload.is_stored:
-        async with aclosing(payloads.read(payload.blob_id, offset=span.offset, length=span.length)) as answers:
-            async for answer in answers:
-                yield answer.data
+        try:
+            async with aclosing(payloads.read(payload.blob_id, offset=span.offset, length=span.length)) as answers:
+                async for answer in answers:
+                    yield answer.data
+        except MeshError as error:  # Given up meanwhile, with the transcript or with its references.
+            if error.reason in (Reason.NOT_FOUND, Reason.ATTACHMENT_SET_STATE):
+                raise not_found("file", file_id_of(payload.blob_id)) from None
+            raise
         return
     async with database.transaction(key.tenant_id) as connection:
         await store.keep_index_order(connection)

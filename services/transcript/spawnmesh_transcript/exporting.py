@@ -10,7 +10,8 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_transcript.domain.entries import StoredEntry
 from spawnmesh_transcript.export_lines import line_of
 from spawnmesh_transcript.importing import SERVICE
-from spawnmesh_transcript.operations import list_entries
+from spawnmesh_transcript.operations import list_entries, list_stored_entries
+from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.sources import whole_line
 from spawnmesh_transcript.store import Filter, Key, Position
 
@@ -31,13 +32,16 @@ class Piece:
 
 
 async def export_transcript(
-    database: Database, key: Key, *, after_seq: int, incarnation: str
+    database: Database, payloads: Payloads, key: Key, *, after_seq: int, incarnation: str
 ) -> AsyncGenerator[Piece, None]:
-    """The file behind a position, up to the head there is at the beginning. Raises NOT_FOUND, also for another incarnation."""
+    """The file behind a position, up to the head there is at the beginning.
+
+    Raises NOT_FOUND, also for another incarnation, and what making entries whole raises.
+    """
     newest_id = await _exported_id_at(database, key, after_seq)
     head_seq = -1
     while head_seq < 0 or after_seq < head_seq:
-        page = await list_entries(database, key, Position(after_seq), _ALL, page_size=_PAGE_SIZE)
+        page = await list_entries(database, payloads, key, Position(after_seq), _ALL, page_size=_PAGE_SIZE)
         incarnation = incarnation or page.head.incarnation
         if page.head.incarnation != incarnation:
             raise not_found("transcript", key.session_id)
@@ -70,7 +74,7 @@ async def _exported_id_at(database: Database, key: Key, seq: int) -> str:
     """The id that the file's newest entry up to a position has in it; empty before the first."""
     before = seq + 1
     while before > 1:
-        page = await list_entries(database, key, Position(before, is_downwards=True), _ALL, page_size=20)
+        page = await list_stored_entries(database, key, Position(before, is_downwards=True), _ALL, page_size=20)
         for entry in reversed(page.entries):
             body = pb.EntryBody.FromString(entry.body)
             if not _is_ours(entry, body):

@@ -11,6 +11,7 @@ from spawnmesh_postgres.listener import Listener
 from spawnmesh_transcript.announcements import CHANNEL, topic
 from spawnmesh_transcript.domain.entries import Head, StoredEntry
 from spawnmesh_transcript.operations import list_entries
+from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.store import Filter, Key, Position
 
 _PAGE_SIZE = 200
@@ -31,6 +32,7 @@ class Followers:
     """Follows transcripts. Looks are bounded, so that many who follow, woken at once, leave connections to all other calls."""
 
     database: Database
+    payloads: Payloads
     listener: Listener
     looks: asyncio.Semaphore
 
@@ -43,7 +45,9 @@ class Followers:
             is_first = True
             while True:
                 async with self.looks:
-                    page = await list_entries(self.database, key, Position(after_seq), choice, page_size=_PAGE_SIZE)
+                    page = await list_entries(
+                        self.database, self.payloads, key, Position(after_seq), choice, page_size=_PAGE_SIZE
+                    )
                 incarnation = incarnation or page.head.incarnation
                 if page.head.incarnation != incarnation:
                     raise not_found("transcript", key.session_id)

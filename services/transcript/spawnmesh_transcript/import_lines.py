@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.ids import IdKind, derived_id
+from spawnmesh_core.json_text import Node, NotJson, Object, Scalar, String, parse_json
+from spawnmesh_core.secrets import mask_document
 
 from spawnmesh_transcript.bodies import KINDS, serialize
 from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
-from spawnmesh_transcript.domain.json_text import Node, NotJson, Object, Scalar, String, parse_json
+from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.redact import may_hold_spawn_call, redact_document
-from spawnmesh_transcript.domain.secrets import mask_document
 from spawnmesh_transcript.import_store import Progress
 from spawnmesh_transcript.prepare import message_entry
 from spawnmesh_transcript.session_lines import entry_of, header_of
@@ -31,6 +32,7 @@ class File:
     session_id: str
     incarnation: str
     mask_secrets: bool
+    token_vocabulary: Vocabulary = Vocabulary.O200K
 
     @property
     def header_entry_id(self) -> str:
@@ -126,7 +128,7 @@ def _entry(
     )
     parent_entry_id = file.entry_id(parent_id) if parent_id else file.header_entry_id
     if body.HasField("message"):
-        made = message_entry(body.message, body.source)
+        made = message_entry(body.message, body.source, vocabulary=file.token_vocabulary)
     else:
         made = NewEntry(kind=KINDS[body.WhichOneof("kind") or "opaque"], body=serialize(body))
     return replace(made, entry_id=entry_id, parent_entry_id=parent_entry_id), reached

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from spawnmesh.transcript.v1 import archive_service_pb2 as archive_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
@@ -10,10 +10,11 @@ from spawnmesh_core.errors import invalid, not_found
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection, Database
 
-from spawnmesh_transcript import import_store, store, tenant_store
+from spawnmesh_transcript import import_store, payload_store, store, tenant_store
 from spawnmesh_transcript.bodies import serialize
-from spawnmesh_transcript.deletion import delete_pages
+from spawnmesh_transcript.deletion import delete_import_pages
 from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry
+from spawnmesh_transcript.domain.policy import TenantPolicy
 from spawnmesh_transcript.domain.refusals import (
     import_malformed,
     import_offset_differs,
@@ -23,6 +24,7 @@ from spawnmesh_transcript.domain.refusals import (
 )
 from spawnmesh_transcript.import_lines import MAX_LINE_BYTES, MAX_MALFORMED, File, read_lines
 from spawnmesh_transcript.import_store import Progress
+from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.store import Key
 
 SERVICE = "transcript"
@@ -35,17 +37,16 @@ _DUPLICATE = "has the id of an earlier entry"
 
 
 async def import_transcript(
-    database: Database, key: Key, requests: AsyncIterator[archive_pb.ImportTranscriptRequest]
+    database: Database, payloads: Payloads, key: Key, requests: AsyncIterator[archive_pb.ImportTranscriptRequest]
 ) -> Progress:
     """Takes the messages behind the spec. How far the import is when they end.
 
     Raises IMPORT_MALFORMED once nothing of the import is left, IMPORT_OFFSET_DIFFERS, ALREADY_EXISTS, TRANSCRIPT_DELETED and UNKNOWN_TENANT.
     """
-    await _remove_stale(database, key.tenant_id)
-    progress, mask_secrets = await _begin(database, key)
+    progress, policy = await _begin(database, key)
     if progress.state == "COMPLETE":
         return progress
-    file = File(key.session_id, progress.incarnation, mask_secrets)
+    taking = Taking(database, payloads, key, policy, _file(key, progress, policy))
     waiting = bytearray()
     async for request in requests:
         match request.WhichOneof("message"):
@@ -54,16 +55,32 @@ async def import_transcript(
                     raise import_offset_differs(progress.byte_count)
                 waiting += request.chunk.data
                 if len(waiting) >= _BATCH_BYTES:
-                    progress = await _take(database, key, file, progress, waiting)
+                    progress = await _take(taking, progress, waiting)
             case "finish":
-                progress = await _take(database, key, file, progress, waiting, is_last=True)
-                return await _complete(database, key, progress)
+                progress = await _complete(database, key, await _take(taking, progress, waiting, is_last=True))
+                payloads.put_waiting(key)
+                return progress
             case _:
                 raise invalid("spec", "comes once")
-    return await _take(database, key, file, progress, waiting)
+    return await _take(taking, progress, waiting)
 
 
-async def _begin(database: Database, key: Key) -> tuple[Progress, bool]:
+def _file(key: Key, progress: Progress, policy: TenantPolicy) -> File:
+    return File(key.session_id, progress.incarnation, policy.mask_secrets, policy.token_vocabulary)
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """What one call takes pieces of a file with."""
+
+    database: Database
+    payloads: Payloads
+    key: Key
+    policy: TenantPolicy
+    file: File
+
+
+async def _begin(database: Database, key: Key) -> tuple[Progress, TenantPolicy]:
     async with database.transaction(key.tenant_id) as connection:
         if not await tenant_store.enter_tenant(connection, key.tenant_id):
             raise tenant_purged()
@@ -79,13 +96,15 @@ async def _begin(database: Database, key: Key) -> tuple[Progress, bool]:
     if progress.state == "ABORTED":
         await _abort(database, key)
         return await _begin(database, key)
-    return progress, policy.mask_secrets
+    return progress, policy
 
 
-async def _take(
-    database: Database, key: Key, file: File, progress: Progress, waiting: bytearray, *, is_last: bool = False
-) -> Progress:
-    """Stores the whole lines among the bytes that wait, and takes them from these; the last line of a file may lack its end."""
+async def _take(taking: Taking, progress: Progress, waiting: bytearray, *, is_last: bool = False) -> Progress:
+    """Stores the whole lines among the bytes that wait, and takes them from these; the last line of a file may lack its end.
+
+    Large payloads get their rows with their entries, as they do when they are appended; they are put once the import is there to be read.
+    """
+    database, key = taking.database, taking.key
     end = len(waiting) if is_last else waiting.rfind(b"\n") + 1
     if len(waiting) - end > MAX_LINE_BYTES:
         await _abort(database, key)
@@ -96,8 +115,10 @@ async def _take(
     data = bytes(waiting[:end])
     del waiting[:end]
     lines = data.removesuffix(b"\n").split(b"\n")
-    reached, entries = await asyncio.to_thread(read_lines, file, lines, progress)
+    reached, entries = await asyncio.to_thread(read_lines, taking.file, lines, progress)
     reached = replace(reached, byte_count=progress.byte_count + len(data))
+    made = [entry for _, entry in entries]
+    stubs = await taking.payloads.stubs_of(key, made, taking.policy)
     async with database.transaction(key.tenant_id) as connection:
         known = await import_store.known_entry_ids(connection, key, [entry.entry_id for _, entry in entries])
         twice = tuple((number, _DUPLICATE) for number, entry in entries if entry.entry_id in known)
@@ -105,7 +126,9 @@ async def _take(
         if not await import_store.advance(connection, key, progress, reached):
             raise await _lost(connection, key)
         if not reached.malformed and entries:
-            await store.write_entries(connection, key, [entry for _, entry in entries], service=SERVICE)
+            head = await store.write_entries(connection, key, made, service=SERVICE)
+            if stubs:
+                await payload_store.insert_stubs(connection, key, stubs, first_seq=head.seq - len(made) + 1)
     if len(reached.malformed) >= MAX_MALFORMED:
         await _abort(database, key)
         raise import_malformed(reached.malformed[:MAX_MALFORMED])
@@ -154,12 +177,13 @@ async def _abort(database: Database, key: Key) -> None:
     async with database.transaction(key.tenant_id) as connection:
         if not await import_store.abort(connection, key):
             return
-    await delete_pages(database, key)
+    await delete_import_pages(database, key)
     async with database.transaction(key.tenant_id) as connection:
         await import_store.forget(connection, key)
 
 
-async def _remove_stale(database: Database, tenant_id: str) -> None:
+async def remove_stale_imports(database: Database, tenant_id: str) -> None:
+    """Removes the imports that nobody has gone on with for a day, and those whose removal was cut off."""
     async with database.transaction(tenant_id) as connection:
         stale = await import_store.stale(connection, tenant_id, age_seconds=_STALE_SECONDS)
     for session_id in stale:

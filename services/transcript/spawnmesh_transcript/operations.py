@@ -1,25 +1,30 @@
 """What each verb does, in one transaction each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spawnmesh.transcript.v1 import entry_pb2 as pb
-from spawnmesh_core.errors import not_found
+from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_transcript import payload_store, store, tenant_store
 from spawnmesh_transcript.bodies import serialize
-from spawnmesh_transcript.context import Chosen, choose_context, choose_fork
+from spawnmesh_transcript.context import Chosen, Stale, choose_context, choose_fork
 from spawnmesh_transcript.domain.dropped import LeftOut, older
 from spawnmesh_transcript.domain.entries import EntryKind, Head, NewEntry, StoredEntry, WriterClaim
+from spawnmesh_transcript.domain.families import Measure, Told, Vocabulary, measure_of, tell
 from spawnmesh_transcript.domain.refusals import claim_lost, other_origin, tenant_purged, transcript_deleted
 from spawnmesh_transcript.domain.tier import TailLimits
-from spawnmesh_transcript.domain.turns import Group, Turn
+from spawnmesh_transcript.domain.turns import Group, Turn, turns_of
 from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.prepare import message_entry
 from spawnmesh_transcript.store import Filter, Key, Position
+from spawnmesh_transcript.summary_store import Summary
 from spawnmesh_transcript.synthetic import synthetic_result
+from spawnmesh_transcript.tokens import accompanying_token_count
+from spawnmesh_transcript.whole import whole_entries
 
 PAGE_MAX_BYTES = 4 * 1024 * 1024
 """Bodies in one page; far enough below what the transport takes for any page of small entries."""
@@ -62,9 +67,17 @@ class Context:
     entries: dict[int, StoredEntry]
     dropped_entry_count: int
     superseded_entry_count: int
+    stale: Stale
+    compact_at_percent: int
+    accompanying_token_count: int
+    measure: Measure
+    """Of all counts here, also those of `entries`."""
+    told: Told
     stubbed: tuple[StubbedResult, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     """In order; only for tenants with the tier."""
+    summary: StoredEntry | None = None
+    """Comes first, and counts what is read of it."""
 
 
 async def create_transcript(
@@ -79,6 +92,7 @@ async def create_transcript(
     incarnation = new_id(IdKind.INCARNATION)
     header = pb.Header(session_id=key.session_id, forked_from_session_id=origin, incarnation=incarnation)
     entries = [NewEntry(kind=EntryKind.HEADER, body=serialize(pb.EntryBody(header=header)))]
+    copies = await _forked_entries(database, payloads, key, fork) if fork else []
     async with database.transaction(key.tenant_id) as connection:
         if not await tenant_store.enter_tenant(connection, key.tenant_id):
             raise tenant_purged()
@@ -95,8 +109,9 @@ async def create_transcript(
             if existing.forked_from_session_id != origin:
                 raise other_origin(key.session_id, existing.forked_from_session_id)
             return existing.head
-        if fork:
-            entries += await _forked_entries(connection, Key(key.tenant_id, fork.source_session_id), fork)
+        if copies is None:  # There was an import, which was given up meanwhile.
+            raise MeshError(Reason.CONFLICT, "the transcript was just removed; create it again")
+        entries += copies
         head = await store.write_entries(connection, key, entries, service=service)
         has_payloads = False
         if fork:
@@ -123,8 +138,18 @@ async def release_writer(database: Database, key: Key, claim: WriterClaim) -> He
         return (await _transcript(connection, key)).head
 
 
-async def list_entries(database: Database, key: Key, position: Position, choice: Filter, *, page_size: int) -> Page:
-    """A page of entries, and where the transcript stands. Raises NOT_FOUND."""
+async def list_entries(
+    database: Database, payloads: Payloads, key: Key, position: Position, choice: Filter, *, page_size: int
+) -> Page:
+    """A page of whole entries, and where the transcript stands. Raises NOT_FOUND, and what making them whole raises."""
+    page = await list_stored_entries(database, key, position, choice, page_size=page_size)
+    return replace(page, entries=await whole_entries(database, payloads, key, page.entries))
+
+
+async def list_stored_entries(
+    database: Database, key: Key, position: Position, choice: Filter, *, page_size: int
+) -> Page:
+    """As `list_entries`, as they are stored: payloads that are in the blob store alone are not in their bodies."""
     async with database.transaction(key.tenant_id) as connection:
         await store.begin_snapshot(connection)
         transcript = await _transcript(connection, key)
@@ -135,43 +160,98 @@ async def list_entries(database: Database, key: Key, position: Position, choice:
 
 
 async def assemble_context(
-    database: Database, payloads: Payloads, key: Key, *, token_budget: int, tail: TailLimits
+    database: Database,
+    payloads: Payloads,
+    key: Key,
+    *,
+    token_budget: int,
+    accompanying_texts: Sequence[str],
+    model: str,
+    tail: TailLimits,
 ) -> Context:
-    """What a model should read, within the budget, of which nothing may be left. Raises NOT_FOUND."""
+    """What a model should read, within the budget beside the texts, of which nothing may be left; in that model's tokens.
+
+    Without a model, in those of the tenant's vocabulary. Raises NOT_FOUND.
+    """
     async with database.transaction(key.tenant_id) as connection:
         await store.begin_snapshot(connection)
         transcript = await _transcript(connection, key)
         policy = await tenant_store.read_policy(connection, key.tenant_id)
-        limits = tail if policy.stub_large_tool_payloads else None
-        chosen = await choose_context(connection, key, transcript, token_budget=token_budget, tail=limits)
+        has_tier = policy.stub_large_tool_payloads
+        measure = measure_of(model) if model else Measure(policy.token_vocabulary)
+        accompanying = accompanying_token_count(accompanying_texts, measure)
+        chosen = await choose_context(
+            connection,
+            key,
+            transcript,
+            token_budget=token_budget - accompanying,
+            measure=measure,
+            tail=tail,
+            with_references=has_tier,
+        )
         entries, stubbed = await _tiered_entries(connection, key, chosen)
+        summary = await _summary_entry(connection, key, chosen.summary)
+    if not all(map(measure.takes, chosen.counted_by)):
+        entries = _counted_as_chosen(entries, chosen)
+    cold = [entry for entry in entries.values() if entry.dropped_bytes]
+    entries |= {entry.seq: entry for entry in await whole_entries(database, payloads, key, cold)}
     if chosen.has_waiting_stubs:
         payloads.put_waiting(key)
-    readable_count = transcript.turn_count - transcript.superseded_turn_count - chosen.unmatched_count
-    dropped_count = readable_count - len(entries)
+    covered_seq, turn_count, superseded_count = 0, transcript.turn_count, transcript.superseded_turn_count
+    if chosen.summary:
+        covered_seq = chosen.summary.last_source_seq
+        turn_count -= chosen.summary.covered_turn_count
+        superseded_count = max(0, superseded_count - chosen.summary.covered_superseded_count)
+    read_count = sum(seq > covered_seq for seq in entries)
+    dropped_count = turn_count - superseded_count - chosen.unmatched_count - read_count
     return Context(
         chosen.groups,
         entries,
         dropped_entry_count=dropped_count,
-        superseded_entry_count=transcript.superseded_turn_count,
+        superseded_entry_count=superseded_count,
+        stale=chosen.stale,
+        compact_at_percent=policy.compact_at_percent,
+        accompanying_token_count=accompanying,
+        measure=measure,
+        told=tell(measure, chosen.counted_by),
         stubbed=stubbed,
-        left_out=(*older(chosen.begin_seq, transcript.head.seq, dropped_count), *chosen.left_out) if limits else (),
+        left_out=(
+            *older(chosen.begin_seq, transcript.head.seq, dropped_count, covered_seq=covered_seq),
+            *chosen.left_out,
+        )
+        if has_tier
+        else (),
+        summary=summary,
     )
+
+
+def _counted_as_chosen(entries: dict[int, StoredEntry], chosen: Chosen) -> dict[int, StoredEntry]:
+    """The entries with the counts that they were chosen by."""
+    return entries | {
+        turn.seq: entries[turn.seq]._replace(token_count=turn.token_count)
+        for turn in turns_of(chosen.groups)
+        if entries[turn.seq].token_count != turn.token_count
+    }
+
+
+async def _summary_entry(connection: Connection, key: Key, summary: Summary | None) -> StoredEntry | None:
+    if summary is None:
+        return None
+    entries = await _entries_by_seq(connection, key, [summary.seq])
+    return entries[summary.seq]._replace(token_count=summary.token_count)
 
 
 async def _tiered_entries(
     connection: Connection, key: Key, chosen: Chosen
 ) -> tuple[dict[int, StoredEntry], tuple[StubbedResult, ...]]:
     """The entries of the groups, with references in the results that are to be read so; the bodies of those are not read."""
-    turns = [member for group in chosen.groups for member in group.members if isinstance(member, Turn)]
+    turns = [*turns_of(chosen.groups)]
     whole = [turn.seq for turn in turns if turn.seq not in chosen.stubbed]
     entries = await _entries_by_seq(connection, key, whole)
     seqs = [turn.seq for turn in turns if turn.seq in chosen.stubbed]
     if not seqs:
         return entries, ()
-    full_counts = {}
-    for entry, full_token_count in await payload_store.read_stubbed_entries(connection, key, seqs):
-        entries[entry.seq], full_counts[entry.seq] = entry, full_token_count
+    entries |= {entry.seq: entry for entry in await payload_store.read_stubbed_entries(connection, key, seqs)}
     files = await payload_store.files_of_entries(connection, key, seqs)
     return entries, tuple(
         StubbedResult(
@@ -179,7 +259,7 @@ async def _tiered_entries(
             seq,
             tuple(file.file_id for file in files[seq]),
             sum(file.size_bytes for file in files[seq]),
-            full_counts[seq],
+            chosen.full_token_counts[seq],
         )
         for seq in seqs
     )
@@ -206,18 +286,28 @@ async def _entries_by_seq(connection: Connection, key: Key, seqs: Sequence[int])
     return entries
 
 
-async def _forked_entries(connection: Connection, source: Key, fork: Fork) -> list[NewEntry]:
-    """Copies of the source's newest messages, as stored there: redacted already. Missing results are written down as what they are."""
-    await store.keep_index_order(connection)
-    transcript = await _transcript(connection, source)
-    chosen = await choose_fork(
-        connection,
-        source,
-        transcript,
-        max_token_count=fork.max_token_count,
-        up_to_seq=fork.up_to_seq or transcript.head.seq,
-    )
-    stored = await _entries_of(connection, source, chosen.groups)
+async def _forked_entries(database: Database, payloads: Payloads, key: Key, fork: Fork) -> list[NewEntry] | None:
+    """Copies of the source's newest messages, as stored there: redacted already. Missing results are written down as what they are.
+
+    None where there is a transcript already, whatever became of its source.
+    """
+    source = Key(key.tenant_id, fork.source_session_id)
+    async with database.transaction(key.tenant_id) as connection:
+        if not await tenant_store.enter_tenant(connection, key.tenant_id):
+            raise tenant_purged()
+        if await store.has_begun(connection, key):
+            return None
+        await store.keep_index_order(connection)
+        transcript = await _transcript(connection, source)
+        chosen = await choose_fork(
+            connection,
+            source,
+            transcript,
+            max_token_count=fork.max_token_count,
+            up_to_seq=fork.up_to_seq or transcript.head.seq,
+        )
+        stored = await _entries_of(connection, source, chosen.groups)
+    stored = {entry.seq: entry for entry in await whole_entries(database, payloads, source, [*stored.values()])}
     copies: list[NewEntry] = []
     for group in chosen.groups:
         head = pb.EntryBody.FromString(stored[group.head.seq].body).message
@@ -237,6 +327,7 @@ def _copy(turn: Turn, stored: bytes) -> NewEntry:
         kind=EntryKind.MESSAGE,
         body=serialize(body),
         token_count=turn.token_count,
+        token_vocabulary=Vocabulary(turn.counted_by),
         role=turn.role,
         calls=turn.calls,
         answers=turn.answers,

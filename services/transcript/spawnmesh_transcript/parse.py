@@ -10,6 +10,7 @@ from spawnmesh_runtime.caller import Caller, CallerKind
 
 from spawnmesh_transcript.bodies import ROLES
 from spawnmesh_transcript.domain.entries import EntryKind, WriterClaim
+from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.policy import LARGE_PAYLOAD_BYTES, TenantPolicy
 from spawnmesh_transcript.domain.refusals import claim_of_another_run, client_with_claim, unowned_append_not_allowed
 from spawnmesh_transcript.domain.tier import TailLimits
@@ -68,6 +69,8 @@ def parse_policy(request: tenant_pb.PrepareTenantRequest) -> TenantPolicy:
         settings.mask_secrets,
         settings.stub_large_tool_payloads,
         settings.large_payload_bytes or LARGE_PAYLOAD_BYTES,
+        compact_at_percent=settings.compact_at_percent,
+        token_vocabulary=Vocabulary(settings.token_vocabulary or Vocabulary.O200K),
     )
 
 

@@ -12,7 +12,7 @@ from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript import store
 from spawnmesh_transcript.domain.entries import StoredEntry
-from spawnmesh_transcript.domain.large_results import Stub, file_id_of
+from spawnmesh_transcript.domain.large_results import File, Stub, file_id_of
 from spawnmesh_transcript.store import Append, AppendOutcome, Key
 
 _SQL = load_statements("spawnmesh_transcript")
@@ -46,7 +46,18 @@ class WaitingPayload(NamedTuple):
     seq: int
     block_index: int
     mime_type: str
+    entry_token_count: int
     body: bytes
+
+
+class UsableStub(NamedTuple):
+    """What a context may have in place of an entry from now on, and the files that it names."""
+
+    seq: int
+    token_count: int
+    tool_name: str
+    blob_ids: list[str]
+    size_bytes: int
 
 
 class StoredFile(NamedTuple):
@@ -79,9 +90,11 @@ async def insert_stubs(connection: Connection, key: Key, stubs: Sequence[Stub], 
     await connection.execute(_SQL["insert_stubs"], _parameters(key, first_seq=first_seq, **_stub_rows(stubs)))
 
 
-async def find_calls(connection: Connection, key: Key, call_ids: Collection[str]) -> list[int]:
-    """Seqs of the nearest messages that make one of the calls, oldest first."""
-    parameters = _parameters(key, call_ids=list(call_ids), row_count=_CALL_ROWS)
+async def find_calls(
+    connection: Connection, key: Key, call_ids: Collection[str], *, before_seq: int | None = None
+) -> list[int]:
+    """Seqs of the nearest messages that make one of the calls, oldest first; before a seq, or else before the end."""
+    parameters = _parameters(key, call_ids=list(call_ids), row_count=_CALL_ROWS, before_seq=before_seq)
     rows = await (await connection.execute(_SQL["find_calls"], parameters)).fetchall()
     nearest: dict[str, int] = {}
     for row in rows:
@@ -97,9 +110,11 @@ async def waiting_payloads(connection: Connection, key: Key, *, row_count: int) 
         return await cursor.fetchall()
 
 
-async def mark_stored(connection: Connection, key: Key, blob_ids: Collection[str]) -> None:
-    """The blob store has these; a stub whose payloads it has all counts from now on."""
-    await connection.execute(_SQL["mark_stored"], {"tenant_id": key.tenant_id, "blob_ids": list(blob_ids)})
+async def mark_stored(connection: Connection, key: Key, blob_ids: Collection[str]) -> list[UsableStub]:
+    """The blob store has these; gives the stubs whose payloads it has all, which count from now on."""
+    async with connection.cursor(row_factory=args_row(UsableStub)) as cursor:
+        await cursor.execute(_SQL["mark_stored"], {"tenant_id": key.tenant_id, "blob_ids": list(blob_ids)})
+        return await cursor.fetchall()
 
 
 async def scan_stubs(connection: Connection, key: Key, *, first_seq: int, last_seq: int) -> list[ScannedStub]:
@@ -109,14 +124,9 @@ async def scan_stubs(connection: Connection, key: Key, *, first_seq: int, last_s
         return await cursor.fetchall()
 
 
-async def read_stubbed_entries(
-    connection: Connection, key: Key, seqs: Collection[int]
-) -> list[tuple[StoredEntry, int]]:
-    """The entries of these seqs with references in their bodies and in their token counts, and what they count as stored.
-
-    Needs `keep_index_order`.
-    """
-    async with connection.cursor(binary=True, row_factory=args_row(_stubbed_entry)) as cursor:
+async def read_stubbed_entries(connection: Connection, key: Key, seqs: Collection[int]) -> list[StoredEntry]:
+    """The entries of these seqs with references in their bodies and in their token counts. Needs `keep_index_order`."""
+    async with connection.cursor(binary=True, row_factory=args_row(StoredEntry)) as cursor:
         await cursor.execute(_SQL["read_stubbed_entries"], _parameters(key, seqs=list(seqs)))
         return await cursor.fetchall()
 
@@ -149,34 +159,30 @@ async def delete_payloads(connection: Connection, key: Key, blob_ids: Collection
     await connection.execute(_SQL["delete_payloads"], {"tenant_id": key.tenant_id, "blob_ids": list(blob_ids)})
 
 
-def _stubbed_entry(*columns: Any) -> tuple[StoredEntry, int]:
-    """For the columns of `read_stubbed_entries` in their order."""
-    return StoredEntry(*columns[:-1]), columns[-1]
-
-
 def _parameters(key: Key, **more: Any) -> dict[str, Any]:
     return {"tenant_id": key.tenant_id, "session_id": key.session_id, **more}
 
 
-def _stub_rows(stubs: Sequence[Stub]) -> dict[str, Any]:
-    files = [
-        {
-            "blob_id": file.blob_id,
-            "place": stub.place,
-            "block_index": file.block_index,
-            "tool_name": file.tool_name,
-            "about": file.about,
-            "mime_type": file.mime_type,
-            "size_bytes": file.size_bytes,
-            "line_count": file.line_count,
-            "sha256": file.sha256,
-        }
-        for stub in stubs
-        for file in stub.files
-    ]
+def file_values(file: File) -> dict[str, Any]:
+    """The columns of a payload that say what it is."""
     return {
-        "places": [stub.place for stub in stubs],
-        "token_counts": [stub.token_count for stub in stubs],
-        "stub_bodies": [stub.body for stub in stubs],
+        "blob_id": file.blob_id,
+        "block_index": file.block_index,
+        "tool_name": file.tool_name,
+        "about": file.about,
+        "mime_type": file.mime_type,
+        "size_bytes": file.size_bytes,
+        "line_count": file.line_count,
+        "sha256": file.sha256,
+    }
+
+
+def _stub_rows(stubs: Sequence[Stub]) -> dict[str, Any]:
+    files = [{**file_values(file), "place": stub.place} for stub in stubs for file in stub.files]
+    referring = [stub for stub in stubs if stub.body is not None]
+    return {
+        "places": [stub.place for stub in referring],
+        "token_counts": [stub.token_count for stub in referring],
+        "stub_bodies": [stub.body for stub in referring],
         "files": Jsonb(files),
     }

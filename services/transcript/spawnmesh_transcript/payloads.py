@@ -1,4 +1,4 @@
-"""Keeps the large results of tools in the blob store.
+"""Keeps the large results of tools, and large images, in the blob store.
 
 The rows that name a payload commit with its entry, and the blob is put right after; only then may a context refer to it. So nothing ever
 refers to what is not there, the blob store never has what nothing names, and an append never fails because the blob store is away. What was
@@ -6,8 +6,9 @@ cut off between the two is made up for by the next context that would have used 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from contextlib import aclosing, asynccontextmanager
 from contextvars import Context
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ import structlog
 from psycopg_pool import PoolTimeout
 from spawnmesh.attachment_blob.v1 import blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import BlobServiceStub
+from spawnmesh.transcript.v1 import activity_service_pb2 as activity_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -23,13 +25,23 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.peers import Peer
 
-from spawnmesh_transcript import payload_store, store
+from spawnmesh_transcript import payload_store, store, tier_store
+from spawnmesh_transcript.activities import Activities
 from spawnmesh_transcript.domain.entries import NewEntry
-from spawnmesh_transcript.domain.large_results import Stub
+from spawnmesh_transcript.domain.large_results import Stub, file_id_of
 from spawnmesh_transcript.domain.policy import TenantPolicy
-from spawnmesh_transcript.payload_store import WaitingPayload
+from spawnmesh_transcript.domain.refusals import stored_hash_differs
+from spawnmesh_transcript.payload_store import UsableStub, WaitingPayload
 from spawnmesh_transcript.store import Append, AppendOutcome, Key
-from spawnmesh_transcript.stubbing import LargeResult, calls_in, calls_of, large_results, make_stubs, payload_of
+from spawnmesh_transcript.stubbing import (
+    LargeResult,
+    calls_in,
+    calls_of,
+    image_stubs,
+    large_results,
+    make_stubs,
+    payload_of,
+)
 
 if TYPE_CHECKING:  # The stubs' types for asyncio exist for type checkers only.
     from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import BlobServiceAsyncStub
@@ -38,7 +50,9 @@ PATIENCE_SECONDS = 5.0
 """How long an append that is committed waits for its payloads to be put before it answers all the same."""
 
 _PUT_SECONDS = 20.0
+_GET_SECONDS = 20.0
 _AT_ONCE = 4
+_FETCHES = 8  # Of the whole process.
 _ROWS = 8  # At most 15 MiB each, and mostly little.
 
 log = structlog.get_logger()
@@ -47,48 +61,73 @@ log = structlog.get_logger()
 class Payloads:
     """What becomes of large results: rows with their entries, blobs behind them, and their release."""
 
-    def __init__(self, database: Database, blobs: Peer | None, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, database: Database, blobs: Peer | None, activities: Activities, tasks: asyncio.TaskGroup
+    ) -> None:
         self._database = database
         self._peer = blobs
+        self._activities = activities
         self._tasks = tasks
         self._turns = asyncio.Semaphore(_AT_ONCE)
-        self._under_way: dict[Key, asyncio.Task[None]] = {}
+        self._fetches = asyncio.Semaphore(_FETCHES)
+        self._under_way: dict[Key, asyncio.Task[str]] = {}
         self._once_more: set[Key] = set()
+        self._failing: dict[Key, Reason] = {}
+        """Why payloads could not be put, as it was told those who watch: once, however often it is tried."""
 
-    async def stubs_of(self, key: Key, entries: Sequence[NewEntry], policy: TenantPolicy) -> list[Stub]:
-        """The stubs of those entries, about to be appended, that are large results, where the tenant's policy has any."""
-        results = self._large(entries, policy)
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a blob store."""
+        return self._peer is not None
+
+    async def stubs_of(
+        self, key: Key, entries: Sequence[NewEntry], policy: TenantPolicy, *, before_seq: int | None = None
+    ) -> list[Stub]:
+        """The stubs of those entries that are large results, and the files of large images, where the tenant's policy has any.
+
+        The entries are about to be appended, or are those from `before_seq` on.
+        """
+        results, images = self._large(entries, policy)
         if not results:
-            return []
+            return images
         calls = calls_in(entries)
         missing = {result.call_id for result in results} - calls.keys()
         if missing:
             async with self._database.transaction(key.tenant_id) as connection:
                 await store.keep_index_order(connection)
-                seqs = await payload_store.find_calls(connection, key, missing)
+                seqs = await payload_store.find_calls(connection, key, missing, before_seq=before_seq)
                 for entry in sorted(await store.read_entries(connection, key, seqs), key=lambda entry: entry.seq):
                     calls = calls_of(entry.body) | calls
-        return await asyncio.to_thread(make_stubs, results, calls)
+        return [*await asyncio.to_thread(make_stubs, results, calls), *images]
 
     async def append(self, append: Append, stubs: Sequence[Stub]) -> AppendOutcome:
-        """Makes one append with its stubs, and puts their payloads, for which it waits no longer than PATIENCE_SECONDS."""
+        """Makes one append with its stubs, and puts their payloads.
+
+        Where a context is to have references of it, it waits for that, no longer than PATIENCE_SECONDS.
+        """
         outcome = await payload_store.append_with_stubs(self._database, append, stubs)
         if outcome.outcome in ("APPENDED", "REPLAYED"):
-            await asyncio.wait([self.put_waiting(append.key)], timeout=PATIENCE_SECONDS)
+            task = self.put_waiting(append.key)
+            if any(stub.body is not None for stub in stubs):
+                await asyncio.wait([task], timeout=PATIENCE_SECONDS)
         return outcome
 
     async def insert_forked(
         self, connection: Connection, key: Key, entries: Sequence[NewEntry], policy: TenantPolicy, *, first_seq: int
     ) -> bool:
         """Writes the stubs of entries that the transaction has just written, the first of them at `first_seq`; whether there are any."""
-        results = self._large(entries, policy)
-        stubs = await asyncio.to_thread(make_stubs, results, calls_in(entries)) if results else []
+        results, images = self._large(entries, policy)
+        made = await asyncio.to_thread(make_stubs, results, calls_in(entries)) if results else []
+        stubs = [*made, *images]
         if stubs:
             await payload_store.insert_stubs(connection, key, stubs, first_seq=first_seq)
         return bool(stubs)
 
-    def put_waiting(self, key: Key) -> "asyncio.Task[None]":
-        """Begins to put what the blob store may not have yet of the transcript; the task never fails, and may leave some of it for the next."""
+    def put_waiting(self, key: Key) -> "asyncio.Task[str]":
+        """Begins to put what the blob store may not have yet of the transcript.
+
+        The task never fails, and may leave some of it for the next; then it gives the reason, and else an empty text.
+        """
         task = self._under_way.get(key)
         if task is None or task.done():
             # In no caller's context: it goes on when the caller's time is over.
@@ -104,23 +143,56 @@ class Payloads:
             async with self._database.transaction(key.tenant_id) as connection:
                 blob_ids = await payload_store.payloads_to_release(connection, key, row_count=_ROWS * 4)
             if not blob_ids:
+                self._failing.pop(key, None)
                 return
             await asyncio.gather(*(self._release(blob_id) for blob_id in blob_ids))
             async with self._database.transaction(key.tenant_id) as connection:
                 await payload_store.delete_payloads(connection, key, blob_ids)
 
+    async def release_leaving(self, key: Key, seqs: Collection[int] | None = None) -> None:
+        """Gives up the payloads that leave these entries of a transcript, or any. Raises MeshError where the blob store is away."""
+        while True:
+            async with self._database.transaction(key.tenant_id) as connection:
+                leaving = await tier_store.leaving_payloads(connection, key, row_count=_ROWS * 4, seqs=seqs)
+            if not leaving:
+                return
+            blob_ids = [blob_id for blob_id, _ in leaving]
+            with acting_for(key.tenant_id):
+                outcomes = await asyncio.gather(*map(self._release, blob_ids), return_exceptions=True)
+            released = [blob_id for blob_id, error in zip(blob_ids, outcomes, strict=True) if error is None]
+            async with self._database.transaction(key.tenant_id) as connection:
+                await payload_store.delete_payloads(connection, key, released)
+            for error in outcomes:
+                if error is not None:
+                    raise error
+
+    async def fetch(self, tenant_id: str, blob_id: str, *, sha256: str) -> bytes:
+        """A whole payload, when it is its turn. Raises NOT_FOUND, DEPENDENCY_UNAVAILABLE, and STORED_HASH_DIFFERS."""
+        data = bytearray()
+        async with self._fetches:
+            with acting_for(tenant_id):
+                async with aclosing(self.read(blob_id, offset=0, length=0)) as answers:
+                    async for answer in answers:
+                        data += answer.data
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise stored_hash_differs("a payload in the blob store is not the one that was put")
+        return bytes(data)
+
     def read(self, blob_id: str, *, offset: int, length: int) -> AsyncGenerator[blob_pb.GetBlobResponse, None]:
         """The bytes of a payload from `offset` on, in pieces, to its end where `length` is 0."""
         peer, blobs = self._reach()
         request = blob_pb.GetBlobRequest(blob_id=blob_id, offset=offset, length=length)
-        return peer.stream(blobs.GetBlob, request, timeout_seconds=_PUT_SECONDS)
+        return peer.stream(blobs.GetBlob, request, timeout_seconds=_GET_SECONDS)
 
-    def _large(self, entries: Sequence[NewEntry], policy: TenantPolicy) -> list[LargeResult]:
+    def _large(self, entries: Sequence[NewEntry], policy: TenantPolicy) -> tuple[list[LargeResult], list[Stub]]:
         if self._peer is None or not policy.stub_large_tool_payloads:
-            return []
-        return large_results(entries, large_payload_bytes=policy.large_payload_bytes)
+            return [], []
+        return (
+            large_results(entries, large_payload_bytes=policy.large_payload_bytes),
+            image_stubs(entries, large_payload_bytes=policy.large_payload_bytes),
+        )
 
-    async def _put_waiting(self, key: Key) -> None:
+    async def _put_waiting(self, key: Key) -> str:
         try:
             async with self._turns:
                 while await self._put_some(key) or key in self._once_more:
@@ -128,11 +200,14 @@ class Payloads:
         except MeshError as error:
             if error.reason is not Reason.ATTACHMENT_SET_STATE:  # Released meanwhile, with the transcript.
                 log.warning("payloads not put", session=key.session_id, reason=error.reason)
+            return error.reason
         except (psycopg.Error, PoolTimeout) as error:
             log.warning("payloads not put", session=key.session_id, error=type(error).__name__)
+            return Reason.DEPENDENCY_UNAVAILABLE
         finally:
             self._once_more.discard(key)
             self._under_way.pop(key, None)
+        return ""
 
     async def _put_some(self, key: Key) -> bool:
         """Puts some of them; False where none waits. Raises the first MeshError once those that could be put are known to be there."""
@@ -140,16 +215,28 @@ class Payloads:
             await store.keep_index_order(connection)
             waiting = await payload_store.waiting_payloads(connection, key, row_count=_ROWS)
         if not waiting:
+            self._failing.pop(key, None)
             return False
         with acting_for(key.tenant_id):
             outcomes = await asyncio.gather(*(self._put(key, payload) for payload in waiting), return_exceptions=True)
         put = [payload.blob_id for payload, error in zip(waiting, outcomes, strict=True) if error is None]
         async with self._database.transaction(key.tenant_id) as connection:
-            await payload_store.mark_stored(connection, key, put)
-        for error in outcomes:
+            usable = await payload_store.mark_stored(connection, key, put)
+        full_counts = {payload.seq: payload.entry_token_count for payload in waiting}
+        for stub in usable:
+            self._activities.record_later(key, _stubbed(stub, full_token_count=full_counts[stub.seq]))
+        for payload, error in zip(waiting, outcomes, strict=True):
             if error is not None:
+                if isinstance(error, MeshError) and error.reason is not Reason.ATTACHMENT_SET_STATE:
+                    self._tell_failure(key, error.reason, payload.seq)
                 raise error
         return True
+
+    def _tell_failure(self, key: Key, reason: Reason, seq: int) -> None:
+        if self._failing.get(key) is not reason:
+            self._failing[key] = reason
+            failed = activity_pb.Failed(action="put_payload", reason=reason, seq=seq)
+            self._activities.record_later(key, activity_pb.Activity(failed=failed))
 
     async def _put(self, key: Key, payload: WaitingPayload) -> None:
         block = pb.EntryBody.FromString(payload.body).message.content[payload.block_index]
@@ -172,8 +259,21 @@ class Payloads:
         return self._peer, BlobServiceStub(self._peer.channel)
 
 
+def _stubbed(stub: UsableStub, *, full_token_count: int) -> activity_pb.Activity:
+    return activity_pb.Activity(
+        stubbed=activity_pb.Stubbed(
+            seq=stub.seq,
+            tool_name=stub.tool_name,
+            file_ids=map(file_id_of, stub.blob_ids),
+            size_bytes=stub.size_bytes,
+            full_token_count=full_token_count,
+            stub_token_count=stub.token_count,
+        )
+    )
+
+
 @asynccontextmanager
-async def open_payloads(database: Database, blobs: Peer | None) -> AsyncIterator[Payloads]:
+async def open_payloads(database: Database, blobs: Peer | None, activities: Activities) -> AsyncIterator[Payloads]:
     """Keeps payloads during the block, at whose end those under way are finished. Without a blob store nothing is kept and nothing is a stub."""
     async with asyncio.TaskGroup() as tasks:
-        yield Payloads(database, blobs, tasks)
+        yield Payloads(database, blobs, activities, tasks)

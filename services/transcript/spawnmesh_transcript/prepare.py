@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.errors import invalid
+from spawnmesh_core.json_text import NotJson
 
 from spawnmesh_transcript.bodies import LABELS, ROLES, check_message, check_text, serialize
 from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
-from spawnmesh_transcript.domain.json_text import NotJson
+from spawnmesh_transcript.domain.families import Vocabulary
+from spawnmesh_transcript.domain.policy import TenantPolicy
 from spawnmesh_transcript.domain.redact import redact_block, redact_document
 from spawnmesh_transcript.domain.turns import Role
 from spawnmesh_transcript.masking import masked_body
 from spawnmesh_transcript.synthetic import is_synthetic_result
-from spawnmesh_transcript.tokens import block_token_count, count_tokens
+from spawnmesh_transcript.tokens import count_tokens, message_token_count
 
 _INLINE_BYTES = 32 * 1024
 """Up to here preparing takes about a millisecond and stays on the event loop; a thread costs more than that."""
@@ -30,24 +32,27 @@ class Prepared:
     content_hash: bytes
 
 
-async def prepare(bodies: Sequence[pb.EntryBody], *, mask_secrets: bool) -> Prepared:
-    """Prepares the entries of one append, in a thread where that takes long. With `mask_secrets`, secrets are replaced as attachments are.
+async def prepare(bodies: Sequence[pb.EntryBody], policy: TenantPolicy) -> Prepared:
+    """Prepares the entries of one append, in a thread where that takes long: masked and counted as the tenant's policy says.
 
     Raises INVALID_REQUEST for what cannot be stored, with the path of the field, and ATTACHMENT_CONTENT_IS_MARKER.
     """
     if sum(body.ByteSize() for body in bodies) <= _INLINE_BYTES:
-        return _prepare(bodies, mask_secrets)
-    return await asyncio.to_thread(_prepare, bodies, mask_secrets)
+        return _prepare(bodies, policy)
+    return await asyncio.to_thread(_prepare, bodies, policy)
 
 
-def message_entry(message: content_pb.Message, source: pb.Source | None = None) -> NewEntry:
-    """A message that is already as it is to be stored, with the line that it was imported from."""
+def message_entry(
+    message: content_pb.Message, source: pb.Source | None = None, *, vocabulary: Vocabulary = Vocabulary.O200K
+) -> NewEntry:
+    """A message that is already as it is to be stored, counted by a vocabulary, with the line that it was imported from."""
     calls = [block.tool_call.tool_call_id.strip() for block in message.content if block.HasField("tool_call")]
     role = ROLES[message.role]
     return NewEntry(
         kind=EntryKind.MESSAGE,
         body=serialize(pb.EntryBody(message=message, source=source)),
-        token_count=_message_token_count(message),
+        token_count=message_token_count(message, vocabulary),
+        token_vocabulary=vocabulary,
         role=role,
         calls=tuple(dict.fromkeys(calls)) if role is Role.ASSISTANT else (),
         answers=message.tool_call_id.strip() if role is Role.TOOL_RESULT else "",
@@ -55,27 +60,28 @@ def message_entry(message: content_pb.Message, source: pb.Source | None = None) 
     )
 
 
-def _prepare(bodies: Sequence[pb.EntryBody], mask_secrets: bool) -> Prepared:
+def _prepare(bodies: Sequence[pb.EntryBody], policy: TenantPolicy) -> Prepared:
     content = hashlib.sha256()
     entries: list[NewEntry] = []
     for index, body in enumerate(bodies):
         given = serialize(body)
         content.update(len(given).to_bytes(8))
         content.update(given)
-        if mask_secrets:
+        if policy.mask_secrets:
             body = masked_body(body, f"entries[{index}]")
-        entries.append(_entry(body, f"entries[{index}]"))
+        entries.append(_entry(body, f"entries[{index}]", policy.token_vocabulary))
     return Prepared(tuple(entries), content.digest())
 
 
-def _entry(body: pb.EntryBody, path: str) -> NewEntry:
+def _entry(body: pb.EntryBody, path: str, vocabulary: Vocabulary) -> NewEntry:
     if body.HasField("source"):
         raise invalid(f"{path}.source", "is written by imports alone")
     match body.WhichOneof("kind"):
         case "message":
-            return message_entry(_storable_message(body.message, f"{path}.message"))
+            return message_entry(_storable_message(body.message, f"{path}.message"), vocabulary=vocabulary)
         case "system_note":
-            return NewEntry(kind=EntryKind.NOTE, body=serialize(body), token_count=count_tokens(body.system_note.text))
+            token_count = count_tokens(body.system_note.text, vocabulary)
+            return NewEntry(EntryKind.NOTE, serialize(body), token_count=token_count, token_vocabulary=vocabulary)
         case "label":
             check_text(body.label.entry_id, f"{path}.label.entry_id")
             return NewEntry(
@@ -100,6 +106,8 @@ def _record(body: pb.EntryBody, path: str) -> NewEntry:
                 raise invalid(f"{path}.model_change", "names neither a model nor a level of thinking")
             return NewEntry(kind=EntryKind.MODEL_CHANGE, body=serialize(body))
         case "compaction":
+            if body.compaction.HasField("sources"):
+                raise invalid(f"{path}.compaction.sources", "is written by CompactTranscript alone")
             target = body.compaction.first_kept_entry_id
             check_text(target, f"{path}.compaction.first_kept_entry_id")
             return NewEntry(kind=EntryKind.COMPACTION, body=serialize(body), target_entry_id=target)
@@ -146,8 +154,3 @@ def _redact_call(call: content_pb.ToolCall, path: str) -> None:
         call.block_json = redact_block(call.name, call.block_json)
     except NotJson as error:
         raise invalid(f"{path}.block_json", "is not one JSON object of reasonable depth") from error
-
-
-def _message_token_count(message: content_pb.Message) -> int:
-    command = count_tokens(message.bash_execution.command) if message.HasField("bash_execution") else 0
-    return command + sum(block_token_count(block) for block in message.content)

@@ -7,6 +7,7 @@ from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as service_pb
 
 from spawnmesh_transcript.appending import Appended
+from spawnmesh_transcript.domain.compaction import is_due
 from spawnmesh_transcript.domain.dropped import LeftOut
 from spawnmesh_transcript.domain.entries import Head, StoredEntry
 from spawnmesh_transcript.domain.turns import Turn
@@ -84,16 +85,27 @@ def render_news(news: News) -> service_pb.FollowEntriesResponse:
     return response
 
 
-def render_context(context: Context, *, accompanying_token_count: int) -> service_pb.AssembleContextResponse:
-    """Groups in their order, with an error in the place of each missing result."""
+def render_context(
+    context: Context, *, token_budget: int, reserved_token_count: int
+) -> service_pb.AssembleContextResponse:
+    """The summary and groups in their order, with an error in the place of each missing result.
+
+    The budget, and what is set aside of it beside what accompanies the context, are those that were asked for.
+    """
     response = service_pb.AssembleContextResponse(
         dropped_entry_count=context.dropped_entry_count,
         superseded_entry_count=context.superseded_entry_count,
-        accompanying_token_count=accompanying_token_count,
+        accompanying_token_count=context.accompanying_token_count,
+        is_estimate=context.told.is_estimate,
+        token_vocabulary=context.told.vocabulary,
         stubbed=map(_render_stubbed, context.stubbed),
         dropped=map(_render_left_out, context.left_out),
     )
+    missing_token_count = synthetic_token_count(context.measure)
     add = response.entries.add
+    if context.summary:
+        render_entry(context.summary, add())
+        response.token_count += context.summary.token_count
     for group in context.groups:
         head = add()
         render_entry(context.entries[group.head.seq], head)
@@ -104,9 +116,16 @@ def render_context(context: Context, *, accompanying_token_count: int) -> servic
                 response.token_count += result.token_count
             else:
                 message = synthetic_result(head.body.message, result.call_id)
-                add(body=pb.EntryBody(message=message), token_count=synthetic_token_count())
-                response.token_count += synthetic_token_count()
+                add(body=pb.EntryBody(message=message), token_count=missing_token_count)
+                response.token_count += missing_token_count
                 response.synthetic_result_count += 1
+    response.fresh_seq = context.stale.seq + 1 if context.stale.seq else 0
+    response.compaction_due = context.stale.is_compactable and is_due(
+        context.compact_at_percent,
+        has_dropped=context.dropped_entry_count > 0,
+        token_count=response.token_count + reserved_token_count + context.accompanying_token_count,
+        token_budget=token_budget,
+    )
     return response
 
 

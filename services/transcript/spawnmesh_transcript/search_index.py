@@ -12,6 +12,7 @@ from spawnmesh_transcript import search_store
 from spawnmesh_transcript.domain.entries import StoredEntry
 from spawnmesh_transcript.domain.words import pieces_of
 from spawnmesh_transcript.operations import list_entries
+from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.store import Filter, Key, Position
 from spawnmesh_transcript.texts import texts_in
 
@@ -19,7 +20,7 @@ _PAGE_SIZE = 500
 _RETRY_SECONDS = 0.1
 
 
-async def index_up_to_head(database: Database, key: Key, *, give_up_time: float) -> None:
+async def index_up_to_head(database: Database, payloads: Payloads, key: Key, *, give_up_time: float) -> None:
     """All entries that were committed before are found afterwards.
 
     Raises DEPENDENCY_UNAVAILABLE at the time to give up (of the monotonic clock), with what was read kept for the next; and NOT_FOUND.
@@ -35,7 +36,7 @@ async def index_up_to_head(database: Database, key: Key, *, give_up_time: float)
             return
         if monotonic_seconds() >= give_up_time:
             raise unavailable("the words of this transcript", retry_after_seconds=_RETRY_SECONDS)
-        page = await list_entries(database, key, Position(known.seq), Filter(), page_size=_PAGE_SIZE)
+        page = await list_entries(database, payloads, key, Position(known.seq), Filter(), page_size=_PAGE_SIZE)
         if not page.entries:
             raise not_found("transcript", key.session_id)
         pieces = await asyncio.to_thread(_pieces, page.entries)

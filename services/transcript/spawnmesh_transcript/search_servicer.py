@@ -17,6 +17,7 @@ from spawnmesh_runtime.caller import current_caller
 from spawnmesh_transcript.domain.entries import EntryKind
 from spawnmesh_transcript.hit_files import files_of_hits
 from spawnmesh_transcript.parse import parse_filter, readable_key
+from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.search_store import Range
 from spawnmesh_transcript.searching import Hit, Search, search_entries
 from spawnmesh_transcript.store import Filter
@@ -31,12 +32,13 @@ _READ_BY_MODELS = Filter(kinds=frozenset({EntryKind.MESSAGE, EntryKind.NOTE}))
 class SearchServicer(pb_grpc.SearchServiceServicer):
     """Each RPC does what the contract says of it."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, payloads: Payloads) -> None:
         self._database = database
+        self._payloads = payloads
 
     async def SearchEntries(self, request: pb.SearchEntriesRequest, context: Context) -> pb.SearchEntriesResponse:
         key = await readable_key(self._database, request.session_id, current_caller())
-        hits, has_more = await search_entries(self._database, key, _parse(request))
+        hits, has_more = await search_entries(self._database, self._payloads, key, _parse(request))
         files = await files_of_hits(self._database, key.tenant_id, hits)
         return pb.SearchEntriesResponse(
             hits=[_render(hit, files.get(hit, "")) for hit in hits],

@@ -16,10 +16,12 @@ from spawnmesh_transcript.domain.entries import EntryKind
 from spawnmesh_transcript.domain.patterns import Finder, compile_pattern
 from spawnmesh_transcript.domain.refusals import search_refused
 from spawnmesh_transcript.domain.words import Term, find_term, parse_words, words_of
+from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.search_index import index_up_to_head
 from spawnmesh_transcript.search_store import Range
 from spawnmesh_transcript.store import Key
 from spawnmesh_transcript.texts import FoundText, texts_in
+from spawnmesh_transcript.whole import StoredBody, whole_bodies
 
 PATTERN_ENTRY_LIMIT = 10_000
 PATTERN_BYTE_LIMIT = 16 * 1024 * 1024
@@ -69,12 +71,13 @@ class Hit:
     snippet: str
 
 
-async def search_entries(database: Database, key: Key, search: Search) -> tuple[list[Hit], bool]:
+async def search_entries(database: Database, payloads: Payloads, key: Key, search: Search) -> tuple[list[Hit], bool]:
     """The hits of one page, and whether there may be more.
 
-    Raises SEARCH_REFUSED, NOT_FOUND, and DEPENDENCY_UNAVAILABLE while a long transcript is read for the first time.
+    Raises SEARCH_REFUSED, NOT_FOUND, DEPENDENCY_UNAVAILABLE while a long transcript is read for the first time, and what making entries
+    whole raises.
     """
-    find = _by_pattern(database, search) if search.pattern else _by_words(database, search)
+    find = _by_pattern(database, payloads, search) if search.pattern else _by_words(database, payloads, search)
     async with database.transaction(key.tenant_id) as connection:
         if await store.read_transcript(connection, key) is None:
             raise not_found("transcript", key.session_id)
@@ -94,7 +97,7 @@ async def search_entries(database: Database, key: Key, search: Search) -> tuple[
     return hits, False
 
 
-def _by_words(database: Database, search: Search) -> _Find:
+def _by_words(database: Database, payloads: Payloads, search: Search) -> _Find:
     terms = parse_words(search.words)
     wanted = [term for term in terms if not term.is_excluded]
     if not wanted:
@@ -102,7 +105,7 @@ def _by_words(database: Database, search: Search) -> _Find:
     give_up_time = monotonic_seconds() + _INDEX_SECONDS
 
     async def find(key: Key, within: Range, limit: int) -> list[Hit]:
-        await index_up_to_head(database, key, give_up_time=give_up_time)
+        await index_up_to_head(database, payloads, key, give_up_time=give_up_time)
         async with database.transaction(key.tenant_id) as connection:
             await store.keep_index_order(connection)
             rows = await search_store.search_by_words(
@@ -113,12 +116,13 @@ def _by_words(database: Database, search: Search) -> _Find:
                 excluded=[term.tsquery() for term in terms if term.is_excluded],
                 limit=limit,
             )
-        return await asyncio.to_thread(_hits, key, rows, lambda texts: _place_of_terms(texts, wanted), limit)
+        whole = await _whole(database, payloads, key, rows)
+        return await asyncio.to_thread(_hits, key, whole, lambda texts: _place_of_terms(texts, wanted), limit)
 
     return find
 
 
-def _by_pattern(database: Database, search: Search) -> _Find:
+def _by_pattern(database: Database, payloads: Payloads, search: Search) -> _Find:
     finder = compile_pattern(search.pattern)
 
     async def find(key: Key, within: Range, limit: int) -> list[Hit]:
@@ -135,9 +139,16 @@ def _by_pattern(database: Database, search: Search) -> _Find:
                     pattern_byte_limit=PATTERN_BYTE_LIMIT,
                 )
             rows = await search_store.read_window(connection, key, within)
-        return await asyncio.to_thread(_hits, key, rows, lambda texts: _place_of_pattern(texts, finder), limit)
+        whole = await _whole(database, payloads, key, rows)
+        return await asyncio.to_thread(_hits, key, whole, lambda texts: _place_of_pattern(texts, finder), limit)
 
     return find
+
+
+async def _whole(database: Database, payloads: Payloads, key: Key, rows: Sequence[DictRow]) -> list[DictRow]:
+    stored = [StoredBody(row["seq"], row["body"], row["dropped_bytes"]) for row in rows]
+    bodies = await whole_bodies(database, payloads, key, stored)
+    return [{**row, "body": bodies.get(row["seq"], row["body"])} for row in rows] if bodies else list(rows)
 
 
 def _hits(key: Key, rows: Sequence[DictRow], locate: Locate, limit: int) -> list[Hit]:

@@ -41,7 +41,6 @@ from spawnmesh_transcript.render import (
     render_page,
 )
 from spawnmesh_transcript.tenants import Policies
-from spawnmesh_transcript.tokens import accompanying_token_count
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -147,6 +146,7 @@ class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
         caller = current_caller()
         fence = await windows.close_window(
             self._database,
+            self._payloads,
             parse_key(request.session_id, caller),
             parse_claim(request.claim, caller),
             parse_fence(request.fence),
@@ -156,6 +156,7 @@ class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
     async def ListEntries(self, request: pb.ListEntriesRequest, context: Context) -> pb.ListEntriesResponse:
         page = await operations.list_entries(
             self._database,
+            self._payloads,
             await readable_key(self._database, request.session_id, current_caller()),
             parse_position(request),
             parse_filter(request.filter),
@@ -175,13 +176,18 @@ class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
                 yield render_news(news)
 
     async def AssembleContext(self, request: pb.AssembleContextRequest, context: Context) -> pb.AssembleContextResponse:
-        accompanying = accompanying_token_count(request.accompanying_texts)
         assembled = await operations.assemble_context(
             self._database,
             self._payloads,
             parse_key(request.session_id, current_caller()),
-            token_budget=request.token_budget - request.reserved_token_count - accompanying,
+            token_budget=request.token_budget - request.reserved_token_count,
+            accompanying_texts=request.accompanying_texts,
+            model=request.model,
             tail=parse_tail(request.fresh_tail),
         )
         self._metrics.stubbed(sum(result.size_bytes for result in assembled.stubbed))
-        return render_context(assembled, accompanying_token_count=accompanying)
+        return render_context(
+            assembled,
+            token_budget=request.token_budget,
+            reserved_token_count=request.reserved_token_count,
+        )

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.json_text import List, Node, Object, Scalar, String
 
 from spawnmesh_transcript.bodies import check_message
-from spawnmesh_transcript.domain.json_text import List, Node, Object, Scalar, String
 from spawnmesh_transcript.sources import with_gaps
 
 Span = tuple[int, int] | None

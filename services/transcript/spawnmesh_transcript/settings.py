@@ -1,5 +1,6 @@
 """What the transcript service reads from its environment."""
 
+from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 from spawnmesh_runtime.settings import ProcessSettings
 
@@ -16,3 +17,10 @@ class TranscriptSettings(ProcessSettings):
     database_max_connections: int = 8
     attachment_blob_target: str | None = None
     """`host:port` of the blob store. Without it no result of a tool is kept there, whatever tenants have set."""
+    model_router_target: str | None = None
+    """`host:port` of what asks models for summaries. Without it, or without `hook_target`, nothing is compacted."""
+    hook_target: str | None = None
+    work_interval_seconds: float = Field(default=60.0, gt=0)
+    """How often the worker looks after each tenant's transcripts."""
+    cool_delay_seconds: float = Field(default=300.0, ge=0)
+    """How long a worker that was started drops no inline copies: replicas of a version that could not read such entries are gone by then."""

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
-
-from spawnmesh_transcript.domain.json_text import quoted
+from spawnmesh_core.json_text import quoted
 
 NOT_CUT = -1
 """In place of a gap: the line still has this text."""

@@ -13,6 +13,7 @@ from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.bodies import is_canonical
 from spawnmesh_transcript.domain.entries import EntryKind, Head, Label, NewEntry, StoredEntry, WriterClaim
+from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.policy import TenantPolicy
 from spawnmesh_transcript.domain.turns import Role, Turn
 from spawnmesh_transcript.domain.window import WindowEntry
@@ -121,6 +122,11 @@ async def insert_transcript(
     return row is not None
 
 
+async def has_begun(connection: Connection, key: Key) -> bool:
+    """Whether there is a transcript, or there was one, or one is being imported."""
+    return await _one(connection, "has_begun", key) is not None
+
+
 async def is_deleted(connection: Connection, key: Key) -> bool:
     """Whether there was a transcript, or one was deleted before it was created."""
     return await _one(connection, "is_deleted", key) is not None
@@ -131,7 +137,7 @@ async def write_entries(connection: Connection, key: Key, entries: Sequence[NewE
     row = await _one(connection, "write_entries", key, service=service, **_entry_parameters(entries))
     if row is None:
         raise LookupError("a function call answers one row")
-    return _head(row)
+    return head_of(row)
 
 
 async def append_entries(
@@ -158,14 +164,14 @@ async def read_transcript(connection: Connection, key: Key) -> Transcript | None
     if row is None:
         return None
     return Transcript(
-        _head(row), row["forked_from_session_id"], row["turn_count"], row["superseded_turn_count"], row["token_count"]
+        head_of(row), row["forked_from_session_id"], row["turn_count"], row["superseded_turn_count"], row["token_count"]
     )
 
 
 async def acquire_writer(connection: Connection, key: Key, claim: WriterClaim) -> Head | None:
     """Makes the claim the current one; None where it is too low, or there is no transcript."""
     row = await _one(connection, "acquire_writer", key, run_id=claim.run_id, epoch=claim.epoch)
-    return _head(row) if row else None
+    return head_of(row) if row else None
 
 
 async def release_writer(connection: Connection, key: Key, claim: WriterClaim) -> None:
@@ -212,7 +218,7 @@ async def list_entries(
         max_bytes=max_bytes,
     )
     statement = "list_entries_before" if position.is_downwards else "list_entries_after"
-    async with connection.cursor(binary=True, row_factory=args_row(_counted_entry)) as cursor:
+    async with connection.cursor(binary=True, row_factory=args_row(counted_entry)) as cursor:
         await cursor.execute(_SQL[statement], parameters)
         found = await cursor.fetchall()
     entries = [entry for entry, _ in found]
@@ -224,13 +230,23 @@ async def list_entries(
 async def newest_user_turn(connection: Connection, key: Key) -> Turn | None:
     """The newest message of a user that is not superseded. Needs `keep_index_order`."""
     row = await _one(connection, "newest_user_turn", key)
-    return Turn(row["seq"], Role.USER, row["token_count"]) if row else None
+    return Turn(row["seq"], Role.USER, row["token_count"], counted_by=row["token_vocabulary"]) if row else None
 
 
-async def scan_entries(connection: Connection, key: Key, *, before_seq: int, row_count: int) -> list[ScannedEntry]:
-    """Entries below a seq, newest first, without their bodies. Needs `keep_index_order`."""
+async def token_vocabularies_of(connection: Connection, key: Key, seqs: Collection[int]) -> dict[int, Vocabulary]:
+    """By which vocabularies entries were counted. Needs `keep_index_order`."""
+    parameters = _parameters(key, seqs=list(seqs))
+    rows = await (await connection.execute(_SQL["token_vocabularies_of"], parameters)).fetchall()
+    return {row["seq"]: Vocabulary(row["token_vocabulary"]) for row in rows}
+
+
+async def scan_entries(
+    connection: Connection, key: Key, *, after_seq: int, before_seq: int, row_count: int
+) -> list[ScannedEntry]:
+    """Entries between two seqs, newest first, without their bodies. Needs `keep_index_order`."""
+    parameters = _parameters(key, after_seq=after_seq, before_seq=before_seq, row_count=row_count)
     async with connection.cursor(binary=True, row_factory=args_row(_scanned_entry)) as cursor:
-        await cursor.execute(_SQL["scan_entries"], _parameters(key, before_seq=before_seq, row_count=row_count))
+        await cursor.execute(_SQL["scan_entries"], parameters)
         return await cursor.fetchall()
 
 
@@ -270,10 +286,11 @@ async def _stored_entries(connection: Connection, statement: str, key: Key, **mo
 
 
 def _entry_parameters(entries: Sequence[NewEntry]) -> dict[str, Any]:
-    return {"entries": Jsonb(_described(entries)), "bodies": [entry.body for entry in entries]}
+    return {"entries": Jsonb(described(entries)), "bodies": [entry.body for entry in entries]}
 
 
-def _described(entries: Sequence[NewEntry]) -> list[dict[str, Any]]:
+def described(entries: Sequence[NewEntry]) -> list[dict[str, Any]]:
+    """Entries as the functions that write them read them, beside their bodies."""
     return [
         {
             "entry_id": entry.entry_id or new_id(IdKind.ENTRY),
@@ -281,6 +298,7 @@ def _described(entries: Sequence[NewEntry]) -> list[dict[str, Any]]:
             "kind": entry.kind,
             "role": entry.role or "",
             "token_count": entry.token_count,
+            "token_vocabulary": entry.token_vocabulary,
             "calls": entry.calls,
             "answers": entry.answers,
             "is_synthetic": entry.is_synthetic,
@@ -305,7 +323,7 @@ def call_parameters(append: Append, first_body: int, last_body: int) -> dict[str
         "epoch": claim.epoch if claim else 0,
         "service": append.writer.service,
         "client": append.writer.client,
-        "entries": _described(append.entries),
+        "entries": described(append.entries),
         "first_body": first_body,
         "last_body": last_body,
         "settings_version": append.settings_version,
@@ -317,7 +335,7 @@ def append_outcome(row: DictRow, described: Sequence[dict[str, Any]]) -> AppendO
     """What came of a call, with the `entries` that it was made with."""
     return AppendOutcome(
         outcome=row["outcome"],
-        head=_head(row) if row["seq"] is not None else None,
+        head=head_of(row) if row["seq"] is not None else None,
         first_seq=row["first_seq"] or 0,
         entry_ids=tuple(row["entry_ids"] or (one["entry_id"] for one in described)),
         missing_entry_id=row["missing_entry_id"] or "",
@@ -325,7 +343,8 @@ def append_outcome(row: DictRow, described: Sequence[dict[str, Any]]) -> AppendO
     )
 
 
-def _head(row: DictRow) -> Head:
+def head_of(row: DictRow) -> Head:
+    """For a row with the columns of a head."""
     return Head(row["incarnation"], row["seq"], row["chain_hash"], row["writer_run_id"], row["writer_epoch"])
 
 
@@ -340,11 +359,12 @@ def _window_entry(row: DictRow) -> WindowEntry:
         row["writer_client"],
         row["chain_hash"],
         row["body"],
+        row["dropped_bytes"],
         is_canonical(kind, role, row["body"]),
     )
 
 
-def _counted_entry(*columns: Any) -> tuple[StoredEntry, int]:
+def counted_entry(*columns: Any) -> tuple[StoredEntry, int]:
     """For the columns of `StoredEntry` in their order, and the number of entries found."""
     return StoredEntry(*columns[:-1]), columns[-1]
 
@@ -359,11 +379,13 @@ def _scanned_entry(
     is_synthetic: bool,
     label: str,
     target_seq: int | None,
+    token_vocabulary: str,
 ) -> ScannedEntry:
     """For the columns of `scan_entries` in their order."""
     if kind == _MESSAGE:
-        return ScannedEntry(seq, Turn(seq, _ROLES[role], token_count, tuple(calls), answers, is_synthetic), None)
+        turn = Turn(seq, _ROLES[role], token_count, tuple(calls), answers, is_synthetic, token_vocabulary)
+        return ScannedEntry(seq, turn, None)
     if kind == _NOTE:
-        return ScannedEntry(seq, Turn(seq, Role.NOTE, token_count), None)
+        return ScannedEntry(seq, Turn(seq, Role.NOTE, token_count, counted_by=token_vocabulary), None)
     mark = Mark(Label(label), target_seq) if target_seq is not None else None
     return ScannedEntry(seq, None, mark)

@@ -1,4 +1,4 @@
-"""Makes the stubs of large results, from entries as they are stored. Work for the processor only."""
+"""Makes the stubs of large results, and finds large images, in entries as they are stored. Work for the processor only."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +10,7 @@ from spawnmesh_core.ids import IdKind, new_id
 
 from spawnmesh_transcript.bodies import serialize
 from spawnmesh_transcript.domain.entries import NewEntry
+from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.large_results import (
     MAX_PAYLOAD_BYTES,
     File,
@@ -27,6 +28,9 @@ TEXT_TYPE = "text/plain"
 _LEAST_BLOCK_BYTES = 256  # A shorter one is hardly longer than what would stand for it.
 
 
+_IMAGE_ROLES = (Role.USER, Role.ASSISTANT)
+
+
 @dataclass(frozen=True, slots=True)
 class LargeResult:
     """A large result of a tool at `place` among the entries that it came with."""
@@ -35,6 +39,7 @@ class LargeResult:
     body: pb.EntryBody
     call_id: str
     token_count: int
+    token_vocabulary: Vocabulary
 
 
 def large_results(entries: Sequence[NewEntry], *, large_payload_bytes: int) -> list[LargeResult]:
@@ -45,8 +50,23 @@ def large_results(entries: Sequence[NewEntry], *, large_payload_bytes: int) -> l
             body = pb.EntryBody.FromString(entry.body)
             sizes = [len(payload_of(block) or b"") for block in body.message.content]
             if is_large(sizes, large_payload_bytes=large_payload_bytes):
-                found.append(LargeResult(place, body, entry.answers, entry.token_count))
+                found.append(LargeResult(place, body, entry.answers, entry.token_count, entry.token_vocabulary))
     return found
+
+
+def image_stubs(entries: Sequence[NewEntry], *, large_payload_bytes: int) -> list[Stub]:
+    """The images of users and of models, where those of a message are large together: kept as files, never read as references."""
+    found: list[Stub] = []
+    for place, entry in enumerate(entries):
+        if entry.role in _IMAGE_ROLES and len(entry.body) >= large_payload_bytes:
+            content = pb.EntryBody.FromString(entry.body).message.content
+            images = [
+                (index, block, block.image.data) for index, block in enumerate(content) if block.HasField("image")
+            ]
+            if is_large([len(data) for _, _, data in images], large_payload_bytes=large_payload_bytes):
+                files = [_file(index, block, data, "", "") for index, block, data in images if _is_file(data)]
+                found.append(Stub(place, None, entry.token_count, tuple(files)))
+    return [stub for stub in found if stub.files]
 
 
 def calls_in(entries: Iterable[NewEntry]) -> dict[str, str]:
@@ -95,16 +115,20 @@ def _stub(result: LargeResult, about: str) -> Stub:
     token_count = result.token_count
     for index, block in enumerate(message.content):
         payload = payload_of(block)
-        if payload is None or not _LEAST_BLOCK_BYTES <= len(payload) <= MAX_PAYLOAD_BYTES:
+        if payload is None or not _is_file(payload):
             continue
         file = _file(index, block, payload, message.tool_name, about)
         reference = stub_text(file.file_id, tool_name=message.tool_name, size_bytes=len(payload), about=about)
-        saved = block_token_count(block) - count_tokens(reference)
+        saved = block_token_count(block, result.token_vocabulary) - count_tokens(reference, result.token_vocabulary)
         if saved > 0:
             files.append(file)
             token_count -= saved
             block.text.text = reference
     return Stub(result.place, serialize(body), token_count, tuple(files))
+
+
+def _is_file(payload: bytes) -> bool:
+    return _LEAST_BLOCK_BYTES <= len(payload) <= MAX_PAYLOAD_BYTES
 
 
 def _file(index: int, block: content_pb.ContentBlock, payload: bytes, tool_name: str, about: str) -> File:

@@ -4,17 +4,20 @@ from functools import cache
 
 from spawnmesh.content.v1 import message_pb2 as content_pb
 
+from spawnmesh_transcript.domain.families import Measure
 from spawnmesh_transcript.tokens import count_tokens
 
 SYNTHETIC_RESULT_TEXT = (
     "No result of this call is recorded: the run ended before it came, or it was lost. Its effects are unknown."
 )
 
+_STORED = Measure()
+
 
 @cache
-def synthetic_token_count() -> int:
+def synthetic_token_count(measure: Measure = _STORED) -> int:
     """Tokens of a synthetic result."""
-    return count_tokens(SYNTHETIC_RESULT_TEXT)
+    return measure.of(count_tokens(SYNTHETIC_RESULT_TEXT, measure.vocabulary), measure.vocabulary)
 
 
 def synthetic_result(asking: content_pb.Message, call_id: str) -> content_pb.Message:

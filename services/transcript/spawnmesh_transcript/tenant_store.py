@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
+from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.policy import TenantPolicy
 
 _SQL = load_statements("spawnmesh_transcript")
@@ -15,9 +16,12 @@ PURGED_TABLES = (
     "search_progress",
     "search_pieces",
     "stubs",
+    "summaries",
     "payloads",
     "imports",
     "transcripts",
+    "activities",
+    "activity_heads",
 )
 """In this order: while a transcript's row is there, something may yet be written for it."""
 
@@ -47,6 +51,8 @@ async def put_tenant(connection: Connection, tenant_id: str, policy: TenantPolic
             "mask_secrets": policy.mask_secrets,
             "stub_large_tool_payloads": policy.stub_large_tool_payloads,
             "large_payload_bytes": policy.large_payload_bytes,
+            "compact_at_percent": policy.compact_at_percent,
+            "token_vocabulary": policy.token_vocabulary,
         },
     )
 
@@ -54,7 +60,9 @@ async def put_tenant(connection: Connection, tenant_id: str, policy: TenantPolic
 async def read_policy(connection: Connection, tenant_id: str) -> TenantPolicy:
     """The policy that holds."""
     row = await (await connection.execute(_SQL["read_settings"], {"tenant_id": tenant_id})).fetchone()
-    return TenantPolicy(**row) if row else TenantPolicy()
+    if row is None:
+        return TenantPolicy()
+    return TenantPolicy(**{**row, "token_vocabulary": Vocabulary(row["token_vocabulary"])})
 
 
 async def begin_purge(connection: Connection, tenant_id: str) -> None:

@@ -1,4 +1,4 @@
-"""How many tokens a model reads, by the o200k vocabulary."""
+"""How many tokens a model reads, by the vocabularies that can be counted here."""
 
 import re
 import warnings
@@ -7,6 +7,9 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from spawnmesh.content.v1 import message_pb2 as content_pb
+from spawnmesh.transcript.v1 import entry_pb2 as pb
+
+from spawnmesh_transcript.domain.families import Measure, Vocabulary
 
 if TYPE_CHECKING:
     from bpe_openai import Encoding
@@ -23,21 +26,21 @@ _CUT_SEARCH_CHARS = 2_000
 
 
 @cache
-def vocabulary() -> "Encoding":
+def encoding(vocabulary: Vocabulary) -> "Encoding":
     """The vocabulary, read the first time, which takes about a second: a server does it before it serves."""
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", DeprecationWarning
         )  # The package reads its data by an old function, while it is imported.
         from bpe_openai import get_encoding
-    return get_encoding("o200k_base")
+    return get_encoding(vocabulary.value)
 
 
-def count_tokens(text: str) -> int:
+def count_tokens(text: str, vocabulary: Vocabulary = Vocabulary.O200K) -> int:
     """Tokens of a text of any length. Exact up to MAX_PIECE_CHARS; beyond, too many by one at most for each cut that finds no word's end."""
     if not text:
         return 0
-    encode = vocabulary().encode_ordinary
+    encode = encoding(vocabulary).encode_ordinary
     count = 0
     start = 0
     while len(text) - start > MAX_PIECE_CHARS:
@@ -47,23 +50,40 @@ def count_tokens(text: str) -> int:
     return count + len(encode(text[start:]))
 
 
-def accompanying_token_count(texts: Iterable[str]) -> int:
+def accompanying_token_count(texts: Iterable[str], measure: Measure) -> int:
     """Tokens of texts that are sent again and again; those of the newest few are remembered."""
-    return sum(map(_remembered_token_count, texts))
+    return measure.of(sum(_remembered_token_count(text, measure.vocabulary) for text in texts), measure.vocabulary)
 
 
 _remembered_token_count = lru_cache(maxsize=256)(count_tokens)
 
 
-def block_token_count(block: content_pb.ContentBlock) -> int:
+def body_token_count(body: pb.EntryBody, vocabulary: Vocabulary = Vocabulary.O200K) -> int:
+    """Tokens of what a model reads of an entry; 0 for kinds that no model reads."""
+    match body.WhichOneof("kind"):
+        case "message":
+            return message_token_count(body.message, vocabulary)
+        case "system_note":
+            return count_tokens(body.system_note.text, vocabulary)
+        case _:
+            return 0
+
+
+def message_token_count(message: content_pb.Message, vocabulary: Vocabulary = Vocabulary.O200K) -> int:
+    """Tokens of what a model reads of a message."""
+    command = count_tokens(message.bash_execution.command, vocabulary) if message.HasField("bash_execution") else 0
+    return command + sum(block_token_count(block, vocabulary) for block in message.content)
+
+
+def block_token_count(block: content_pb.ContentBlock, vocabulary: Vocabulary = Vocabulary.O200K) -> int:
     """Tokens of what a model reads of a piece of a message."""
     match block.WhichOneof("block"):
         case "text":
-            return count_tokens(block.text.text)
+            return count_tokens(block.text.text, vocabulary)
         case "thinking":
-            return count_tokens(block.thinking.text)
+            return count_tokens(block.thinking.text, vocabulary)
         case "tool_call":
-            return count_tokens(block.tool_call.block_json)
+            return count_tokens(block.tool_call.block_json, vocabulary)
         case _:
             return IMAGE_TOKEN_COUNT
 

@@ -1,9 +1,12 @@
 """The prompt window: nothing of it is stored, so that nothing has to be cleaned up when a runner dies in the middle of one."""
 
+from collections.abc import Sequence
+
 from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Database
 
 from spawnmesh_transcript import store
+from spawnmesh_transcript.bodies import is_canonical
 from spawnmesh_transcript.domain.entries import Head, WriterClaim
 from spawnmesh_transcript.domain.refusals import claim_lost, session_takeover
 from spawnmesh_transcript.domain.window import (
@@ -14,7 +17,9 @@ from spawnmesh_transcript.domain.window import (
     fence_offence,
     head_offence,
 )
+from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.store import Key
+from spawnmesh_transcript.whole import StoredBody, whole_bodies
 
 _SCAN_ROWS = 256
 _SCAN_BYTES = 4 * 1024 * 1024
@@ -27,14 +32,15 @@ async def open_window(database: Database, key: Key, claim: WriterClaim) -> Fence
     return Fence(head.incarnation, head.seq, head.chain_hash)
 
 
-async def close_window(database: Database, key: Key, claim: WriterClaim, fence: Fence) -> Fence:
+async def close_window(database: Database, payloads: Payloads, key: Key, claim: WriterClaim, fence: Fence) -> Fence:
     """The fence at the head, once all behind the old one is found to be the run's own.
 
-    Raises SESSION_TAKEOVER for the first entry that is not, WRITER_CLAIM_LOST for a claim that was lost without a trace, and NOT_FOUND.
+    Raises SESSION_TAKEOVER for the first entry that is not, WRITER_CLAIM_LOST for a claim that was lost without a trace, NOT_FOUND, and what
+    making entries whole raises.
     """
     head, entries = await _scan(database, key, from_seq=fence.seq)
     _refuse(fence_offence(fence, head, entries[0] if entries else None), head)
-    entries = entries[1:]
+    entries = await _whole(database, payloads, key, entries[1:])
     while fence.seq < head.seq:
         for entry in entries:
             _refuse(entry_offence(fence, entry, claim), head)
@@ -45,6 +51,7 @@ async def close_window(database: Database, key: Key, claim: WriterClaim, fence: 
                 _refuse(fence_offence(fence, head, None), head)
             if not entries:
                 break
+            entries = await _whole(database, payloads, key, entries)
     _refuse(head_offence(fence, head), head)
     _require_current(claim, head)
     return fence
@@ -57,6 +64,22 @@ async def _scan(
     if scanned is None:
         raise not_found("transcript", key.session_id)
     return scanned
+
+
+async def _whole(database: Database, payloads: Payloads, key: Key, entries: Sequence[WindowEntry]) -> list[WindowEntry]:
+    """A payload may have left the database while the window was open; the chain is over whole bodies."""
+    stored = [StoredBody(entry.seq, entry.body, entry.dropped_bytes) for entry in entries]
+    bodies = await whole_bodies(database, payloads, key, stored)
+    return [
+        entry._replace(
+            body=bodies[entry.seq],
+            dropped_bytes=0,
+            is_canonical=is_canonical(entry.kind, entry.role, bodies[entry.seq]),
+        )
+        if entry.dropped_bytes
+        else entry
+        for entry in entries
+    ]
 
 
 def _refuse(offence: Offence | None, head: Head) -> None:

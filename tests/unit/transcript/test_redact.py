@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.json_text import NotJson
 from spawnmesh_core.reasons import Reason
-from spawnmesh_transcript.domain.json_text import NotJson
 from spawnmesh_transcript.domain.redact import redact_block
 
 SECRET = "SECRET-7f3a payload"

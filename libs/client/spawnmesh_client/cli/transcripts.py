@@ -4,7 +4,8 @@ import typer
 from rich.text import Text
 from spawnmesh.transcript.v1.entry_pb2 import Entry
 
-from spawnmesh_client.cli import transcript_files
+from spawnmesh_client.cli import compaction, recount, tier, transcript_files, watch
+from spawnmesh_client.cli import context as show_context
 from spawnmesh_client.cli.entries import entry_text
 from spawnmesh_client.cli.run import AsJson, with_mesh
 from spawnmesh_client.cli.sessions import SessionId
@@ -13,10 +14,13 @@ from spawnmesh_client.mesh import Mesh
 
 
 def add_commands(app: typer.Typer) -> None:
-    """`transcript show`, `import`, `export` and `search`."""
+    """`transcript` and what is under it."""
     group = typer.Typer(no_args_is_help=True, help="What was said in a session.")
     group.command()(show)
     transcript_files.add_commands(group)
+    compaction.add_commands(group)
+    for commands in (show_context, watch, recount, tier):
+        commands.add_commands(group)
     app.add_typer(group, name="transcript")
 
 

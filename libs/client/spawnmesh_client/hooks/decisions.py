@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from spawnmesh.hook.v1 import decision_pb2 as pb
+from spawnmesh.hook.v1.compaction_pb2 import Compact, CompactionDecision, KeepWhole
 from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetDecision
 
 
@@ -54,6 +55,16 @@ def change_prompt(
 def deliver_to(target: str) -> DeliveryTargetDecision:
     """To `delivery_target`: have it told there, by the observer of `subagent_ended` that delivers to such places."""
     return DeliveryTargetDecision(target=target)
+
+
+def compact(instructions: str = "") -> CompactionDecision:
+    """To `before_compaction`: it may be, and the summary keeps what the instructions say. A handler that returns nothing has none."""
+    return CompactionDecision(compact=Compact(instructions=instructions))
+
+
+def keep_whole(reason: str) -> CompactionDecision:
+    """To `before_compaction`: not now, and whoever asked is told why; plugins of lower priority are not asked."""
+    return CompactionDecision(keep_whole=KeepWhole(reason=reason))
 
 
 def proceed() -> pb.ToolCallDecision:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from spawnmesh.hook.v1 import decision_pb2, delivery_target_pb2, event_pb2, observed_pb2
+from spawnmesh.hook.v1 import compaction_pb2, decision_pb2, delivery_target_pb2, event_pb2, observed_pb2
 from spawnmesh_core.ids import IdKind, new_id
 
 from spawnmesh_client.hooks.handlers import Handlers
@@ -61,6 +61,13 @@ class FakeDispatch:
         """Where the plugin wants the end of a session told."""
         decision: delivery_target_pb2.DeliveryTargetDecision = await self._ask(
             "delivery_target", delivery_target_pb2.DeliveryTargetEvent(**{**self._run, "outcome": "succeeded", **facts})
+        )
+        return decision
+
+    async def before_compaction(self, **facts: Any) -> compaction_pb2.CompactionDecision:
+        """What the plugin says to a compaction."""
+        decision: compaction_pb2.CompactionDecision = await self._ask(
+            "before_compaction", compaction_pb2.BeforeCompactionEvent(**{**self._run, **facts})
         )
         return decision
 

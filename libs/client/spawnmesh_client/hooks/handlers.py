@@ -53,6 +53,11 @@ ASKED: Mapping[str, Asked] = {
         pb.HandleDeliveryTargetResponse,
         lambda: decisions.deliver_to(""),
     ),
+    "before_compaction": Asked(
+        pb.HandleBeforeCompactionRequest,
+        pb.HandleBeforeCompactionResponse,
+        decisions.compact,
+    ),
 }
 
 OBSERVED = (
@@ -64,6 +69,7 @@ OBSERVED = (
     "agent_end",
     "session_start",
     "session_end",
+    "after_compaction",
 )
 
 

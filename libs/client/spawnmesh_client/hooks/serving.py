@@ -80,6 +80,11 @@ class _Servicer(HookHandlerServiceServicer):
     ) -> pb.HandleDeliveryTargetResponse:
         return cast(pb.HandleDeliveryTargetResponse, await self._handlers.ask("delivery_target", request.event))
 
+    async def HandleBeforeCompaction(
+        self, request: pb.HandleBeforeCompactionRequest, context: Context
+    ) -> pb.HandleBeforeCompactionResponse:
+        return cast(pb.HandleBeforeCompactionResponse, await self._handlers.ask("before_compaction", request.event))
+
     async def HandleObservedEvent(
         self, request: pb.HandleObservedEventRequest, context: Context
     ) -> pb.HandleObservedEventResponse:

@@ -32,11 +32,13 @@ def begin_of(groups: Iterable[Group], always: Turn | None) -> int:
     return min(seqs, default=0)
 
 
-def older(begin_seq: int, head_seq: int, dropped_count: int) -> tuple[LeftOut, ...]:
-    """What did not fit: so many before where the context begins, which is behind the head where it has but one message."""
+def older(begin_seq: int, head_seq: int, dropped_count: int, *, covered_seq: int = 0) -> tuple[LeftOut, ...]:
+    """What did not fit: so many behind what a summary covers, and before where the context begins, which is behind the head where it has but one
+    message.
+    """
     if not dropped_count:
         return ()
-    return (LeftOut(1, begin_seq - 1 if begin_seq else head_seq, dropped_count, DropCause.BUDGET),)
+    return (LeftOut(covered_seq + 1, begin_seq - 1 if begin_seq else head_seq, dropped_count, DropCause.BUDGET),)
 
 
 def left_out(superseded: Collection[int], unmatched: Collection[int], *, begin_seq: int) -> tuple[LeftOut, ...]:

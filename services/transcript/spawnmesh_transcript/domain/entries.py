@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.turns import Role
 
 
@@ -68,6 +69,8 @@ class NewEntry:
     target_entry_id: str = ""
     entry_id: str = ""
     parent_entry_id: str = ""
+    token_vocabulary: Vocabulary = Vocabulary.O200K
+    """By which `token_count` is."""
 
 
 class StoredEntry(
@@ -86,3 +89,5 @@ class StoredEntry(
     create_time: datetime
     chain_hash: bytes
     body: bytes
+    dropped_bytes: int = 0
+    """By how much the body is shorter than it was, since payloads of it are in the blob store alone."""

@@ -32,10 +32,13 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Stub:
-    """What stands for the result at `place` among the entries that it came with: a whole body, with its tokens, and the files that it names."""
+    """What stands for the result at `place` among the entries that it came with: a whole body, with its tokens, and the files that it names.
+
+    Without a body nothing stands for the entry: its files are in the blob store too, and everybody reads it whole.
+    """
 
     place: int
-    body: bytes
+    body: bytes | None
     token_count: int
     files: tuple[File, ...]
 

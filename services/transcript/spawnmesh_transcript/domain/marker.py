@@ -6,9 +6,8 @@ import re
 from base64 import b64decode
 
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.json_text import Node, NotJson, Object, Scalar, String, parse_json
 from spawnmesh_core.reasons import Reason
-
-from spawnmesh_transcript.domain.json_text import Node, NotJson, Object, Scalar, String, parse_json
 
 MARKER_KEY = "$redacted"
 

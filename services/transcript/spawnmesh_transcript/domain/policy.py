@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from spawnmesh_transcript.domain.families import Vocabulary
+
 LARGE_PAYLOAD_BYTES = 8_000
 """From where on a tool's result is large, unless the tenant says otherwise."""
 
@@ -14,3 +16,5 @@ class TenantPolicy:
     mask_secrets: bool = False
     stub_large_tool_payloads: bool = False
     large_payload_bytes: int = LARGE_PAYLOAD_BYTES
+    compact_at_percent: int = 0
+    token_vocabulary: Vocabulary = Vocabulary.O200K

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable
 
-from spawnmesh_transcript.domain.json_text import (
+from spawnmesh_core.json_text import (
     MAX_DEPTH,
     Edit,
     List,
@@ -21,6 +21,7 @@ from spawnmesh_transcript.domain.json_text import (
     parse_json,
     quoted,
 )
+
 from spawnmesh_transcript.domain.marker import (
     content_bytes,
     is_marker,

@@ -113,6 +113,33 @@ def search_refused(why: str, message: str, **facts: int) -> MeshError:
     return MeshError(Reason.SEARCH_REFUSED, message, facts={"why": why, **facts})
 
 
+def stored_hash_differs(what: str) -> MeshError:
+    """What is stored is not what was."""
+    return MeshError(Reason.STORED_HASH_DIFFERS, what)
+
+
+def tier_disabled() -> MeshError:
+    """Large payloads of a tenant that does not want it are not moved out of the database."""
+    return MeshError(
+        Reason.TIER_DISABLED, "the tenant has stub_large_tool_payloads off: set it, or ask for a dry run or a revert"
+    )
+
+
+def compacted_meanwhile() -> MeshError:
+    """Another compaction was first."""
+    return MeshError(Reason.CONFLICT, "another compaction of this transcript was first; ask again if it is still due")
+
+
+def is_being_written() -> MeshError:
+    """A client wants to compact what a run writes."""
+    return MeshError(Reason.CONFLICT, "a run writes this transcript; ask again once it has ended, or let it ask")
+
+
+def run_without_claim() -> MeshError:
+    """A run asks for what takes its claim."""
+    return MeshError(Reason.CALLER_NOT_ALLOWED, "a run compacts with its claim")
+
+
 def _facts(head: Head) -> Mapping[str, Fact]:
     return {
         "incarnation": head.incarnation,

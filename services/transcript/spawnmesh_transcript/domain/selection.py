@@ -45,6 +45,6 @@ def select(
             continue
         remaining -= cost
         chosen.append(group)
-    if not has_always and always and is_full:
+    if not has_always and always:
         chosen.append(Group(always))
     return Selection(tuple(reversed(chosen)), is_full)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from spawnmesh_transcript.domain.secrets import mask_text
+from spawnmesh_core.secrets import mask_text
 
 DESCRIBE_TOOL = "transcript_describe"
 """The tool that reads what a reference stands for."""

@@ -42,22 +42,35 @@ class Tiered:
 
 
 def place(newest_first: Iterable[Turn], *, turn_count: int, token_count: int, limits: TailLimits) -> Placed:
-    """Places the turns of a transcript that has so many turns and tokens, superseded ones among them.
+    """Places the turns of a transcript that has so many turns and tokens, superseded ones among them."""
+    turns = list(newest_first)
+    stale_seq = newest_stale(turns, turn_count=turn_count, token_count=token_count, limits=limits)
+    turns_before = {turn.seq: turn_count - place for place, turn in enumerate(turns, start=1)}
+    return Placed(turns_before, stale_seq)
+
+
+def newest_stale(newest_first: Iterable[Turn], *, turn_count: int, token_count: int, limits: TailLimits) -> int:
+    """The newest turn that is no longer fresh; 0 where none of these is. Looks at no older one.
 
     A turn is stale once a step of a limit has come on top of the limit; never one that the model has not answered yet.
     """
-    stale_turns = _step_down(turn_count - limits.message_count, max(1, limits.message_count // _TAIL_STEPS))
-    stale_tokens = _step_down(token_count - limits.token_count, max(1, limits.token_count // _TAIL_STEPS))
-    turns_before: dict[int, int] = {}
-    stale_seq, is_answered = 0, False
+    stale_turns, stale_tokens = stale_up_to(turn_count, token_count, limits)
+    is_answered = False
     for turn in newest_first:
-        if is_answered and not stale_seq and (turn_count <= stale_turns or token_count <= stale_tokens):
-            stale_seq = turn.seq
+        if is_answered and (turn_count <= stale_turns or token_count <= stale_tokens):
+            return turn.seq
         is_answered = is_answered or turn.role is Role.ASSISTANT
         turn_count -= 1
         token_count -= turn.token_count
-        turns_before[turn.seq] = turn_count
-    return Placed(turns_before, stale_seq)
+    return 0
+
+
+def stale_up_to(turn_count: int, token_count: int, limits: TailLimits) -> tuple[int, int]:
+    """Turns up to which there are no more turns than this, or no more tokens, are stale once they are answered."""
+    return (
+        _step_down(turn_count - limits.message_count, max(1, limits.message_count // _TAIL_STEPS)),
+        _step_down(token_count - limits.token_count, max(1, limits.token_count // _TAIL_STEPS)),
+    )
 
 
 def with_stubs(groups: Sequence[Group], stub_token_counts: Mapping[int, int], *, stale_seq: int) -> Tiered:

@@ -1,8 +1,11 @@
 """What the rules need to know of an entry that a model reads; never its body."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
+
+from spawnmesh_transcript.domain.families import Measure
 
 
 class Role(StrEnum):
@@ -17,7 +20,10 @@ class Role(StrEnum):
 
 
 class Turn(NamedTuple):  # A tuple, since a context has thousands and a dataclass takes five times as long to make.
-    """A message or a system note. `calls` are the tool calls it makes; `answers` is the one it is the result of; both trimmed."""
+    """A message or a system note. `calls` are the tool calls it makes; `answers` is the one it is the result of; both trimmed.
+
+    `counted_by` is the vocabulary of the count that is stored.
+    """
 
     seq: int
     role: Role
@@ -25,6 +31,7 @@ class Turn(NamedTuple):  # A tuple, since a context has thousands and a dataclas
     calls: tuple[str, ...] = ()
     answers: str = ""
     is_synthetic: bool = False
+    counted_by: str = "o200k_base"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +51,13 @@ class Group:
     @property
     def members(self) -> tuple[Turn | MissingResult, ...]:
         return (self.head, *self.results)
+
+
+def measured(turn: Turn, measure: Measure) -> Turn:
+    """The turn with its count in the measure."""
+    return turn._replace(token_count=measure.of(turn.token_count, turn.counted_by))
+
+
+def turns_of(groups: Iterable[Group]) -> Iterator[Turn]:
+    """What is there of the groups, in their order."""
+    return (member for group in groups for member in group.members if isinstance(member, Turn))

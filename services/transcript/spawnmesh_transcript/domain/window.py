@@ -38,7 +38,10 @@ class Fence:
 
 
 class WindowEntry(NamedTuple):
-    """An entry as the window sees it. `is_canonical` where its body is what the service stores for an entry of that kind and role."""
+    """An entry as the window sees it; its body is whole where `dropped_bytes` is 0.
+
+    `is_canonical` where the body is what the service stores for an entry of that kind and role.
+    """
 
     seq: int
     kind: EntryKind
@@ -48,6 +51,7 @@ class WindowEntry(NamedTuple):
     writer_client: str
     chain_hash: bytes
     body: bytes
+    dropped_bytes: int
     is_canonical: bool
 
 

@@ -9,13 +9,13 @@ set local enable_sort = off;
 set local enable_sort = off;
 
 -- name: list_entries_after
--- No lock. A page ends early rather than pass %(max_bytes)s of bodies, but has at least one entry; found_count is one more than the page where
+-- No lock. A page ends early rather than pass %(max_bytes)s of whole bodies, but has at least one entry; found_count is one more than the page where
 -- there are more. Index: entries primary key.
 select
     entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client, create_time, chain_hash, body,
-    found_count
+    dropped_bytes, found_count
 from (
-    select *, sum(octet_length(body)) over nearest as bytes_so_far, row_number() over nearest as position, count(*) over () as found_count
+    select *, sum(octet_length(body) + dropped_bytes) over nearest as bytes_so_far, row_number() over nearest as position, count(*) over () as found_count
     from (
         select *
         from entries
@@ -31,13 +31,13 @@ where position <= %(page_size)s and (bytes_so_far <= %(max_bytes)s or position =
 order by seq;
 
 -- name: list_entries_before
--- No lock, newest first. A page ends early rather than pass %(max_bytes)s of bodies, but has at least one entry; found_count is one more than the page where
+-- No lock, newest first. A page ends early rather than pass %(max_bytes)s of whole bodies, but has at least one entry; found_count is one more than the page where
 -- there are more. Index: entries primary key.
 select
     entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client, create_time, chain_hash, body,
-    found_count
+    dropped_bytes, found_count
 from (
-    select *, sum(octet_length(body)) over nearest as bytes_so_far, row_number() over nearest as position, count(*) over () as found_count
+    select *, sum(octet_length(body) + dropped_bytes) over nearest as bytes_so_far, row_number() over nearest as position, count(*) over () as found_count
     from (
         select *
         from entries
@@ -54,7 +54,7 @@ order by seq desc;
 
 -- name: newest_user_turn
 -- No lock. Indexes: entries_user_idx, entries_superseded_idx.
-select said.seq, said.token_count
+select said.seq, said.token_count, said.token_vocabulary
 from entries said
 where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and said.role = 'USER'
     and not exists (
@@ -64,22 +64,35 @@ where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and sa
 order by said.seq desc
 limit 1;
 
+-- name: token_vocabularies_of
+-- No lock. The range in order, with `keep_index_order`, leaves the planner no other index. Index: entries primary key.
+select entry.seq, entry.token_vocabulary
+from unnest(%(seqs)s::bigint[]) as wanted (seq)
+cross join lateral (
+    select seq, token_vocabulary
+    from entries
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between wanted.seq and wanted.seq
+    order by seq
+    offset 0
+) as entry;
+
 -- name: scan_entries
 -- No lock, no bodies, newest first. Index: entries primary key, backwards.
-select seq, kind, role, token_count, calls, answers, is_synthetic, label, target_seq
+select seq, kind, role, token_count, calls, answers, is_synthetic, label, target_seq, token_vocabulary
 from entries
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq < %(before_seq)s
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > %(after_seq)s and seq < %(before_seq)s
 order by seq desc
 limit %(row_count)s;
 
 -- name: read_entries
 -- No lock. A range scan for each run of seqs; the order, with `keep_index_order`, leaves the planner no other index. Index: entries primary key.
 select
-    entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client, create_time, chain_hash, body
+    entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client, create_time, chain_hash, body,
+    dropped_bytes
 from unnest(%(first_seqs)s::bigint[], %(last_seqs)s::bigint[]) as run (first_seq, last_seq)
 cross join lateral (
     select entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client, create_time, chain_hash,
-        body
+        body, dropped_bytes
     from entries
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between run.first_seq and run.last_seq
     order by seq

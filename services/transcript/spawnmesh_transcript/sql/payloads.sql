@@ -48,46 +48,64 @@ from jsonb_to_recordset(%(files)s) as file (
 
 -- name: find_calls
 -- No lock, no further back than %(row_count)s entries. Newest first. Index: entries primary key, backwards.
+with nearest as materialized (
+    select coalesce(%(before_seq)s, t.seq + 1) as before_seq
+    from transcripts t
+    where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s
+)
 select seq, calls
 from entries
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and role = 'ASSISTANT' and calls && %(call_ids)s::text[]
-    and seq > (select t.seq - %(row_count)s from transcripts t where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s)
+    and seq >= (select n.before_seq - %(row_count)s from nearest n) and seq < (select n.before_seq from nearest n)
 order by seq desc;
 
 -- name: waiting_payloads
--- No lock. What the blob store may not have yet, with the entries' bodies. The range in order, with `keep_index_order`, leaves the planner no
+-- No lock. What the blob store may not have yet of a transcript that can be read, with the entries' bodies. The range in order, with `keep_index_order`, leaves the planner no
 -- other index of the entries. Indexes: payloads_waiting_idx, entries primary key.
-select p.blob_id, p.seq, p.block_index, p.mime_type, e.body
+select p.blob_id, p.seq, p.block_index, p.mime_type, e.token_count, e.body
 from (
     select blob_id, seq, block_index, mime_type
     from payloads
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and not is_stored
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and not is_stored and not is_leaving
     limit %(row_count)s
 ) as p
 cross join lateral (
-    select body
+    select token_count, body
     from entries
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between p.seq and p.seq
     order by seq
     offset 0
-) as e;
+) as e
+where exists (
+    select from transcripts t where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s and t.state = 'LIVE'
+);
 
 -- name: mark_stored
--- Locks the rows. A stub counts once all payloads of its entry are there. Indexes: payloads and stubs primary keys, payloads_session_idx.
+-- Locks the rows. A stub counts once all payloads of its entry are there; gives those that do from now on. Indexes: payloads and stubs primary keys,
+-- payloads_session_idx.
 with marked as (
     update payloads
     set is_stored = true
-    where tenant_id = %(tenant_id)s and blob_id = any(%(blob_ids)s::text[])
+    where tenant_id = %(tenant_id)s and blob_id = any(%(blob_ids)s::text[]) and not is_leaving
     returning session_id, seq
+), usable as (
+    update stubs s
+    set is_stored = true
+    where s.tenant_id = %(tenant_id)s and (s.session_id, s.seq) in (select m.session_id, m.seq from marked m)
+        and not exists (
+            select from payloads p
+            where p.tenant_id = s.tenant_id and p.session_id = s.session_id and p.seq = s.seq and not p.is_stored
+                and p.blob_id <> all(%(blob_ids)s::text[])
+        )
+    returning s.session_id, s.seq, s.token_count
 )
-update stubs s
-set is_stored = true
-where s.tenant_id = %(tenant_id)s and (s.session_id, s.seq) in (select m.session_id, m.seq from marked m)
-    and not exists (
-        select from payloads p
-        where p.tenant_id = s.tenant_id and p.session_id = s.session_id and p.seq = s.seq and not p.is_stored
-            and p.blob_id <> all(%(blob_ids)s::text[])
-    );
+select u.seq, u.token_count, file.tool_name, file.blob_ids, file.size_bytes
+from usable u
+cross join lateral (
+    select min(tool_name) as tool_name, array_agg(blob_id order by block_index) as blob_ids, sum(size_bytes)::bigint as size_bytes
+    from payloads
+    where tenant_id = %(tenant_id)s and session_id = u.session_id and seq = u.seq
+) as file;
 
 -- name: scan_stubs
 -- No lock, no bodies. Index: stubs primary key.
@@ -101,7 +119,7 @@ order by seq;
 -- the planner no other index, which it would have for one seq. Indexes: stubs and entries primary keys.
 select
     e.entry_id, e.parent_entry_id, e.seq, s.token_count, e.writer_run_id, e.writer_epoch, e.writer_service, e.writer_client, e.create_time,
-    e.chain_hash, s.body, e.token_count as full_token_count
+    e.chain_hash, s.body
 from unnest(%(seqs)s::bigint[]) as wanted (seq)
 cross join lateral (
     select token_count, body
@@ -110,7 +128,7 @@ cross join lateral (
     offset 0
 ) as s
 cross join lateral (
-    select entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client, create_time, chain_hash
+    select entry_id, parent_entry_id, seq, writer_run_id, writer_epoch, writer_service, writer_client, create_time, chain_hash
     from entries
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between wanted.seq and wanted.seq
     order by seq
@@ -121,7 +139,7 @@ cross join lateral (
 -- No lock. Index: payloads_session_idx.
 select seq, block_index, blob_id, size_bytes
 from payloads
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = any(%(seqs)s::bigint[]) and is_stored
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = any(%(seqs)s::bigint[]) and is_stored and not is_leaving
 order by seq, block_index;
 
 -- name: read_payload
@@ -137,7 +155,7 @@ cross join lateral (
     order by seq
     offset 0
 ) as e
-where p.tenant_id = %(tenant_id)s and p.blob_id = %(blob_id)s and not is_purged(%(tenant_id)s);
+where p.tenant_id = %(tenant_id)s and p.blob_id = %(blob_id)s and not p.is_leaving and not is_purged(%(tenant_id)s);
 
 -- name: payloads_to_release
 -- No lock. Of a transcript that nobody writes any more. Index: payloads_session_idx.
@@ -156,4 +174,11 @@ where tenant_id = %(tenant_id)s and blob_id = any(%(blob_ids)s::text[]);
 delete from stubs
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq in (
     select seq from stubs where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by seq limit %(row_count)s
+);
+
+-- name: delete_payload_rows
+-- Locks what it deletes. Of a transcript that was never there to be read. Index: payloads_session_idx.
+delete from payloads
+where tenant_id = %(tenant_id)s and blob_id in (
+    select blob_id from payloads where tenant_id = %(tenant_id)s and session_id = %(session_id)s limit %(row_count)s
 );

@@ -5,7 +5,7 @@ insert into transcripts as t (tenant_id, session_id, incarnation, forked_from_se
 values (%(tenant_id)s, %(session_id)s, '', '', 'DELETED')
 on conflict (tenant_id, session_id) do update
 set incarnation = '', forked_from_session_id = '', seq = 0, chain_hash = '', newest_entry_id = '', writer_run_id = '', writer_epoch = 0,
-    turn_count = 0, superseded_turn_count = 0, token_count = 0, state = 'DELETED'
+    turn_count = 0, superseded_turn_count = 0, token_count = 0, logical_bytes = 0, dropped_bytes = 0, state = 'DELETED'
 where t.state <> 'DELETED';
 
 -- name: delete_import

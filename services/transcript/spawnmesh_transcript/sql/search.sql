@@ -55,7 +55,7 @@ from unnest(%(seqs)s::bigint[], %(pieces)s::integer[], %(words)s::text[]) as giv
 -- name: search_by_words
 -- No lock, newest first. Reads the words of the session from the newest on until there are enough. Indexes: search_pieces and entries primary
 -- keys, entries_superseded_idx.
-select e.entry_id, e.seq, e.kind, e.create_time, e.body
+select e.entry_id, e.seq, e.kind, e.create_time, e.body, e.dropped_bytes
 from (
     select distinct on (p.seq) p.seq
     from search_pieces p
@@ -90,7 +90,7 @@ limit %(limit)s;
 -- No lock. How much there is to read, and no more than is needed to know that it is too much. Index: entries primary key.
 select count(*) as entry_count, coalesce(sum(size), 0)::bigint as byte_count
 from (
-    select octet_length(e.body) as size
+    select octet_length(e.body) + e.dropped_bytes as size
     from entries e
     where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.seq > %(after_seq)s and e.seq < %(before_seq)s
     order by e.seq
@@ -99,7 +99,7 @@ from (
 
 -- name: read_window
 -- No lock, newest first. Indexes: entries primary key, entries_superseded_idx.
-select e.entry_id, e.seq, e.kind, e.create_time, e.body
+select e.entry_id, e.seq, e.kind, e.create_time, e.body, e.dropped_bytes
 from entries e
 where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.seq > %(after_seq)s and e.seq < %(before_seq)s
     and (%(kinds)s::text[] is null or e.kind = any(%(kinds)s::text[]))

@@ -4,16 +4,23 @@ select enter_tenant(%(tenant_id)s) as is_open;
 
 -- name: put_tenant
 -- Locks the row when it exists; an older or equal version changes nothing. Index: tenants primary key.
-insert into tenants as t (tenant_id, settings_version, mask_secrets, stub_large_tool_payloads, large_payload_bytes)
-values (%(tenant_id)s, %(settings_version)s, %(mask_secrets)s, %(stub_large_tool_payloads)s, %(large_payload_bytes)s)
+insert into tenants as t (
+    tenant_id, settings_version, mask_secrets, stub_large_tool_payloads, large_payload_bytes, compact_at_percent, token_vocabulary
+) values (
+    %(tenant_id)s, %(settings_version)s, %(mask_secrets)s, %(stub_large_tool_payloads)s, %(large_payload_bytes)s, %(compact_at_percent)s,
+    %(token_vocabulary)s
+)
 on conflict (tenant_id) do update
 set settings_version = excluded.settings_version, mask_secrets = excluded.mask_secrets,
-    stub_large_tool_payloads = excluded.stub_large_tool_payloads, large_payload_bytes = excluded.large_payload_bytes
+    stub_large_tool_payloads = excluded.stub_large_tool_payloads, large_payload_bytes = excluded.large_payload_bytes,
+    compact_at_percent = excluded.compact_at_percent, token_vocabulary = excluded.token_vocabulary
 where t.settings_version < excluded.settings_version;
 
 -- name: read_settings
 -- No lock. Index: tenants primary key.
-select settings_version, mask_secrets, stub_large_tool_payloads, large_payload_bytes from tenants where tenant_id = %(tenant_id)s;
+select settings_version, mask_secrets, stub_large_tool_payloads, large_payload_bytes, compact_at_percent, token_vocabulary
+from tenants
+where tenant_id = %(tenant_id)s;
 
 -- name: begin_purge
 -- Waits for whatever is beginning in the tenant, and lets nothing begin. Index: tenants primary key.

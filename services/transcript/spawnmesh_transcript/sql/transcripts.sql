@@ -29,13 +29,17 @@ cross join lateral append_entries(
 -- name: scan_window
 -- A transaction of its own. No lock. See the function for its cost and its indexes.
 select *
-from scan_window(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(from_seq)s, %(row_count)s, %(max_bytes)s);
+from scan_behind_fence(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(from_seq)s, %(row_count)s, %(max_bytes)s);
 
 -- name: read_transcript
 -- No lock. Index: transcripts primary key.
 select incarnation, forked_from_session_id, seq, chain_hash, writer_run_id, writer_epoch, turn_count, superseded_turn_count, token_count
 from transcripts
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE' and not is_purged(%(tenant_id)s);
+
+-- name: has_begun
+-- No lock. Whatever its state. Index: transcripts primary key.
+select from transcripts where tenant_id = %(tenant_id)s and session_id = %(session_id)s;
 
 -- name: is_deleted
 -- No lock. Index: transcripts primary key.

@@ -1,8 +1,8 @@
 """A policy gate: rules over the final answer and what is known of the run, written in the Common Expression Language.
 
 `CEL_POLICY_FILE` names a JSON list of rules, each `{"name", "require", "reason"}`. An answer that does not fulfil `require` is sent back
-with the reason, once for each rule and run. Expressions see `draft` (text), `draft_bytes`, `agent_id`, `session_id`, `run_id` and
-`revision_count`:
+with the reason; in a run once for the same rules, whatever the drafts. Expressions see `draft` (text), `draft_bytes`, `agent_id`, `session_id`,
+`run_id` and `revision_count`:
 
     [{"name": "sources", "require": "agent_id != 'researcher' || draft.contains('Sources:')", "reason": "Name your sources."}]
 """

@@ -1,5 +1,7 @@
 """Finds secrets by their form and puts a typed marker in place of each: whoever replays what was masked can tell.
 
+Transcripts and what plugins are told are masked by these same rules.
+
 A form has to be one that ids, cursors, hashes, images and source code do not have: what only looks random is left alone.
 """
 
@@ -8,7 +10,7 @@ from collections.abc import Callable
 from enum import StrEnum, auto
 from typing import NamedTuple
 
-from spawnmesh_transcript.domain.json_text import (
+from spawnmesh_core.json_text import (
     Edit,
     List,
     Node,
@@ -128,26 +130,36 @@ _KEPT_KEYS = frozenset(
 _KEPT_ENDINGS = ("cursor", "pagetoken", "nexttoken", "continuationtoken", "synctoken")
 _KEY_NAME = re.compile(r"(?i)^(?:.*[_-])?(?:x-?)?" + _KEY_NAMES + "$")
 _RANDOM_VALUE = re.compile(_RANDOM)
-_BASE64 = re.compile(r"(?:data:[\w/+.;=-]+,)?[A-Za-z0-9+/_\s-]{256,}={0,2}")
+# In one piece or in long lines: words and private keys in their armour are made of the same characters.
+_BASE64 = re.compile(
+    r"(?:data:[\w/+.;=-]+,)?(?:[A-Za-z0-9+/_-]{256,}|\s*(?:[A-Za-z0-9+/]{60,}\s+){3,}[A-Za-z0-9+/]*)={0,2}\s*"
+)
 _PUNCTUATION = re.compile(r"[\W_]+")
+
+
+class Hidden(NamedTuple):
+    """What a marker was put in place of. `depth` counts the JSON strings around the one that it stood in: in there it may have been escaped."""
+
+    kind: Secret
+    value: str
+    depth: int
 
 
 def mask_text(text: str) -> str:
     """The text with each secret in it replaced; the same text where there is none."""
-    lower = text.casefold()
-    for form in _FORMS:
-        if any(hint in lower for hint in form.hints):
-            text = form.pattern.sub(_replacement(form.kind), text)
-    return text
+    return _mask_text(text, 0, [])
 
 
 def mask_document(text: str) -> str:
     """A JSON text with the secrets in its strings replaced, and every other byte as it is. Raises NotJson."""
-    if not may_hold_secret(text):
-        return text
-    edits: list[Edit] = []
-    _mask("", parse_json(text), edits)
-    return apply_edits(text, edits)
+    return _mask_document(text, 0, [])
+
+
+def hidden_in(text: str) -> list[Hidden]:
+    """What `mask_document` replaces in a JSON text, in the order in which it does. Raises NotJson."""
+    hidden: list[Hidden] = []
+    _mask_document(text, 0, hidden)
+    return hidden
 
 
 def may_hold_secret(text: str) -> bool:
@@ -156,38 +168,56 @@ def may_hold_secret(text: str) -> bool:
     return "\\u" in lower or any(hint in lower for form in _FORMS for hint in form.hints)
 
 
-def _replacement(kind: Secret) -> Callable[[re.Match[str]], str]:
+def _mask_text(text: str, depth: int, hidden: list[Hidden]) -> str:
+    lower = text.casefold()
+    for form in _FORMS:
+        if any(hint in lower for hint in form.hints):
+            text = form.pattern.sub(_replacement(form.kind, depth, hidden), text)
+    return text
+
+
+def _mask_document(text: str, depth: int, hidden: list[Hidden]) -> str:
+    if not may_hold_secret(text):
+        return text
+    edits: list[Edit] = []
+    _mask("", parse_json(text), edits, depth, hidden)
+    return apply_edits(text, edits)
+
+
+def _replacement(kind: Secret, depth: int, hidden: list[Hidden]) -> Callable[[re.Match[str]], str]:
     def replaced(found: re.Match[str]) -> str:
         group = "secret" if found["secret"] is not None else "basic"
         whole, start = found.group(), found.start()
+        hidden.append(Hidden(kind, found[group], depth))
         return whole[: found.start(group) - start] + marker(kind) + whole[found.end(group) - start :]
 
     return replaced
 
 
-def _mask(key: str, node: Node, edits: list[Edit]) -> None:
+def _mask(key: str, node: Node, edits: list[Edit], depth: int, hidden: list[Hidden]) -> None:
     if isinstance(node, Object):
         for name, child in node.members:
-            _mask(name, child, edits)
+            _mask(name, child, edits, depth, hidden)
     elif isinstance(node, List):
         for item in node.items:
-            _mask(key, item, edits)
+            _mask(key, item, edits, depth, hidden)
     elif isinstance(node, String):
-        masked = _masked_value(key, node.value)
+        masked = _masked_value(key, node.value, depth, hidden)
         if masked != node.value:
             edits.append(Edit(node.start, node.end, quoted(masked)))
 
 
-def _masked_value(key: str, value: str) -> str:
+def _masked_value(key: str, value: str, depth: int, hidden: list[Hidden]) -> str:
     plain = _PUNCTUATION.sub("", key.casefold())
     if plain in _KEPT_KEYS or plain.endswith(_KEPT_ENDINGS) or _BASE64.fullmatch(value):
         return value
     if _KEY_NAME.match(key) and _RANDOM_VALUE.fullmatch(value):
+        hidden.append(Hidden(Secret.PROVIDER_KEY, value, depth))
         return marker(Secret.PROVIDER_KEY)
-    masked = mask_text(value)
+    masked = _mask_text(value, depth, hidden)
     if masked == value and "\\" in value and value.lstrip()[:1] in ("{", "["):
         try:
-            return mask_document(value)  # JSON in a string, where an escape may hide one.
+            return _mask_document(value, depth + 1, hidden)  # JSON in a string, where an escape may hide one.
         except NotJson:
             return value
     return masked

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spawnmesh_transcript.domain.json_text import (
+from spawnmesh_core.json_text import (
     MAX_DEPTH,
     Edit,
     List,

@@ -1,0 +1,41 @@
+"""The oldest part of a transcript as a summary, and back to what the summary was made of."""
+
+from collections.abc import AsyncIterator, Sequence
+
+from spawnmesh.transcript.v1 import compaction_service_pb2 as pb
+from spawnmesh.transcript.v1.compaction_service_pb2_grpc import CompactionServiceStub
+from spawnmesh.transcript.v1.context_pb2 import FreshTail
+from spawnmesh.transcript.v1.entry_pb2 import Entry
+
+from spawnmesh_client.token_peer import TokenPeer
+
+_COMPACT_SECONDS = 600.0
+_PAGE = 200
+
+
+async def compact_transcript(
+    peer: TokenPeer, session_id: str, *, models: Sequence[str] = (), fresh_tail: FreshTail | None = None
+) -> pb.CompactTranscriptResponse:
+    """Has what is no longer fresh summarized, once: a long transcript takes several. The answer has no summary where that was nothing.
+
+    Raises MeshError: CONFLICT while a run writes the transcript.
+    """
+    request = pb.CompactTranscriptRequest(session_id=session_id, models=models, fresh_tail=fresh_tail)
+    stub = CompactionServiceStub(peer.channel)
+    return await peer.unary(stub.CompactTranscript, request, timeout_seconds=_COMPACT_SECONDS)
+
+
+async def expand_summary(peer: TokenPeer, session_id: str, entry_id: str) -> AsyncIterator[Entry]:
+    """What a summary was made of, oldest first: the summary before it, where there is one, and then messages and notes."""
+    stub = CompactionServiceStub(peer.channel)
+    after_seq = 0
+    while True:
+        request = pb.ExpandSummaryRequest(
+            session_id=session_id, entry_id=entry_id, after_seq=after_seq, page_size=_PAGE
+        )
+        page = await peer.unary(stub.ExpandSummary, request)
+        for entry in page.entries:
+            yield entry
+        if not page.has_more:
+            return
+        after_seq = page.next_after_seq

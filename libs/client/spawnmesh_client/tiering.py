@@ -1,0 +1,73 @@
+"""Large payloads of transcripts moved between the database and the blob store."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from spawnmesh.transcript.v1 import storage_service_pb2 as pb
+from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
+from spawnmesh_core.errors import MeshError
+
+from spawnmesh_client.patience import Patience
+from spawnmesh_client.token_peer import TokenPeer
+
+_PATIENCE_SECONDS = 60.0
+_CALL_SECONDS = 60.0
+_COUNTS = (
+    "examined_entry_count",
+    "externalized_entry_count",
+    "cooled_entry_count",
+    "cooled_bytes",
+    "reverted_entry_count",
+    "reverted_bytes",
+    "failed_entry_count",
+)
+
+
+@dataclass(slots=True)
+class Tiering:
+    """What was done, or would be, spelled as in the contract. What a call did whose answer was lost is not counted."""
+
+    examined_entry_count: int = 0
+    externalized_entry_count: int = 0
+    cooled_entry_count: int = 0
+    cooled_bytes: int = 0
+    reverted_entry_count: int = 0
+    reverted_bytes: int = 0
+    failed_entry_count: int = 0
+    failure_reason: str = ""
+
+    def add(self, done: "pb.TierTranscriptResponse | Tiering") -> None:
+        """So much more."""
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(done, name))
+        self.failure_reason = done.failure_reason or self.failure_reason
+
+
+async def tier_transcript(
+    peer: TokenPeer,
+    session_id: str,
+    action: pb.TierAction.ValueType,
+    on_progress: Callable[[Tiering], None] = lambda _: None,
+) -> Tiering:
+    """Goes through a whole transcript, some entries a call, and outlasts restarts of the service; one that is cut off may be repeated.
+
+    `on_progress` is given the same counts again and again, as they grow. Raises MeshError: NOT_FOUND for a session without a transcript,
+    TIER_DISABLED.
+    """
+    stub = StorageServiceStub(peer.channel)
+    request = pb.TierTranscriptRequest(session_id=session_id, action=action)
+    patience = Patience(_PATIENCE_SECONDS)
+    total = Tiering()
+    while True:
+        patience.calling()
+        try:
+            done = await peer.unary(stub.TierTranscript, request, timeout_seconds=_CALL_SECONDS)
+        except MeshError as error:
+            await patience.after(error)
+            continue
+        patience.heard()
+        total.add(done)
+        on_progress(total)
+        if done.done:
+            return total
+        request.after_seq = done.next_after_seq

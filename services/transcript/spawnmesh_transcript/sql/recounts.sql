@@ -1,0 +1,31 @@
+-- name: scan_counts
+-- No lock, no bodies, oldest first. is_counted: a model reads it, or it is a summary. Indexes: entries, summaries and stubs primary keys.
+select e.seq, e.token_vocabulary, coalesce(s.token_count, e.token_count) as token_count, octet_length(e.body) + e.dropped_bytes as size_bytes,
+    e.kind in ('MESSAGE', 'NOTE') or s.seq is not null as is_counted
+from (
+    select seq, kind, token_count, token_vocabulary, body, dropped_bytes
+    from entries
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > %(after_seq)s
+    order by seq
+    limit %(row_count)s
+) as e
+left join lateral (
+    select seq, token_count
+    from summaries
+    where e.kind = 'COMPACTION' and tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = e.seq
+) as s on true
+order by e.seq;
+
+-- name: stub_bodies
+-- No lock. Index: stubs primary key.
+select seq, body
+from stubs
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = any(%(seqs)s::bigint[]);
+
+-- name: recount_entries
+-- A transaction of its own. See the function for its locks and its indexes.
+select *
+from recount_entries(
+    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(incarnation)s, %(vocabulary)s, %(seqs)s::bigint[],
+    %(token_counts)s::integer[], %(stub_token_counts)s::integer[]
+);

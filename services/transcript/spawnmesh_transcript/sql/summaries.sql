@@ -1,0 +1,124 @@
+-- name: newest_summary
+-- No lock. The one that holds. Index: summaries primary key, backwards.
+select seq, entry_id, first_source_seq, last_source_seq, previous_seq, source_entry_count, source_token_count, covered_turn_count,
+    covered_superseded_count, covered_token_count, token_count, method, model, run_id
+from summaries
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+order by seq desc
+limit 1;
+
+-- name: find_summary
+-- No lock. Of a transcript that can be read; it has few. Indexes: summaries and transcripts primary keys.
+select s.seq, s.entry_id, s.first_source_seq, s.last_source_seq, s.previous_seq, s.source_entry_count, s.source_token_count, s.covered_turn_count,
+    s.covered_superseded_count, s.covered_token_count, s.token_count, s.method, s.model, s.run_id
+from summaries s
+join transcripts t on t.tenant_id = s.tenant_id and t.session_id = s.session_id and t.state = 'LIVE'
+where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.entry_id = %(entry_id)s and not is_purged(%(tenant_id)s);
+
+-- name: summary_token_count
+-- No lock. Index: summaries primary key.
+select token_count from summaries where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = %(seq)s;
+
+-- name: scan_sources
+-- No lock, no bodies, oldest first. With `keep_index_order`. Indexes: entries primary key, entries_superseded_idx.
+select said.seq, said.kind, said.role, said.token_count, said.calls, said.answers, said.is_synthetic,
+    said.seq in (
+        select target_seq from entries
+        where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s and label = 'SUPERSEDED'
+    ) as is_superseded
+from entries said
+where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and said.seq > %(after_seq)s and said.kind in ('MESSAGE', 'NOTE')
+order by said.seq
+limit %(row_count)s;
+
+-- name: list_sources
+-- No lock. What was superseded only after the summary was made is among its sources. A page ends early rather than pass %(max_bytes)s of whole bodies, but
+-- has at least one entry; found_count is one more than the page where there are more. Indexes: entries primary key, entries_superseded_idx.
+select
+    entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client, create_time, chain_hash, body,
+    dropped_bytes, found_count
+from (
+    select *, sum(octet_length(body) + dropped_bytes) over nearest as bytes_so_far, row_number() over nearest as position, count(*) over () as found_count
+    from (
+        select *
+        from entries said
+        where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and said.seq > %(after_seq)s and said.seq <= %(last_source_seq)s
+            and said.kind in ('MESSAGE', 'NOTE') and said.seq not in (
+                select target_seq from entries
+                where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s
+                    and target_seq <= %(last_source_seq)s and label = 'SUPERSEDED' and seq < %(summary_seq)s
+            )
+        order by said.seq
+        limit %(page_size)s + 1
+    ) as page
+    window nearest as (order by seq)
+) as measured
+where position <= %(page_size)s and (bytes_so_far <= %(max_bytes)s or position = 1)
+order by seq;
+
+-- name: read_kept
+-- No lock. The first message or note behind a seq that is not superseded, and the tokens of all such; reads them all, without their bodies.
+-- Indexes: entries primary key, entries_superseded_idx.
+select (array_agg(said.entry_id order by said.seq))[1] as first_entry_id, coalesce(sum(said.token_count), 0)::bigint as token_count
+from entries said
+where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and said.seq > %(after_seq)s and said.kind in ('MESSAGE', 'NOTE')
+    and said.seq not in (
+        select target_seq from entries
+        where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s and label = 'SUPERSEDED'
+    );
+
+-- name: lock_transcript
+-- Locks the transcript's row until commit. Index: transcripts primary key.
+select incarnation, seq, chain_hash, writer_run_id, writer_epoch
+from transcripts
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE' and not is_purged(%(tenant_id)s)
+for update;
+
+-- name: write_summary_entry
+-- The transaction holds the transcript's row. See the function for its cost.
+select incarnation, seq, chain_hash, writer_run_id, writer_epoch
+from write_entries(
+    (select t from transcripts t where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s), %(run_id)s, %(epoch)s, '', %(client)s,
+    %(entries)s, %(bodies)b::bytea[]
+);
+
+-- name: insert_summary
+-- The transaction holds the transcript's row. Index: summaries primary key.
+insert into summaries (
+    tenant_id, session_id, seq, entry_id, first_source_seq, last_source_seq, previous_seq, source_entry_count, source_token_count,
+    covered_turn_count, covered_superseded_count, covered_token_count, token_count, method, model, run_id
+) values (
+    %(tenant_id)s, %(session_id)s, %(seq)s, %(entry_id)s, %(first_source_seq)s, %(last_source_seq)s, %(previous_seq)s, %(source_entry_count)s,
+    %(source_token_count)s, %(covered_turn_count)s, %(covered_superseded_count)s, %(covered_token_count)s, %(token_count)s, %(method)s,
+    %(model)s, %(run_id)s
+);
+
+-- name: untold_summaries
+-- No lock, oldest transcripts first. Indexes: summaries_untold_idx, entries and transcripts primary keys.
+select s.session_id, s.seq, s.entry_id, s.source_entry_count, s.source_token_count, s.token_count, s.method, s.model, s.run_id, e.create_time, e.body
+from summaries s
+join transcripts t on t.tenant_id = s.tenant_id and t.session_id = s.session_id and t.state = 'LIVE'
+join entries e on e.tenant_id = s.tenant_id and e.session_id = s.session_id and e.seq = s.seq
+where s.tenant_id = %(tenant_id)s and not s.is_told
+limit %(row_count)s;
+
+-- name: mark_told
+-- Locks the rows. Index: summaries primary key.
+update summaries s
+set is_told = true
+from unnest(%(session_ids)s::text[], %(seqs)s::bigint[]) as told (session_id, seq)
+where s.tenant_id = %(tenant_id)s and s.session_id = told.session_id and s.seq = told.seq;
+
+-- name: delete_summaries
+-- Locks what it deletes. Index: summaries primary key.
+delete from summaries
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq in (
+    select seq from summaries where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by seq limit %(row_count)s
+);
+
+-- name: purge_summaries
+-- Locks what it deletes. Index: summaries primary key.
+delete from summaries
+where tenant_id = %(tenant_id)s and (session_id, seq) in (
+    select session_id, seq from summaries where tenant_id = %(tenant_id)s order by session_id, seq limit %(row_count)s
+);

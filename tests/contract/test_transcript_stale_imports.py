@@ -1,0 +1,46 @@
+"""Imports that nobody goes on with."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from psycopg import AsyncConnection
+from spawnmesh_runtime.process import start_process
+from spawnmesh_transcript.app import open_worker
+from spawnmesh_transcript.settings import TranscriptSettings
+
+from tests.contract.serving import shared_settings
+from tests.contract.transcript_files import HEADER, file_of, message, send
+from tests.contract.transcript_fixtures import Service, service, superuser
+
+__all__ = ["service", "superuser"]
+
+LINES = (HEADER, message(1, content="x"), message(2, content="y"))
+
+
+async def test_ImportTranscript__what_nobody_goes_on_with_is_removed_by_the_worker(
+    service: Service, superuser: AsyncConnection[tuple[Any, ...]], keys: Path
+) -> None:
+    left = service.session()
+    await left.prepare_tenant(1, mask_secrets=False)
+    await send(left, file_of(*LINES), finish=False)
+    kept = left.sibling()
+    await send(kept, file_of(*LINES), finish=False)
+    await superuser.execute(
+        "update imports set update_time = now() - interval '25 hours' where session_id = %s", (left.session_id,)
+    )
+    settings = TranscriptSettings(database_url=service.dsn.app, **shared_settings("transcript", keys))
+    async with (
+        start_process("transcript", settings) as process,
+        open_worker(process, settings, asyncio.Event()) as worker,
+    ):
+        await worker.work_once()
+    counted = await superuser.execute(
+        "select (select count(*) from entries where session_id = %(left)s),"
+        " (select count(*) from transcripts where session_id = %(left)s),"
+        " (select count(*) from imports where session_id = %(left)s),"
+        " (select count(*) from entries where session_id = %(kept)s)",
+        {"left": left.session_id, "kept": kept.session_id},
+    )
+    assert await counted.fetchone() == (0, 0, 0, 3)
+    assert (await send(kept, b"", finish=True)).entry_count == 3

@@ -1,0 +1,134 @@
+"""Which vocabulary models read text by, and counts in their measure."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spawnmesh_transcript.domain.families import Measure, Told, Vocabulary, measure_of, tell
+from spawnmesh_transcript.domain.selection import group_token_count, select
+from spawnmesh_transcript.domain.turns import Group, MissingResult, Role, Turn, measured, turns_of
+
+O200K, CL100K = Vocabulary.O200K, Vocabulary.CL100K
+
+VOCABULARIES = st.sampled_from(Vocabulary)
+MEASURES = st.builds(Measure, VOCABULARIES, st.sampled_from([100, 130, 150]))
+NAMES = {
+    O200K: [
+        "gpt-4o",
+        "gpt-4o-mini",
+        "chatgpt-4o-latest",
+        "gpt-4.1-nano",
+        "gpt-5",
+        "gpt-5.1",
+        "gpt-5-codex",
+        "o1",
+        "o3-mini",
+        "o4-mini",
+        "gpt-oss-120b",
+    ],
+    CL100K: ["gpt-4", "gpt-4-turbo", "gpt-4-32k", "gpt-3.5-turbo", "gpt-35-turbo"],
+}
+ESTIMATED = [
+    "claude-sonnet-4",
+    "gemini-2.5-pro",
+    "llama3.1",
+    "mistral-large",
+    "qwen3-coder",
+    "deepseek-chat",
+    "o1000",
+    "gpt-50",
+    "gpt-40",
+    "mine",
+    "",
+]
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "name"), [(vocabulary, name) for vocabulary, names in NAMES.items() for name in names]
+)
+def test_models_of_a_known_vocabulary_are_counted_by_it(vocabulary: Vocabulary, name: str) -> None:
+    assert measure_of(name) == Measure(vocabulary)
+
+
+@pytest.mark.parametrize("name", ESTIMATED)
+def test_all_others_are_estimated_with_a_margin(name: str) -> None:
+    measure = measure_of(name)
+    assert measure.vocabulary is O200K
+    assert 130 <= measure.percent <= 150
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("us.anthropic.claude-sonnet-4-20250514-v1:0", "claude"),
+        ("bedrock/anthropic.claude-3-5-haiku-20241022-v1:0", "claude"),
+        ("arn:aws:bedrock:eu-west-1:1:inference-profile/eu.anthropic.claude-opus-4-v1:0", "claude"),
+        ("meta.llama3-70b-instruct-v1:0", "llama"),
+        ("openai.gpt-oss-120b-1:0", "gpt-oss"),
+        ("openrouter/meta-llama/Llama-3.3-70B-Instruct", "llama"),
+        ("ft:gpt-4o-mini-2024-07-18:acme::1", "gpt-4o"),
+        ("models/gemini-1.5-flash", "gemini"),
+        ("vertex/claude-3-7-sonnet@20250219", "claude"),
+    ],
+)
+def test_names_as_clouds_spell_them(model: str, name: str) -> None:
+    assert measure_of(model) == measure_of(name)
+
+
+@given(
+    st.sampled_from([name for names in NAMES.values() for name in names] + ESTIMATED[:6]),
+    st.sampled_from(["", "openai/", "azure/openai/", "x/"]),
+    st.sampled_from(["", "-2024-08-06", "-0613", "-latest"]),
+    st.booleans(),
+)
+def test_provider_date_and_case_make_no_difference(name: str, provider: str, date: str, upper: bool) -> None:
+    model = f"{provider}{name}{date}"
+    assert measure_of(model.upper() if upper else f" {model} ") == measure_of(name)
+
+
+@given(st.text(max_size=40))
+def test_every_name_has_a_measure(name: str) -> None:
+    assert measure_of(name).percent >= 100
+
+
+@given(MEASURES, VOCABULARIES, st.lists(st.integers(0, 10**6), max_size=20))
+def test_counts_are_never_too_low_for_being_rounded(
+    measure: Measure, counted_by: Vocabulary, counts: list[int]
+) -> None:
+    scaled = [measure.of(count, counted_by) for count in counts]
+    assert all(more >= count for more, count in zip(scaled, counts, strict=True))
+    assert sum(scaled) >= measure.of(sum(counts), counted_by)
+    assert (scaled == counts) or not measure.takes(counted_by)
+    assert [measure.of(count, counted_by) for count in sorted(counts)] == sorted(scaled)
+
+
+@given(
+    MEASURES,
+    st.lists(st.tuples(st.integers(0, 5_000), VOCABULARIES, st.booleans()), min_size=1, max_size=30),
+    st.integers(0, 60_000),
+    st.booleans(),
+)
+def test_the_budget_is_kept_by_the_counts_that_are_told(
+    measure: Measure, counts: list[tuple[int, Vocabulary, bool]], budget: int, has_always: bool
+) -> None:
+    groups = [
+        Group(
+            measured(Turn(seq, Role.ASSISTANT, count, counted_by=counted_by), measure),
+            (MissingResult("c"),) if misses else (),
+        )
+        for seq, (count, counted_by, misses) in enumerate(counts, start=1)
+    ]
+    always = groups[0].head if has_always and not groups[0].results else None
+    missing = measure.of(30, measure.vocabulary)
+    selection = select(groups, token_budget=budget, always=always, missing_result_token_count=missing)
+    told = sum(group_token_count(group, missing_result_token_count=missing) for group in selection.groups)
+    assert told <= budget or [group.head for group in selection.groups] == [always]
+    assert {turn.counted_by for turn in turns_of(selection.groups)} <= {counted_by for _, counted_by, _ in counts}
+
+
+def test_what_is_told_of_counts() -> None:
+    exact, similar = Measure(CL100K), Measure(O200K, 150)
+    assert tell(exact, {CL100K}) == tell(exact, ()) == Told(False, CL100K)
+    assert tell(exact, {O200K}) == Told(True, O200K)
+    assert tell(exact, {O200K, CL100K}) == Told(True, CL100K)
+    assert tell(similar, {O200K}) == tell(similar, ()) == Told(True, O200K)
+    assert tell(similar, {CL100K}) == Told(True, CL100K)
