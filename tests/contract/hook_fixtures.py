@@ -18,7 +18,7 @@ from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import (
     HookHandlerServiceServicer,
     add_HookHandlerServiceServicer_to_server,
 )
-from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceServicer, HookServiceStub
 from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -36,6 +36,8 @@ from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter
 
 SPAWN = events.HOOK_KIND_BEFORE_SPAWN
+COMPACTION = events.HOOK_KIND_BEFORE_COMPACTION
+COMPACTED = events.HOOK_KIND_AFTER_COMPACTION
 FINALIZE = events.HOOK_KIND_BEFORE_AGENT_FINALIZE
 ENDED = events.HOOK_KIND_SUBAGENT_ENDED
 MODEL = events.HOOK_KIND_BEFORE_MODEL_RESOLVE
@@ -104,6 +106,9 @@ class ScriptedPlugin(HookHandlerServiceServicer):
     async def HandleDeliveryTarget(self, request: Any, context: Any) -> handler_pb.HandleDeliveryTargetResponse:
         return handler_pb.HandleDeliveryTargetResponse(decision=await self._hear(request.event))
 
+    async def HandleBeforeCompaction(self, request: Any, context: Any) -> handler_pb.HandleBeforeCompactionResponse:
+        return handler_pb.HandleBeforeCompactionResponse(decision=await self._hear(request.event))
+
     async def HandleObservedEvent(self, request: Any, context: Any) -> handler_pb.HandleObservedEventResponse:
         await self._hear(request.event)
         return handler_pb.HandleObservedEventResponse()
@@ -119,23 +124,32 @@ async def _unasked(_event: Any) -> Any:
 
 
 class Tenant:
-    """One tenant's calls: as its client, as a run of its own, and by the session service in its name."""
+    """One tenant's calls: as its client, as a run of its own, and by the session and transcript services in its name."""
 
-    def __init__(self, session: Peer, clients: TokenMinter) -> None:
+    def __init__(self, session: Peer, clients: TokenMinter, transcripts: TokenMinter) -> None:
         self.tenant_id = f"hook-{uuid.uuid4().hex[:12]}"
         self._session = session
         self._clients = clients
+        self._transcripts = transcripts
 
-    async def as_run(self, rpc: str, request: Any, *, session_id: str = "ses_1", run_id: str = "run_1") -> Any:
+    async def as_run(
+        self,
+        rpc: str,
+        request: Any,
+        timeout_seconds: float = 20.0,
+        *,
+        session_id: str = "ses_1",
+        run_id: str = "run_1",
+    ) -> Any:
         minter = self._session.process.minter
         assert minter is not None
-        stub = self._stub() if rpc == "PublishEvents" else RunHookServiceStub(self._session.channel)
+        stub = self._stub() if hasattr(HookServiceServicer, rpc) else RunHookServiceStub(self._session.channel)
         with acting_with_token(minter.run_token(self.tenant_id, session_id, run_id, 1, 60)):
-            return await self._session.unary(getattr(stub, rpc), request)
+            return await self._session.unary(getattr(stub, rpc), request, timeout_seconds=timeout_seconds)
 
     def on(self, session: Peer) -> "Tenant":
         """The same tenant at another replica."""
-        other = Tenant(session, self._clients)
+        other = Tenant(session, self._clients, self._transcripts)
         other.tenant_id = self.tenant_id
         return other
 
@@ -145,6 +159,10 @@ class Tenant:
 
     async def as_session(self, rpc: str, request: Any, timeout_seconds: float = 20.0) -> Any:
         with acting_for(self.tenant_id):
+            return await self._session.unary(getattr(self._stub(), rpc), request, timeout_seconds=timeout_seconds)
+
+    async def as_transcript(self, rpc: str, request: Any, timeout_seconds: float = 20.0) -> Any:
+        with acting_with_token(self._transcripts.service_token(self.tenant_id)):
             return await self._session.unary(getattr(self._stub(), rpc), request, timeout_seconds=timeout_seconds)
 
     async def register(
@@ -235,6 +253,7 @@ class HookMesh:
         self._database = database
         self._keys = keys
         self._clients = TokenMinter("client", keys / "client.pem")
+        self._transcripts = TokenMinter("transcript", keys / "transcript.pem")
 
     async def replica(self, **settings: Any) -> Peer:
         """Another replica of the service; gives the session service's connection to it."""
@@ -247,7 +266,7 @@ class HookMesh:
         return await self._stack.enter_async_context(open_tellers(process, chosen))
 
     def tenant(self, session: Peer) -> Tenant:
-        return Tenant(session, self._clients)
+        return Tenant(session, self._clients, self._transcripts)
 
     async def plugin(self, *answers: Any) -> ScriptedPlugin:
         """A plugin that gives these answers in turn, served on a port of its own."""

@@ -16,13 +16,22 @@ class ScriptedHooks:
     """Nobody listens to anything but `active`."""
 
     active: Sequence["event_pb2.HookKind.ValueType"] = ()
-    model: decision_pb2.ModelDecision = field(default_factory=decision_pb2.ModelDecision)
-    prompt: decision_pb2.PromptDecision = field(default_factory=decision_pb2.PromptDecision)
+    model: decision_pb2.ModelDecision | MeshError = field(default_factory=decision_pb2.ModelDecision)
+    prompt: decision_pb2.PromptDecision | MeshError = field(default_factory=decision_pb2.PromptDecision)
     tool_call: decision_pb2.ToolCallDecision | MeshError = field(
         default_factory=lambda: decision_pb2.ToolCallDecision(proceed=decision_pb2.Proceed())
     )
     asked: list[Any] = field(default_factory=list)
     published: list[observed_pb2.ObservedEvent] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
+
+    def ask(self, hook: str, event: Any, decision: Any) -> Any:
+        """Remembers the question; the decision, unless it is to be refused."""
+        self.asked.append(event)
+        self.order.append(hook)
+        if isinstance(decision, MeshError):
+            raise decision
+        return decision
 
     def add_to(self, server: Any) -> None:
         """Registers the services."""
@@ -39,6 +48,7 @@ class _Hooks(hook_grpc.HookServiceServicer):
         self, request: hook_service_pb2.PublishEventsRequest, context: Any
     ) -> hook_service_pb2.PublishEventsResponse:
         self._hooks.published += request.events
+        self._hooks.order += [event.WhichOneof("event") or "" for event in request.events]
         return hook_service_pb2.PublishEventsResponse(queued_count=len(request.events))
 
 
@@ -50,16 +60,14 @@ class _RunHooks(run_hook_grpc.RunHookServiceServicer):
         return pb.ListActiveHooksResponse(hooks=self._hooks.active)
 
     async def DispatchBeforeModelResolve(self, request: Any, context: Any) -> pb.DispatchBeforeModelResolveResponse:
-        self._hooks.asked.append(request.event)
-        return pb.DispatchBeforeModelResolveResponse(decision=self._hooks.model)
+        decision = self._hooks.ask("before_model_resolve", request.event, self._hooks.model)
+        return pb.DispatchBeforeModelResolveResponse(decision=decision)
 
     async def DispatchBeforePromptBuild(self, request: Any, context: Any) -> pb.DispatchBeforePromptBuildResponse:
-        self._hooks.asked.append(request.event)
-        return pb.DispatchBeforePromptBuildResponse(decision=self._hooks.prompt)
+        decision = self._hooks.ask("before_prompt_build", request.event, self._hooks.prompt)
+        return pb.DispatchBeforePromptBuildResponse(decision=decision)
 
     async def DispatchBeforeToolCall(self, request: Any, context: Any) -> pb.DispatchBeforeToolCallResponse:
-        self._hooks.asked.append(request.event)
-        if isinstance(self._hooks.tool_call, MeshError):
-            raise self._hooks.tool_call
-        rewritten_by = ["gate", "scrubber"] if self._hooks.tool_call.HasField("rewrite") else []
-        return pb.DispatchBeforeToolCallResponse(decision=self._hooks.tool_call, decided_by=rewritten_by)
+        decision = self._hooks.ask("before_tool_call", request.event, self._hooks.tool_call)
+        rewritten_by = ["gate", "scrubber"] if decision.HasField("rewrite") else []
+        return pb.DispatchBeforeToolCallResponse(decision=decision, decided_by=rewritten_by)

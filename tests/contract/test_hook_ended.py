@@ -203,7 +203,7 @@ async def test_content_is_for_those_with_access_and_kept_for_nobody_else(
     said = content.Message(role=content.ROLE_USER, content=[content.ContentBlock(text=content.Text(text="hush"))])
     full = observed.LlmInputEvent(models=["m"], message_count=1, system_prompt="hush", messages=[said])
     bare = observed.LlmInputEvent(models=["m"], message_count=1)
-    run = {"session_id": "ses_1", "run_id": "run_1"}
+    run: dict[str, Any] = {"session_id": "ses_1", "run_id": "run_1"}
     await tenant.register("blind", blind.endpoint, events.HOOK_KIND_LLM_INPUT)
     request = pb.PublishEventsRequest(events=[observed.ObservedEvent(event_key="1", llm_input=full, **run)])
     await tenant.as_run("PublishEvents", request)

@@ -1,7 +1,6 @@
 """Plugins that fail, over the real wire: slow, dead, garbage, huge, of the wrong type."""
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,27 +11,22 @@ import grpc.aio
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.hook.v1 import decision_pb2 as decisions
-from spawnmesh.hook.v1 import delivery_target_pb2 as targets
-from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as handlers
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
-from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
+from spawnmesh.hook.v1.event_pb2 import HookKind
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.domain.breaker import FAILURES_TO_OPEN
 
+from tests.contract.hook_asking import ASKED, ask
 from tests.contract.hook_fixtures import (
     ALLOW,
     CLOSED,
     CONTINUE,
     DEAD_ENDPOINT,
     FINALIZE,
-    MODEL,
     OPEN,
-    PROMPT,
     SPAWN,
-    TARGET,
-    TOOL_CALL,
     HookMesh,
     Tenant,
     open_mesh,
@@ -49,6 +43,7 @@ HANDLERS = (
     "HandleBeforePromptBuild",
     "HandleBeforeToolCall",
     "HandleDeliveryTarget",
+    "HandleBeforeCompaction",
     "HandleObservedEvent",
 )
 Answer = Callable[[], Awaitable[bytes]]
@@ -140,38 +135,22 @@ FAILING = [garbage, nothing, wrong_type, huge, over_the_transports_limit, crash,
 
 async def ask_all(tenant: Tenant) -> list[Any]:
     """What is decided at every hook that is asked and not only told: what was answered, or the refusal."""
-    model = events.BeforeModelResolveEvent(session_id="ses_1", run_id="run_1")
-    prompt = events.BeforePromptBuildEvent(session_id="ses_1", run_id="run_1")
-    call = events.BeforeToolCallEvent(session_id="ses_1", run_id="run_1")
-    end = targets.DeliveryTargetEvent(session_id="ses_1", run_id="run_1", outcome="killed")
-    asked = [
-        tenant.draft(uuid.uuid4().hex),
-        tenant.spawn(),
-        tenant.as_run("DispatchBeforeModelResolve", run_pb.DispatchBeforeModelResolveRequest(event=model)),
-        tenant.as_run("DispatchBeforePromptBuild", run_pb.DispatchBeforePromptBuildRequest(event=prompt)),
-        tenant.as_run("DispatchBeforeToolCall", run_pb.DispatchBeforeToolCallRequest(event=call)),
-        tenant.as_session("DispatchDeliveryTarget", targets.DispatchDeliveryTargetRequest(event=end)),
-    ]
-    return list(await asyncio.gather(*asked, return_exceptions=True))
+    return list(await asyncio.gather(*(ask(tenant, hook) for hook in ASKED), return_exceptions=True))
 
 
 async def check_policies(tenant: Tenant, endpoint: str) -> list[str]:
     """Registers the failing plugin for each hook, as OPEN, then as CLOSED, and asks it; the errors in the log."""
-    hooks = (FINALIZE, SPAWN, MODEL, PROMPT, TOOL_CALL, TARGET)
-    for hook in hooks:
+    for hook in ASKED:
         await tenant.register(f"bad-{hook}", endpoint, hook, policy=OPEN, timeout=SHORT)
     answers = await ask_all(tenant)
-    proceed = decisions.ToolCallDecision(proceed=decisions.Proceed())
-    nowhere = targets.DeliveryTargetDecision()
-    unchanged = [CONTINUE, ALLOW, decisions.ModelDecision(), decisions.PromptDecision(), proceed, nowhere]
-    assert [getattr(answer, "decision", answer) for answer in answers] == unchanged
-    for hook in hooks:
+    assert [getattr(answer, "decision", answer) for answer in answers] == list(ASKED.values())
+    for hook in ASKED:
         await tenant.register(f"bad-{hook}", endpoint, hook, policy=CLOSED, timeout=SHORT)
     refusals = await ask_all(tenant)
-    assert [getattr(refusal, "reason", refusal) for refusal in refusals] == [Reason.PLUGIN_FAILED] * len(hooks)
+    assert [getattr(refusal, "reason", refusal) for refusal in refusals] == [Reason.PLUGIN_FAILED] * len(ASKED)
     assert "secret" not in str(refusals)
     rows = await tenant.deliveries()
-    assert sorted((row.hook, row.decision) for row in rows) == sorted((hook, "failed") for hook in (*hooks, *hooks))
+    assert sorted((row.hook, row.decision) for row in rows) == sorted((hook, "failed") for hook in (*ASKED, *ASKED))
     assert all(row.error and "secret" not in row.error for row in rows)
     assert max(row.latency.ToTimedelta().total_seconds() for row in rows) < 5
     return [row.error for row in rows]
@@ -304,17 +283,20 @@ async def test_the_breaker_of_one_tenant_is_not_anothers(mesh: HookMesh, tenant:
     assert await other.log() == [("a", "allow")]
 
 
+@pytest.mark.parametrize("hook", ASKED, ids=HookKind.Name)
 async def test_the_whole_dispatch_fits_the_callers_deadline(
-    tenant: Tenant, raw: Callable[[Answer], Awaitable[tuple[Raw, str]]]
+    tenant: Tenant, raw: Callable[[Answer], Awaitable[tuple[Raw, str]]], hook: "HookKind.ValueType"
 ) -> None:
     for name in ("a", "b", "c"):
         _, endpoint = await raw(hang)
-        await tenant.register(name, endpoint, SPAWN, policy=OPEN, timeout=Duration(seconds=60))
-    assert (await tenant.spawn(timeout_seconds=3.0)).decision == ALLOW
+        await tenant.register(name, endpoint, hook, policy=OPEN, timeout=Duration(seconds=60))
+    assert (await ask(tenant, hook, timeout_seconds=2.0)).decision == ASKED[hook]
+    assert [decision for _, decision in await tenant.log()] == ["failed"] * 3
 
 
+@pytest.mark.parametrize("hook", ASKED, ids=HookKind.Name)
 async def test_cancellation_reaches_the_handler(
-    tenant: Tenant, raw: Callable[[Answer], Awaitable[tuple[Raw, str]]]
+    tenant: Tenant, raw: Callable[[Answer], Awaitable[tuple[Raw, str]]], hook: "HookKind.ValueType"
 ) -> None:
     asked = asyncio.Event()
 
@@ -323,8 +305,8 @@ async def test_cancellation_reaches_the_handler(
         return await hang()
 
     plugin, endpoint = await raw(hang_when_asked)
-    await tenant.register("a", endpoint, FINALIZE)
-    call = asyncio.create_task(tenant.draft("k"))
+    await tenant.register("a", endpoint, hook)
+    call = asyncio.create_task(ask(tenant, hook))
     await asked.wait()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -1,16 +1,14 @@
-"""Stops of coding harnesses, and the bounds of revisions over keys, failures and restarts."""
+"""Stops of coding harnesses, and the bounds of revisions over keys and restarts."""
 
 import json
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 from spawnmesh.hook.v1 import decision_pb2 as decisions
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
-from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 
@@ -19,7 +17,6 @@ from tests.contract.hook_fixtures import (
     CONTINUE,
     DEAD_ENDPOINT,
     FINALIZE,
-    OPEN,
     HookMesh,
     Tenant,
     finalize,
@@ -114,49 +111,3 @@ async def test_no_revision_after_effects_that_cannot_be_undone(mesh: HookMesh, t
     assert (await tenant.draft("k2")).revision_number == 1
     plugin.says(finalize("done"))
     assert (await tenant.draft("k3", has_final_effects=True)).decision == finalize("done")
-
-
-@pytest.mark.parametrize("seed", range(6))
-async def test_no_run_goes_on_for_ever_and_no_draft_is_lost(
-    mesh: HookMesh, databases: dict[str, ServiceDsn], keys: Path, seed: int
-) -> None:
-    """Plugins at random answer at random, fail, and the service is restarted: every run gets its answer after at most three revisions."""
-    random = Random(seed)
-    tenant = mesh.tenant(await mesh.replica())
-    for number in range(random.randint(1, 4)):
-        said = [
-            random.choice([CONTINUE, revise("r"), keyed("k"), keyed("k", 3), finalize(), revise("")]) for _ in range(8)
-        ]
-        plugin = await mesh.plugin(*said)
-        policy = random.choice([OPEN, pb.FAILURE_POLICY_CLOSED])
-        endpoint = DEAD_ENDPOINT if random.random() < 0.1 and policy == OPEN else plugin.endpoint
-        await tenant.register(f"p{number}", endpoint, FINALIZE, priority=random.randint(-1, 1), policy=policy)
-    revisions, drafts = 0, 0
-    while True:
-        assert drafts < 60
-        drafts += 1
-        if random.random() < 0.3:
-            async with hook_replica(databases["hook"], keys) as restarted:
-                answer = await ask(tenant.on(restarted), f"k{revisions}")
-        else:
-            answer = await ask(tenant, f"k{revisions}")
-        if answer is None:
-            for plugin_row in (await tenant.as_client("ListPlugins", pb.ListPluginsRequest())).plugins:
-                await tenant.as_client("ResumePlugin", pb.ResumePluginRequest(name=plugin_row.name))
-            continue  # asked again with the same draft, as the runner does
-        if not answer.decision.HasField("revise"):
-            break
-        revisions += 1
-        assert answer.revision_number == revisions
-    assert revisions <= 3
-
-
-async def ask(tenant: Tenant, key: str) -> pb.DispatchBeforeAgentFinalizeResponse | None:
-    try:
-        first = await tenant.draft(key)
-    except MeshError as error:
-        if error.reason is not Reason.PLUGIN_FAILED:
-            raise
-        return None
-    assert await tenant.draft(key) == first
-    return first

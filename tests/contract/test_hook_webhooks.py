@@ -3,25 +3,17 @@
 import asyncio
 import json
 import socket
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from datetime import timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_client.hooks import Handlers, deny, hook
 from spawnmesh_client.hooks.webhook import Webhook
-from spawnmesh_core.clock import utc_now
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 
@@ -40,8 +32,7 @@ from tests.contract.hook_fixtures import (
     revise,
 )
 from tests.contract.hook_fixtures import deny as denied
-
-Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
+from tests.contract.webhook_site import Handle, https_site, server_tls, write_certificate
 
 
 @pytest.fixture
@@ -52,26 +43,7 @@ async def mesh(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[Ho
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for 127.0.0.1 that vouches for itself, with its key in the same file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "webhook")])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(utc_now() - timedelta(hours=1))
-        .not_valid_after(utc_now() + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    file = tmp_path_factory.mktemp("tls") / "webhook.pem"
-    pem = serialization.Encoding.PEM
-    plain = serialization.NoEncryption()
-    file.write_bytes(made.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
-    return file
+    return write_certificate(tmp_path_factory.mktemp("tls") / "webhook.pem")
 
 
 @pytest.fixture
@@ -80,15 +52,7 @@ async def site(certificate: Path) -> AsyncIterator[Callable[[Handle], Awaitable[
     async with AsyncExitStack() as stack:
 
         async def served(handle: Handle) -> str:
-            app = web.Application()
-            app.router.add_route("*", "/{path:.*}", handle)
-            runner = web.AppRunner(app)
-            await runner.setup()
-            stack.push_async_callback(runner.cleanup)
-            one = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server_tls(certificate))
-            await one.start()
-            sockets = one._server.sockets  # type: ignore[union-attr]
-            return f"https://127.0.0.1:{sockets[0].getsockname()[1]}/hooks"
+            return await stack.enter_async_context(https_site(handle, certificate))
 
         yield served
 
@@ -217,12 +181,6 @@ async def answered_with(
         server.close()
 
 
-def server_tls(certificate: Path) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate)
-    return context
-
-
 async def test_a_webhook_that_does_not_stop_talking_is_cut_off(tenant: Tenant, certificate: Path) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -269,6 +227,27 @@ async def test_a_webhook_that_keeps_its_caller_waiting_fails(
     rows = await tenant.deliveries()
     assert [row.error for row in rows] == [error] * 2
     assert max(row.latency.ToTimedelta().total_seconds() for row in rows) < 8
+
+
+async def test_a_webhook_is_hung_up_on_when_the_caller_goes_away(tenant: Tenant, certificate: Path) -> None:
+    asked, gone = asyncio.Event(), asyncio.Event()
+
+    async def think(_writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            gone.set()
+            raise
+
+    async with answered_with(think, certificate) as url:
+        await tenant.register("a", url, SPAWN, timeout=Duration(seconds=600))
+        call = asyncio.create_task(tenant.spawn())
+        await asked.wait()
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        async with asyncio.timeout(5):
+            await gone.wait()
 
 
 async def test_a_webhook_without_a_trusted_certificate_is_not_called(

@@ -215,3 +215,32 @@ async def test_files_of_a_spawn_are_shown_to_no_plugin_and_changed_by_none(
     [spawned] = mesh.spawns.values()
     assert spawned.task == "another"
     assert [file.content for file in spawned.attachments] == ["handed over"]
+
+
+FILES: dict[str, object] = {
+    "a JSON text": {"task": "t", "attachments": json.dumps(SPAWN["attachments"])},
+    "one file": {"task": "t", "attachments": {"name": "a.txt", "content": "handed over"}},
+    "texts": {"task": "t", "attachments": ["handed over"]},
+    "another name": {"task": "t", "Attachments": SPAWN["attachments"]},
+    "another name of the content": {"task": "t", "attachments": [{"name": "a.txt", "data": "handed over"}]},
+    "lines": {"task": "t", "attachments": [{"name": "a.txt", "content": ["handed over"]}]},
+    "deeper": {"task": "t", "input": {"attachments": SPAWN["attachments"]}},
+    "a list": [SPAWN],
+    "a place for a text": {"task": SPAWN},
+}
+
+
+@pytest.mark.parametrize("shape", FILES)
+async def test_files_in_a_place_where_the_tool_expects_none_are_shown_to_no_plugin_either(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, shape: str
+) -> None:
+    mesh.hooks.active = [kind for _, kind in events.HookKind.items() if kind]
+    rewritten = decisions.Rewrite(arguments_json=json.dumps({"task": "another"}))
+    mesh.hooks.tool_call = decisions.ToolCallDecision(rewrite=rewritten)
+    mesh.answers.extend([calling(("c1", "sessions_spawn", json.dumps(FILES[shape]))), saying("done")])
+    mesh.queue_run(tools=("sessions_spawn",))
+    await carried(mesh, keys, tmp_path)
+    told = [*mesh.hooks.asked, *mesh.hooks.published]
+    assert not any(b"handed over" in event.SerializeToString() for event in told)
+    [outcome] = [event.after_tool_call for event in mesh.hooks.published if event.HasField("after_tool_call")]
+    assert outcome.error_reason == ("INVALID_ARGUMENTS" if isinstance(FILES[shape], dict) else "")

@@ -2,11 +2,13 @@
 
 import asyncio
 import sys
+from functools import partial
 
+from spawnmesh_postgres.deployment import await_schema
 from spawnmesh_postgres.migrations import migrate_and_tell
 from spawnmesh_postgres.schema_version import until_schema_known
 from spawnmesh_runtime.process import run, start_process, stop_signals
-from spawnmesh_runtime.server import run_until_stopped
+from spawnmesh_runtime.server import answering_alone, run_until_stopped
 from spawnmesh_runtime.settings import load_settings
 
 from spawnmesh_hook.app import open_service, work
@@ -15,7 +17,7 @@ from spawnmesh_hook.settings import HookSettings
 
 async def _serve(settings: HookSettings) -> None:
     async with start_process("hook", settings) as process:
-        await until_schema_known(settings.database_url, package="spawnmesh_hook")
+        await await_schema("hook", settings.database_url, partial(answering_alone, process))
         async with open_service(process, settings) as server:
             await run_until_stopped(process, server)
 

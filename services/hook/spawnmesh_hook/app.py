@@ -10,13 +10,16 @@ from spawnmesh.hook.v1.hook_service_pb2_grpc import add_HookServiceServicer_to_s
 from spawnmesh.hook.v1.run_hook_service_pb2_grpc import add_RunHookServiceServicer_to_server
 from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import add_TenantHookServiceServicer_to_server
 from spawnmesh_postgres.database import Database, open_database
+from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import Listener, open_listener
+from spawnmesh_postgres.worker_beats import beat_for_ever
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 
 from spawnmesh_hook.breakers import Breakers, CallSlots
 from spawnmesh_hook.bundled import read_bundled
+from spawnmesh_hook.compaction_gate import CompactionGate
 from spawnmesh_hook.decision_store import ASKING_ENDED_CHANNEL
 from spawnmesh_hook.delivery_metrics import DeliveryMetrics
 from spawnmesh_hook.delivery_target import DeliveryTargets
@@ -98,6 +101,7 @@ async def open_service(process: Process, settings: HookSettings) -> AsyncIterato
             spawns=SpawnGate(parts.directory, parts.calls),
             drafts=drafts,
             targets=DeliveryTargets(parts.directory, parts.calls),
+            compactions=CompactionGate(parts.directory, parts.calls),
             outbox=Outbox(parts.database, parts.directory),
             relay=NativeRelay(drafts),
         )
@@ -107,6 +111,7 @@ async def open_service(process: Process, settings: HookSettings) -> AsyncIterato
         add_RunHookServiceServicer_to_server(
             RunHookServicer(parts.directory, RunModifiers(parts.directory, parts.calls)), server
         )
+        add_deployment(server, parts.database, "hook", workers=["hook-worker"])
         yield server
 
 
@@ -127,5 +132,6 @@ async def open_tellers(process: Process, settings: HookSettings) -> AsyncIterato
 async def work(process: Process, settings: HookSettings) -> None:
     """Tells observers and prunes the log, until cancelled."""
     async with open_tellers(process, settings) as tellers, asyncio.TaskGroup() as tasks:
+        tasks.create_task(beat_for_ever(tellers.database, "hook-worker"), name="beat")
         tasks.create_task(tellers.tell_for_ever(), name="tell")
         tasks.create_task(tellers.prune_for_ever(), name="prune")

@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 from spawnmesh_hook.answers import Failure
 from spawnmesh_hook.budget import Budget
 from spawnmesh_hook.directory import PluginDirectory
-from spawnmesh_hook.domain.plugins import FailurePolicy, HookKind, Plugin
+from spawnmesh_hook.domain.plugins import FailurePolicy, HookKind, Viewer
 from spawnmesh_hook.errors import PluginFailed
 from spawnmesh_hook.plugin_calls import PluginCalls
 from spawnmesh_hook.questions import Question
@@ -23,15 +23,16 @@ async def answers_in_order(
     tenant_id: str,
     hook: HookKind,
     budget: Budget,
-    question: Callable[[Plugin], Question[Q, A]],
-) -> AsyncGenerator[tuple[Plugin, A], None]:
+    question: Callable[[Viewer], Question[Q, A]],
+) -> AsyncGenerator[tuple[Viewer, A], None]:
     """Each plugin with its valid answer, highest priority first; the next one is asked when the next answer is asked for.
 
     One that fails is left out where it is OPEN. Raises PluginFailed for one that is CLOSED.
     """
-    for plugin in await directory.active(tenant_id, hook):
-        answer = await calls.ask(tenant_id, plugin, question(plugin), budget)
+    for viewer in await directory.viewers(tenant_id, hook, await directory.active(tenant_id, hook)):
+        plugin = viewer.plugin
+        answer = await calls.ask(tenant_id, plugin, question(viewer), budget)
         if not isinstance(answer, Failure):
-            yield plugin, answer
+            yield viewer, answer
         elif plugin.failure_policy is FailurePolicy.CLOSED:
             raise PluginFailed(plugin.name, hook, answer.error)

@@ -30,11 +30,11 @@ class DeliveryTargets:
             tenant_id,
             HookKind.DELIVERY_TARGET,
             budget,
-            lambda plugin: questions.delivery_target(plugin, event),
+            lambda viewer: questions.delivery_target(viewer, event),
         )
         async with aclosing(asked) as answers:
-            async for plugin, answer in answers:
-                choices.append(TargetChoice(plugin.name, answer.decision.target))
+            async for viewer, answer in answers:
+                choices.append(TargetChoice(viewer.plugin.name, answer.decision.target))
                 if answer.decision.target:
                     break
         return merge_targets(choices)

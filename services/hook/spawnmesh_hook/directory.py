@@ -11,7 +11,7 @@ from spawnmesh_postgres.listener import Listener
 
 from spawnmesh_hook import store
 from spawnmesh_hook.bundled import BundledPlugins
-from spawnmesh_hook.domain.plugins import HookKind, Plugin, in_order
+from spawnmesh_hook.domain.plugins import WITHOUT_CONTENT, HookKind, Plugin, Viewer, in_order
 from spawnmesh_hook.store import PLUGINS_CHANGED_CHANNEL
 
 # A notification can be lost with its connection; a plugin is missed for no longer than this.
@@ -47,6 +47,15 @@ class PluginDirectory:
     async def active(self, tenant_id: str, hook: HookKind) -> Sequence[Plugin]:
         """Those to call for the hook, in order."""
         return [plugin for plugin in await self.all(tenant_id) if hook in plugin.hooks and not plugin.paused]
+
+    async def viewers(self, tenant_id: str, hook: HookKind, plugins: Sequence[Plugin]) -> Sequence[Viewer]:
+        """The plugins with how they see content. Whether secrets are masked is looked up now, not kept: it holds from the moment it is changed.
+
+        Costs nothing where none of them sees content.
+        """
+        sees = hook not in WITHOUT_CONTENT and any(plugin.sees_content for plugin in plugins)
+        masks = sees and await store.masks_secrets(self._database, tenant_id)
+        return [Viewer(plugin, masks_secrets=masks) for plugin in plugins]
 
     async def active_hooks(self, tenant_id: str) -> list[HookKind]:
         """The hooks that anybody listens to."""

@@ -103,9 +103,11 @@ class FinalizeGate:
 
     async def _ask(self, asking: _Asking, event: BeforeAgentFinalizeEvent, budget: Budget) -> list[Verdict]:
         verdicts: list[Verdict] = []
-        for plugin in asking.plugins:
-            question = questions.before_agent_finalize(plugin, event, asking.revision_count)
-            answer = await self._calls.ask(asking.draft.tenant_id, plugin, question, budget)
+        tenant_id = asking.draft.tenant_id
+        for viewer in await self._directory.viewers(tenant_id, HookKind.BEFORE_AGENT_FINALIZE, asking.plugins):
+            plugin = viewer.plugin
+            question = questions.before_agent_finalize(viewer, event, asking.revision_count)
+            answer = await self._calls.ask(tenant_id, plugin, question, budget)
             if not isinstance(answer, Failure):
                 verdicts.append(parse_verdict(plugin.name, answer.decision))
                 if ends_asking(verdicts[-1]):

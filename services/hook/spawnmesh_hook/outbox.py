@@ -9,7 +9,7 @@ from spawnmesh_runtime.telemetry import current_traceparent
 
 from spawnmesh_hook import outbox_store, visible
 from spawnmesh_hook.directory import PluginDirectory
-from spawnmesh_hook.domain.plugins import HookKind, Plugin
+from spawnmesh_hook.domain.plugins import HookKind, Viewer
 from spawnmesh_hook.outbox_store import Published
 
 
@@ -22,16 +22,19 @@ class Outbox:
 
     async def publish(self, tenant_id: str, events: Sequence[ObservedEvent]) -> int:
         """How many tellings were queued, all in one transaction; a known key queues none."""
-        listened = [(event, await self.directory.active(tenant_id, kind_of(event))) for event in events]
-        wanted = [(event, plugins) for event, plugins in listened if plugins]
+        wanted: list[tuple[Published, list[str]]] = []
+        for event in events:
+            plugins = await self.directory.active(tenant_id, kind_of(event))
+            if plugins:
+                viewers = await self.directory.viewers(tenant_id, kind_of(event), plugins)
+                wanted.append((_published(event, viewers), [plugin.name for plugin in plugins]))
         if not wanted:
             return 0
         queued = 0
         async with self.database.transaction(tenant_id) as connection:
-            for event, plugins in wanted:
-                kept = _published(event, plugins)
-                if await outbox_store.add_event(connection, tenant_id, kept, [plugin.name for plugin in plugins]):
-                    queued += len(plugins)
+            for published, names in wanted:
+                if await outbox_store.add_event(connection, tenant_id, published, names):
+                    queued += len(names)
             await outbox_store.announce_outbox(connection)
         return queued
 
@@ -41,9 +44,10 @@ def kind_of(event: ObservedEvent) -> HookKind:
     return HookKind((event.WhichOneof("event") or "").upper())
 
 
-def _published(event: ObservedEvent, plugins: Sequence[Plugin]) -> Published:
-    """Content is kept only where one of those who listen may see it."""
-    kept = event if any(plugin.sees_content for plugin in plugins) else visible.without_content(event)
+def _published(event: ObservedEvent, viewers: Sequence[Viewer]) -> Published:
+    """Content is kept only where one of those who listen may see it, and as it may be seen."""
+    seeing = next((viewer for viewer in viewers if viewer.plugin.sees_content), None)
+    kept = visible.without_content(event) if seeing is None else visible.observed(seeing, event)
     return Published(
         event_key=event.event_key,
         hook=kind_of(event),

@@ -5,8 +5,10 @@ from datetime import UTC, datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.hook.v1 import decision_pb2, event_pb2, hook_service_pb2
+from spawnmesh.hook.v1.compaction_pb2 import CompactionDecision
 from spawnmesh_core.errors import invalid
 
+from spawnmesh_hook.domain.compaction import CompactionAnswer
 from spawnmesh_hook.domain.decisions import Denial, FinalizeAnswer, Verdict
 from spawnmesh_hook.domain.endpoints import parse_endpoint
 from spawnmesh_hook.domain.modifiers import PromptChange, ToolCallAnswer
@@ -68,9 +70,14 @@ def parse_prompt_change(plugin: str, decision: decision_pb2.PromptDecision) -> P
     return PromptChange(plugin, decision.system_prompt, decision.context, tools)
 
 
-def parse_tool_call_answer(plugin: str, decision: decision_pb2.ToolCallDecision) -> ToolCallAnswer:
-    """What a valid answer of the plugin says to a tool call."""
-    return ToolCallAnswer(plugin, decision.rewrite.arguments_json, decision.block.reason)
+def parse_tool_call_answer(plugin: str, decision: decision_pb2.ToolCallDecision, arguments_json: str) -> ToolCallAnswer:
+    """What a valid answer of the plugin says to a tool call, with the arguments of a rewrite as they are to be used."""
+    return ToolCallAnswer(plugin, arguments_json, decision.block.reason)
+
+
+def parse_compaction_answer(plugin: str, decision: CompactionDecision) -> CompactionAnswer:
+    """What a valid answer of the plugin says to a compaction."""
+    return CompactionAnswer(plugin, decision.compact.instructions, decision.keep_whole.reason)
 
 
 _END = datetime(9999, 12, 31, tzinfo=UTC)

@@ -8,13 +8,16 @@ from google.protobuf.message import Message
 from grpc import aio
 from spawnmesh.hook.v1 import event_pb2, observed_pb2
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
+from spawnmesh.hook.v1.compaction_pb2 import BeforeCompactionEvent
 from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent
 from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import HookHandlerServiceStub
+from spawnmesh_core.unmasking import NotRestorable
 
 from spawnmesh_hook import visible
 from spawnmesh_hook.answers import Failure, not_allowed
 from spawnmesh_hook.domain.modifiers import is_object
-from spawnmesh_hook.domain.plugins import HookKind, Plugin
+from spawnmesh_hook.domain.plugins import HookKind, Viewer
+from spawnmesh_hook.rewrites import rewritten_arguments
 
 Request = TypeVar("Request", bound=Message)
 Answer = TypeVar("Answer", bound=Message)
@@ -39,7 +42,7 @@ class Question(Generic[Request, Answer]):
 
 
 def before_spawn(
-    plugin: Plugin, event: event_pb2.BeforeSpawnEvent
+    viewer: Viewer, event: event_pb2.BeforeSpawnEvent
 ) -> Question[pb.HandleBeforeSpawnRequest, pb.HandleBeforeSpawnResponse]:
     """May the session be spawned?"""
     return Question(
@@ -47,14 +50,14 @@ def before_spawn(
         session_id=event.session_id,
         run_id="",
         method=lambda channel: HookHandlerServiceStub(channel).HandleBeforeSpawn,
-        request=pb.HandleBeforeSpawnRequest(event=visible.spawn(plugin, event)),
+        request=pb.HandleBeforeSpawnRequest(event=visible.spawn(viewer, event)),
         answer_type=pb.HandleBeforeSpawnResponse,
         decision_of=lambda answer: answer.decision.WhichOneof("decision") or "",
     )
 
 
 def before_agent_finalize(
-    plugin: Plugin, event: event_pb2.BeforeAgentFinalizeEvent, revision_count: int
+    viewer: Viewer, event: event_pb2.BeforeAgentFinalizeEvent, revision_count: int
 ) -> Question[pb.HandleBeforeAgentFinalizeRequest, pb.HandleBeforeAgentFinalizeResponse]:
     """May the draft be final?"""
     return Question(
@@ -62,14 +65,14 @@ def before_agent_finalize(
         session_id=event.session_id,
         run_id=event.run_id,
         method=lambda channel: HookHandlerServiceStub(channel).HandleBeforeAgentFinalize,
-        request=pb.HandleBeforeAgentFinalizeRequest(event=visible.draft(plugin, event, revision_count)),
+        request=pb.HandleBeforeAgentFinalizeRequest(event=visible.draft(viewer, event, revision_count)),
         answer_type=pb.HandleBeforeAgentFinalizeResponse,
         decision_of=lambda answer: answer.decision.WhichOneof("decision") or "",
     )
 
 
 def before_model_resolve(
-    plugin: Plugin, event: event_pb2.BeforeModelResolveEvent
+    viewer: Viewer, event: event_pb2.BeforeModelResolveEvent
 ) -> Question[pb.HandleBeforeModelResolveRequest, pb.HandleBeforeModelResolveResponse]:
     """Which model is to be asked first?"""
     return Question(
@@ -84,7 +87,7 @@ def before_model_resolve(
 
 
 def before_prompt_build(
-    plugin: Plugin, event: event_pb2.BeforePromptBuildEvent
+    viewer: Viewer, event: event_pb2.BeforePromptBuildEvent
 ) -> Question[pb.HandleBeforePromptBuildRequest, pb.HandleBeforePromptBuildResponse]:
     """What is to be in the prompt?"""
     return Question(
@@ -92,24 +95,28 @@ def before_prompt_build(
         session_id=event.session_id,
         run_id=event.run_id,
         method=lambda channel: HookHandlerServiceStub(channel).HandleBeforePromptBuild,
-        request=pb.HandleBeforePromptBuildRequest(event=visible.prompt(plugin, event)),
+        request=pb.HandleBeforePromptBuildRequest(event=visible.prompt(viewer, event)),
         answer_type=pb.HandleBeforePromptBuildResponse,
         decision_of=lambda answer: "changed" if answer.decision.ByteSize() else "continue",
     )
 
 
 def before_tool_call(
-    plugin: Plugin, event: event_pb2.BeforeToolCallEvent
+    viewer: Viewer, event: event_pb2.BeforeToolCallEvent
 ) -> Question[pb.HandleBeforeToolCallRequest, pb.HandleBeforeToolCallResponse]:
     """May the tool be called so?"""
 
     def forbidden(answer: pb.HandleBeforeToolCallResponse) -> Failure | None:
         if not answer.decision.HasField("rewrite"):
             return None
-        if not plugin.sees_content:
+        if not viewer.plugin.sees_content:
             return not_allowed("decision.rewrite needs the grant CONVERSATION_ACCESS")
         if not is_object(answer.decision.rewrite.arguments_json):
             return not_allowed("decision.rewrite.arguments_json is no JSON object")
+        try:
+            rewritten_arguments(viewer, event, answer.decision)
+        except NotRestorable as error:
+            return not_allowed(f"decision.rewrite.arguments_json {error}")
         return None
 
     return Question(
@@ -117,7 +124,7 @@ def before_tool_call(
         session_id=event.session_id,
         run_id=event.run_id,
         method=lambda channel: HookHandlerServiceStub(channel).HandleBeforeToolCall,
-        request=pb.HandleBeforeToolCallRequest(event=visible.tool_call(plugin, event)),
+        request=pb.HandleBeforeToolCallRequest(event=visible.tool_call(viewer, event)),
         answer_type=pb.HandleBeforeToolCallResponse,
         decision_of=lambda answer: answer.decision.WhichOneof("decision") or "",
         forbidden=forbidden,
@@ -125,7 +132,7 @@ def before_tool_call(
 
 
 def delivery_target(
-    plugin: Plugin, event: DeliveryTargetEvent
+    viewer: Viewer, event: DeliveryTargetEvent
 ) -> Question[pb.HandleDeliveryTargetRequest, pb.HandleDeliveryTargetResponse]:
     """Where is it to be told?"""
     return Question(
@@ -139,8 +146,30 @@ def delivery_target(
     )
 
 
+def before_compaction(
+    viewer: Viewer, event: BeforeCompactionEvent
+) -> Question[pb.HandleBeforeCompactionRequest, pb.HandleBeforeCompactionResponse]:
+    """May it be summarized, and what is to be kept?"""
+
+    def forbidden(answer: pb.HandleBeforeCompactionResponse) -> Failure | None:
+        if answer.decision.compact.instructions and not viewer.plugin.changes_prompts:
+            return not_allowed("decision.compact.instructions needs the grant PROMPT_INJECTION")
+        return None
+
+    return Question(
+        hook=HookKind.BEFORE_COMPACTION,
+        session_id=event.session_id,
+        run_id=event.run_id,
+        method=lambda channel: HookHandlerServiceStub(channel).HandleBeforeCompaction,
+        request=pb.HandleBeforeCompactionRequest(event=visible.compaction(viewer, event)),
+        answer_type=pb.HandleBeforeCompactionResponse,
+        decision_of=lambda answer: answer.decision.WhichOneof("decision") or "",
+        forbidden=forbidden,
+    )
+
+
 def observed(
-    plugin: Plugin, hook: HookKind, event: observed_pb2.ObservedEvent
+    viewer: Viewer, hook: HookKind, event: observed_pb2.ObservedEvent
 ) -> Question[pb.HandleObservedEventRequest, pb.HandleObservedEventResponse]:
     """Hear this."""
     return Question(
@@ -148,7 +177,7 @@ def observed(
         session_id=event.session_id,
         run_id=event.run_id,
         method=lambda channel: HookHandlerServiceStub(channel).HandleObservedEvent,
-        request=pb.HandleObservedEventRequest(event=visible.observed(plugin, event)),
+        request=pb.HandleObservedEventRequest(event=visible.observed(viewer, event)),
         answer_type=pb.HandleObservedEventResponse,
         decision_of=lambda _answer: "told",
     )

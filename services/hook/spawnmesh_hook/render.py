@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.hook.v1 import decision_pb2, event_pb2, hook_service_pb2, run_hook_service_pb2
+from spawnmesh.hook.v1.compaction_pb2 import CompactionDecision, DispatchBeforeCompactionResponse
 from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetDecision, DispatchDeliveryTargetResponse
 
+from spawnmesh_hook.domain.compaction import MergedCompaction
 from spawnmesh_hook.domain.decisions import MAX_REVISION_COUNT, Decision, Denial, FinalizeAnswer
 from spawnmesh_hook.domain.modifiers import MergedPrompt, MergedToolCall, ModelChoice, TargetChoice
 from spawnmesh_hook.domain.native import answer_to
@@ -65,6 +67,17 @@ def render_target(choice: TargetChoice) -> DispatchDeliveryTargetResponse:
     return DispatchDeliveryTargetResponse(
         decision=DeliveryTargetDecision(target=choice.target), decided_by=choice.plugin
     )
+
+
+def render_compaction(merged: MergedCompaction) -> DispatchBeforeCompactionResponse:
+    """The judgement about a compaction."""
+    decision = CompactionDecision()
+    if merged.refusal:
+        decision.keep_whole.reason = merged.refusal
+    else:
+        decision.compact.SetInParent()
+        decision.compact.instructions = merged.instructions
+    return DispatchBeforeCompactionResponse(decision=decision, decided_by=merged.decided_by)
 
 
 def render_decision(decision: Decision) -> hook_service_pb2.DispatchBeforeAgentFinalizeResponse:

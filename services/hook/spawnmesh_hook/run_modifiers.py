@@ -20,6 +20,7 @@ from spawnmesh_hook.domain.modifiers import (
 from spawnmesh_hook.domain.plugins import HookKind
 from spawnmesh_hook.parse import parse_prompt_change, parse_tool_call_answer
 from spawnmesh_hook.plugin_calls import PluginCalls
+from spawnmesh_hook.rewrites import rewritten_arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,11 @@ class RunModifiers:
             tenant_id,
             HookKind.BEFORE_MODEL_RESOLVE,
             budget,
-            lambda plugin: questions.before_model_resolve(plugin, event),
+            lambda viewer: questions.before_model_resolve(viewer, event),
         )
         async with aclosing(asked) as answers:
-            async for plugin, answer in answers:
-                choices.append(ModelChoice(plugin.name, answer.decision.model))
+            async for viewer, answer in answers:
+                choices.append(ModelChoice(viewer.plugin.name, answer.decision.model))
                 if answer.decision.model:
                     break
         return merge_models(choices)
@@ -55,11 +56,11 @@ class RunModifiers:
             tenant_id,
             HookKind.BEFORE_PROMPT_BUILD,
             budget,
-            lambda plugin: questions.before_prompt_build(plugin, event),
+            lambda viewer: questions.before_prompt_build(viewer, event),
         )
         async with aclosing(asked) as answers:
             return merge_prompts(
-                [parse_prompt_change(plugin.name, answer.decision) async for plugin, answer in answers]
+                [parse_prompt_change(viewer.plugin.name, answer.decision) async for viewer, answer in answers]
             )
 
     async def tool_call(self, tenant_id: str, event: event_pb2.BeforeToolCallEvent, budget: Budget) -> MergedToolCall:
@@ -73,11 +74,12 @@ class RunModifiers:
             tenant_id,
             HookKind.BEFORE_TOOL_CALL,
             budget,
-            lambda plugin: questions.before_tool_call(plugin, told),
+            lambda viewer: questions.before_tool_call(viewer, told),
         )
         async with aclosing(asked) as answers:
-            async for plugin, answer in answers:
-                said.append(parse_tool_call_answer(plugin.name, answer.decision))
+            async for viewer, answer in answers:
+                rewritten = rewritten_arguments(viewer, told, answer.decision)
+                said.append(parse_tool_call_answer(viewer.plugin.name, answer.decision, rewritten))
                 if said[-1].block_reason:
                     break
                 told.arguments_json = said[-1].arguments_json or told.arguments_json

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpc import aio
-from spawnmesh.hook.v1 import delivery_target_pb2
+from spawnmesh.hook.v1 import compaction_pb2, delivery_target_pb2
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceServicer
 from spawnmesh_core.errors import invalid, not_found
@@ -13,8 +13,9 @@ from spawnmesh_runtime.caller import Caller, CallerKind, current_caller
 
 from spawnmesh_hook import store
 from spawnmesh_hook.budget import budget_within
+from spawnmesh_hook.compaction_gate import CompactionGate
 from spawnmesh_hook.delivery_target import DeliveryTargets
-from spawnmesh_hook.domain.plugins import RUN_OBSERVERS
+from spawnmesh_hook.domain.plugins import RUN_OBSERVERS, SESSION_OBSERVERS, TRANSCRIPT_OBSERVERS, HookKind
 from spawnmesh_hook.finalize_gate import FinalizeGate
 from spawnmesh_hook.native_relay import NativeRelay
 from spawnmesh_hook.outbox import Outbox, kind_of
@@ -22,6 +23,7 @@ from spawnmesh_hook.parse import parse_delivery_query, parse_plugin
 from spawnmesh_hook.plugin_calls import PluginCalls
 from spawnmesh_hook.registry import PluginRegistry
 from spawnmesh_hook.render import (
+    render_compaction,
     render_decision,
     render_delivery,
     render_judgement,
@@ -48,6 +50,7 @@ class HookServicer(HookServiceServicer):
     spawns: SpawnGate
     drafts: FinalizeGate
     targets: DeliveryTargets
+    compactions: CompactionGate
     outbox: Outbox
     relay: NativeRelay
 
@@ -100,10 +103,15 @@ class HookServicer(HookServiceServicer):
         budget = budget_within(context.time_remaining())
         return render_target(await self.targets.choose(current_caller().tenant_id, request.event, budget))
 
+    async def DispatchBeforeCompaction(
+        self, request: compaction_pb2.DispatchBeforeCompactionRequest, context: Context
+    ) -> compaction_pb2.DispatchBeforeCompactionResponse:
+        budget = budget_within(context.time_remaining())
+        return render_compaction(await self.compactions.judge(current_caller().tenant_id, request.event, budget))
+
     async def PublishEvents(self, request: pb.PublishEventsRequest, context: Context) -> pb.PublishEventsResponse:
         caller = current_caller()
-        if caller.kind is CallerKind.RUN:
-            _check_own(request, caller)
+        _check_own(request, caller)
         return pb.PublishEventsResponse(queued_count=await self.outbox.publish(caller.tenant_id, request.events))
 
     async def ListDeliveries(self, request: pb.ListDeliveriesRequest, context: Context) -> pb.ListDeliveriesResponse:
@@ -121,10 +129,18 @@ class HookServicer(HookServiceServicer):
 
 
 def _check_own(request: pb.PublishEventsRequest, caller: Caller) -> None:
+    tells = _tells(caller)
     for place, event in enumerate(request.events):
-        if event.session_id != caller.session_id:
-            raise not_found("session", event.session_id)
-        if event.run_id != caller.run_id:
-            raise not_found("run", event.run_id)
-        if kind_of(event) not in RUN_OBSERVERS:
-            raise invalid(f"events[{place}].event", "is not for a run to tell")
+        if caller.kind is CallerKind.RUN:
+            if event.session_id != caller.session_id:
+                raise not_found("session", event.session_id)
+            if event.run_id != caller.run_id:
+                raise not_found("run", event.run_id)
+        if kind_of(event) not in tells:
+            raise invalid(f"events[{place}].event", f"is not for a {caller.service or 'run'} to tell")
+
+
+def _tells(caller: Caller) -> frozenset[HookKind]:
+    if caller.kind is CallerKind.RUN:
+        return RUN_OBSERVERS
+    return TRANSCRIPT_OBSERVERS if caller.service == "transcript" else SESSION_OBSERVERS

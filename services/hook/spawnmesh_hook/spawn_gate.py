@@ -30,11 +30,11 @@ class SpawnGate:
             tenant_id,
             HookKind.BEFORE_SPAWN,
             budget,
-            lambda plugin: questions.before_spawn(plugin, event),
+            lambda viewer: questions.before_spawn(viewer, event),
         )
         async with aclosing(asked) as answers:
-            async for plugin, answer in answers:
-                denial = parse_denial(plugin.name, answer.decision)
+            async for viewer, answer in answers:
+                denial = parse_denial(viewer.plugin.name, answer.decision)
                 if denial is not None:
                     return denial
         return None

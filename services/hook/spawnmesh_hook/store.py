@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from spawnmesh_core.errors import not_found
-from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_hook.domain.plugins import FailurePolicy, Grant, HookKind, Plugin
@@ -72,6 +72,12 @@ async def list_plugins(connection: Connection, tenant_id: str) -> tuple[list[Plu
     cursor = await connection.execute(_SQL["list_plugins"], {"tenant_id": tenant_id})
     rows = await cursor.fetchall()
     return [_plugin(row) for row in rows if row["name"] is not None], rows[0]["has_decisions"]
+
+
+async def masks_secrets(database: Database, tenant_id: str) -> bool:
+    """Whether the tenant's content is shown without secrets, as it holds now; one round trip."""
+    (row,) = await database.call(tenant_id, _SQL["masks_secrets"], {})
+    return bool(row["masks_secrets"])
 
 
 async def set_paused(connection: Connection, tenant_id: str, name: str, *, paused: bool) -> Plugin:

@@ -7,21 +7,24 @@ from datetime import timedelta
 import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
+from spawnmesh.hook.v1.hook_handler_service_pb2 import HandleObservedEventRequest, HandleObservedEventResponse
 from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
 from spawnmesh_core.clock import monotonic_seconds, utc_now
+from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import EVERY_TENANT, Database
 from spawnmesh_postgres.listener import Listener
 from spawnmesh_runtime.telemetry import continue_trace
 
-from spawnmesh_hook import outbox_store, questions, store
+from spawnmesh_hook import outbox_store, questions, store, visible
 from spawnmesh_hook.answers import Failure
 from spawnmesh_hook.budget import Budget
 from spawnmesh_hook.directory import PluginDirectory
-from spawnmesh_hook.domain.plugins import Plugin
+from spawnmesh_hook.domain.plugins import HookKind, Plugin, Viewer
 from spawnmesh_hook.domain.telling import pause_after
 from spawnmesh_hook.outbox_store import OUTBOX_CHANNEL, Telling
 from spawnmesh_hook.plugin_calls import PluginCalls
+from spawnmesh_hook.questions import Question
 
 # Longer than the longest time-out of a plugin, so that only what a dead worker held is told by another.
 _HELD_FOR = timedelta(seconds=660)
@@ -118,8 +121,9 @@ class Tellers:
     async def _hears(self, telling: Telling, plugin: Plugin) -> bool:
         event = ObservedEvent.FromString(telling.event)
         budget = Budget(monotonic_seconds() + plugin.timeout.total_seconds(), monotonic_seconds)
+        [viewer] = await self.directory.viewers(telling.tenant_id, telling.hook, [plugin])
         with continue_trace(telling.traceparent):
-            question = questions.observed(plugin, telling.hook, event)
+            question = _question(viewer, telling.hook, event)
             answer = await self.calls.ask(telling.tenant_id, plugin, question, budget, attempt=telling.attempt)
         if not isinstance(answer, Failure):
             return True
@@ -132,6 +136,16 @@ class Tellers:
             await store.add_delivery(connection, telling.tenant_id, _given_up(telling, event))
         structlog.get_logger().warning("observer_given_up", plugin=telling.plugin, hook=telling.hook)
         return False
+
+
+def _question(
+    viewer: Viewer, hook: HookKind, event: ObservedEvent
+) -> Question[HandleObservedEventRequest, HandleObservedEventResponse]:
+    """Without content where that cannot be masked: it was published while nobody asked for it to be."""
+    try:
+        return questions.observed(viewer, hook, event)
+    except MeshError:
+        return questions.observed(viewer, hook, visible.without_content(event))
 
 
 def _given_up(telling: Telling, event: ObservedEvent) -> store.Delivery:

@@ -20,8 +20,10 @@ class TenantHookServicer(TenantHookServiceServicer):
     tenants: Tenants
 
     async def PrepareTenant(self, request: pb.PrepareTenantRequest, context: Context) -> pb.PrepareTenantResponse:
-        await self.tenants.prepare(current_caller().tenant_id)
-        return pb.PrepareTenantResponse()
+        version = await self.tenants.prepare(
+            current_caller().tenant_id, request.settings_version, mask_secrets=request.settings.mask_secrets
+        )
+        return pb.PrepareTenantResponse(settings_version=version)
 
     async def PurgeTenant(self, request: pb.PurgeTenantRequest, context: Context) -> pb.PurgeTenantResponse:
         purged = await self.tenants.purge(current_caller().tenant_id)

@@ -1,4 +1,4 @@
-"""The life of a tenant: made ready, and purged in pages that may each be repeated."""
+"""The life of a tenant: made ready with its settings, and purged in pages that may each be repeated."""
 
 from dataclasses import dataclass
 
@@ -29,13 +29,16 @@ class Purged:
 
 @dataclass(frozen=True, slots=True)
 class Tenants:
-    """Tenants as far as this service knows them: those that were purged."""
+    """Tenants as far as this service knows them: what holds for them, and those that were purged."""
 
     database: Database
     directory: PluginDirectory
 
-    async def prepare(self, tenant_id: str) -> None:
-        """Lets the tenant be written for again. CONFLICT while it is being purged."""
+    async def prepare(self, tenant_id: str, settings_version: int, *, mask_secrets: bool) -> int:
+        """Lets the tenant be written for again. The version of the settings that holds: these, unless as new ones did already or this is 0.
+
+        CONFLICT while it is being purged.
+        """
         async with self.database.transaction(tenant_id) as connection:
             parameters = {"tenant_id": tenant_id}
             await connection.execute(_SQL["bar_tenant"], parameters)
@@ -44,6 +47,11 @@ class Tenants:
                 raise MeshError(
                     Reason.CONFLICT, "the tenant is being purged; call again once it is done", retry_after_seconds=5.0
                 )
+            if settings_version > 0:
+                settings = {"settings_version": settings_version, "mask_secrets": mask_secrets}
+                await connection.execute(_SQL["put_settings"], {**parameters, **settings})
+            row = await (await connection.execute(_SQL["settings_version"], parameters)).fetchone()
+        return 0 if row is None else int(row["settings_version"])
 
     async def purge(self, tenant_id: str) -> Purged:
         """Removes up to some pages of rows. From its beginning on nothing is added for the tenant."""
@@ -62,7 +70,8 @@ class Tenants:
                 if gone < PAGE_ROWS:
                     break
         async with self.database.transaction(tenant_id) as connection:
-            await connection.execute(_SQL["end_purge"], {"tenant_id": tenant_id})
+            for statement in ("forget_settings", "end_purge"):
+                await connection.execute(_SQL[statement], {"tenant_id": tenant_id})
         return Purged(True, plugins, rows)
 
     async def _purge_page(self, tenant_id: str, table: str) -> int:

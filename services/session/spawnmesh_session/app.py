@@ -11,9 +11,11 @@ from spawnmesh.session.v1.run_service_pb2_grpc import add_RunServiceServicer_to_
 from spawnmesh.session.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from spawnmesh.session.v1.tenant_service_pb2_grpc import add_TenantServiceServicer_to_server
 from spawnmesh_postgres.database import Database, open_database
+from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.jobs import open_job_app, work_on_jobs
 from spawnmesh_postgres.listener import Listener, open_listener
+from spawnmesh_postgres.worker_beats import beat_for_ever
 from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
@@ -111,8 +113,8 @@ async def open_parts(process: Process, settings: SessionSettings) -> AsyncIterat
         delete = Delete(database, kill, sets, transcripts)
         model_router = ModelRouter(router, step)
         deletion = TenantDeletion(database, kill, sets, transcripts, hooks, model_router, spawn_deadline)
-        longest_push = timedelta(seconds=3 * step)  # Longer than its calls may take, and a creation's before it.
-        push = SettingsPush(database, sets, transcripts, model_router, longest_push)
+        longest_push = timedelta(seconds=3 * step)  # Well beyond what its calls may take.
+        push = SettingsPush(database, sets, transcripts, hooks, model_router, longest_push)
         backlog = Backlog(database, process.metrics.meter)
         yield Parts(
             database,
@@ -146,13 +148,14 @@ async def open_service(process: Process, settings: SessionSettings) -> AsyncIter
         watch = Watch(parts.database, parts.listener, asyncio.Semaphore(max(1, settings.database_max_connections // 2)))
         messages = Messages(parts.database, parts.endings)
         archive = Archive(parts.database, parts.endings)
-        tenants = Tenants(parts.database, parts.push, parts.hooks)
+        tenants = Tenants(parts.database, parts.push)
         server = build_server(process, translate_errors=(translate,))
         add_SessionServiceServicer_to_server(
             SessionServicer(parts.database, parts.spawn, watch, messages, parts.kill, archive, parts.delete), server
         )
         add_RunServiceServicer_to_server(RunServicer(leases, finalize, process.minter), server)
         add_TenantServiceServicer_to_server(TenantServicer(tenants, parts.deletion), server)
+        add_deployment(server, parts.database, "session", workers=["session-worker"])
         yield server
 
 
@@ -182,5 +185,6 @@ def sweep_of(parts: Parts, settings: SessionSettings) -> Sweep:
 async def work(process: Process, settings: SessionSettings) -> None:
     """Works on jobs and sweeps, until cancelled."""
     async with open_parts(process, settings) as parts, asyncio.TaskGroup() as tasks:
+        tasks.create_task(beat_for_ever(parts.database, "session-worker"), name="beat")
         tasks.create_task(sweep_of(parts, settings).run_for_ever(), name="sweep")
         tasks.create_task(work_on_jobs(parts.job_app, concurrency=settings.worker_concurrency), name="jobs")

@@ -14,7 +14,15 @@ DEFAULT_AGENT_ID = "default"
 DEFAULT_RUN_TIMEOUT = timedelta(hours=1)
 DEFAULT_ARCHIVE_AFTER = timedelta(days=30)
 EVERY_AGENT = "*"
-BUILT_IN_TOOLS = ("list_files", "read_file", "search_files", "write_file", "sessions_spawn", "sessions_wait")
+BUILT_IN_TOOLS = (
+    "list_files",
+    "read_file",
+    "search_files",
+    "write_file",
+    "sessions_spawn",
+    "sessions_wait",
+    "transcript_search",
+)
 
 _MOUNT_PATH = re.compile(r"[A-Za-z0-9._/:-]*")
 

@@ -13,6 +13,7 @@ from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent, DispatchD
 from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent, BeforeSpawnEvent
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
+from spawnmesh.hook.v1.tenant_hook_service_pb2 import HookSettings
 from spawnmesh.hook.v1.tenant_hook_service_pb2 import PrepareTenantRequest as PrepareHooksRequest
 from spawnmesh.hook.v1.tenant_hook_service_pb2 import PurgeTenantRequest as PurgeHooksRequest
 from spawnmesh.hook.v1.tenant_hook_service_pb2 import PurgeTenantResponse as PurgeHooksResponse
@@ -30,6 +31,8 @@ from spawnmesh.transcript.v1.tenant_pb2 import (
     TranscriptSettings,
 )
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.peers import Peer
 
 if TYPE_CHECKING:  # The stubs' types for asyncio exist for type checkers only.
@@ -156,9 +159,17 @@ class Hooks:
     def _tenants(self) -> "TenantHookServiceAsyncStub":
         return TenantHookServiceStub(self.peer.channel)
 
-    async def prepare_tenant(self) -> None:
-        """The tenant may have plugins."""
-        await self.peer.unary(self._tenants.PrepareTenant, PrepareHooksRequest(), timeout_seconds=self.timeout_seconds)
+    async def prepare_tenant(self, settings_version: int, settings: HookSettings) -> None:
+        """The tenant may have plugins, and these settings hold for what they are told.
+
+        DEPENDENCY_UNAVAILABLE where secrets are to be masked and a replica answers that does not know how, as those of the release before.
+        """
+        request = PrepareHooksRequest(settings_version=settings_version, settings=settings)
+        answer = await self.peer.unary(self._tenants.PrepareTenant, request, timeout_seconds=self.timeout_seconds)
+        if settings.mask_secrets and answer.settings_version < settings_version:
+            raise MeshError(
+                Reason.DEPENDENCY_UNAVAILABLE, "hook has not taken the tenant's settings; they are told again"
+            )
 
     async def purge_tenant(self) -> PurgeHooksResponse:
         """A bounded part of removing all that the tenant has there."""

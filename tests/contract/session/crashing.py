@@ -81,7 +81,7 @@ def crashing(parts: Parts, steps: Steps) -> Crashing:
     transcripts: Any = CrashingPeer(parts.transcripts, steps)
     hooks: Any = CrashingPeer(parts.hooks, steps)
     router: Any = CrashingPeer(parts.push.model_router, steps)
-    push = replace(parts.push, database=database, sets=sets, transcripts=transcripts, model_router=router)
+    push = replace(parts.push, database=database, sets=sets, transcripts=transcripts, hooks=hooks, model_router=router)
     undo = replace(parts.undo, database=database, sets=sets, transcripts=transcripts)
     kill = replace(parts.kill, database=database, undo=undo, transcripts=transcripts)
     return Crashing(
@@ -96,5 +96,5 @@ def crashing(parts: Parts, steps: Steps) -> Crashing:
             hooks=hooks,
             model_router=router,
         ),
-        Tenants(database, push, hooks),
+        Tenants(database, push),
     )

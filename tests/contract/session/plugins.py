@@ -40,8 +40,10 @@ class Plugin(HookHandlerServiceServicer):
         }  # A keyword of the language cannot be written as one of a call.
         self.on_finalize = on_finalize or FinalizeDecision(**go_on)
         self.meanwhile = meanwhile
+        self.tasks: list[str] = []
 
     async def HandleBeforeSpawn(self, request: Any, context: Any) -> handler_pb.HandleBeforeSpawnResponse:
+        self.tasks.append(request.event.task)
         await self.meanwhile(request.event.session_id)
         return handler_pb.HandleBeforeSpawnResponse(decision=self.on_spawn)
 
@@ -56,7 +58,9 @@ class Plugin(HookHandlerServiceServicer):
 
 
 @asynccontextmanager
-async def plugged(mesh: Mesh, peers: dict[str, str], plugin: Plugin) -> AsyncIterator[None]:
+async def plugged(
+    mesh: Mesh, peers: dict[str, str], plugin: Plugin, *, sees_content: bool = False
+) -> AsyncIterator[None]:
     """The plugin is asked about the tenant's spawns and answers until the block ends, and fails afterwards."""
     server = grpc.aio.server()
     add_HookHandlerServiceServicer_to_server(plugin, server)
@@ -66,7 +70,7 @@ async def plugged(mesh: Mesh, peers: dict[str, str], plugin: Plugin) -> AsyncIte
         name="gate",
         endpoint=f"grpc://127.0.0.1:{port}",
         hooks=[HOOK_KIND_BEFORE_SPAWN, HOOK_KIND_BEFORE_AGENT_FINALIZE],
-        grants=[hook_pb.GRANT_FINALIZE_CONTROL],
+        grants=[hook_pb.GRANT_FINALIZE_CONTROL, *([hook_pb.GRANT_CONVERSATION_ACCESS] if sees_content else [])],
     )
     async with caller_at(peers["hook"], "hook") as peer:
         stub: Any = HookServiceStub(peer.channel)

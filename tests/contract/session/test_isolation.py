@@ -91,7 +91,7 @@ async def test_every_table_of_ours_is_bound_by_row_level_security(session_databa
                (select a.attname from pg_index i join pg_attribute a on a.attrelid = c.oid and a.attnum = i.indkey[0]
                 where i.indrelid = c.oid and i.indisprimary) as leads
         from pg_class c where c.relnamespace = 'session'::regnamespace and c.relkind = 'r'
-          and c.relname not like 'procrastinate_%' and c.relname not like '%yoyo%'"""
+          and c.relname not like 'procrastinate_%' and c.relname !~ '^(_|yoyo)'"""
     async with session_database.transaction(EVERY_TENANT) as connection:
         rows = await (await connection.execute(query)).fetchall()
     assert {row["relname"] for row in rows} >= {*TENANT_TABLES, "tenants", "dispatch"}

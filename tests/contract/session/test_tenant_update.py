@@ -1,6 +1,7 @@
 """UpdateTenant: what is named changes, every peer ends with the newest, whoever dies between."""
 
 import asyncio
+from importlib.resources import files
 from typing import Any
 
 import psycopg
@@ -17,17 +18,20 @@ from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh.transcript.v1.tenant_pb2 import TranscriptSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_session.tenant_change import parse_change
 
 from tests.contract.session.conftest import NOWHERE
 from tests.contract.session.crashing import Crash, Steps, crashing
 from tests.contract.session.harness import Mesh, OpenMesh, attachment
+from tests.contract.session.plugins import Plugin, plugged
 from tests.contract.session.remains import REPORT, Remains
 from tests.contract.session.worker import parts_of, work_once
 
 _STORED = """
 select (select settings_version from attachment_blob.attachment_tenants where tenant_id = %(tenant)s),
        (select settings_version from transcript.tenants where tenant_id = %(tenant)s),
+       (select settings_version from hook.tenants where tenant_id = %(tenant)s),
        (select settings_version from model_router.tenant_policies where tenant_id = %(tenant)s)"""
 
 
@@ -45,7 +49,7 @@ async def update(mesh: Mesh, *paths: str, version: int = 0, **fields: Any) -> te
 
 
 async def versions(mesh: Mesh, remains: Remains) -> list[int]:
-    """The versions that attachment-blob, transcript and model-router keep."""
+    """The versions that attachment-blob, transcript, hook and model-router keep."""
     async with await psycopg.AsyncConnection.connect(remains.dsn) as connection:
         row = await (await connection.execute(_STORED, {"tenant": mesh.tenant})).fetchone()
     assert row is not None
@@ -59,7 +63,7 @@ async def refusal(call: Any) -> MeshError:
 
 
 async def test_UpdateTenant__changes_what_is_named_and_tells_every_peer(mesh: Mesh, remains: Remains) -> None:
-    assert await versions(mesh, remains) == [1, 1, 1]
+    assert await versions(mesh, remains) == [1, 1, 1, 1]
     answer = await update(
         mesh,
         "display_name",
@@ -88,12 +92,33 @@ async def test_UpdateTenant__changes_what_is_named_and_tells_every_peer(mesh: Me
         transcripts=TranscriptSettings(mask_secrets=True),
         routing=RoutingPolicy(max_requests_per_minute=9),
     )
-    assert await versions(mesh, remains) == [2, 2, 2]
+    assert await versions(mesh, remains) == [2, 2, 2, 2]
     assert await remains.count(mesh.tenant, "transcript.tenants where mask_secrets") == 1
+    assert await remains.count(mesh.tenant, "hook.tenants where mask_secrets") == 1
     assert await remains.count(mesh.tenant, "model_router.tenant_policies where requests_per_minute = 9") == 1
     two = mesh.spawn(attachments=[attachment("a.txt"), attachment("b.txt")])
     assert (await refusal(two)).reason is Reason.ATTACHMENTS_FILE_COUNT_EXCEEDED
     assert await remains.count(mesh.tenant, "session.dispatch where kind = 'SETTINGS'") == 0
+
+
+async def test_UpdateTenant__tells_the_transcript_what_to_count_by(mesh: Mesh, remains: Remains) -> None:
+    settings = TenantSettings(transcripts=TranscriptSettings(token_vocabulary="cl100k_base"))
+    await update(mesh, "settings.transcripts", settings=settings)
+    assert await remains.count(mesh.tenant, "transcript.tenants where token_vocabulary = 'cl100k_base'") == 1
+    await mesh.spawn()
+    counted = "transcript.entries where token_count > 0 and token_vocabulary = '{}_base'"
+    assert await remains.count(mesh.tenant, counted.format("cl100k")) > 0
+    assert await remains.count(mesh.tenant, counted.format("o200k")) == 0
+
+
+async def test_UpdateTenant__masks_what_plugins_are_told_of_the_next_spawn(mesh: Mesh, peers: dict[str, str]) -> None:
+    plugin, task = Plugin(), f"use sk-ant-api03-{'aB3' * 20}"
+    async with plugged(mesh, peers, plugin, sees_content=True):
+        for mask_secrets in (True, False):
+            settings = TenantSettings(transcripts=TranscriptSettings(mask_secrets=mask_secrets))
+            await update(mesh, "settings.transcripts", settings=settings)
+            await mesh.spawn(task=task)
+    assert plugin.tasks == ["use [$redacted:provider_key]", task]
 
 
 async def test_UpdateTenant__absent_value_of_a_named_field_is_the_default(mesh: Mesh) -> None:
@@ -139,7 +164,7 @@ async def test_UpdateTenant__of_another_version_is_refused_and_a_repeat_is_not(m
     assert (other.reason, other.facts["settings_version"]) == (Reason.CONFLICT, "2")
     assert (await mesh.tenant_state()).display_name == ""
     assert (await update(mesh, "display_name", version=2, display_name="in time")).tenant.settings_version == 3
-    assert await versions(mesh, remains) == [3, 3, 3]
+    assert await versions(mesh, remains) == [3, 3, 3, 3]
 
 
 async def test_UpdateTenant__two_from_one_version_and_one_of_them_wins(mesh: Mesh, remains: Remains) -> None:
@@ -150,7 +175,7 @@ async def test_UpdateTenant__two_from_one_version_and_one_of_them_wins(mesh: Mes
     lost = [answer.reason for answer in answers if isinstance(answer, MeshError)]
     assert lost == [Reason.CONFLICT] * 5
     assert await mesh.tenant_state() == won.tenant
-    assert await versions(mesh, remains) == [2, 2, 2]
+    assert await versions(mesh, remains) == [2, 2, 2, 2]
 
 
 async def test_UpdateTenant__many_at_once_leave_the_newest_everywhere(mesh: Mesh, remains: Remains) -> None:
@@ -164,7 +189,7 @@ async def test_UpdateTenant__many_at_once_leave_the_newest_everywhere(mesh: Mesh
     await asyncio.gather(*(one(count) for count in range(1, 9)))
     tenant = await mesh.tenant_state()
     assert tenant.settings_version == 9
-    assert await versions(mesh, remains) == [9, 9, 9]
+    assert await versions(mesh, remains) == [9, 9, 9, 9]
     count = tenant.settings.attachments.max_file_count
     assert tenant.settings.routing.max_requests_per_minute == count
     assert await remains.count(mesh.tenant, f"attachment_blob.attachment_tenants where max_file_count = {count}") == 1
@@ -173,7 +198,13 @@ async def test_UpdateTenant__many_at_once_leave_the_newest_everywhere(mesh: Mesh
 
 
 @pytest.mark.parametrize(
-    ("peer", "behind"), [("attachment-blob", [1, 2, 2]), ("transcript", [2, 1, 2]), ("model-router", [2, 2, 1])]
+    ("peer", "behind"),
+    [
+        ("attachment-blob", [1, 2, 2, 2]),
+        ("transcript", [2, 1, 2, 2]),
+        ("hook", [2, 2, 1, 2]),
+        ("model-router", [2, 2, 2, 1]),
+    ],
 )
 async def test_UpdateTenant__peer_that_is_down_is_named_and_told_later(
     mesh: Mesh, open_mesh: OpenMesh, remains: Remains, peer: str, behind: list[int]
@@ -187,7 +218,7 @@ async def test_UpdateTenant__peer_that_is_down_is_named_and_told_later(
         assert await versions(mesh, remains) == behind
         assert await remains.count(mesh.tenant, "session.dispatch where kind = 'SETTINGS'") == 1
     await work_once(mesh.settings, remains.dsn, mesh.tenant)
-    assert await versions(mesh, remains) == [2, 2, 2]
+    assert await versions(mesh, remains) == [2, 2, 2, 2]
     assert await remains.count(mesh.tenant, "session.dispatch where kind = 'SETTINGS'") == 0
 
 
@@ -208,7 +239,7 @@ async def test_UpdateTenant__whoever_dies_between_any_two_steps_the_sweep_comple
         after = await mesh.tenant_state()
         assert after.settings_version == before + (after.display_name == f"try {crash_at}")
         await work_once(mesh.settings, remains.dsn, mesh.tenant)
-        assert await versions(mesh, remains) == [after.settings_version] * 3, crash_at
+        assert await versions(mesh, remains) == [after.settings_version] * 4, crash_at
         assert await remains.count(mesh.tenant, "session.dispatch where true") == 0
         if survived:
             break
@@ -253,3 +284,25 @@ async def test_UpdateTenant__refusals(mesh: Mesh) -> None:
     assert (await refusal(mesh.run(held, stub.UpdateTenant, request))).reason is Reason.CALLER_NOT_ALLOWED
     await mesh.delete_tenant()
     assert (await refusal(update(mesh, "display_name"))).reason is Reason.UNKNOWN_TENANT
+
+
+async def test_tenants_of_the_release_before_that_mask_are_told_to_hook(
+    mesh: Mesh, remains: Remains, migrated: dict[str, ServiceDsn]
+) -> None:
+    """What the migration queues for them brings hook to what holds; of the others it has nothing told."""
+    plain = Mesh(mesh.peer, mesh.keys, mesh.settings)
+    await plain.create_tenant()
+    masks = TenantSettings(transcripts=TranscriptSettings(mask_secrets=True))
+    await update(mesh, "settings.transcripts", settings=masks)
+    queued = "session.dispatch where kind = 'SETTINGS'"
+    migration = files("spawnmesh_session") / "migrations" / "0004_hooks_mask.sql"
+    async with await psycopg.AsyncConnection.connect(remains.dsn) as connection:
+        await connection.execute("delete from hook.tenants where tenant_id = %s", (mesh.tenant,))
+    async with await psycopg.AsyncConnection.connect(migrated["session"].owner) as connection:
+        await connection.execute("set local search_path = session")
+        await connection.execute(migration.read_text())
+    assert await remains.count(mesh.tenant, queued) == 2
+    assert await remains.count(plain.tenant, queued) == 0
+    await work_once(mesh.settings, remains.dsn, mesh.tenant)
+    assert await remains.count(mesh.tenant, "hook.tenants where mask_secrets and settings_version = 2") == 1
+    assert await remains.count(mesh.tenant, queued) == 0

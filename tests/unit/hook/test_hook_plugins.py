@@ -3,7 +3,14 @@
 from datetime import timedelta
 
 import pytest
+from spawnmesh.hook.v1 import event_pb2, observed_pb2
 from spawnmesh_hook.domain.plugins import (
+    GATES,
+    MODIFIERS,
+    OBSERVERS,
+    RUN_OBSERVERS,
+    SESSION_OBSERVERS,
+    TRANSCRIPT_OBSERVERS,
     FailurePolicy,
     Grant,
     HookKind,
@@ -22,7 +29,11 @@ def plugin(hooks: tuple[HookKind, ...], grants: tuple[Grant, ...] = ()) -> Plugi
     [
         ((HookKind.BEFORE_SPAWN,), FailurePolicy.CLOSED),
         ((HookKind.BEFORE_AGENT_FINALIZE,), FailurePolicy.CLOSED),
+        ((HookKind.BEFORE_TOOL_CALL,), FailurePolicy.CLOSED),
+        ((HookKind.BEFORE_COMPACTION,), FailurePolicy.CLOSED),
+        ((HookKind.BEFORE_MODEL_RESOLVE, HookKind.BEFORE_PROMPT_BUILD, HookKind.DELIVERY_TARGET), FailurePolicy.OPEN),
         ((HookKind.SUBAGENT_ENDED,), FailurePolicy.OPEN),
+        ((HookKind.AFTER_COMPACTION,), FailurePolicy.OPEN),
         ((HookKind.SUBAGENT_ENDED, HookKind.BEFORE_SPAWN), FailurePolicy.CLOSED),
     ],
 )
@@ -39,9 +50,23 @@ def test_reviewing_drafts_needs_finalize_control() -> None:
 
 
 def test_other_hooks_need_no_grant() -> None:
-    assert missing_grant(plugin((HookKind.BEFORE_SPAWN, HookKind.SUBAGENT_ENDED))) is None
+    needing = {HookKind.BEFORE_AGENT_FINALIZE, HookKind.BEFORE_PROMPT_BUILD}
+    assert missing_grant(plugin(tuple(set(HookKind) - needing))) is None
 
 
 def test_content_is_for_those_with_access() -> None:
     assert plugin((HookKind.BEFORE_SPAWN,), (Grant.CONVERSATION_ACCESS,)).sees_content
     assert not plugin((HookKind.BEFORE_SPAWN,), (Grant.FINALIZE_CONTROL,)).sees_content
+
+
+def test_instructions_are_for_those_who_may_change_prompts() -> None:
+    assert plugin((HookKind.BEFORE_COMPACTION,), (Grant.PROMPT_INJECTION,)).changes_prompts
+    assert not plugin((HookKind.BEFORE_COMPACTION,), (Grant.CONVERSATION_ACCESS,)).changes_prompts
+
+
+def test_the_kinds_are_those_of_the_contract_each_of_one_sort_and_told_by_one_caller() -> None:
+    assert {f"HOOK_KIND_{kind}" for kind in HookKind} == set(event_pb2.HookKind.keys()) - {"HOOK_KIND_UNSPECIFIED"}
+    assert len(GATES) + len(MODIFIERS) + len(OBSERVERS) == len(HookKind)
+    told = observed_pb2.ObservedEvent.DESCRIPTOR.oneofs_by_name["event"].fields
+    assert {HookKind(field.name.upper()) for field in told} == OBSERVERS
+    assert len(RUN_OBSERVERS) + len(SESSION_OBSERVERS) + len(TRANSCRIPT_OBSERVERS) == len(OBSERVERS)

@@ -26,13 +26,30 @@ class HookKind(StrEnum):
     SESSION_START = "SESSION_START"
     SESSION_END = "SESSION_END"
     DELIVERY_TARGET = "DELIVERY_TARGET"
+    BEFORE_COMPACTION = "BEFORE_COMPACTION"
+    AFTER_COMPACTION = "AFTER_COMPACTION"
 
 
-GATES = frozenset({HookKind.BEFORE_SPAWN, HookKind.BEFORE_AGENT_FINALIZE, HookKind.BEFORE_TOOL_CALL})
+GATES = frozenset(
+    {HookKind.BEFORE_SPAWN, HookKind.BEFORE_AGENT_FINALIZE, HookKind.BEFORE_TOOL_CALL, HookKind.BEFORE_COMPACTION}
+)
 MODIFIERS = frozenset({HookKind.BEFORE_MODEL_RESOLVE, HookKind.BEFORE_PROMPT_BUILD, HookKind.DELIVERY_TARGET})
 OBSERVERS = frozenset(HookKind) - GATES - MODIFIERS
 RUN_OBSERVERS = frozenset({HookKind.LLM_INPUT, HookKind.LLM_OUTPUT, HookKind.AFTER_TOOL_CALL})
-"""What a run tells of itself; the others are the session service's to tell."""
+"""What a run tells of itself."""
+TRANSCRIPT_OBSERVERS = frozenset({HookKind.AFTER_COMPACTION})
+"""What the transcript service tells."""
+SESSION_OBSERVERS = OBSERVERS - RUN_OBSERVERS - TRANSCRIPT_OBSERVERS
+"""What the session service tells."""
+
+
+WITHOUT_CONTENT = frozenset(
+    {
+        *(HookKind.BEFORE_MODEL_RESOLVE, HookKind.DELIVERY_TARGET, HookKind.SUBAGENT_SPAWNED, HookKind.SUBAGENT_ENDED),
+        *(HookKind.AGENT_END, HookKind.SESSION_START, HookKind.SESSION_END),
+    }
+)
+"""Where there is no content to be seen, whatever a plugin is granted."""
 
 
 class FailurePolicy(StrEnum):
@@ -75,6 +92,18 @@ class Plugin:
     @property
     def sees_content(self) -> bool:
         return self.bundled or Grant.CONVERSATION_ACCESS in self.grants
+
+    @property
+    def changes_prompts(self) -> bool:
+        return self.bundled or Grant.PROMPT_INJECTION in self.grants
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """A plugin that is about to be called, and whether what it sees has markers in place of secrets."""
+
+    plugin: Plugin
+    masks_secrets: bool
 
 
 def default_failure_policy(hooks: Iterable[HookKind]) -> FailurePolicy:

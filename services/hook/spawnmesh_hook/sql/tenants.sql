@@ -18,6 +18,26 @@ delete from purged_tenants where tenant_id = %(tenant_id)s and is_done;
 -- No lock. Index: purged_tenants_pkey.
 select from purged_tenants where tenant_id = %(tenant_id)s;
 
+-- name: put_settings
+-- Locks the row when it exists; an older or equal version changes nothing. Index: tenants_pkey.
+insert into tenants as t (tenant_id, settings_version, mask_secrets)
+values (%(tenant_id)s, %(settings_version)s, %(mask_secrets)s)
+on conflict (tenant_id) do update
+set settings_version = excluded.settings_version, mask_secrets = excluded.mask_secrets
+where t.settings_version < excluded.settings_version;
+
+-- name: settings_version
+-- No lock. Index: tenants_pkey.
+select settings_version from tenants where tenant_id = %(tenant_id)s;
+
+-- name: masks_secrets
+-- No lock. Index: tenants_pkey. Sets the tenant as it is called, so that it needs one round trip.
+select masks_secrets(set_config('spawnmesh.tenant', %(tenant_id)s, true)) as masks_secrets;
+
+-- name: forget_settings
+-- Locks the row. Index: tenants_pkey.
+delete from tenants where tenant_id = %(tenant_id)s;
+
 -- name: purge_plugins
 -- Locks what it deletes. Index: plugins_pkey.
 delete from plugins

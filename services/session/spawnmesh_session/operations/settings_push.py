@@ -9,6 +9,7 @@ import structlog
 from google.protobuf.json_format import ParseDict
 from psycopg.rows import DictRow
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import AttachmentLimits
+from spawnmesh.hook.v1.tenant_hook_service_pb2 import HookSettings
 from spawnmesh.model_router.v1.routing_pb2 import RoutingPolicy
 from spawnmesh.transcript.v1.tenant_pb2 import TranscriptSettings
 from spawnmesh_core.errors import MeshError
@@ -16,7 +17,7 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_runtime.acting import acting_for
 
 from spawnmesh_session.operations.undo import UNDO_RETRY
-from spawnmesh_session.peers import AttachmentSets, ModelRouter, Transcripts
+from spawnmesh_session.peers import AttachmentSets, Hooks, ModelRouter, Transcripts
 from spawnmesh_session.store import runs, tenants
 
 
@@ -30,6 +31,7 @@ class SettingsPush:
     database: Database
     sets: AttachmentSets
     transcripts: Transcripts
+    hooks: Hooks
     model_router: ModelRouter
     longest: timedelta
 
@@ -49,11 +51,12 @@ class SettingsPush:
             answers = await asyncio.gather(
                 self.sets.prepare_tenant(version, limits),
                 self.transcripts.prepare_tenant(version, of_transcripts),
+                self.hooks.prepare_tenant(version, HookSettings(mask_secrets=of_transcripts.mask_secrets)),
                 self.model_router.prepare_tenant(version, routing),
                 return_exceptions=True,
             )
         failed: dict[str, MeshError] = {}
-        for peer, answer in zip(("attachment-blob", "transcript", "model-router"), answers, strict=True):
+        for peer, answer in zip(("attachment-blob", "transcript", "hook", "model-router"), answers, strict=True):
             if isinstance(answer, MeshError):
                 failed[peer] = answer
                 log = structlog.get_logger().bind(tenant=tenant_id, settings_version=version)

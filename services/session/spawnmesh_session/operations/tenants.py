@@ -7,11 +7,9 @@ from psycopg.rows import DictRow
 from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import EVERY_TENANT, Connection, Database
-from spawnmesh_runtime.acting import acting_for
 
 from spawnmesh_session.domain import DEFAULT_AGENT, AgentProfile, DeletionStep
 from spawnmesh_session.operations.settings_push import SettingsPush
-from spawnmesh_session.peers import Hooks
 from spawnmesh_session.store import tenant_deletions, tenants
 from spawnmesh_session.tenant_change import TenantChange
 
@@ -22,7 +20,6 @@ class Tenants:
 
     database: Database
     push: SettingsPush
-    hooks: Hooks
 
     async def create(self, tenant_id: str, display_name: str, settings: dict[str, Any]) -> DictRow:
         """Every step may be repeated, so a call cut off between is completed by the next one."""
@@ -38,8 +35,6 @@ class Tenants:
                 )
             await tenants.insert_agent(connection, tenant_id, DEFAULT_AGENT)
             push_id = await self.push.begin(connection, tenant_id)
-        with acting_for(tenant_id):
-            await self.hooks.prepare_tenant()
         for error in (await self.push.run(tenant_id, push_id, row)).values():
             raise error
         async with self.database.transaction(tenant_id) as connection:

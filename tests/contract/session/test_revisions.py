@@ -1,0 +1,153 @@
+"""What becomes of drafts that plugins send back, and which endings no plugin is asked about."""
+
+from collections.abc import AsyncIterator, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import structlog
+from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
+from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision, Revise
+from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_AGENT_FINALIZE
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
+from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, LABEL_KIND_SUPERSEDED
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_runtime.peers import Peer
+
+from tests.contract.serving import caller_at, client_tokens
+from tests.contract.session.drafting import draft, entries_of
+from tests.contract.session.harness import Mesh, OpenMesh
+from tests.contract.session.plugins import Plugin, plugged
+from tests.contract.session.terminal_paths import (
+    Path,
+    Stage,
+    archived,
+    deleted,
+    deleted_with_its_parent,
+    failed,
+    killed,
+    killed_with_its_parent,
+    lost_by_every_runner,
+    succeeded,
+    timed_out,
+)
+
+REVISE = FinalizeDecision(revise=Revise(reason="shorter, please"))
+
+
+@pytest.fixture
+async def stage(_served_mesh: Mesh, open_mesh: OpenMesh, peers: dict[str, str]) -> AsyncIterator[Stage]:
+    mesh = Mesh(_served_mesh.peer, _served_mesh.keys, _served_mesh.settings)
+    await mesh.create_tenant()
+    async with caller_at(peers["transcript"], "transcript") as transcript:
+        yield Stage(mesh, open_mesh, transcript, peers, session_pb2.CLEANUP_DELETE)
+
+
+@contextmanager
+def logged() -> Iterator[list[MutableMapping[str, Any]]]:
+    """What the services, which are in this process, say from warnings on."""
+    before = structlog.get_config()["wrapper_class"]
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("warning"))
+    with structlog.testing.capture_logs() as captured:
+        yield captured
+    structlog.configure(wrapper_class=before)
+
+
+async def offer(stage: Stage, held: run_pb.ClaimedRun, text: str, **more: Any) -> run_pb.FinalizeRunResponse:
+    request = await draft(stage.transcript, held, text)
+    request.MergeFrom(run_pb.FinalizeRunRequest(**more))
+    answer: run_pb.FinalizeRunResponse = await stage.mesh.run(held, stage.mesh.runs.FinalizeRun, request)
+    return answer
+
+
+async def context(transcript: Peer, held: run_pb.ClaimedRun) -> str:
+    """What a model would read."""
+    stub: Any = TranscriptServiceStub(transcript.channel)
+    request = transcript_pb.AssembleContextRequest(session_id=held.session.session_id, token_budget=100_000)
+    with acting_with_token(held.run_token):
+        return str(await transcript.unary(stub.AssembleContext, request))
+
+
+async def inbox(stage: Stage, held: run_pb.ClaimedRun) -> str:
+    return str(await stage.mesh.run(held, stage.mesh.runs.ListInbox, run_pb.ListInboxRequest()))
+
+
+async def asked_about_drafts(stage: Stage) -> list[str]:
+    """The decisions of the plugins, oldest first."""
+    async with caller_at(stage.peers["hook"], "hook") as hook:
+        stub: Any = HookServiceStub(hook.channel)
+        with acting_with_token(client_tokens(stage.mesh.keys).client_token(stage.mesh.tenant, "test", 60)):
+            listed = await hook.unary(stub.ListDeliveries, hook_pb.ListDeliveriesRequest())
+    return [row.decision for row in reversed(listed.deliveries) if row.hook == HOOK_KIND_BEFORE_AGENT_FINALIZE]
+
+
+async def test_a_draft_that_was_sent_back_is_in_no_later_context_and_not_with_the_parent(stage: Stage) -> None:
+    parent = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
+    child = await stage.mesh.claim((await stage.mesh.spawn_as(parent)).session_id)
+    async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=REVISE)):
+        sent_back = [await offer(stage, child, text) for text in ("alpha", "beta")]
+    assert [answer.revise.number for answer in sent_back] == [1, 2]
+    read = await context(stage.transcript, child)
+    assert ("alpha" in read, "beta" in read, "shorter, please" in read) == (False, False, True)
+    assert await inbox(stage, parent) == ""
+    async with plugged(stage.mesh, stage.peers, Plugin()):
+        assert (await offer(stage, child, "gamma")).HasField("accepted")
+    heard = await inbox(stage, parent)
+    assert ("alpha" in heard, "beta" in heard, "gamma" in heard) == (False, False, True)
+    ended = (await stage.mesh.get(child.session.session_id)).latest_run
+    assert (ended.result_text, ended.revision_count) == ("gamma", 2)
+    entries = await entries_of(stage.transcript, child)
+    kinds = [entry.body.label.kind for entry in entries if entry.body.HasField("label")]
+    assert kinds == [LABEL_KIND_SUPERSEDED, LABEL_KIND_SUPERSEDED, LABEL_KIND_FINAL]
+
+
+async def test_past_the_cap_the_last_draft_is_the_answer_and_the_log_says_so(stage: Stage) -> None:
+    held = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
+    async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=REVISE)):
+        with logged() as log:  # Whatever is opened in this process sets the level of all.
+            answers = [await offer(stage, held, f"draft {number}") for number in range(4)]
+    assert [answer.WhichOneof("outcome") for answer in answers] == ["revise", "revise", "revise", "accepted"]
+    assert answers[-1].accepted.run.result_text == "draft 3"
+    capped = [entry for entry in log if entry["event"] == "revision_capped"]
+    assert [(entry["run_id"], entry["plugins"]) for entry in capped] == [(held.run.run_id, ("gate",))]
+
+
+async def test_nothing_is_sent_back_after_effects_that_cannot_be_undone(stage: Stage) -> None:
+    held = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
+    async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=REVISE)):
+        answer = await offer(stage, held, "sent the mail", has_final_effects=True)
+    assert answer.accepted.run.result_text == "sent the mail"
+    assert await asked_about_drafts(stage) == ["revise"]
+
+
+UNASKED: list[Path] = [
+    failed, killed, killed_with_its_parent, timed_out, lost_by_every_runner, deleted, deleted_with_its_parent,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", [*UNASKED, succeeded, archived], ids=lambda path: path.__name__)
+async def test_plugins_are_asked_about_answers_and_about_no_other_end(stage: Stage, path: Path) -> None:
+    async with plugged(stage.mesh, stage.peers, Plugin()):
+        await path(stage)
+    assert await asked_about_drafts(stage) == ([] if path in UNASKED else ["continue"])
+
+
+async def test_a_run_that_is_taken_over_has_no_more_revisions_than_one_that_is_not(stage: Stage) -> None:
+    async with stage.open_mesh(lease_ttl_seconds=0.001) as brief:
+        brief.tenant = stage.mesh.tenant
+        session_id = (await brief.spawn()).session_id
+        async with plugged(brief, stage.peers, Plugin(on_finalize=REVISE)):
+            numbers = []
+            for number in range(3):
+                held = await stage.mesh.claim(session_id)
+                numbers.append((await offer(stage, held, f"draft {number}")).revise.number)
+                await stage.mesh.run(held, stage.mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
+            held = await stage.mesh.claim(session_id)
+            last = await offer(stage, held, "draft 3")
+    assert numbers == [1, 2, 3]
+    assert held.run.epoch == 4
+    assert last.accepted.run.result_text == "draft 3"

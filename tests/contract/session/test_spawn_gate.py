@@ -1,0 +1,70 @@
+"""Who asks for a session, and how often, the gates for spawns are asked about each session once."""
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from spawnmesh.hook.v1.decision_pb2 import Deny, SpawnDecision
+from spawnmesh.hook.v1.event_pb2 import BeforeSpawnEvent
+from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from tests.contract.session.harness import Mesh, attachment
+from tests.contract.session.plugins import Plugin, plugged
+
+DENY = SpawnDecision(deny=Deny(reason="not on Mondays"))
+
+
+class Gate(Plugin):
+    """Remembers what it was asked."""
+
+    def __init__(self, **said: Any) -> None:
+        super().__init__(**said)
+        self.asked: list[BeforeSpawnEvent] = []
+
+    async def HandleBeforeSpawn(self, request: Any, context: Any) -> Any:
+        self.asked.append(request.event)
+        return await super().HandleBeforeSpawn(request, context)
+
+
+async def test_a_clients_session_and_its_child_are_asked_about(mesh: Mesh, peers: dict[str, str]) -> None:
+    gate = Gate()
+    async with plugged(mesh, peers, gate):
+        parent = await mesh.spawn(label="top", attachments=[attachment()])
+        child = await mesh.spawn_as(await mesh.claim(parent.session_id))
+    asked = [(event.session_id, event.parent_session_id, event.depth, event.attachment_count) for event in gate.asked]
+    assert asked == [(parent.session_id, "", 0, 1), (child.session_id, parent.session_id, 1, 0)]
+    assert [(event.label, event.task) for event in gate.asked] == [("top", ""), ("", "")]
+
+
+async def test_a_run_is_told_why_it_may_not_spawn(mesh: Mesh, peers: dict[str, str]) -> None:
+    held = await mesh.claim((await mesh.spawn()).session_id)
+    async with plugged(mesh, peers, Gate(on_spawn=DENY)):
+        with pytest.raises(MeshError) as caught:
+            await mesh.spawn_as(held)
+    assert caught.value.reason is Reason.SPAWN_REFUSED
+    assert "not on Mondays" in caught.value.message
+
+
+@pytest.mark.parametrize("decision", [None, DENY], ids=["allowed", "denied"])
+async def test_a_repeat_asks_nobody(mesh: Mesh, peers: dict[str, str], decision: SpawnDecision | None) -> None:
+    gate = Gate(on_spawn=decision)
+    request = pb.SpawnSessionRequest(request_id=uuid4().hex, task="count")
+    async with plugged(mesh, peers, gate):
+        answers = await asyncio.gather(
+            *(mesh.client(mesh.sessions.SpawnSession, request) for _ in range(4)), return_exceptions=True
+        )
+        answers += await asyncio.gather(mesh.client(mesh.sessions.SpawnSession, request), return_exceptions=True)
+    assert len(gate.asked) == 1
+    spawned = {answer.session.session_id for answer in answers if not isinstance(answer, BaseException)}
+    assert len(spawned) == (1 if decision is None else 0)
+
+
+async def test_what_is_refused_before_the_gate_is_not_asked_about(mesh: Mesh, peers: dict[str, str]) -> None:
+    gate = Gate()
+    async with plugged(mesh, peers, gate):
+        with pytest.raises(MeshError):
+            await mesh.spawn(agent_id="no-such-agent")
+    assert gate.asked == []

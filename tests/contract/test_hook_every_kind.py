@@ -1,0 +1,117 @@
+"""Every hook of the contract reaches a handler that was written with the SDK, behind gRPC and behind a webhook."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1.event_pb2 import HookKind
+from spawnmesh_client import hooks
+from spawnmesh_client.hooks import Handlers, hook
+from spawnmesh_client.hooks.handlers import ASKED, OBSERVED
+from spawnmesh_client.hooks.serving import plugin_server
+from spawnmesh_client.hooks.webhook import Webhook
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_runtime.process import start_process
+from spawnmesh_runtime.settings import ProcessSettings
+
+from tests.contract.hook_fixtures import CONTENT, CONTROL, INJECTION, HookMesh, Tenant, open_mesh
+from tests.contract.webhook_site import https_site, write_certificate
+
+ANSWERS = {
+    "before_spawn": (hooks.deny("no"), "deny"),
+    "before_agent_finalize": (hooks.revise("again"), "revise"),
+    "before_model_resolve": (hooks.use_model("small"), "chosen"),
+    "before_prompt_build": (hooks.change_prompt(context="c"), "changed"),
+    "before_tool_call": (hooks.rewrite({"a": 1}), "rewrite"),
+    "delivery_target": (hooks.deliver_to("chat:7"), "chosen"),
+    "before_compaction": (hooks.compact("Keep the names."), "compact"),
+}
+SILENT = {
+    "before_spawn": "allow",
+    "before_agent_finalize": "continue",
+    "before_model_resolve": "continue",
+    "before_prompt_build": "continue",
+    "before_tool_call": "proceed",
+    "delivery_target": "continue",
+    "before_compaction": "compact",
+}
+KINDS = [value for _, value in HookKind.items() if value]
+
+
+@pytest.fixture
+async def mesh(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[HookMesh]:
+    async with open_mesh(databases["hook"], keys) as opened:
+        yield opened
+
+
+class Recorder:
+    """Handlers of every hook, which answer with what `ANSWERS` has, or with nothing."""
+
+    def __init__(self, *, silent: bool) -> None:
+        self.heard: list[str] = []
+        self.silent = silent
+
+    def handlers(self) -> Handlers:
+        return Handlers([self._handler(name) for name in (*ASKED, *OBSERVED)])
+
+    def _handler(self, name: str) -> Any:
+        @hook(name)
+        async def handle(event: Any) -> Any:
+            told = event.WhichOneof("event") if name in OBSERVED else name
+            assert (told, event.session_id) == (name, "ses_test")
+            self.heard.append(name)
+            return None if self.silent or name in OBSERVED else ANSWERS[name][0]
+
+        return handle
+
+
+@asynccontextmanager
+async def over_grpc(handlers: Handlers, keys: Path) -> AsyncIterator[str]:
+    settings = ProcessSettings(jwks_file=keys / "jwks.json", log_level="error")
+    async with start_process("plugin", settings) as process:
+        server = plugin_server(process, handlers)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        try:
+            yield f"grpc://127.0.0.1:{port}"
+        finally:
+            await server.stop(None)
+
+
+async def register(tenant: Tenant, endpoint: str) -> str:
+    plugin = pb.Plugin(name="all", endpoint=endpoint, hooks=KINDS, grants=[CONTENT, CONTROL, INJECTION])
+    answer = await tenant.as_client("RegisterPlugin", pb.RegisterPluginRequest(plugin=plugin))
+    return str(answer.webhook_secret)
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["answering", "silent"])
+@pytest.mark.parametrize("wire", ["grpc", "webhook"])
+async def test_every_hook_reaches_its_handler(
+    mesh: HookMesh, keys: Path, tmp_path: Path, wire: str, silent: bool
+) -> None:
+    certificate = write_certificate(tmp_path / "webhook.pem")
+    tenant = mesh.tenant(await mesh.replica(webhook_ca_file=certificate))
+    recorder = Recorder(silent=silent)
+    async with AsyncExitStack() as stack:
+        if wire == "grpc":
+            await register(tenant, await stack.enter_async_context(over_grpc(recorder.handlers(), keys)))
+        else:
+            behind: list[Webhook] = []
+
+            async def handle(request: web.Request) -> web.Response:
+                return web.Response(body=await behind[0].answer(request.headers, await request.read()))
+
+            secret = await register(tenant, await stack.enter_async_context(https_site(handle, certificate)))
+            behind.append(Webhook(recorder.handlers(), secret))
+        tried = await tenant.as_client("TestPlugin", pb.TestPluginRequest(name="all"))
+    names = [HookKind.Name(row.hook).removeprefix("HOOK_KIND_").lower() for row in tried.deliveries]
+    decisions = [row.decision for row in tried.deliveries]
+    assert [row.hook for row in tried.deliveries] == KINDS
+    assert recorder.heard == names
+    said = SILENT if silent else {name: decision for name, (_, decision) in ANSWERS.items()}
+    assert dict(zip(names, decisions, strict=True)) == {name: said.get(name, "told") for name in names}
+    assert all(not row.error for row in tried.deliveries)

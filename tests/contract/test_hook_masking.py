@@ -1,0 +1,302 @@
+"""A tenant that masks secrets: what its plugins are told and what is kept for them, through the RPCs."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from spawnmesh.content.v1 import message_pb2 as content
+from spawnmesh.hook.v1 import compaction_pb2 as compactions
+from spawnmesh.hook.v1 import event_pb2 as events
+from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1 import observed_pb2 as observed
+from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
+from spawnmesh.hook.v1 import tenant_hook_service_pb2 as tenant_pb
+from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
+from spawnmesh_core.reasons import Reason
+from spawnmesh_core.secrets import Secret, marker
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_runtime.acting import acting_for
+from spawnmesh_runtime.peers import Peer
+
+from tests.contract.hook_asking import ASKED
+from tests.contract.hook_fixtures import (
+    COMPACTION,
+    CONTENT,
+    FINALIZE,
+    PROMPT,
+    SPAWN,
+    TOOL_CALL,
+    HookMesh,
+    Tenant,
+    open_mesh,
+    refused,
+)
+from tests.contract.hook_masking import ARGUMENTS, KEY, RUN, SECRETS, TEXT, assert_masked, call_tool, kept, set_masking
+from tests.contract.webhook_site import Handle, https_site, write_certificate
+
+MESSAGE = content.Message(
+    role=content.ROLE_ASSISTANT,
+    content=[
+        content.ContentBlock(text=content.Text(text=TEXT)),
+        content.ContentBlock(
+            tool_call=content.ToolCall(tool_call_id="c", name="exec", block_json=json.dumps({"input": {"c": TEXT}}))
+        ),
+    ],
+)
+SHELL = content.Message(
+    role=content.ROLE_BASH_EXECUTION, bash_execution=content.BashExecution(command=TEXT, exit_code=0)
+)
+
+
+@pytest.fixture
+async def mesh(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[HookMesh]:
+    async with open_mesh(databases["hook"], keys) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_certificate(tmp_path_factory.mktemp("tls") / "webhook.pem")
+
+
+@pytest.fixture
+async def replica(mesh: HookMesh, certificate: Path) -> Peer:
+    return await mesh.replica(webhook_ca_file=certificate)
+
+
+@pytest.fixture
+async def tenant(mesh: HookMesh, replica: Peer) -> Tenant:
+    return mesh.tenant(replica)
+
+
+@pytest.fixture
+async def site(certificate: Path) -> AsyncIterator[Callable[[Handle], Awaitable[str]]]:
+    async with AsyncExitStack() as stack:
+
+        async def served(handle: Handle) -> str:
+            return await stack.enter_async_context(https_site(handle, certificate))
+
+        yield served
+
+
+async def spawn(tenant: Tenant) -> None:
+    await tenant.spawn(task=TEXT)
+
+
+async def draft(tenant: Tenant) -> None:
+    await tenant.draft("one", draft_text=TEXT)
+
+
+async def native(tenant: Tenant) -> None:
+    event = {"hook_event_name": "Stop", "session_id": "s", "last_assistant_message": TEXT}
+    request = pb.RelayNativeStopRequest(request_id="r", harness=pb.NATIVE_HARNESS_CODEX, event_json=json.dumps(event))
+    await tenant.as_client("RelayNativeStop", request)
+
+
+async def build_prompt(tenant: Tenant) -> None:
+    event = events.BeforePromptBuildEvent(**RUN, system_prompt=TEXT)
+    await tenant.as_run("DispatchBeforePromptBuild", run_pb.DispatchBeforePromptBuildRequest(event=event))
+
+
+async def compact(tenant: Tenant) -> None:
+    event = compactions.BeforeCompactionEvent(session_id="ses_1", previous_summary=TEXT)
+    await tenant.as_transcript("DispatchBeforeCompaction", compactions.DispatchBeforeCompactionRequest(event=event))
+
+
+GATES: dict[str, tuple["events.HookKind.ValueType", Callable[[Tenant], Awaitable[object]], str]] = {
+    "spawn": (SPAWN, spawn, "task"),
+    "draft": (FINALIZE, draft, "draft_text"),
+    "native draft": (FINALIZE, native, "draft_text"),
+    "tool call": (TOOL_CALL, call_tool, "arguments_json"),
+    "prompt": (PROMPT, build_prompt, "system_prompt"),
+    "compaction": (COMPACTION, compact, "previous_summary"),
+}
+
+
+class Hearer:
+    """A webhook that objects to nothing, and remembers what it was sent."""
+
+    def __init__(self, decision: Any) -> None:
+        self.heard: list[str] = []
+        self._decision = decision
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.heard.append((await request.read()).decode())
+        return web.json_response(self._decision)
+
+
+GOES_ON: dict["events.HookKind.ValueType", Any] = {
+    SPAWN: {"decision": {"allow": {}}},
+    FINALIZE: {"decision": {"continue": {}}},
+    TOOL_CALL: {"decision": {"proceed": {}}},
+    PROMPT: {"decision": {}},
+    COMPACTION: {"decision": {"compact": {}}},
+}
+
+
+@pytest.mark.parametrize("case", list(GATES))
+async def test_what_is_asked_has_markers_while_secrets_are_masked(
+    mesh: HookMesh,
+    replica: Peer,
+    tenant: Tenant,
+    site: Callable[[Handle], Awaitable[str]],
+    databases: dict[str, ServiceDsn],
+    case: str,
+) -> None:
+    hook, ask, field = GATES[case]
+    plugin, webhook = await mesh.plugin(ASKED[hook]), Hearer(GOES_ON[hook])
+    blind = await mesh.plugin(ASKED[hook])
+    await tenant.register("grpc", plugin.endpoint, hook, grants=[CONTENT], priority=1)
+    await tenant.register("webhook", await site(webhook.handle), hook, grants=[CONTENT])
+    await tenant.register("blind", blind.endpoint, hook)
+    assert await set_masking(replica, tenant, 1, on=True) == 1
+    await ask(tenant)
+    told = getattr(plugin.heard[0], field)
+    assert_masked(told, case)
+    assert_masked(webhook.heard[0], case)
+    assert getattr(blind.heard[0], field) == ""
+    if field == "arguments_json":
+        assert told.endswith(f'"{{\\"env\\": \\"{marker(Secret.PROVIDER_KEY)}\\"}}", "plain": "as it is"}}')
+    else:
+        assert told.endswith("\nthe end")
+    rows = await kept(databases["hook"], tenant)
+    for secret in SECRETS:
+        assert secret.encode() not in rows
+    assert {row.decision for row in await tenant.deliveries()}.isdisjoint({"failed", "skipped"})
+
+
+@pytest.mark.parametrize("case", list(GATES))
+async def test_what_is_asked_is_as_it_was_while_secrets_are_not_masked(
+    mesh: HookMesh, replica: Peer, tenant: Tenant, case: str
+) -> None:
+    hook, ask, field = GATES[case]
+    plugin = await mesh.plugin(ASKED[hook])
+    await tenant.register("a", plugin.endpoint, hook, grants=[CONTENT])
+    for version, on in ((0, True), (1, False)):  # Version 0 says nothing of settings.
+        await set_masking(replica, tenant, version, on=on)
+        await ask(tenant)
+    expected = ARGUMENTS if field == "arguments_json" else TEXT
+    assert {getattr(event, field) for event in plugin.heard} == {expected}
+
+
+OBSERVED = {
+    "llm_input": observed.LlmInputEvent(system_prompt=TEXT, messages=[MESSAGE, SHELL]),
+    "llm_output": observed.LlmOutputEvent(model="m", message=MESSAGE),
+    "after_tool_call": observed.AfterToolCallEvent(tool_name="exec", tool_call_id="c", result_text=TEXT),
+    "after_compaction": observed.AfterCompactionEvent(entry_id="e", summary=TEXT),
+}
+
+
+async def publish(tenant: Tenant, kind: str, key: str = "e") -> None:
+    told: dict[str, Any] = {kind: OBSERVED[kind]}
+    event = observed.ObservedEvent(event_key=key, session_id="ses_1", run_id="run_1", **told)
+    as_publisher = tenant.as_transcript if kind == "after_compaction" else tenant.as_run
+    answer = await as_publisher("PublishEvents", pb.PublishEventsRequest(events=[event]))
+    assert answer.queued_count > 0
+
+
+def kind_of(name: str) -> "events.HookKind.ValueType":
+    return events.HookKind.Value(f"HOOK_KIND_{name.upper()}")
+
+
+@pytest.mark.parametrize("kind", list(OBSERVED))
+@pytest.mark.parametrize("on", [True, False])
+async def test_what_is_told_and_kept_for_observers(
+    mesh: HookMesh,
+    replica: Peer,
+    tenant: Tenant,
+    certificate: Path,
+    site: Callable[[Handle], Awaitable[str]],
+    databases: dict[str, ServiceDsn],
+    kind: str,
+    on: bool,
+) -> None:
+    plugin, webhook = await mesh.plugin(), Hearer({})
+    plugin.says(None)
+    await tenant.register("grpc", plugin.endpoint, kind_of(kind), grants=[CONTENT])
+    await tenant.register("webhook", await site(webhook.handle), kind_of(kind), grants=[CONTENT])
+    await set_masking(replica, tenant, 1, on=on)
+    await publish(tenant, kind)
+    rows = await kept(databases["hook"], tenant)
+    assert [secret for secret in SECRETS if (secret.encode() in rows) is on] == []
+    tellers = await mesh.tellers(webhook_ca_file=certificate)
+    while not (plugin.heard and webhook.heard):
+        await tellers.tell_due()
+    [told] = plugin.heard
+    if not on:
+        assert getattr(told, kind) == OBSERVED[kind]
+        assert KEY in webhook.heard[0]
+        return
+    assert_masked(str(told).replace('\\"', '"'), kind)
+    assert_masked(webhook.heard[0], kind)
+    assert all(secret.encode() not in told.SerializeToString() for secret in SECRETS)
+    rows = await kept(databases["hook"], tenant)
+    assert [secret for secret in SECRETS if secret.encode() in rows] == []
+    assert {row.decision for row in await tenant.deliveries()} == {"told"}
+
+
+async def test_what_was_published_before_is_told_masked(mesh: HookMesh, replica: Peer, tenant: Tenant) -> None:
+    """Also where it cannot be masked: then without content."""
+    plugin = await mesh.plugin()
+    plugin.says(None)
+    await tenant.register("a", plugin.endpoint, kind_of("llm_output"), grants=[CONTENT])
+    await publish(tenant, "llm_output", "good")
+    call = content.ToolCall(tool_call_id="c", name="exec", block_json=f'{{"c": "{KEY}"')
+    broken = content.Message(role=content.ROLE_ASSISTANT, content=[content.ContentBlock(tool_call=call)])
+    event = observed.ObservedEvent(
+        event_key="broken", session_id="ses_1", run_id="run_1", llm_output=observed.LlmOutputEvent(message=broken)
+    )
+    await tenant.as_run("PublishEvents", pb.PublishEventsRequest(events=[event]))
+    await set_masking(replica, tenant, 1, on=True)
+    tellers = await mesh.tellers()
+    while len(plugin.heard) < 2:
+        await tellers.tell_due()
+    told = {event.event_key: event for event in plugin.heard}
+    assert_masked(str(told["good"]), "good")
+    assert not told["broken"].llm_output.HasField("message")
+    event.event_key = "again"
+    with refused(Reason.INVALID_REQUEST):
+        await tenant.as_run("PublishEvents", pb.PublishEventsRequest(events=[event]))
+
+
+async def test_a_change_holds_for_the_next_question_at_another_replica(
+    mesh: HookMesh, replica: Peer, tenant: Tenant
+) -> None:
+    other = tenant.on(await mesh.replica())
+    plugin = await mesh.plugin(ASKED[SPAWN])
+    await tenant.register("a", plugin.endpoint, SPAWN, grants=[CONTENT])
+    for version in range(1, 21):
+        await other.spawn(task="warm")  # It has the tenant's plugins at hand.
+        assert await set_masking(replica, tenant, version, on=version % 2 == 1) == version
+        await other.spawn(task=TEXT)
+        assert (KEY in plugin.heard[-1].task) is (version % 2 == 0), version
+    assert await set_masking(replica, tenant, 19, on=True) == 20
+    assert await set_masking(replica, tenant, 20, on=True) == 20
+    assert await set_masking(replica, tenant, 0, on=True) == 20
+    await other.spawn(task=TEXT)
+    assert plugin.heard[-1].task == TEXT
+
+
+async def test_another_tenants_setting_is_its_own(mesh: HookMesh, replica: Peer, tenant: Tenant) -> None:
+    plugin, others = await mesh.plugin(ASKED[SPAWN]), mesh.tenant(replica)
+    for one in (tenant, others):
+        await one.register("a", plugin.endpoint, SPAWN, grants=[CONTENT])
+    await set_masking(replica, tenant, 7, on=True)
+    await others.spawn(task=TEXT)
+    assert plugin.heard[-1].task == TEXT
+
+
+async def test_PurgeTenant__forgets_the_setting(mesh: HookMesh, replica: Peer, tenant: Tenant) -> None:
+    await set_masking(replica, tenant, 9, on=True)
+    stub: Any = TenantHookServiceStub(replica.channel)
+    with acting_for(tenant.tenant_id):
+        assert (await replica.unary(stub.PurgeTenant, tenant_pb.PurgeTenantRequest())).done
+    assert await set_masking(replica, tenant, 0, on=False) == 0
+    plugin = await mesh.plugin(ASKED[SPAWN])
+    await tenant.register("a", plugin.endpoint, SPAWN, grants=[CONTENT])
+    await tenant.spawn(task=TEXT)
+    assert plugin.heard[0].task == TEXT

@@ -1,0 +1,120 @@
+"""Rewritten calls of a tenant that masks secrets: the tool gets the secrets that the plugin was not shown, or is not called so."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spawnmesh.hook.v1 import decision_pb2 as decisions
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_runtime.peers import Peer
+
+from tests.contract.hook_asking import ASKED
+from tests.contract.hook_fixtures import CLOSED, CONTENT, OPEN, TOOL_CALL, HookMesh, Tenant, open_mesh, refused
+from tests.contract.hook_masking import KEY, MARKERS, OTHER_KEY, PEM, TEXT, assert_masked, call_tool, set_masking
+
+
+@pytest.fixture
+async def mesh(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[HookMesh]:
+    async with open_mesh(databases["hook"], keys) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def replica(mesh: HookMesh) -> Peer:
+    return await mesh.replica()
+
+
+@pytest.fixture
+async def tenant(mesh: HookMesh, replica: Peer) -> Tenant:
+    return mesh.tenant(replica)
+
+
+def rewrite(arguments: Any) -> decisions.ToolCallDecision:
+    return decisions.ToolCallDecision(rewrite=decisions.Rewrite(arguments_json=json.dumps(arguments)))
+
+
+async def changing(change: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
+    async def decide(event: Any) -> Any:
+        return rewrite(change(json.loads(event.arguments_json)))
+
+    return decide
+
+
+async def test_a_rewritten_call_has_its_secrets_back(mesh: HookMesh, replica: Peer, tenant: Tenant) -> None:
+    first, second = await mesh.plugin(), await mesh.plugin()
+    first.decide = await changing(lambda given: {**given, "command": f"set -e\n{given['command']}"})
+    second.decide = await changing(lambda given: {**given, "nested": f"{given['nested']} # {MARKERS[0]}"})
+    await tenant.register("first", first.endpoint, TOOL_CALL, grants=[CONTENT], priority=1)
+    await tenant.register("second", second.endpoint, TOOL_CALL, grants=[CONTENT])
+    await set_masking(replica, tenant, 1, on=True)
+    answer = await call_tool(tenant)
+    assert list(answer.decided_by) == ["first", "second"]
+    assert json.loads(answer.decision.rewrite.arguments_json) == {
+        "command": f"set -e\n{TEXT}",
+        "nested": f"{json.dumps({'env': KEY})} # {KEY}",
+        "plain": "as it is",
+    }
+    for told in (first.heard[0], second.heard[0]):
+        assert_masked(told.arguments_json, "both are told markers")
+    assert "set -e" in second.heard[0].arguments_json
+
+
+@pytest.mark.parametrize(
+    ("given", "change", "error"),
+    [
+        ({"a": KEY, "b": OTHER_KEY}, dict, "has [$redacted:provider_key], which does not tell which value in the original it stands for"),
+        ({"a": KEY, "b": MARKERS[0]}, dict, "has [$redacted:provider_key], which does not tell which value in the original it stands for"),
+        ({"a": KEY}, lambda given: {"a": MARKERS[1]}, "has [$redacted:bearer_token], which stood for nothing in the original"),
+        ({"a": KEY}, lambda given: {given["a"]: 1}, "has a marker in a key"),
+        ({"a": KEY}, lambda given: {"a": given["a"][:-1]}, "has a marker that was changed"),
+        ({"a": PEM}, lambda given: {"a": given["a"] * 10_000}, "is larger than 1048576 bytes once its markers are replaced"),
+    ],
+)  # fmt: skip
+async def test_a_rewrite_whose_markers_do_not_tell_their_secrets_is_a_failure(
+    mesh: HookMesh, replica: Peer, tenant: Tenant, given: Any, change: Callable[[Any], Any], error: str
+) -> None:
+    plugin = await mesh.plugin()
+    plugin.decide = await changing(change)
+    await tenant.register("a", plugin.endpoint, TOOL_CALL, grants=[CONTENT], policy=CLOSED)
+    await set_masking(replica, tenant, 1, on=True)
+    with refused(Reason.PLUGIN_FAILED):
+        await call_tool(tenant, json.dumps(given))
+    await tenant.register("a", plugin.endpoint, TOOL_CALL, grants=[CONTENT], policy=OPEN)
+    answer = await call_tool(tenant, json.dumps(given))
+    assert answer.decision.HasField("proceed"), "the call that the model made, as it made it"
+    assert [row.error for row in await tenant.deliveries()] == [
+        f"malformed answer: decision.rewrite.arguments_json {error}"
+    ] * 2
+
+
+async def test_a_rewrite_may_leave_a_secret_out(mesh: HookMesh, replica: Peer, tenant: Tenant) -> None:
+    plugin = await mesh.plugin(rewrite({"a": "nothing"}))
+    await tenant.register("a", plugin.endpoint, TOOL_CALL, grants=[CONTENT])
+    await set_masking(replica, tenant, 1, on=True)
+    answer = await call_tool(tenant, json.dumps({"a": KEY, "b": OTHER_KEY}))
+    assert answer.decision.rewrite.arguments_json == '{"a": "nothing"}'
+
+
+async def test_markers_are_a_text_like_any_other_while_secrets_are_not_masked(
+    mesh: HookMesh, replica: Peer, tenant: Tenant
+) -> None:
+    plugin = await mesh.plugin(rewrite({"a": MARKERS[0]}))
+    await tenant.register("a", plugin.endpoint, TOOL_CALL, grants=[CONTENT])
+    answer = await call_tool(tenant)
+    assert json.loads(answer.decision.rewrite.arguments_json) == {"a": MARKERS[0]}
+
+
+async def test_arguments_that_are_not_json_are_refused_where_they_may_hold_a_secret(
+    mesh: HookMesh, replica: Peer, tenant: Tenant
+) -> None:
+    plugin = await mesh.plugin(ASKED[TOOL_CALL])
+    await tenant.register("a", plugin.endpoint, TOOL_CALL, grants=[CONTENT])
+    await set_masking(replica, tenant, 1, on=True)
+    with refused(Reason.INVALID_REQUEST):
+        await call_tool(tenant, f'{{"a": "{KEY}"')
+    assert plugin.heard == []
+    await call_tool(tenant, "")
+    assert plugin.heard[0].arguments_json == ""
