@@ -101,6 +101,7 @@ class ScriptedMesh:
     closed_window_count: int = 0
     claim_sizes: list[int] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
+    released_claims: list[int] = field(default_factory=list)
     model_cancelled: bool = False
     hooks: ScriptedHooks = field(default_factory=ScriptedHooks)
 
@@ -273,6 +274,12 @@ class _Transcripts(transcript_grpc.TranscriptServiceServicer):
         self._check_claim(request.claim)
         self.mesh.writer_epoch = request.claim.epoch
         return transcript_pb.AcquireWriterResponse()
+
+    async def ReleaseWriter(
+        self, request: transcript_pb.ReleaseWriterRequest, context: Any
+    ) -> transcript_pb.ReleaseWriterResponse:
+        self.mesh.released_claims.append(request.claim.epoch)
+        return transcript_pb.ReleaseWriterResponse()
 
     async def OpenWindow(
         self, request: transcript_pb.OpenWindowRequest, context: Any

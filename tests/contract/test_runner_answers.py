@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from spawnmesh.attachment_blob.v1 import attachment_pb2
-from spawnmesh.content.v1 import message_pb2
+from spawnmesh.content.v1 import message_pb2, thinking_pb2
 from spawnmesh.session.v1 import run_service_pb2 as pb
 from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.reasons import Reason
@@ -145,6 +145,7 @@ async def test_SpawnSession__hands_over_workspace_files_under_the_tool_calls_spa
     spawn = {
         "task": "Read it.",
         "label": "reader",
+        "thinking": "low",
         "attachments": [{"path": "out/a.txt"}, {"name": "b.txt", "content": "b"}],
     }
     mesh.answers.extend(
@@ -161,6 +162,7 @@ async def test_SpawnSession__hands_over_workspace_files_under_the_tool_calls_spa
     assert len(mesh.spawns) == 2
     request = next(iter(mesh.spawns.values()))
     assert (request.task, request.label) == ("Read it.", "reader")
+    assert request.thinking == thinking_pb2.THINKING_LEVEL_LOW
     assert [(item.name, item.content, item.encoding) for item in request.attachments] == [
         ("a.txt", "w6Q=", attachment_pb2.ENCODING_BASE64),
         ("b.txt", "b", attachment_pb2.ENCODING_UTF8),

@@ -114,6 +114,8 @@ async def test_AppendEntries__an_answer_whose_receipt_was_lost_is_stored_once(
     mesh.queue_run()
     async with running_runner(mesh, keys, tmp_path):
         await eventually(lambda: mesh.finalized)
+        await eventually(lambda: mesh.released_claims)
+    assert mesh.released_claims == [1]
     assert len(mesh.messages(ASSISTANT)) == 1
     assert len(mesh.prompts) == 1
 
@@ -126,7 +128,8 @@ async def test_HeartbeatRun__a_lost_lease_stops_the_run_at_once(mesh: ScriptedMe
         assert workspaces(tmp_path) == [f"{mesh.session_id}-1"]
         mesh.lease_lost = True
         await eventually(lambda: mesh.model_cancelled and not workspaces(tmp_path))
-    assert (mesh.failed, mesh.released, mesh.finalized) == (None, [], None)
+        await eventually(lambda: mesh.released_claims)
+    assert (mesh.failed, mesh.released, mesh.finalized, mesh.released_claims) == (None, [], None, [1])
 
 
 async def test_HeartbeatRun__a_lease_that_cannot_be_renewed_in_time_counts_as_lost(
@@ -173,7 +176,7 @@ async def test_FailRun__carries_the_routers_reason(
     mesh.queue_run()
     async with running_runner(mesh, keys, tmp_path):
         await eventually(lambda: mesh.failed)
-        await eventually(lambda: not workspaces(tmp_path))
+        await eventually(lambda: not workspaces(tmp_path) and mesh.released_claims)
     assert mesh.failed is not None
     assert (mesh.failed.reason, mesh.failed.message) == (reason.value, "no answer")
     assert len(mesh.prompts) == 1
@@ -272,7 +275,7 @@ async def test_ReleaseRun__a_run_that_outlasts_the_grace_is_handed_back(
     mesh.queue_run()
     async with running_runner(mesh, keys, tmp_path, drain_grace_seconds=0.1):
         await eventually(mesh.model_called.is_set)
-    assert mesh.released == [1]
+    assert (mesh.released, mesh.released_claims) == ([1], [1])
     assert mesh.model_cancelled
     assert workspaces(tmp_path) == []
     assert mesh.failed is None

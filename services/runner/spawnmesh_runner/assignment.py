@@ -5,9 +5,16 @@ from pathlib import Path
 
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1 import run_service_pb2
-from spawnmesh.transcript.v1 import transcript_service_pb2
+from spawnmesh.transcript.v1 import entry_pb2, transcript_service_pb2
+from spawnmesh.transcript.v1.context_pb2 import FreshTail
 
-from spawnmesh_runner.domain import DEFAULT_CONTEXT_TOKEN_BUDGET, DEFAULT_MAX_TURN_COUNT, Spending
+from spawnmesh_runner.domain import (
+    DEFAULT_CONTEXT_TOKEN_BUDGET,
+    DEFAULT_MAX_TURN_COUNT,
+    Compacting,
+    Spending,
+    fresh_token_count,
+)
 from spawnmesh_runner.mesh import Mesh
 from spawnmesh_runner.tools.tool import AnyTool
 
@@ -16,8 +23,9 @@ from spawnmesh_runner.tools.tool import AnyTool
 class Assignment:
     """One claimed run, and all that working on it needs.
 
-    Three things change: `spending` grows with each model call, `listened` is what of `HookKind` anybody listens to, as last seen, and
-    `tools` get the one that reads references once the context has some.
+    Six things change: `spending` grows with each model call, `listened` is what of `HookKind` anybody listens to, as last seen, `tools` get the
+    one that reads references once the context has some, `compacting` counts what failed, `covered` keeps what of the turn is in a summary,
+    by the seq up to which that goes, and `called` names the tools that this run may have run, whoever carried it.
     """
 
     claimed: run_service_pb2.ClaimedRun
@@ -27,6 +35,9 @@ class Assignment:
     generate_timeout_seconds: float
     spending: Spending = field(default_factory=Spending)
     listened: set[int] = field(default_factory=set)
+    compacting: Compacting = field(default_factory=Compacting)
+    covered: dict[int, list[entry_pb2.Entry]] = field(default_factory=dict)
+    called: set[str] = field(default_factory=set)
 
     @property
     def session_id(self) -> str:
@@ -49,8 +60,17 @@ class Assignment:
         return self.claimed.agent.max_turn_count or DEFAULT_MAX_TURN_COUNT
 
     @property
+    def has_final_effects(self) -> bool:
+        """Whether the run may have done what can neither be undone nor done again."""
+        return any(not tool.idempotent for name, tool in self.tools.items() if name in self.called)
+
+    @property
     def context_token_budget(self) -> int:
         return self.claimed.agent.context_token_budget or DEFAULT_CONTEXT_TOKEN_BUDGET
+
+    @property
+    def fresh_tail(self) -> FreshTail:
+        return FreshTail(token_count=fresh_token_count(self.context_token_budget))
 
     def spend(self, usage: message_pb2.TokenUsage) -> None:
         """Counts one model call's tokens."""

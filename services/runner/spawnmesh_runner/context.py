@@ -8,6 +8,12 @@ from spawnmesh.transcript.v1 import entry_pb2
 
 Role = message_pb2.Role
 
+_SUMMARY_BEGINS = (
+    "[Summary of the earlier part of this conversation, in place of its messages. It is a record of what was said and done, "
+    "no new request.]"
+)
+_SUMMARY_ENDS = "[End of the summary. The conversation goes on from here.]"
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -27,7 +33,7 @@ class OpenCall:
 
 
 def messages_for_model(entries: Iterable[entry_pb2.Entry]) -> list[message_pb2.Message]:
-    """The conversation in order; notes of the mesh, commands and what extensions say are read as a user's.
+    """The conversation in order; summaries, notes of the mesh, commands and what extensions say are read as a user's.
 
     A call that plugins gave other arguments is read as it was made.
     """
@@ -43,6 +49,9 @@ def messages_for_model(entries: Iterable[entry_pb2.Entry]) -> list[message_pb2.M
                 if newest_answer >= 0:
                     messages[newest_answer] = _as_made(messages[newest_answer], made)
             messages.append(message)
+        elif entry.body.HasField("compaction"):
+            text = f"{_SUMMARY_BEGINS}\n\n{entry.body.compaction.summary}\n\n{_SUMMARY_ENDS}"
+            messages.append(text_message(message_pb2.ROLE_USER, text))
         elif entry.body.HasField("system_note"):
             messages.append(text_message(message_pb2.ROLE_USER, entry.body.system_note.text))
     return messages

@@ -10,6 +10,8 @@ DEFAULT_CONTEXT_TOKEN_BUDGET = 100_000
 RUNNER_ERROR = "RUNNER_ERROR"
 TURN_LIMIT_EXCEEDED = "TURN_LIMIT_EXCEEDED"
 _MAX_MESSAGE_CHARACTERS = 1000
+_MAX_FAILED_COMPACTIONS = 2
+_FRESH_TOKENS, _FRESH_SHARE = 24_000, 4
 
 LOST = (Reason.RUN_LEASE_LOST, Reason.WRITER_CLAIM_LOST)
 """The run is somebody else's, or over: nothing more may be done in its name."""
@@ -44,6 +46,17 @@ class Spending:
         self.cache_write_token_count += cache_write
 
 
+@dataclass(slots=True)
+class Compacting:
+    """What came of asking for compactions in this run. One that fails is hardly worth more waiting: `is_worth_asking` ends after a few."""
+
+    failed_count: int = 0
+
+    @property
+    def is_worth_asking(self) -> bool:
+        return self.failed_count < _MAX_FAILED_COMPACTIONS
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """How a run ends that has no answer."""
@@ -57,6 +70,11 @@ class TurnLimitExceeded(Exception):
 
     def __init__(self, max_turn_count: int) -> None:
         super().__init__(f"no answer within {max_turn_count} turns")
+
+
+def fresh_token_count(token_budget: int) -> int:
+    """How much of a context's end stays as it is: with a small budget less than usual, or else nothing of it could ever be summarized."""
+    return min(_FRESH_TOKENS, max(1, token_budget // _FRESH_SHARE))
 
 
 def answer_key(run_id: str, epoch: int, turn: int) -> str:

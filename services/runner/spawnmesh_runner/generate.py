@@ -42,7 +42,7 @@ async def generate(assignment: Assignment, entries: Sequence[entry_pb2.Entry]) -
 
 async def _generate_once(assignment: Assignment, request: pb.GenerateRequest) -> generation_pb2.Completion:
     mesh = assignment.mesh
-    events = mesh.model_router.stream(mesh.models.Generate, request, timeout_seconds=_timeout_seconds(assignment))
+    events = mesh.model_router.stream(mesh.models.Generate, request, timeout_seconds=call_seconds(assignment))
     completion: generation_pb2.Completion | None = None
     async with aclosing(events):
         async for event in events:
@@ -53,7 +53,7 @@ async def _generate_once(assignment: Assignment, request: pb.GenerateRequest) ->
     return completion
 
 
-def _timeout_seconds(assignment: Assignment) -> float:
+def call_seconds(assignment: Assignment) -> float:
     """What is left of the run, but no more than one call may take."""
     if not assignment.claimed.HasField("deadline_time"):
         return assignment.generate_timeout_seconds

@@ -16,6 +16,7 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runner.assignment import Assignment
 from spawnmesh_runner.context import OpenCall
+from spawnmesh_runner.handed_over import with_files, without_files
 from spawnmesh_runner.retry import persistently
 from spawnmesh_runner.tools.call import Outcome, call_arguments, refusal, rewritten_call
 from spawnmesh_runner.tools.tool import ToolRefused
@@ -23,7 +24,6 @@ from spawnmesh_runner.tools.tool import ToolRefused
 _ASK_SECONDS = 660.0  # A plugin may take ten minutes.
 _MAX_RESULT_CHARS = 64 * 1024
 _MAX_FALLBACKS = 16
-_REDACTED = {"$redacted": "attachment"}
 
 
 async def see_hooks(assignment: Assignment) -> None:
@@ -74,13 +74,14 @@ async def judge_call(assignment: Assignment, call: message_pb2.ToolCall) -> mess
         arguments = call_arguments(call)
     except ToolRefused as error:
         return Outcome(str(error), error.reason)
+    shown = without_files(call.name, arguments)
     event = event_pb2.BeforeToolCallEvent(
         session_id=assignment.session_id,
         run_id=assignment.run_id,
         agent_id=assignment.claimed.agent.agent_id,
         tool_name=call.name,
         tool_call_id=call.tool_call_id,
-        arguments_json=json.dumps(_without_files(arguments)),
+        arguments_json=json.dumps(shown),
     )
     mesh = assignment.mesh
     request = run_hook_service_pb2.DispatchBeforeToolCallRequest(event=event)
@@ -96,7 +97,7 @@ async def judge_call(assignment: Assignment, call: message_pb2.ToolCall) -> mess
         return refusal("BLOCKED", answer.decision.block.reason)
     if not answer.decision.HasField("rewrite"):
         return call
-    rewritten = _with_files(json.loads(answer.decision.rewrite.arguments_json), arguments)
+    rewritten = with_files(json.loads(answer.decision.rewrite.arguments_json), arguments, shown)
     return call if rewritten == arguments else rewritten_call(call, rewritten, answer.decided_by)
 
 
@@ -188,21 +189,3 @@ def _texts_of(message: message_pb2.Message) -> message_pb2.Message:
     del told.content[:]
     told.content.extend(block for block in message.content if block.HasField("text"))
     return told
-
-
-def _without_files(arguments: object) -> object:
-    """The arguments with a marker for what each file contains."""
-    if not isinstance(arguments, dict) or not isinstance(arguments.get("attachments"), list):
-        return arguments
-    files = [
-        {**one, "content": _REDACTED} if isinstance(one, dict) and "content" in one else one
-        for one in arguments["attachments"]
-    ]
-    return {**arguments, "attachments": files}
-
-
-def _with_files(rewritten: dict[str, object], arguments: object) -> dict[str, object]:
-    """A plugin has not seen the files, so it changes everything but them."""
-    if isinstance(arguments, dict) and isinstance(arguments.get("attachments"), list):
-        return {**rewritten, "attachments": arguments["attachments"]}
-    return rewritten

@@ -3,10 +3,10 @@
 from spawnmesh.session.v1 import run_service_pb2 as pb
 
 from spawnmesh_runner.assignment import Assignment, render_usage
+from spawnmesh_runner.compaction import compact
 from spawnmesh_runner.context import Draft, OpenCall, calls_of, open_calls, pending_draft, text_of
 from spawnmesh_runner.domain import TurnLimitExceeded, answer_key
-from spawnmesh_runner.executed import turn_so_far
-from spawnmesh_runner.generate import generate
+from spawnmesh_runner.generate import call_seconds, generate
 from spawnmesh_runner.hooks import see_hooks, tell_answer
 from spawnmesh_runner.inbox import drain_inbox
 from spawnmesh_runner.retry import persistently
@@ -15,6 +15,8 @@ from spawnmesh_runner.transcript import append_message, assemble, count_earlier_
 
 # Hooks are asked meanwhile, and one may take ten minutes. A session service that died meanwhile is noticed by the lease.
 _FINALIZE_SECONDS = 660.0
+
+_COMPACTION_SHARE = 0.5  # Of the time for a model call, or of what is left of the run: it is there to go on.
 
 
 async def work_to_answer(assignment: Assignment) -> None:
@@ -27,7 +29,8 @@ async def work_to_answer(assignment: Assignment) -> None:
         earlier_turn_count = await count_earlier_turns(assignment)
         if earlier_turn_count:
             await see_hooks(assignment)
-            await finish_calls(assignment, open_calls(await assemble(assignment), assignment.run_id))
+            read = await assemble(assignment)
+            await finish_calls(assignment, open_calls(read.entries, assignment.run_id))
     for turn in range(earlier_turn_count + 1, assignment.max_turn_count + 1):
         if await _take_turn(assignment, turn):
             return
@@ -39,10 +42,17 @@ async def _take_turn(assignment: Assignment, turn: int) -> bool:
     await see_hooks(assignment)
     await drain_inbox(assignment)
     fence = await open_window(assignment)
-    entries = await assemble(assignment)
-    draft = pending_draft(entries, assignment.run_id)
+    read = await assemble(assignment)
+    draft = pending_draft(read.entries, assignment.run_id)
+    if (
+        draft is None
+        and read.compaction_due
+        and await compact(assignment, timeout_seconds=call_seconds(assignment) * _COMPACTION_SHARE)
+    ):
+        fence = await open_window(assignment)  # The summary would be a takeover inside of the window before.
+        read = await assemble(assignment)
     if draft is None:
-        completion = await generate(assignment, entries)
+        completion = await generate(assignment, read.entries)
         answer = completion.message
         assignment.spend(answer.usage)
         await tell_answer(assignment, completion)
@@ -54,12 +64,10 @@ async def _take_turn(assignment: Assignment, turn: int) -> bool:
             await run_calls(assignment, calls)
             return False
         draft = Draft(entry_id, text_of(answer))
-    executed = turn_so_far(entries, assignment.run_id, assignment.tools).tool_names
-    has_final_effects = any(not assignment.tools[name].idempotent for name in executed)
-    return await _is_accepted(assignment, draft, has_final_effects=has_final_effects)
+    return await _is_accepted(assignment, draft)
 
 
-async def _is_accepted(assignment: Assignment, draft: Draft, *, has_final_effects: bool) -> bool:
+async def _is_accepted(assignment: Assignment, draft: Draft) -> bool:
     """Offers the draft. After a revision its instruction, after messages they, are what the next turn reads."""
     mesh = assignment.mesh
     request = pb.FinalizeRunRequest(
@@ -67,7 +75,7 @@ async def _is_accepted(assignment: Assignment, draft: Draft, *, has_final_effect
         draft_entry_id=draft.entry_id,
         draft_text=draft.text,
         usage=render_usage(assignment.spending),
-        has_final_effects=has_final_effects,
+        has_final_effects=assignment.has_final_effects,
     )
     answer = await persistently(mesh.session, mesh.runs.FinalizeRun, request, timeout_seconds=_FINALIZE_SECONDS)
     return answer.HasField("accepted")

@@ -11,7 +11,9 @@ from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceStub
 from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
+from spawnmesh.transcript.v1.compaction_service_pb2_grpc import CompactionServiceStub
 from spawnmesh.transcript.v1.file_service_pb2_grpc import FileServiceStub
+from spawnmesh.transcript.v1.search_service_pb2_grpc import SearchServiceStub
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceAsyncStub
     from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceAsyncStub
     from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceAsyncStub
+    from spawnmesh.transcript.v1.compaction_service_pb2_grpc import CompactionServiceAsyncStub
     from spawnmesh.transcript.v1.file_service_pb2_grpc import FileServiceAsyncStub
+    from spawnmesh.transcript.v1.search_service_pb2_grpc import SearchServiceAsyncStub
     from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceAsyncStub
 
 
@@ -42,6 +46,8 @@ class Mesh:
     sessions: "SessionServiceAsyncStub"
     transcripts: "TranscriptServiceAsyncStub"
     files: "FileServiceAsyncStub"
+    searches: "SearchServiceAsyncStub"
+    compactions: "CompactionServiceAsyncStub"
     models: "ModelRouterServiceAsyncStub"
     attachments: "AttachmentBlobServiceAsyncStub"
     hooks: "HookServiceAsyncStub"
@@ -69,6 +75,8 @@ async def open_mesh(process: Process, settings: RunnerSettings) -> AsyncIterator
             sessions=SessionServiceStub(session.channel),
             transcripts=TranscriptServiceStub(transcript.channel),
             files=FileServiceStub(transcript.channel),
+            searches=SearchServiceStub(transcript.channel),
+            compactions=CompactionServiceStub(transcript.channel),
             models=ModelRouterServiceStub(model_router.channel),
             attachments=AttachmentBlobServiceStub(attachment_blob.channel),
             hooks=HookServiceStub(hook.channel),

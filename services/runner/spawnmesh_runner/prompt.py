@@ -9,8 +9,9 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh_core.errors import MeshError
 
 from spawnmesh_runner.assignment import Assignment
+from spawnmesh_runner.compaction import whole_turn
 from spawnmesh_runner.context import messages_for_model
-from spawnmesh_runner.executed import TurnSoFar, turn_so_far
+from spawnmesh_runner.executed import TurnSoFar
 from spawnmesh_runner.named_images import find_named_images
 from spawnmesh_runner.retry import persistently
 from spawnmesh_runner.tools.registry import declaration
@@ -22,7 +23,7 @@ async def build_prompt(assignment: Assignment, entries: Sequence[entry_pb2.Entry
     Where another runner had begun the turn, this one goes on with an attempt that broke off, and the router is told so.
     """
     first, *others = assignment.claimed.models or [""]
-    turn = turn_so_far(entries, assignment.run_id, assignment.tools)
+    turn = await whole_turn(assignment, entries)
     request = pb.GenerateRequest(
         model=first,
         fallback_models=others,

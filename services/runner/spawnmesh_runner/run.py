@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import structlog
 from spawnmesh.session.v1 import run_service_pb2 as pb
+from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_runtime.acting import acting_with_token
 from spawnmesh_runtime.telemetry import continue_trace, traced
@@ -18,7 +19,7 @@ from spawnmesh_runner.mesh import Mesh
 from spawnmesh_runner.retry import persistently
 from spawnmesh_runner.settings import RunnerSettings
 from spawnmesh_runner.tools.registry import allowed
-from spawnmesh_runner.transcript import acquire_writer
+from spawnmesh_runner.transcript import acquire_writer, release_writer
 from spawnmesh_runner.workspace import private_workspace
 
 log = structlog.get_logger()
@@ -31,7 +32,7 @@ async def carry_run(claimed: pb.ClaimedRun, mesh: Mesh, settings: RunnerSettings
     """Carries the run to an accepted answer or a failure, under the spawn's trace and with the run's token.
 
     When cancelled, hands the run back to the queue. When the run is lost, stops without another word. Either way nothing of its workspace is
-    left. Raises nothing but CancelledError: the failure of a run is no failure of the runner.
+    left, and the transcript has no writer by it. Raises nothing but CancelledError: the failure of a run is no failure of the runner.
     """
     with (
         continue_trace(claimed.traceparent),
@@ -66,6 +67,9 @@ async def carry_run(claimed: pb.ClaimedRun, mesh: Mesh, settings: RunnerSettings
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the run fails with it, and _fail logs it
             await _fail(claimed, mesh, spending, error)
+        finally:
+            claim = WriterClaim(run_id=claimed.run.run_id, epoch=claimed.run.epoch)
+            await release_writer(mesh, claimed.session.session_id, claim)
 
 
 async def _carry(claimed: pb.ClaimedRun, mesh: Mesh, settings: RunnerSettings, spending: Spending) -> None:

@@ -40,9 +40,10 @@ async def finish_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> Non
         if tool is None or tool.idempotent:
             answered = await _run(assignment, call)
         else:
-            answered = _Answered(
-                refusal("OUTCOME_UNKNOWN", "the runner was replaced during the call; it may or may not have been done")
+            unknown = refusal(
+                "OUTCOME_UNKNOWN", "the runner was replaced during the call; it may or may not have been done"
             )
+            answered = await _not_run(assignment, call, unknown)
         await _append_result(assignment, call, answered)
 
 
@@ -51,10 +52,13 @@ async def _run(assignment: Assignment, open_call: OpenCall) -> _Answered:
     tool = assignment.tools.get(call.name)
     if tool is None:
         names = ", ".join(assignment.tools) or "none"
-        return _Answered(refusal("UNKNOWN_TOOL", f"there is no such tool; yours are: {names}"))
+        unknown = refusal("UNKNOWN_TOOL", f"there is no such tool; yours are: {names}")
+        return await _not_run(assignment, open_call, unknown)
     scope = Scope(
         workspace=assignment.workspace,
         mesh=assignment.mesh,
+        session_id=assignment.session_id,
+        answer_entry_id=open_call.answer_entry_id,
         request_id=call_request_id(open_call.answer_entry_id, open_call.index),
     )
     async with traced(
@@ -67,12 +71,20 @@ async def _run(assignment: Assignment, open_call: OpenCall) -> _Answered:
     ) as span:
         judged = await judge_call(assignment, call)
         began = monotonic_seconds()
+        if not isinstance(judged, Outcome):
+            assignment.called.add(tool.name)
         outcome = judged if isinstance(judged, Outcome) else await run_call(tool, judged, scope)
         latency = timedelta(seconds=monotonic_seconds() - began)
         if outcome.error_reason:
             span.set_attribute("error.type", outcome.error_reason)
     await tell_outcome(assignment, open_call, outcome, latency)
     return _Answered(outcome, None if isinstance(judged, Outcome) or judged is call else judged)
+
+
+async def _not_run(assignment: Assignment, call: OpenCall, outcome: Outcome) -> _Answered:
+    """The outcome of a call that this runner does not make; observers of tool calls hear of it all the same."""
+    await tell_outcome(assignment, call, outcome, timedelta())
+    return _Answered(outcome)
 
 
 async def _append_result(assignment: Assignment, call: OpenCall, answered: _Answered) -> None:

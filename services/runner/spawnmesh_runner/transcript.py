@@ -1,5 +1,7 @@
 """The run's reads and writes of its transcript."""
 
+from contextlib import suppress
+
 import structlog
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import entry_pb2
@@ -8,11 +10,15 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runner.assignment import Assignment
+from spawnmesh_runner.context import calls_of
+from spawnmesh_runner.mesh import Mesh
 from spawnmesh_runner.retry import persistently
 from spawnmesh_runner.tools.registry import declaration
 from spawnmesh_runner.tools.transcript_describe import TRANSCRIPT_DESCRIBE
 
 log = structlog.get_logger()
+
+_RELEASE_SECONDS = 3.0
 
 
 async def acquire_writer(assignment: Assignment) -> None:
@@ -20,6 +26,13 @@ async def acquire_writer(assignment: Assignment) -> None:
     mesh = assignment.mesh
     request = pb.AcquireWriterRequest(session_id=assignment.session_id, claim=assignment.writer)
     await persistently(mesh.transcript, mesh.transcripts.AcquireWriter, request)
+
+
+async def release_writer(mesh: Mesh, session_id: str, claim: pb.WriterClaim) -> None:
+    """Gives up the claim of a run that has ended, so that clients may have it summarized. Where that fails, the next claim takes over."""
+    request = pb.ReleaseWriterRequest(session_id=session_id, claim=claim)
+    with suppress(MeshError):
+        await mesh.transcript.unary(mesh.transcripts.ReleaseWriter, request, timeout_seconds=_RELEASE_SECONDS)
 
 
 async def open_window(assignment: Assignment) -> pb.Fence:
@@ -60,26 +73,31 @@ async def append_message(assignment: Assignment, key: str, message: message_pb2.
     return appended.entries[0].entry_id
 
 
-async def assemble(assignment: Assignment) -> list[entry_pb2.Entry]:
+async def assemble(assignment: Assignment) -> pb.AssembleContextResponse:
     """What the model should read now, within the agent's budget, of which the system prompt and the tools take their share."""
     mesh = assignment.mesh
     declared = map(declaration, assignment.tools.values())
     request = pb.AssembleContextRequest(
         session_id=assignment.session_id,
         token_budget=assignment.context_token_budget,
+        fresh_tail=assignment.fresh_tail,
+        model=next(iter(assignment.claimed.models), ""),
         accompanying_texts=[
             assignment.claimed.agent.system_prompt,
             *(f"{tool.name} {tool.description} {tool.parameters_json}" for tool in declared),
         ],
     )
     assembled = await persistently(mesh.transcript, mesh.transcripts.AssembleContext, request)
-    if assembled.stubbed:
+    if assembled.stubbed or any("file_" in entry.body.compaction.summary for entry in assembled.entries):
         assignment.tools.setdefault(TRANSCRIPT_DESCRIBE.name, TRANSCRIPT_DESCRIBE)
-    return list(assembled.entries)
+    return assembled
 
 
 async def count_earlier_turns(assignment: Assignment) -> int:
-    """Turns this run took in the hands of others, and their tokens added to its spending. Reads the whole transcript, in pages."""
+    """Turns this run took in the hands of others; their tokens are added to its spending and their calls to the ones it made.
+
+    Reads the whole transcript, in pages.
+    """
     mesh = assignment.mesh
     turn_count = 0
     after_seq = 0
@@ -91,6 +109,7 @@ async def count_earlier_turns(assignment: Assignment) -> int:
             if message.role == message_pb2.ROLE_ASSISTANT and entry.writer.run_id == assignment.run_id:
                 turn_count += 1
                 assignment.spend(message.usage)
+                assignment.called.update(call.name for call in calls_of(message))
         if not page.entries or page.entries[-1].seq >= page.head.seq:
             return turn_count
         after_seq = page.entries[-1].seq

@@ -99,3 +99,13 @@ def test_what_an_extension_says_is_read_as_a_users_message() -> None:
     message.content.add().text.text = "three left"
     (read,) = messages_for_model([entry("c", message)])
     assert (read.role, read.custom_type, read.content[0].text.text) == (content.ROLE_USER, "", "three left")
+
+
+def test_a_summary_is_read_as_a_users_message_that_says_what_it_is() -> None:
+    summary = pb.Entry(entry_id="s", body=pb.EntryBody(compaction=pb.Compaction(summary="They agreed.")))
+    [message] = messages_for_model([summary])
+    assert message.role == content.ROLE_USER
+    [block] = message.content
+    begin, told, end = block.text.text.split("\n\n")
+    assert begin.startswith("[Summary of the earlier part of this conversation")
+    assert (told, end) == ("They agreed.", "[End of the summary. The conversation goes on from here.]")

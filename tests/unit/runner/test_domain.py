@@ -8,12 +8,14 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.domain import (
     RUNNER_ERROR,
     TURN_LIMIT_EXCEEDED,
+    Compacting,
     Spending,
     TurnLimitExceeded,
     answer_key,
     backoff_seconds,
     call_request_id,
     failure_of,
+    fresh_token_count,
     result_key,
 )
 
@@ -69,3 +71,11 @@ def test_spending_adds_up() -> None:
     spending.add(input_=1, output=2, cache_read=3, cache_write=4)
     spending.add(input_=10, output=20, cache_read=30, cache_write=40)
     assert spending == Spending(11, 22, 33, 44)
+
+
+def test_a_small_budget_has_a_shorter_fresh_end() -> None:
+    assert [fresh_token_count(budget) for budget in (1, 20_000, 96_000, 1_000_000)] == [1, 5_000, 24_000, 24_000]
+
+
+def test_compactions_are_asked_for_until_a_few_have_failed() -> None:
+    assert [Compacting(failed_count).is_worth_asking for failed_count in range(4)] == [True, True, False, False]

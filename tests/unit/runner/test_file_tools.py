@@ -42,7 +42,13 @@ async def call(workspace: Path, tool_name: str, **arguments: object) -> Outcome:
     block = message_pb2.ToolCall(
         tool_call_id="c1", name=tool_name, block_json=json.dumps({"type": "toolCall", "arguments": arguments})
     )
-    scope = Scope(workspace=workspace, mesh=cast("Mesh", None), request_id="r")  # file tools call no peer
+    scope = Scope(
+        workspace=workspace,
+        mesh=cast("Mesh", None),  # file tools call no peer
+        session_id="s",
+        answer_entry_id="e",
+        request_id="r",
+    )
     return await run_call(BUILT_IN[tool_name], block, scope)
 
 

@@ -12,10 +12,12 @@ from spawnmesh_runner.tools.search_files import SEARCH_FILES
 from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
 from spawnmesh_runner.tools.sessions_wait import SESSIONS_WAIT
 from spawnmesh_runner.tools.tool import AnyTool
+from spawnmesh_runner.tools.transcript_search import TRANSCRIPT_SEARCH
 from spawnmesh_runner.tools.write_file import WRITE_FILE
 
 BUILT_IN: Mapping[str, AnyTool] = {
-    tool.name: tool for tool in (LIST_FILES, READ_FILE, SEARCH_FILES, WRITE_FILE, SESSIONS_SPAWN, SESSIONS_WAIT)
+    tool.name: tool
+    for tool in (LIST_FILES, READ_FILE, SEARCH_FILES, WRITE_FILE, SESSIONS_SPAWN, SESSIONS_WAIT, TRANSCRIPT_SEARCH)
 }
 
 

@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from spawnmesh.attachment_blob.v1 import attachment_pb2
+from spawnmesh.content.v1 import thinking_pb2
 from spawnmesh.session.v1 import session_pb2, session_service_pb2
 from spawnmesh_materialize import open_for_reading
 
@@ -19,6 +20,14 @@ MAX_WORKSPACE_FILE_BYTES = 8 * 1024 * 1024
 SPAWN_TIMEOUT_SECONDS = 60.0
 
 _ENCODINGS = {"utf8": attachment_pb2.ENCODING_UTF8, "base64": attachment_pb2.ENCODING_BASE64}
+_THINKING = {
+    "": thinking_pb2.THINKING_LEVEL_UNSPECIFIED,
+    "off": thinking_pb2.THINKING_LEVEL_OFF,
+    "minimal": thinking_pb2.THINKING_LEVEL_MINIMAL,
+    "low": thinking_pb2.THINKING_LEVEL_LOW,
+    "medium": thinking_pb2.THINKING_LEVEL_MEDIUM,
+    "high": thinking_pb2.THINKING_LEVEL_HIGH,
+}
 _CLEANUPS = {"delete": session_pb2.CLEANUP_DELETE, "keep": session_pb2.CLEANUP_KEEP}
 
 
@@ -49,6 +58,9 @@ class SessionsSpawn(Arguments):
     label: str = Field(default="", description="A name for people.")
     agent_id: str = Field(default="", description="The agent that does it; left out, the default one.")
     model: str = Field(default="", description="A model to ask first instead of the agent's own.")
+    thinking: Literal["", "off", "minimal", "low", "medium", "high"] = Field(
+        default="", description="How much the child's models are to think; left out, as its agent says."
+    )
     attachments: list[SpawnAttachment] = Field(default=[], description="Files for the child.")
     cleanup: Literal["delete", "keep"] = Field(
         default="delete", description="What becomes of the child's files at its end."
@@ -63,6 +75,7 @@ async def _run(scope: Scope, arguments: SessionsSpawn) -> Result:
         label=arguments.label,
         agent_id=arguments.agent_id,
         model=arguments.model,
+        thinking=_THINKING[arguments.thinking],
         cleanup=_CLEANUPS[arguments.cleanup],
         attachments=attachments,
     )

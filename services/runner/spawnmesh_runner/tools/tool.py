@@ -23,10 +23,15 @@ Result = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What one call may touch. `request_id` names this very call for good: a repeat after a crash has the same."""
+    """What one call may touch. `request_id` names this very call for good: a repeat after a crash has the same.
+
+    `answer_entry_id` is the entry of the answer that makes the call.
+    """
 
     workspace: Path
     mesh: Mesh
+    session_id: str
+    answer_entry_id: str
     request_id: str
 
 
