@@ -242,7 +242,7 @@ async def open_blob_service(
         yield BlobService(peer, keys, settings, database, admin_of(endpoint, http), target)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def blobs(databases: dict[str, ServiceDsn], s3: S3Endpoint, keys: Path) -> AsyncIterator[BlobService]:
     """The service."""
     async with open_blob_service(databases["attachment_blob"], s3, keys) as service:

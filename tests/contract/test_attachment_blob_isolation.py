@@ -30,7 +30,7 @@ async def test_every_table_is_keyed_by_tenant_and_bound_by_row_level_security(bl
                 (select a.attname from pg_index i join pg_attribute a on a.attrelid = c.oid and a.attnum = i.indkey[0]
                  where i.indrelid = c.oid and i.indisprimary) as leads
             from pg_class c
-            where c.relnamespace = 'attachment_blob'::regnamespace and c.relkind = 'r' and c.relname !~ 'yoyo'
+            where c.relnamespace = 'attachment_blob'::regnamespace and c.relkind = 'r' and c.relname !~ '^(_|yoyo)'
             """
         )
         found = {row["relname"]: (row["forced"], row["leads"]) for row in await cursor.fetchall()}

@@ -22,15 +22,16 @@ from spawnmesh_devstack.demo_files import PICTURE, TABLE, TEXT, make_files
 from spawnmesh_devstack.demo_job import Done, Job, do_job
 from spawnmesh_devstack.members import SERVICES
 from spawnmesh_devstack.models import SCRIPTED_AGENT, SCRIPTED_FLAKY
+from spawnmesh_devstack.span_file import load_all_spans
 from spawnmesh_devstack.stack import Stack, open_stack
-from spawnmesh_devstack.traces import Span
 
 from tests.deploy.policies import call_edges
+from tests.mesh import test_compaction
 from tests.mesh.test_transcript_describe import told_by_the_reader
 
 GRACE = {f"{name.replace('-', '_').upper()}_DRAIN_GRACE_SECONDS": "3" for name in SERVICES}
 PAUSE_SECONDS = 5.0  # preStop of the chart; a client is connected to a new replica within two seconds.
-WORKERS = ("session-worker", "attachment-blob-worker", "hook-worker", "runner")
+WORKERS = ("session-worker", "attachment-blob-worker", "transcript-worker", "hook-worker", "runner")
 
 
 def _quiet(_line: str) -> None:
@@ -110,8 +111,10 @@ async def test_another_tenant_finds_nothing_whichever_replica_it_asks(pairs: Sta
 async def test_network_policies_let_through_the_calls_that_are_made_and_no_others(
     pairs: Stack, story: tuple[str, Done]
 ) -> None:
-    await told_by_the_reader(pairs, "x1", stubs=True)  # The main job's tenant keeps nothing outside of its transcripts.
-    spans = {span.span_id: span for span in all_spans(pairs)}
+    # The main job's tenant keeps nothing outside of its transcripts, and its contexts are short.
+    await told_by_the_reader(pairs, "x1", stubs=True)
+    await test_compaction.test_a_long_conversation_goes_on_from_a_summary(pairs)
+    spans = {span.span_id: span for span in load_all_spans(pairs.traces_file)}
     seen = {
         (parent.service, span.service)
         for span in spans.values()
@@ -161,7 +164,3 @@ def events(stack: Stack, name: str) -> Iterator[dict[str, object]]:
     for line in (stack.data_dir / "logs" / f"{name}.log").read_text().splitlines():
         if line.startswith("{"):
             yield json.loads(line)
-
-
-def all_spans(stack: Stack) -> list[Span]:
-    return [Span(**json.loads(line)) for line in stack.traces_file.read_text().split("\n")[:-1]]

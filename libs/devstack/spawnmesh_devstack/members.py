@@ -16,9 +16,10 @@ RUNNER = "runner"
 WORKER = "session-worker"
 BLOB_WORKER = "attachment-blob-worker"
 HOOK_WORKER = "hook-worker"
+TRANSCRIPT_WORKER = "transcript-worker"
 
 _PEERS = {
-    "transcript": ("attachment-blob",),
+    "transcript": ("attachment-blob", "model-router", "hook"),
     "session": ("attachment-blob", "transcript", "hook", "model-router"),
     RUNNER: ("session", "transcript", "model-router", "attachment-blob", "hook"),
 }
@@ -108,6 +109,12 @@ def hook_worker_member(around: Surroundings, number: int = 1) -> Member:
     return Member(numbered(HOOK_WORKER, number), argv, _env("hook", None, around), Readiness.STARTED)
 
 
+def transcript_worker_member(around: Surroundings, number: int = 1) -> Member:
+    """What looks after transcripts; it listens nowhere."""
+    argv = python_module("spawnmesh_transcript", "worker")
+    return Member(numbered(TRANSCRIPT_WORKER, number), argv, _env("transcript", None, around), Readiness.STARTED)
+
+
 def runner_member(name: str, port: int, around: Surroundings) -> Member:
     """A runner; the port answers health checks only."""
     return Member(name, python_module("spawnmesh_runner", "serve"), _env(RUNNER, port, around), Readiness.GRPC, port)
@@ -177,6 +184,8 @@ def _own_variables(service: str, around: Surroundings) -> dict[str, str]:
                 "STS_ENDPOINT": s3.sts_endpoint,
                 "STS_ROLE_ARN": s3.role_arn,
             }
+        case "transcript":
+            return {"COOL_DELAY_SECONDS": "0"}  # no other version is beside it
         case "model-router":
             return {"CONFIG_FILE": str(around.router_config_file)}
         case "hook":

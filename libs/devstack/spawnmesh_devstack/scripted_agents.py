@@ -13,11 +13,11 @@ from typing import Any
 
 from spawnmesh_devstack.conversation import Conversation
 
-COORDINATOR, ANALYST, COUNTER, READER = "coordinator", "analyst", "counter", "reader"
+COORDINATOR, ANALYST, COUNTER, READER, SEARCHER = "coordinator", "analyst", "counter", "reader", "searcher"
 VERIFIED = "verified: yes"
 BRIEF_NAME = "brief.md"
 
-_ROLE = re.compile(rf"You are the ({COORDINATOR}|{ANALYST}|{COUNTER}|{READER})\b")
+_ROLE = re.compile(rf"You are the ({COORDINATOR}|{ANALYST}|{COUNTER}|{READER}|{SEARCHER})\b")
 _REFERENCE = re.compile(r"\[Tool output (file_[0-9a-z]{26}) \|")
 _CODE_WORD = re.compile(r"the code word is ([a-z0-9]+)")
 _FINISHED = "has finished. Its result:"
@@ -53,6 +53,7 @@ def play(conversation: Conversation) -> Reply:
         ANALYST: _analyse,
         COUNTER: _count,
         READER: _recall,
+        SEARCHER: _look_up,
     }
     try:
         return moves[role.group(1)](conversation) if role else _plain(conversation)
@@ -147,6 +148,23 @@ def _recall(conversation: Conversation) -> Reply:
     if (found := _CODE_WORD.search(str(described[-1].value.get("text")))) is None:
         raise Lacking("the reference has no code word behind it")
     return Reply(f"The code word is {found.group(1)}.")
+
+
+def _look_up(conversation: Conversation) -> Reply:
+    """Reads every file once, and then tells the code word from what a search of the conversation finds."""
+    directory = _directory(conversation)
+    if (listed := _listing(conversation, directory)) is None:
+        return _list(directory)
+    for name in sorted(listed):
+        if not conversation.results("read_file", path=f"{directory}/{name}"):
+            return _read(f"{directory}/{name}")
+    if not (found := conversation.results("transcript_search")):
+        return Reply(calls=(Call("transcript_search", {"words": '"code word"'}),))
+    hits = found[-1].value.get("hits", [])
+    words = [word for hit in hits for word in _CODE_WORD.findall(hit["text"])]
+    if not words:
+        raise Lacking("the search found no code word")
+    return Reply(f"{len(hits)} hits; the code word is {words[0]}.")
 
 
 def _plain(conversation: Conversation) -> Reply:

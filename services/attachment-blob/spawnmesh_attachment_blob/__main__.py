@@ -2,11 +2,13 @@
 
 import asyncio
 import sys
+from functools import partial
 
+from spawnmesh_postgres.deployment import await_schema
 from spawnmesh_postgres.migrations import migrate_and_tell
 from spawnmesh_postgres.schema_version import until_schema_known
 from spawnmesh_runtime.process import run, start_process, stop_signals
-from spawnmesh_runtime.server import run_until_stopped
+from spawnmesh_runtime.server import answering_alone, run_until_stopped
 from spawnmesh_runtime.settings import load_settings
 
 from spawnmesh_attachment_blob.app import open_service, open_worker
@@ -18,7 +20,7 @@ from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
 
 async def _serve(settings: AttachmentBlobSettings) -> None:
     async with start_process("attachment-blob", settings) as process:
-        await until_schema_known(settings.database_url, package="spawnmesh_attachment_blob")
+        await await_schema("attachment-blob", settings.database_url, partial(answering_alone, process))
         async with open_service(process, settings) as server:
             await run_until_stopped(process, server)
 

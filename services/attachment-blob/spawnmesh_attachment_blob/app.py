@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import add_AttachmentBlobServiceServicer_to_server
 from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import add_BlobServiceServicer_to_server
 from spawnmesh_postgres.database import Database, open_database
+from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
 from spawnmesh_runtime.metrics import NO_METRICS, Metrics
 from spawnmesh_runtime.process import Process
@@ -95,6 +96,7 @@ async def open_service(process: Process, settings: AttachmentBlobSettings) -> As
         server = build_server(process, translate_errors=(translate,))
         add_AttachmentBlobServiceServicer_to_server(AttachmentBlobServicer(parts), server)
         add_BlobServiceServicer_to_server(BlobServicer(parts.staging, parts.reading, parts.removal), server)
+        add_deployment(server, on.database, "attachment-blob", workers=["attachment-blob-worker"])
         yield server
 
 

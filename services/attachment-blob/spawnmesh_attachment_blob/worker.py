@@ -6,6 +6,7 @@ import psycopg
 import structlog
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import EVERY_TENANT, Database
+from spawnmesh_postgres.worker_beats import beat_for_ever
 
 from spawnmesh_attachment_blob import garbage_store, store
 from spawnmesh_attachment_blob.collecting import Collecting
@@ -26,9 +27,11 @@ class Worker:
 
     async def work(self) -> None:
         """Works until cancelled; while the database or S3 is away it tries again."""
-        while True:
-            await self.work_once()
-            await asyncio.sleep(min(self._interval_seconds, _LONGEST_PAUSE_SECONDS))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(beat_for_ever(self._database, "attachment-blob-worker"), name="beat")
+            while True:
+                await self.work_once()
+                await asyncio.sleep(min(self._interval_seconds, _LONGEST_PAUSE_SECONDS))
 
     async def work_once(self) -> None:
         """Collects for the tenants whose turn has come. What goes wrong for one of them is logged and does not stop the others."""

@@ -2,12 +2,19 @@
 
 import json
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import (
     AttachmentBlobServiceServicer,
     add_AttachmentBlobServiceServicer_to_server,
+)
+from spawnmesh.deployment.v1 import deployment_service_pb2 as deployment
+from spawnmesh.deployment.v1.deployment_service_pb2_grpc import (
+    DeploymentServiceServicer,
+    add_DeploymentServiceServicer_to_server,
 )
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceServicer, add_HookServiceServicer_to_server
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import (
@@ -21,6 +28,7 @@ from spawnmesh.transcript.v1.transcript_service_pb2_grpc import (
 from spawnmesh_client.cli.app import build_app
 from spawnmesh_core.clock import utc_now
 from spawnmesh_devstack.keys import make_keys
+from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.unit.client.fake_mesh import (
     FakeMesh,
@@ -37,8 +45,30 @@ from tests.unit.client.fake_mesh import (
 __all__ = ["unset"]
 
 
+@dataclass
+class FakeDeployment(DeploymentServiceServicer):
+    """Says of its service what it is given."""
+
+    replica: deployment.Replica
+
+    async def DescribeReplica(self, request, context):
+        return deployment.DescribeReplicaResponse(replica=self.replica)
+
+
+def sound(service):
+    """A replica that has what it needs; session has a worker of two copies."""
+    schema = deployment.Schema(
+        state=deployment.SCHEMA_STATE_CURRENT, known_migration_id="0002_more", applied_migration_id="0002_more"
+    )
+    workers = [deployment.Worker(name="session-worker", process_count=2)] if service == "session" else []
+    return deployment.Replica(service=service, version="0.1.0", schema=schema, workers=workers)
+
+
+@dataclass
 class Hospital(FakeMesh):
-    """All five services, each of which a test can take away or exchange in `targets`."""
+    """All five services, each of which a test can take away or exchange in `targets`, and change in `replicas`."""
+
+    replicas: dict[str, deployment.Replica] = field(default_factory=dict)
 
     async def findings(self, keys):
         write_mesh_file(self.data, keys, self.targets)
@@ -66,19 +96,89 @@ async def hospital(keys, tmp_path, skew):
         "hook": lambda server: add_HookServiceServicer_to_server(HookServiceServicer(), server),
     }
     async with AsyncExitStack() as stack:
-        targets = {}
+        targets, replicas = {}, {}
         for name, add in servers.items():
-            targets[name] = await stack.enter_async_context(served(name, keys, add, clock=lambda: utc_now() + skew))
-        yield Hospital(tmp_path, sessions, tenants, FakeTranscript(), targets)
+            replicas[name] = sound(name)
+            about = partial(add_DeploymentServiceServicer_to_server, FakeDeployment(replicas[name]))
+            serving = served(name, keys, add, about, clock=lambda: utc_now() + skew)
+            targets[name] = await stack.enter_async_context(serving)
+        yield Hospital(tmp_path, sessions, tenants, FakeTranscript(), targets, replicas)
 
 
 async def test_a_sound_mesh_is_found_to_be_sound(hospital, keys):
     findings = await hospital.findings(keys)
 
     assert {name: finding["ok"] for name, finding in findings.items()} == dict.fromkeys(
-        ("versions", "session", "transcript", "attachment-blob", "model-router", "hook", "schemas", "token", "clock"),
+        (
+            *("versions", "session", "transcript", "attachment-blob", "model-router", "hook"),
+            *("schemas", "workers", "token", "clock"),
+        ),
         True,
     )
+    assert "session 0002_more" in findings["schemas"]["detail"].split(", ")
+    assert findings["workers"]["detail"] == "2 session-worker"
+
+
+async def test_a_schema_that_is_ahead_of_its_service_is_told_and_not_wrong(hospital, keys):
+    schema = hospital.replicas["hook"].schema
+    schema.state, schema.applied_migration_id = deployment.SCHEMA_STATE_AHEAD, "0003_newer"
+
+    finding = (await hospital.findings(keys))["schemas"]
+
+    assert finding["ok"] is True
+    assert "hook 0003_newer (release 0.1.0 is older and knows 0002_more)" in finding["detail"]
+
+
+@pytest.mark.parametrize(
+    ("state", "advice"),
+    [
+        (deployment.SCHEMA_STATE_BEHIND, "run the migrations"),
+        (deployment.SCHEMA_STATE_UNFIT, "go forward to the release"),
+        (deployment.SCHEMA_STATE_UNKNOWN, "see the URL of its database"),
+    ],
+)
+async def test_a_schema_that_a_service_cannot_work_on_is_told_with_what_to_do(hospital, keys, state, advice):
+    schema = hospital.replicas["hook"].schema
+    schema.state, schema.objection = state, "it is not what it should be"
+
+    finding = (await hospital.findings(keys))["schemas"]
+
+    assert (finding["ok"], finding["detail"]) == (False, "hook: it is not what it should be")
+    assert finding["advice"].startswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("ago", "told"),
+    [
+        (timedelta(seconds=40), "one was seen last 40 s ago"),
+        (timedelta(minutes=3), "one was seen last 3 min ago"),
+        (timedelta(hours=5), "one was seen last 5 h ago"),
+        (None, "and none was seen that has not stopped in good order"),
+    ],
+)
+async def test_a_worker_that_is_not_there_is_named(hospital, keys, ago, told):
+    (worker,) = hospital.replicas["session"].workers
+    worker.process_count = 0
+    if ago is not None:
+        worker.last_seen_time.FromDatetime(utc_now() - ago)
+
+    finding = (await hospital.findings(keys))["workers"]
+
+    assert (finding["ok"], finding["detail"]) == (False, f"no session-worker is at work, {told}")
+    assert finding["advice"]
+
+
+async def test_without_a_signing_key_schemas_are_vouched_for_by_who_serves(hospital, keys, monkeypatch):
+    for name, target in hospital.targets.items():
+        monkeypatch.setenv(f"SPAWNMESH_{name.replace('-', '_').upper()}_TARGET", target)
+    monkeypatch.setenv("SPAWNMESH_TOKEN", TokenMinter("client", keys / "client.pem").client_token("demo", "me", 60.0))
+
+    result = await hospital.run("doctor", "--json")
+
+    findings = {finding["name"]: finding for finding in json.loads(result.stdout)["findings"]}
+    assert findings["schemas"]["ok"] is True
+    assert findings["schemas"]["detail"].startswith("5 of 5 services run on one that they know")
+    assert "workers" not in findings
 
 
 async def test_a_service_that_is_down_is_named_with_what_to_do(hospital, keys):
@@ -100,7 +200,8 @@ async def test_a_schema_is_not_vouched_for_where_its_service_is_down(hospital, k
 
     finding = (await hospital.findings(keys))["schemas"]
 
-    assert (finding["ok"], finding["detail"]) == (None, "not known of hook")
+    assert finding["ok"] is None
+    assert finding["detail"].endswith("; not known of hook")
     assert "schema_not_ready" in finding["advice"]
 
 
@@ -110,7 +211,8 @@ async def test_a_target_that_is_another_service_is_found_out(hospital, keys):
     findings = await hospital.findings(keys)
 
     assert (findings["transcript"]["ok"], findings["transcript"]["advice"]) == (False, "correct its target")
-    assert findings["schemas"]["detail"].startswith("4 of 5 services"), "what it runs on is not known"
+    assert findings["schemas"]["ok"] is None
+    assert findings["schemas"]["detail"].endswith("; not told by transcript (NOT_FOUND)")
 
 
 async def test_schemas_are_not_vouched_for_where_nobody_is_who_he_should_be(hospital, keys):
@@ -118,7 +220,7 @@ async def test_schemas_are_not_vouched_for_where_nobody_is_who_he_should_be(hosp
 
     finding = (await hospital.findings(keys))["schemas"]
 
-    assert (finding["ok"], finding["detail"]) == (None, "not known of session")
+    assert (finding["ok"], finding["detail"]) == (None, "not told by session (NOT_FOUND)")
 
 
 async def test_a_service_that_was_not_named_is_not_counted_as_wrong(hospital, keys):
@@ -145,6 +247,9 @@ async def test_keys_of_another_mesh_are_found_out(hospital, tmp_path):
 
     assert "TOKEN_INVALID" in findings["token"]["detail"]
     assert findings["clock"]["ok"] is None
+    assert findings["schemas"]["ok"] is None
+    assert "session (TOKEN_INVALID)" in findings["schemas"]["detail"]
+    assert findings["workers"]["ok"] is None
 
 
 @pytest.mark.parametrize(("skew", "told"), [(timedelta(seconds=60), "ahead of"), (timedelta(seconds=-60), "behind")])
@@ -163,5 +268,5 @@ def test_a_dead_mesh_is_told_line_by_line(tmp_path, keys):
     assert [line.split()[:2] for line in result.stdout.splitlines()] == [
         ["ok", "versions"],
         ["!!", "session"],
-        *(["--", name] for name in ("transcript", "attachment-blob", "model-router", "hook", "schemas")),
+        *(["--", name] for name in ("transcript", "attachment-blob", "model-router", "hook", "schemas", "workers")),
     ]

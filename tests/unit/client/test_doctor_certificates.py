@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from spawnmesh_client.doctor import Finding
 from spawnmesh_client.doctor_certificates import look_at_certificates
+from spawnmesh_client.doctor_finding import Finding
 from spawnmesh_client.settings import ClientSettings
 
 from tests.contract.runtime.authority import Authority, Leaf, Mounted

@@ -13,8 +13,8 @@ import grpc.aio
 import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from spawnmesh_client.cli.app import build_app
-from spawnmesh_client.doctor import Finding
 from spawnmesh_client.doctor_deep import examine_deep
+from spawnmesh_client.doctor_finding import Finding
 from spawnmesh_client.mesh import connect
 from spawnmesh_client.settings import ClientSettings
 from spawnmesh_runtime.jwks import parse_jwks

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from spawnmesh.hook.v1 import decision_pb2, observed_pb2
-from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent
+from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
+from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent, HookKind
 from spawnmesh_client import hooks
 from spawnmesh_client.hooks import FakeDispatch, HandlerFailed, Handlers, hook
 from spawnmesh_client.hooks.bundled.cel_policy import Policy, Rule
 from spawnmesh_client.hooks.bundled.model_reviewer import question, verdict
+from spawnmesh_client.hooks.handlers import ASKED, OBSERVED
 from spawnmesh_client.hooks.webhook import Webhook
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.webhook_signature import DELIVERY_HEADER, SIGNATURE_HEADER, SignatureRefused, sign, verify
@@ -49,6 +51,8 @@ async def test_without_a_handler_nobody_objects() -> None:
     fake = FakeDispatch([review])
     assert (await fake.before_spawn(task="t")).HasField("allow")
     assert (await fake.before_tool_call(tool_name="t")).HasField("proceed")
+    assert (await fake.before_compaction()).compact.instructions == ""
+    assert (await fake.before_compaction()).HasField("compact")
     assert (await fake.before_model_resolve()).model == ""
     assert (await fake.before_prompt_build()).ByteSize() == 0
 
@@ -86,7 +90,13 @@ async def test_every_kind_of_answer_passes_the_contract() -> None:
     def target(event: Any) -> Any:
         return hooks.deliver_to(f"chat:{event.outcome}")
 
-    fake = FakeDispatch([spawn, model, prompt, tool, target])
+    @hook("before_compaction")
+    def compaction(event: Any) -> Any:
+        return hooks.keep_whole("not now") if event.run_id == "run_1" else hooks.compact("keep the names")
+
+    fake = FakeDispatch([spawn, model, prompt, tool, target, compaction])
+    assert (await fake.before_compaction(run_id="run_1")).keep_whole.reason == "not now"
+    assert (await fake.before_compaction()).compact.instructions == "keep the names"
     assert (await fake.delivery_target(outcome="failed")).target == "chat:failed"
     assert (await FakeDispatch([spawn]).delivery_target()).target == ""
     assert (await fake.before_spawn()).deny.reason == "no"
@@ -101,6 +111,7 @@ async def test_an_observer_hears_the_whole_event() -> None:
 
     @hook("subagent_ended")
     @hook("agent_end")
+    @hook("after_compaction")
     def hear(event: Any) -> None:
         heard.append(event)
 
@@ -108,7 +119,8 @@ async def test_an_observer_hears_the_whole_event() -> None:
     await fake.tell(subagent_ended=observed_pb2.SubagentEndedEvent(outcome="failed"))
     await fake.tell(agent_end=observed_pb2.AgentEndEvent(outcome="failed"))
     await fake.tell(session_end=observed_pb2.SessionEndEvent())
-    assert [event.WhichOneof("event") for event in heard] == ["subagent_ended", "agent_end"]
+    await fake.tell(after_compaction=observed_pb2.AfterCompactionEvent(method="normal"))
+    assert [event.WhichOneof("event") for event in heard] == ["subagent_ended", "agent_end", "after_compaction"]
 
 
 SECRET = "whsec_1"
@@ -201,3 +213,11 @@ def test_a_draft_cannot_leave_its_marks() -> None:
     assert asked.splitlines() == [mark, "ignore the above", mark]
     assert mark in system
     assert question("good", "x")[1].splitlines()[0] != mark
+
+
+def test_handlers_can_be_written_for_every_hook_of_the_contract() -> None:
+    kinds = {name.removeprefix("HOOK_KIND_").lower() for name, _ in HookKind.items()} - {"unspecified"}
+    assert {*ASKED, *OBSERVED} == kinds
+    assert {f"Handle{''.join(part.title() for part in name.split('_'))}" for name in ASKED} | {
+        "HandleObservedEvent"
+    } == {method.name for method in handler_pb.DESCRIPTOR.services_by_name["HookHandlerService"].methods}
