@@ -34,7 +34,7 @@ async def watching(session: Session, *arguments: str) -> AsyncIterator[asyncio.s
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", "from spawnmesh_client.cli.app import main; main()",
         "--session-target", target, "--transcript-target", target, "transcript", "watch", *arguments,
-        env={"SPAWNMESH_TOKEN": session.client_token(), "PATH": ""},
+        env={"SPAWNMESH_TOKEN": session.client_token(), "PATH": "", "PYTHONFAULTHANDLER": "1"},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -64,8 +64,13 @@ async def test_watch_prints_each_as_it_comes_and_ends_well_by_ctrl_c(tiered: Tie
         await tiered.describe(one.file_ids[0], expand=True, bytes={"length": 8})
         assert f"drilled down  {one.file_ids[0]}  bytes  by a client  8 bytes" in await line_of(process)
         process.send_signal(signal.SIGINT)
+        try:
+            async with asyncio.timeout(SECONDS):
+                await process.wait()
+        except TimeoutError:
+            process.send_signal(signal.SIGABRT)  # It writes where it hangs.
         out, err = await process.communicate()
-        assert (process.returncode, out, err) == (0, b"", b"")
+        assert (process.returncode, out, err.decode()) == (0, b"", "")
 
 
 async def test_watch_of_the_tenant_for_programs(tiered: Tiered) -> None:

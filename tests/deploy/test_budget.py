@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import psycopg
@@ -117,9 +118,10 @@ async def test_process_has_the_connections_that_are_counted_for_it(
     if component == "session-worker":
         beside -= JOBS_IN_USE - JOBS_AT_REST
     role = container_of(component, "minimal")["args"][0].removeprefix("spawnmesh_")
+    others = await connected(postgres, "usename", role)  # Of services in this very process, which other tests use.
     async with started(container_of(component, "minimal"), place.environment(component, over)) as process:
         await until(place.health_port, SERVING, process)
-        await until_connected(postgres, "usename", role, SMALLEST + beside)
+        await until_connected(postgres, "usename", role, SMALLEST + beside, beside=others)
 
 
 async def test_queue_of_jobs_has_the_connections_that_are_counted_for_it(
@@ -135,17 +137,22 @@ async def test_queue_of_jobs_has_the_connections_that_are_counted_for_it(
     await asyncio.wait([working])
 
 
-async def until_connected(postgres: Postgres, column: str, value: str, count: int) -> None:
-    """Waits until there are exactly as many connections of services; says how many there were last."""
-    query = f"select count(*) from pg_stat_activity where {column} = %s"
-    found = 0
+async def until_connected(
+    postgres: Postgres, column: str, value: str, count: int, *, beside: Collection[int] = ()
+) -> None:
+    """Waits until there are exactly as many connections of services, without those in `beside`; says how many there were last."""
+    found = -1
     try:
-        async with (
-            asyncio.timeout(15),
-            await psycopg.AsyncConnection.connect(postgres.superuser_dsn, autocommit=True) as superuser,
-        ):
+        async with asyncio.timeout(15):
             while found != count:
                 await asyncio.sleep(0.05)
-                ((found,),) = await (await superuser.execute(query, (value,))).fetchall()
+                found = len(await connected(postgres, column, value) - set(beside))
     except TimeoutError:
         raise AssertionError(f"{found} connections, and not {count}") from None
+
+
+async def connected(postgres: Postgres, column: str, value: str) -> set[int]:
+    """The connections that there are, by their processes in PostgreSQL."""
+    query = f"select pid from pg_stat_activity where {column} = %s"
+    async with await psycopg.AsyncConnection.connect(postgres.superuser_dsn, autocommit=True) as superuser:
+        return {pid for (pid,) in await (await superuser.execute(query, (value,))).fetchall()}

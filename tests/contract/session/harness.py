@@ -80,7 +80,7 @@ class Mesh:
         request = pb.GetSessionRequest(session_id=session_id)
         return (await self.client(self.sessions.GetSession, request, tenant=tenant)).session
 
-    async def claim(self, session_id: str = "", *, wait_seconds: float = 5.0) -> run_pb.ClaimedRun:
+    async def claim(self, session_id: str = "", *, wait_seconds: float = 20.0) -> run_pb.ClaimedRun:
         """Claims until the run of that session comes. Runs of other tests that come meanwhile are given back at the end of their leases."""
         async with asyncio.timeout(wait_seconds):
             while True:
