@@ -179,6 +179,9 @@ async def health_over(channel: grpc.aio.Channel, service: str = "") -> int:
     return status
 
 
+_LOG_BYTES = 64 * 1024 * 1024  # More than any writes here: a process whose log nobody takes stands still.
+
+
 @asynccontextmanager
 async def started(
     container: Object, env: dict[str, str], *, python: Path = Path(sys.executable)
@@ -186,7 +189,7 @@ async def started(
     """The process as the image's entry point starts it, with nothing else in its environment; ended with the block."""
     process = await asyncio.create_subprocess_exec(
         python, "-m", *container["args"], env=env, cwd="/",
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, limit=_LOG_BYTES,
     )  # fmt: skip
     try:
         yield process
