@@ -1,9 +1,12 @@
 """Connections to plugins that are kept between calls."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
 import pytest
+from spawnmesh_devstack.ports import free_ports
 from spawnmesh_hook.domain.endpoints import Address, Endpoint, literal_address, parse_rules
 from spawnmesh_hook.endpoint_guard import EndpointGuard
 from spawnmesh_hook.errors import EndpointNotAllowed
@@ -54,6 +57,15 @@ async def test_the_least_recently_used_is_closed_first(peers: PluginPeers) -> No
         assert kept is used[0]
     async with peers.peer(Endpoint("127.0.0.1", 2)) as opened_again:
         assert opened_again is not used[1]
+
+
+async def test_a_connection_that_waits_to_be_tried_again_is_not_waited_for(peers: PluginPeers) -> None:
+    (port,) = free_ports(1)
+    async with peers.peer(Endpoint("127.0.0.1", port)) as failing, asyncio.timeout(10):
+        while (state := failing.channel.get_state(True)) is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+            await failing.channel.wait_for_state_change(state)
+    async with peers.peer(Endpoint("127.0.0.1", port)) as anew:
+        assert anew is not failing
 
 
 async def test_a_connection_in_use_stays_open(peers: PluginPeers) -> None:

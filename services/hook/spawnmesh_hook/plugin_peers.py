@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
+import grpc
 from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process
 
@@ -57,6 +58,9 @@ class PluginPeers:
     async def _use(self, target: str) -> _Kept:
         async with self._opening:
             kept = self._kept.pop(target, None)
+            if kept is not None and not kept.users and _is_failing(kept.peer):
+                await kept.connection.aclose()
+                kept = None
             if kept is None:
                 connection = AsyncExitStack()
                 kept = _Kept(
@@ -71,6 +75,11 @@ class PluginPeers:
         closing = [self._kept.pop(target) for target in idle[: max(0, len(idle) - but)]]
         for kept in closing:
             await kept.connection.aclose()
+
+
+def _is_failing(peer: Peer) -> bool:
+    """Whether it waits before it tries again to connect, while calls fail at once: a plugin that is back would not be reached until then."""
+    return peer.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
 
 def _target(addresses: tuple[Address, ...], port: int) -> str:
