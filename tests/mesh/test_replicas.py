@@ -125,7 +125,7 @@ async def test_network_policies_let_through_the_calls_that_are_made_and_no_other
     assert {called for caller, called in seen if caller == "hook"} - deployed == {"demo-plugin"}
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 async def test_replacing_every_process_under_load_loses_no_call(pairs: Stack) -> None:
     stop = asyncio.Event()
     spawned: list[str] = []
