@@ -41,48 +41,48 @@ delete from tenants where tenant_id = %(tenant_id)s;
 -- name: purge_plugins
 -- Locks what it deletes. Index: plugins_pkey.
 delete from plugins
-where tenant_id = %(tenant_id)s and name in (
-    select name from plugins where tenant_id = %(tenant_id)s order by name limit %(limit)s
+where (tenant_id, name) in (
+    select tenant_id, name from plugins where tenant_id = %(tenant_id)s order by name limit %(limit)s
 );
 
 -- name: purge_tellings
 -- Locks what it deletes. Index: tellings_pkey.
 delete from tellings
-where tenant_id = %(tenant_id)s and (event_key, plugin) in (
-    select event_key, plugin from tellings where tenant_id = %(tenant_id)s order by event_key, plugin limit %(limit)s
+where (tenant_id, event_key, plugin) in (
+    select tenant_id, event_key, plugin from tellings where tenant_id = %(tenant_id)s order by event_key, plugin limit %(limit)s
 );
 
 -- name: purge_observed_events
 -- Locks what it deletes. Index: observed_events_pkey.
 delete from observed_events
-where tenant_id = %(tenant_id)s and event_key in (
-    select event_key from observed_events where tenant_id = %(tenant_id)s order by event_key limit %(limit)s
+where (tenant_id, event_key) in (
+    select tenant_id, event_key from observed_events where tenant_id = %(tenant_id)s order by event_key limit %(limit)s
 );
 
 -- name: purge_decisions
 -- Locks what it deletes. Index: decisions_pkey.
 delete from decisions
-where tenant_id = %(tenant_id)s and (run_id, dispatch_key) in (
-    select run_id, dispatch_key from decisions where tenant_id = %(tenant_id)s order by run_id, dispatch_key limit %(limit)s
+where (tenant_id, run_id, dispatch_key) in (
+    select tenant_id, run_id, dispatch_key from decisions where tenant_id = %(tenant_id)s order by run_id, dispatch_key limit %(limit)s
 );
 
 -- name: purge_run_revisions
 -- Locks what it deletes. Index: run_revisions_pkey.
 delete from run_revisions
-where tenant_id = %(tenant_id)s and run_id in (
-    select run_id from run_revisions where tenant_id = %(tenant_id)s order by run_id limit %(limit)s
+where (tenant_id, run_id) in (
+    select tenant_id, run_id from run_revisions where tenant_id = %(tenant_id)s order by run_id limit %(limit)s
 );
 
 -- name: purge_revision_keys
 -- Locks what it deletes. Index: revision_keys_pkey.
 delete from revision_keys
-where tenant_id = %(tenant_id)s and (run_id, plugin, idempotency_key) in (
-    select run_id, plugin, idempotency_key from revision_keys where tenant_id = %(tenant_id)s order by run_id, plugin, idempotency_key limit %(limit)s
+where (tenant_id, run_id, plugin, idempotency_key) in (
+    select tenant_id, run_id, plugin, idempotency_key from revision_keys where tenant_id = %(tenant_id)s order by run_id, plugin, idempotency_key limit %(limit)s
 );
 
 -- name: purge_deliveries
 -- Locks what it deletes. Index: deliveries_pkey.
 delete from deliveries
-where tenant_id = %(tenant_id)s and delivery_id in (
-    select delivery_id from deliveries where tenant_id = %(tenant_id)s order by delivery_id limit %(limit)s
+where (tenant_id, delivery_id) in (
+    select tenant_id, delivery_id from deliveries where tenant_id = %(tenant_id)s order by delivery_id limit %(limit)s
 );

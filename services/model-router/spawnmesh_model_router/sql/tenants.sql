@@ -25,6 +25,6 @@ delete from tenant_policies where tenant_id = %(tenant_id)s;
 -- name: purge_periods
 -- Locks what it deletes. Index: budget_periods_pkey.
 delete from budget_periods
-where tenant_id = %(tenant_id)s and (period, begin_time) in (
-    select period, begin_time from budget_periods where tenant_id = %(tenant_id)s order by period, begin_time limit %(limit)s
+where (tenant_id, period, begin_time) in (
+    select tenant_id, period, begin_time from budget_periods where tenant_id = %(tenant_id)s order by period, begin_time limit %(limit)s
 );

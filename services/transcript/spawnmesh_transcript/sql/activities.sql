@@ -25,8 +25,8 @@ limit %(row_count)s;
 -- name: forget_activities
 -- Locks what it deletes. Index: activities_time_idx.
 delete from activities
-where tenant_id = %(tenant_id)s and position in (
-    select position from activities
+where (tenant_id, position) in (
+    select tenant_id, position from activities
     where tenant_id = %(tenant_id)s and create_time < clock_timestamp() - make_interval(days => %(days)s)
     order by create_time
     limit %(row_count)s
@@ -39,8 +39,8 @@ select delete_activities(%(tenant_id)s, %(session_id)s, %(row_count)s);
 -- name: purge_activities
 -- Locks what it deletes. Nobody records any more. Index: activities primary key.
 delete from activities
-where tenant_id = %(tenant_id)s and position in (
-    select position from activities where tenant_id = %(tenant_id)s order by position limit %(row_count)s
+where (tenant_id, position) in (
+    select tenant_id, position from activities where tenant_id = %(tenant_id)s order by position limit %(row_count)s
 );
 
 -- name: purge_activity_heads

@@ -172,13 +172,13 @@ where tenant_id = %(tenant_id)s and blob_id = any(%(blob_ids)s::text[]);
 -- name: delete_stubs
 -- Locks what it deletes. Index: stubs primary key.
 delete from stubs
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq in (
-    select seq from stubs where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by seq limit %(row_count)s
+where (tenant_id, session_id, seq) in (
+    select tenant_id, session_id, seq from stubs where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by seq limit %(row_count)s
 );
 
 -- name: delete_payload_rows
 -- Locks what it deletes. Of a transcript that was never there to be read. Index: payloads_session_idx.
 delete from payloads
-where tenant_id = %(tenant_id)s and blob_id in (
-    select blob_id from payloads where tenant_id = %(tenant_id)s and session_id = %(session_id)s limit %(row_count)s
+where (tenant_id, blob_id) in (
+    select tenant_id, blob_id from payloads where tenant_id = %(tenant_id)s and session_id = %(session_id)s limit %(row_count)s
 );

@@ -21,79 +21,79 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s;
 -- name: delete_search_pieces
 -- Locks what it deletes. Index: search_pieces primary key.
 delete from search_pieces
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and (seq, piece) in (
-    select seq, piece from search_pieces
+where (tenant_id, session_id, seq, piece) in (
+    select tenant_id, session_id, seq, piece from search_pieces
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by seq, piece limit %(row_count)s
 );
 
 -- name: delete_entries
 -- Locks what it deletes. Index: entries primary key.
 delete from entries
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq in (
-    select seq from entries where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by seq limit %(row_count)s
+where (tenant_id, session_id, seq) in (
+    select tenant_id, session_id, seq from entries where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by seq limit %(row_count)s
 );
 
 -- name: delete_appends
 -- Locks what it deletes. Index: appends primary key.
 delete from appends
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and idempotency_key in (
-    select idempotency_key from appends
+where (tenant_id, session_id, idempotency_key) in (
+    select tenant_id, session_id, idempotency_key from appends
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by idempotency_key limit %(row_count)s
 );
 
 -- name: purge_entries
 -- Locks what it deletes. Index: entries primary key.
 delete from entries
-where tenant_id = %(tenant_id)s and (session_id, seq) in (
-    select session_id, seq from entries where tenant_id = %(tenant_id)s order by session_id, seq limit %(row_count)s
+where (tenant_id, session_id, seq) in (
+    select tenant_id, session_id, seq from entries where tenant_id = %(tenant_id)s order by session_id, seq limit %(row_count)s
 );
 
 -- name: purge_appends
 -- Locks what it deletes. Index: appends primary key.
 delete from appends
-where tenant_id = %(tenant_id)s and (session_id, idempotency_key) in (
-    select session_id, idempotency_key from appends where tenant_id = %(tenant_id)s order by session_id, idempotency_key limit %(row_count)s
+where (tenant_id, session_id, idempotency_key) in (
+    select tenant_id, session_id, idempotency_key from appends where tenant_id = %(tenant_id)s order by session_id, idempotency_key limit %(row_count)s
 );
 
 -- name: purge_search_progress
 -- Locks what it deletes. Index: search_progress primary key.
 delete from search_progress
-where tenant_id = %(tenant_id)s and session_id in (
-    select session_id from search_progress where tenant_id = %(tenant_id)s order by session_id limit %(row_count)s
+where (tenant_id, session_id) in (
+    select tenant_id, session_id from search_progress where tenant_id = %(tenant_id)s order by session_id limit %(row_count)s
 );
 
 -- name: purge_search_pieces
 -- Locks what it deletes. Index: search_pieces primary key.
 delete from search_pieces
-where tenant_id = %(tenant_id)s and (session_id, seq, piece) in (
-    select session_id, seq, piece from search_pieces where tenant_id = %(tenant_id)s order by session_id, seq, piece limit %(row_count)s
+where (tenant_id, session_id, seq, piece) in (
+    select tenant_id, session_id, seq, piece from search_pieces where tenant_id = %(tenant_id)s order by session_id, seq, piece limit %(row_count)s
 );
 
 -- name: purge_imports
 -- Locks what it deletes. Index: imports primary key.
 delete from imports
-where tenant_id = %(tenant_id)s and session_id in (
-    select session_id from imports where tenant_id = %(tenant_id)s order by session_id limit %(row_count)s
+where (tenant_id, session_id) in (
+    select tenant_id, session_id from imports where tenant_id = %(tenant_id)s order by session_id limit %(row_count)s
 );
 
 -- name: purge_transcripts
 -- Locks what it deletes; says of each whether it was there for its readers. Index: transcripts primary key.
 delete from transcripts
-where tenant_id = %(tenant_id)s and session_id in (
-    select session_id from transcripts where tenant_id = %(tenant_id)s order by session_id limit %(row_count)s
+where (tenant_id, session_id) in (
+    select tenant_id, session_id from transcripts where tenant_id = %(tenant_id)s order by session_id limit %(row_count)s
 )
 returning state <> 'DELETED' as was_live;
 
 -- name: purge_stubs
 -- Locks what it deletes. Index: stubs primary key.
 delete from stubs
-where tenant_id = %(tenant_id)s and (session_id, seq) in (
-    select session_id, seq from stubs where tenant_id = %(tenant_id)s order by session_id, seq limit %(row_count)s
+where (tenant_id, session_id, seq) in (
+    select tenant_id, session_id, seq from stubs where tenant_id = %(tenant_id)s order by session_id, seq limit %(row_count)s
 );
 
 -- name: purge_payloads
 -- Locks what it deletes. The blob store gives up all that the tenant has by itself. Index: payloads primary key.
 delete from payloads
-where tenant_id = %(tenant_id)s and blob_id in (
-    select blob_id from payloads where tenant_id = %(tenant_id)s order by blob_id limit %(row_count)s
+where (tenant_id, blob_id) in (
+    select tenant_id, blob_id from payloads where tenant_id = %(tenant_id)s order by blob_id limit %(row_count)s
 );

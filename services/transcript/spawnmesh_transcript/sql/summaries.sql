@@ -112,13 +112,13 @@ where s.tenant_id = %(tenant_id)s and s.session_id = told.session_id and s.seq =
 -- name: delete_summaries
 -- Locks what it deletes. Index: summaries primary key.
 delete from summaries
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq in (
-    select seq from summaries where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by seq limit %(row_count)s
+where (tenant_id, session_id, seq) in (
+    select tenant_id, session_id, seq from summaries where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by seq limit %(row_count)s
 );
 
 -- name: purge_summaries
 -- Locks what it deletes. Index: summaries primary key.
 delete from summaries
-where tenant_id = %(tenant_id)s and (session_id, seq) in (
-    select session_id, seq from summaries where tenant_id = %(tenant_id)s order by session_id, seq limit %(row_count)s
+where (tenant_id, session_id, seq) in (
+    select tenant_id, session_id, seq from summaries where tenant_id = %(tenant_id)s order by session_id, seq limit %(row_count)s
 );
