@@ -218,7 +218,10 @@ async def test_what_is_told_and_kept_for_observers(
 ) -> None:
     plugin, webhook = await mesh.plugin(), Hearer({})
     plugin.says(None)
-    calm: dict[str, Any] = {"grants": [CONTENT], "timeout": Duration(seconds=30)}  # Not about a machine that is slow for a moment.
+    calm: dict[str, Any] = {
+        "grants": [CONTENT],
+        "timeout": Duration(seconds=30),
+    }  # Not about a machine that is slow for a moment.
     await tenant.register("grpc", plugin.endpoint, kind_of(kind), **calm)
     await tenant.register("webhook", await site(webhook.handle), kind_of(kind), **calm)
     await set_masking(replica, tenant, 1, on=on)
