@@ -173,6 +173,7 @@ async def dripping(port: int, plugin: Raw) -> AsyncIterator[str]:
             step = 1 if plugin.call_count else len(data)
             for start in range(0, len(data), step):
                 caller.write(data[start : start + step])
+                await caller.drain()  # Which ends it with its caller.
                 await asyncio.sleep(0.05 if plugin.call_count else 0)
 
     async def forth(caller: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:

@@ -48,13 +48,18 @@ class Gate:
     """Holds a plugin's answer back until it is opened."""
 
     def __init__(self, plugin: ScriptedPlugin, answer: Any) -> None:
-        self.asked = asyncio.Event()
+        self._asked = asyncio.Event()
         self.open = asyncio.Event()
         self._answer = answer
         plugin.decide = self._decide
 
+    async def asked(self) -> None:
+        """Returns when the plugin was asked."""
+        async with asyncio.timeout(20):
+            await self._asked.wait()
+
     async def _decide(self, _event: Any) -> Any:
-        self.asked.set()
+        self._asked.set()
         await self.open.wait()
         return self._answer
 
@@ -101,7 +106,7 @@ async def test_DispatchBeforeAgentFinalize__an_asking_is_waited_for_also_when_it
     gate = Gate(plugin, revise("again"))
     await tenant.register("a", plugin.endpoint, FINALIZE)
     first = asyncio.create_task(tenant.draft("k"))
-    await gate.asked.wait()
+    await gate.asked()
     await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="a"))
     repeat = asyncio.create_task(tenant.draft("k"))
     await asyncio.wait([repeat], timeout=0.2)
@@ -217,7 +222,7 @@ async def test_DispatchBeforeAgentFinalize__the_same_key_at_once_is_one_decision
     elsewhere = tenant.on(await mesh.replica())
     async with asyncio.TaskGroup() as together:
         calls = [together.create_task(caller.draft("k")) for caller in (tenant, elsewhere, tenant, elsewhere)]
-        await gate.asked.wait()
+        await gate.asked()
         gate.open.set()
     answers = [call.result() for call in calls]
     assert [answer.revision_number for answer in answers] == [1] * 4
@@ -255,7 +260,7 @@ async def test_DispatchBeforeAgentFinalize__who_waits_asks_when_the_asking_fails
     gate = Gate(plugin, None)
     await tenant.register("a", plugin.endpoint, FINALIZE)
     failing = asyncio.create_task(tenant.draft("k"))
-    await gate.asked.wait()
+    await gate.asked()
     waiting = asyncio.create_task(tenant.draft("k"))
     plugin.says(CONTINUE)
     gate.open.set()
@@ -271,7 +276,7 @@ async def test_DispatchBeforeAgentFinalize__the_asking_is_given_up_with_its_call
     gate = Gate(plugin, None)
     await tenant.register("a", plugin.endpoint, FINALIZE)
     gone = asyncio.create_task(tenant.draft("k"))
-    await gate.asked.wait()
+    await gate.asked()
     gone.cancel()
     with pytest.raises(asyncio.CancelledError):
         await gone
@@ -321,7 +326,7 @@ async def test_DispatchBeforeAgentFinalize__who_was_taken_over_answers_the_decis
     gate = Gate(plugin, revise("late"))
     await tenant.register("a", plugin.endpoint, FINALIZE)
     late = asyncio.create_task(tenant.draft("k"))
-    await gate.asked.wait()
+    await gate.asked()
     async with database.transaction(tenant.tenant_id) as connection:
         await connection.execute("update decisions set asking_until = now() - interval '1 second'")
     plugin.says(revise("in time"))

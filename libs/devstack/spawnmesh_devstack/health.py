@@ -15,9 +15,8 @@ from spawnmesh_devstack.processes import Process, until_ready
 
 _PROBE_SECONDS = 1.0
 _START_SECONDS = 100.0  # All of a mesh may start at once, on two cores that others use, too.
-_RECONNECT = [
-    (f"grpc.{name}_reconnect_backoff_ms", 50) for name in ("initial", "min", "max")
-]  # the default is a second and more
+# It is tried again soon after nobody was there, which takes a second and more by default. `min` is how long who is there has to greet.
+_RECONNECT = [(f"grpc.{name}_reconnect_backoff_ms", ms) for name, ms in (("initial", 50), ("max", 50), ("min", 5_000))]
 
 
 async def until_serving(process: Process, port: int) -> None:

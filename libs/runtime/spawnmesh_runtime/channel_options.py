@@ -11,6 +11,7 @@ Options = list[tuple[str, str | int]]
 _CONNECTION_AGE_MS = (
     60_000  # A client looks for new replicas when a connection ends; running calls are let finish on the old one.
 )
+_CONNECT_MS = 5_000  # An attempt has so long until the peer has greeted; a busy one takes its time, and one that is not there refuses at once.
 _PING_EVERY_MS = 30_000
 _PING_TIMEOUT_MS = 5_000
 _MAX_HEADER_BYTES = (
@@ -37,7 +38,7 @@ def peer_options(settings: ProcessSettings) -> Options:
         ("grpc.enable_http_proxy", 0),
         # A peer that restarts must be found again in well under the default of up to two minutes.
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 1_000),
+        ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
         ("grpc.max_reconnect_backoff_ms", 2_000),
         ("grpc.dns_min_time_between_resolutions_ms", 5_000),
     ]
