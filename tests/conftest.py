@@ -14,6 +14,15 @@ from spawnmesh_devstack.watchdog import Watchdog
 SERVICES_WITH_DATABASE = ("session", "attachment_blob", "transcript", "model_router", "hook")
 
 
+_LONG = ("deploy", "mesh")  # Directories whose files take minutes; begun last, they would be waited for by one worker alone.
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first; else the order stays as it is."""
+    here = Path(__file__).parent
+    items.sort(key=lambda item: item.path.relative_to(here).parts[0] not in _LONG)
+
+
 def _quiet(_line: str) -> None:
     """Progress is for people; tests have none watching."""
 
