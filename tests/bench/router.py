@@ -82,8 +82,8 @@ class Caller:
         )
         answered = ""
         with acting_with_token(self._token):
-            async for event in self._peer.stream(self._stub.Generate, request, timeout_seconds=30):
-                answered = event.completion.message.model
+            async for answer in self._peer.stream(self._stub.Generate, request, timeout_seconds=30):
+                answered = answer.events[-1].completion.message.model
         return answered.partition("/")[2]
 
     async def clear(self, model: str) -> None:

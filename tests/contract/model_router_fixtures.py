@@ -42,7 +42,7 @@ PNG = b"\x89PNG\r\n\x1a\nnot really"
 class Answered:
     """What came of a call: its events, and the refusal that ended it."""
 
-    events: list[pb.GenerateResponse] = field(default_factory=list)
+    events: list[pb.GenerationEvent] = field(default_factory=list)
     refusal: MeshError | None = None
 
     @property
@@ -125,8 +125,9 @@ class Router:
         answered = Answered()
         with acting_with_token(self.token):
             try:
-                async for event in self.peer.stream(self.stub.Generate, request, timeout_seconds=timeout):
-                    answered.events.append(event)
+                async for answer in self.peer.stream(self.stub.Generate, request, timeout_seconds=timeout):
+                    assert answer.events
+                    answered.events += answer.events
             except MeshError as refusal:
                 answered.refusal = refusal
         return answered
@@ -135,9 +136,9 @@ class Router:
         """Reads `count` events, awaits `on_event`, and is gone."""
         request = pb.GenerateRequest(model=model, messages=[user("hello")])
         with acting_with_token(self.token):
-            async with aclosing(self.peer.stream(self.stub.Generate, request, timeout_seconds=20)) as events:
-                for _ in range(count):
-                    await anext(events)
+            async with aclosing(self.peer.stream(self.stub.Generate, request, timeout_seconds=20)) as answers:
+                while count > 0:
+                    count -= len((await anext(answers)).events)
                 await on_event()
 
 

@@ -31,7 +31,6 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.app import open_service
-from spawnmesh_runner.context import text_message
 from spawnmesh_runner.settings import RunnerSettings
 from spawnmesh_runtime.caller import current_caller
 from spawnmesh_runtime.process import Process, start_process
@@ -40,6 +39,7 @@ from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.telemetry import current_traceparent, use_tracer
 from spawnmesh_runtime.tokens import TokenMinter
 
+from tests.contract.router_answers import said
 from tests.contract.runner_hook_fixtures import ScriptedHooks
 from tests.contract.serving import served, shared_settings
 
@@ -47,24 +47,6 @@ TENANT = "acme"
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 SPAWN_SPAN_ID = "b7ad6b7169203331"
 _OWN_ROLES = (message_pb2.ROLE_ASSISTANT, message_pb2.ROLE_TOOL_RESULT)
-
-
-def saying(text: str) -> message_pb2.Message:
-    """An answer without tool calls."""
-    message = text_message(message_pb2.ROLE_ASSISTANT, text)
-    message.model = "scripted/one"
-    message.usage.CopyFrom(message_pb2.TokenUsage(input_token_count=10, output_token_count=2))
-    return message
-
-
-def calling(*calls: tuple[str, str, str]) -> message_pb2.Message:
-    """An answer that calls tools: (call id, tool, arguments as JSON) each."""
-    message = saying("")
-    for call_id, tool, arguments in calls:
-        block = f'{{"type":"toolCall","id":"{call_id}","name":"{tool}","arguments":{arguments}}}'
-        call = message_pb2.ToolCall(tool_call_id=call_id, name=tool, block_json=block)
-        message.content.append(message_pb2.ContentBlock(tool_call=call))
-    return message
 
 
 @dataclass(slots=True)
@@ -346,7 +328,7 @@ class _Models(router_grpc.ModelRouterServiceServicer):
     ) -> AsyncIterator[router_pb.GenerateResponse]:
         mesh = self.mesh
         mesh.prompts.append(request)
-        yield router_pb.GenerateResponse(attempt_started=router_pb.AttemptStarted(number=1, model=request.model))
+        yield said(attempt_started=router_pb.AttemptStarted(number=1, model=request.model))
         mesh.model_called.set()
         mesh.on_generate()
         if mesh.hold_model is not None:
@@ -358,7 +340,7 @@ class _Models(router_grpc.ModelRouterServiceServicer):
         answer = mesh.answers.popleft()
         if isinstance(answer, MeshError):
             raise answer
-        yield router_pb.GenerateResponse(completion=generation_pb2.Completion(message=answer))
+        yield said(completion=generation_pb2.Completion(message=answer))
 
 
 class _Blobs(blob_grpc.AttachmentBlobServiceServicer):

@@ -50,6 +50,7 @@ from tests.contract.hook_fixtures import (
     open_mesh,
     refused,
 )
+from tests.contract.router_answers import said
 from tests.contract.serving import caller_at, served, shared_settings
 from tests.contract.transcript_fixtures import Service, Session, assistant, service, superuser, user
 
@@ -74,7 +75,7 @@ class Model(router_grpc.ModelRouterServiceServicer):
         text = content_pb.ContentBlock(text=content_pb.Text(text=f"summary {len(self.asked)}"))
         message = content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[text], model="test/small")
         completion = generation_pb2.Completion(message=message, stop_reason=generation_pb2.STOP_REASON_END)
-        yield router_pb.GenerateResponse(completion=completion)
+        yield said(completion=completion)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from spawnmesh_runtime.tokens import TokenMinter
 from tests.contract.model_router_fixtures import World, image_block, open_world, user
 from tests.contract.model_router_provider import BROKEN, RATE_LIMITED, chat, chunk, cut_after, sse, tool_part
 from tests.contract.model_router_runner import carry, queue
-from tests.contract.runner_fixtures import ScriptedMesh, calling
+from tests.contract.router_answers import calling
+from tests.contract.runner_fixtures import ScriptedMesh
 
 TOLD = "Do not send it a second time."
 

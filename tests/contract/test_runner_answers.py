@@ -18,15 +18,8 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.context import text_message
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.contract.runner_fixtures import (
-    SPAWN_SPAN_ID,
-    TRACE_ID,
-    ScriptedMesh,
-    calling,
-    eventually,
-    running_runner,
-    saying,
-)
+from tests.contract.router_answers import calling, saying
+from tests.contract.runner_fixtures import SPAWN_SPAN_ID, TRACE_ID, ScriptedMesh, eventually, running_runner
 
 USER, ASSISTANT, RESULT = message_pb2.ROLE_USER, message_pb2.ROLE_ASSISTANT, message_pb2.ROLE_TOOL_RESULT
 

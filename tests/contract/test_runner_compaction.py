@@ -13,7 +13,8 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.contract.attachment_blob_fixtures import blobs
-from tests.contract.runner_fixtures import TENANT, ScriptedMesh, calling, eventually, running_runner, saying
+from tests.contract.router_answers import calling, saying
+from tests.contract.runner_fixtures import TENANT, ScriptedMesh, eventually, running_runner
 from tests.contract.transcript_compaction import SHORT, Compacting, CompactionService, Peers, compaction_service, words
 from tests.contract.transcript_fixtures import Session, assistant, service, text_block, user
 

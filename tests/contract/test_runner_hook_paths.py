@@ -25,7 +25,8 @@ from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.contract.runner_fixtures import ScriptedMesh, calling, eventually, running_runner, saying
+from tests.contract.router_answers import calling, saying
+from tests.contract.runner_fixtures import ScriptedMesh, eventually, running_runner
 from tests.contract.serving import served, shared_settings
 
 BEFORE_MODEL = ["before_model_resolve", "before_prompt_build", "llm_input"]

@@ -12,7 +12,8 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.context import text_message
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.contract.runner_fixtures import ScriptedMesh, calling, eventually, running_runner, saying
+from tests.contract.router_answers import calling, saying
+from tests.contract.runner_fixtures import ScriptedMesh, eventually, running_runner
 
 RESULT = message_pb2.ROLE_TOOL_RESULT
 SPAWN = {"task": "t", "attachments": [{"name": "a.txt", "content": "handed over"}]}

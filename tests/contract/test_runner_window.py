@@ -18,7 +18,8 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_runner.context import text_message
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.contract.runner_fixtures import TENANT, ScriptedMesh, calling, eventually, running_runner, saying
+from tests.contract.router_answers import calling, saying
+from tests.contract.runner_fixtures import TENANT, ScriptedMesh, eventually, running_runner
 from tests.contract.transcript_fixtures import Service, Session, mirror, note, service, superseded, text_of, user
 
 __all__ = ["service"]

@@ -35,6 +35,7 @@ from spawnmesh_transcript.app import open_service
 from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.contract.attachment_blob_fixtures import BlobService
+from tests.contract.router_answers import said
 from tests.contract.serving import caller_at, served, shared_settings
 from tests.contract.transcript_fixtures import Service, Session, assistant, user
 
@@ -78,7 +79,7 @@ class _Router(ModelRouterServiceServicer):
         answer = peers.answers.popleft() if peers.answers else "The gist."
         if isinstance(answer, MeshError):
             raise answer
-        yield router_pb.GenerateResponse(attempt_started=router_pb.AttemptStarted(number=1, model="scripted/one"))
+        yield said(attempt_started=router_pb.AttemptStarted(number=1, model="scripted/one"))
         message = content_pb.Message(
             role=content_pb.ROLE_ASSISTANT,
             model="scripted/one",
@@ -88,7 +89,7 @@ class _Router(ModelRouterServiceServicer):
             ],
         )
         completion = generation_pb2.Completion(message=message, stop_reason=peers.stop_reason)
-        yield router_pb.GenerateResponse(completion=completion)
+        yield said(completion=completion)
 
 
 class _Hooks(HookServiceServicer):

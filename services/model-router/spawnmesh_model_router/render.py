@@ -1,5 +1,7 @@
 """Events as messages of the contract."""
 
+from collections.abc import Iterable
+
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.content.v1 import message_pb2, thinking_pb2
 from spawnmesh.model_router.v1 import generation_pb2
@@ -14,19 +16,23 @@ from spawnmesh_model_router.events import Attempt, AttemptFailed, AttemptStarted
 from spawnmesh_model_router.providers.answer import Answer, Call, TextPiece, Thought, Usage
 
 
-def render_event(event: Event) -> pb.GenerateResponse:
-    """One message of the stream."""
+def render_events(events: Iterable[Event]) -> pb.GenerateResponse:
+    """What became known together."""
+    return pb.GenerateResponse(events=map(_event, events))
+
+
+def _event(event: Event) -> pb.GenerationEvent:
     match event:
         case AttemptStarted():
-            return pb.GenerateResponse(attempt_started=_started(event))
+            return pb.GenerationEvent(attempt_started=_started(event))
         case TextPiece():
-            return pb.GenerateResponse(text_delta=pb.TextDelta(text=event.text))
+            return pb.GenerationEvent(text_delta=pb.TextDelta(text=event.text))
         case Call():
-            return pb.GenerateResponse(tool_call=_tool_call(event))
+            return pb.GenerationEvent(tool_call=_tool_call(event))
         case AttemptFailed():
-            return pb.GenerateResponse(attempt_failed=_attempt(event.attempt))
+            return pb.GenerationEvent(attempt_failed=_attempt(event.attempt))
         case Completed():
-            return pb.GenerateResponse(completion=_completion(event))
+            return pb.GenerationEvent(completion=_completion(event))
 
 
 def render_classified(reason: FailoverReason) -> pb.ClassifyErrorResponse:

@@ -12,13 +12,14 @@ from spawnmesh_runtime.caller import current_caller
 from spawnmesh_model_router.ask import Ask
 from spawnmesh_model_router.catalogue import list_models
 from spawnmesh_model_router.domain.classify import classify
+from spawnmesh_model_router.gathered import gathered
 from spawnmesh_model_router.health import clear_cooldown, list_provider_health
 from spawnmesh_model_router.metered import generate_within_budget
 from spawnmesh_model_router.parse import parse_ask, parse_failure, parse_policy
 from spawnmesh_model_router.parts import Parts
 from spawnmesh_model_router.plan import plan_retry
 from spawnmesh_model_router.policies import Policies
-from spawnmesh_model_router.render import render_classified, render_event, render_verdict
+from spawnmesh_model_router.render import render_classified, render_events, render_verdict
 from spawnmesh_model_router.route import explain
 
 Context = aio.ServicerContext[Any, Any]
@@ -36,9 +37,10 @@ class ModelRouterServicer(ModelRouterServiceServicer):
     ) -> AsyncGenerator[pb.GenerateResponse, None]:
         ask = await self._ask(request, context)
         tenant_id = current_caller().tenant_id
-        async with aclosing(generate_within_budget(self._parts, self._policies, tenant_id, ask)) as events:
-            async for event in events:
-                yield render_event(event)
+        events = generate_within_budget(self._parts, self._policies, tenant_id, ask)
+        async with aclosing(gathered(events)) as groups:
+            async for group in groups:
+                yield render_events(group)
 
     async def ExplainRoute(self, request: pb.ExplainRouteRequest, context: Context) -> pb.ExplainRouteResponse:
         outcomes = explain(self._parts, await self._ask(request.request, context))

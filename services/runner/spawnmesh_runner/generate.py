@@ -42,12 +42,13 @@ async def generate(assignment: Assignment, entries: Sequence[entry_pb2.Entry]) -
 
 async def _generate_once(assignment: Assignment, request: pb.GenerateRequest) -> generation_pb2.Completion:
     mesh = assignment.mesh
-    events = mesh.model_router.stream(mesh.models.Generate, request, timeout_seconds=call_seconds(assignment))
+    answers = mesh.model_router.stream(mesh.models.Generate, request, timeout_seconds=call_seconds(assignment))
     completion: generation_pb2.Completion | None = None
-    async with aclosing(events):
-        async for event in events:
-            if event.HasField("completion"):
-                completion = event.completion
+    async with aclosing(answers):
+        async for answer in answers:
+            for event in answer.events:
+                if event.HasField("completion"):
+                    completion = event.completion
     if completion is None:
         raise MeshError(Reason.STREAM_BROKEN, "the model's answer ended before it was whole")
     return completion

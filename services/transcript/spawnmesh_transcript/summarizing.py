@@ -91,10 +91,11 @@ async def _answer(
     models: ModelRouterServiceAsyncStub = ModelRouterServiceStub(router.channel)
     completion: generation_pb2.Completion | None = None
     with acting_for(key.tenant_id):
-        async with aclosing(router.stream(models.Generate, request, timeout_seconds=_GENERATE_SECONDS)) as events:
-            async for event in events:
-                if event.HasField("completion"):
-                    completion = event.completion
+        async with aclosing(router.stream(models.Generate, request, timeout_seconds=_GENERATE_SECONDS)) as answers:
+            async for answer in answers:
+                for event in answer.events:
+                    if event.HasField("completion"):
+                        completion = event.completion
     if completion is None:
         raise MeshError(Reason.STREAM_BROKEN, "the summary ended before it was whole")
     is_whole = completion.stop_reason in (generation_pb2.STOP_REASON_END, generation_pb2.STOP_REASON_UNSPECIFIED)

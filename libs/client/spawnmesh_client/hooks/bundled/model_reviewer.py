@@ -78,9 +78,10 @@ async def _ask(mesh: Mesh, settings: ReviewerSettings, draft: str) -> str:
         messages=[Message(role=ROLE_USER, content=[ContentBlock(text=Text(text=asked))])],
     )
     text = ""
-    events = router.stream(ModelRouterServiceStub(router.channel).Generate, request, timeout_seconds=_SECONDS)
-    async with aclosing(events):
-        async for event in events:
-            if event.HasField("completion"):
-                text = "".join(block.text.text for block in event.completion.message.content)
+    answers = router.stream(ModelRouterServiceStub(router.channel).Generate, request, timeout_seconds=_SECONDS)
+    async with aclosing(answers):
+        async for answer in answers:
+            for event in answer.events:
+                if event.HasField("completion"):
+                    text = "".join(block.text.text for block in event.completion.message.content)
     return text

@@ -140,6 +140,32 @@ Global___Fallbacks: _TypeAlias = Fallbacks  # noqa: Y015
 
 @_typing.final
 class GenerateResponse(_message.Message):
+    """What happened since the response before, in order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___GenerationEvent]:
+        """At least one. Events that are known at the same moment come together. The beginning and the failure of an attempt wait up to 5 ms for what
+        follows; text, tool calls and the completion wait for nothing.
+        """
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___GenerationEvent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GenerateResponse: _TypeAlias = GenerateResponse  # noqa: Y015
+
+@_typing.final
+class GenerationEvent(_message.Message):
     """One event of an answer. Order: attempt_started, then text and tool calls, then attempt_failed (and the next attempt_started) or completion."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -186,7 +212,7 @@ class GenerateResponse(_message.Message):
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
-Global___GenerateResponse: _TypeAlias = GenerateResponse  # noqa: Y015
+Global___GenerationEvent: _TypeAlias = GenerationEvent  # noqa: Y015
 
 @_typing.final
 class AttemptStarted(_message.Message):

@@ -1,0 +1,84 @@
+"""What happens on a chain is sent in groups: together where it is known together, and text never later than it could be."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+
+import pytest
+from spawnmesh_model_router.domain.candidates import ModelRef
+from spawnmesh_model_router.events import AttemptStarted, Event
+from spawnmesh_model_router.gathered import gathered
+from spawnmesh_model_router.providers.answer import TextPiece
+
+STARTED = AttemptStarted(1, ModelRef("p", "m"))
+WORD = TextPiece("word")
+
+
+async def chain(*steps: Event | Callable[[], Awaitable[object]] | Exception) -> AsyncGenerator[Event, None]:
+    for step in steps:
+        if isinstance(step, Exception):
+            raise step
+        if callable(step):
+            await step()
+        else:
+            yield step
+
+
+async def test_what_is_known_together_comes_together() -> None:
+    groups = [group async for group in gathered(chain(STARTED, WORD, WORD))]
+    assert groups == [[STARTED, WORD, WORD]]
+
+
+async def test_an_attempt_is_told_while_its_provider_thinks() -> None:
+    thinks = asyncio.Event()
+    async with asyncio.timeout(10), aclosing(gathered(chain(STARTED, thinks.wait, WORD))) as groups:
+        assert await anext(groups) == [STARTED]
+        thinks.set()
+        assert await anext(groups) == [WORD]
+
+
+async def test_text_takes_with_it_what_is_held() -> None:
+    never = asyncio.Event()
+    async with aclosing(gathered(chain(STARTED, WORD, never.wait))) as groups:
+        assert await anext(groups) == [STARTED, WORD]
+
+
+async def test_what_went_wrong_comes_behind_what_was_known() -> None:
+    got: list[list[Event]] = []
+    with pytest.raises(ValueError, match="broken"):
+        async with aclosing(gathered(chain(STARTED, WORD, ValueError("broken")))) as groups:
+            async for group in groups:
+                got.append(group)  # noqa: PERF401 - what came before the error is kept
+    assert got == [[STARTED, WORD]]
+
+
+async def test_whoever_leaves_closes_the_chain_where_it_waits() -> None:
+    left = asyncio.Event()
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+
+    async with aclosing(gathered(chain(WORD, wait))) as groups:
+        await anext(groups)
+        assert not left.is_set()
+    assert left.is_set()
+
+
+async def test_it_is_not_read_far_ahead_of_who_is_slow() -> None:
+    made = 0
+
+    async def endless() -> AsyncGenerator[Event, None]:
+        nonlocal made
+        while True:
+            made += 1
+            yield WORD
+
+    async with aclosing(gathered(endless())) as groups:
+        for taken in (64, 128, 192):
+            assert len(await anext(groups)) == 64
+            for _ in range(3):
+                await asyncio.sleep(0)  # It has every chance to go on.
+            assert made <= taken + 64
