@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.content.v1 import message_pb2 as content
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
@@ -187,6 +188,47 @@ async def test_a_running_worker_tells_at_once(mesh: HookMesh, tenant: Tenant, te
     await asyncio.gather(worker, return_exceptions=True)
 
 
+async def test_an_observer_that_takes_its_time_keeps_no_other_tenants_from_hearing(
+    mesh: HookMesh, tenant: Tenant, tellers: Tellers
+) -> None:
+    slow, quick, other = await mesh.plugin(), await mesh.plugin(), mesh.tenant(await mesh.replica())
+    asked, heard = asyncio.Event(), asyncio.Event()
+
+    async def take_time(_event: Any) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    async def hear(_event: Any) -> None:
+        heard.set()
+
+    slow.decide, quick.decide = take_time, hear
+    await tenant.register("slow", slow.endpoint, ENDED, timeout=Duration(seconds=600))
+    await other.register("quick", quick.endpoint, ENDED)
+    worker = asyncio.create_task((await mesh.tellers(telling_concurrency=4)).tell_for_ever())
+    await tenant.publish(*(ended(f"e{number}") for number in range(20)))
+    async with asyncio.timeout(4):
+        await asked.wait()
+    await other.ended()
+    async with asyncio.timeout(4):
+        await heard.wait()
+    worker.cancel()
+    await asyncio.gather(worker, return_exceptions=True)
+
+
+async def test_what_one_tenant_has_to_tell_is_told_without_pauses(
+    mesh: HookMesh, tenant: Tenant, tellers: Tellers
+) -> None:
+    plugin = await mesh.plugin(None)
+    await tenant.register("a", plugin.endpoint, ENDED)
+    await tenant.publish(*(ended(f"e{number}") for number in range(60)))
+    worker = asyncio.create_task((await mesh.tellers(telling_concurrency=4)).tell_for_ever())
+    async with asyncio.timeout(4):  # Less than one pause.
+        while len(plugin.heard) < 60:
+            await asyncio.sleep(0.01)
+    worker.cancel()
+    await asyncio.gather(worker, return_exceptions=True)
+
+
 async def test_a_removed_plugin_hears_nothing_more(mesh: HookMesh, tenant: Tenant, tellers: Tellers) -> None:
     plugin = await mesh.plugin()
     await tenant.register("a", plugin.endpoint, ENDED)
@@ -194,6 +236,26 @@ async def test_a_removed_plugin_hears_nothing_more(mesh: HookMesh, tenant: Tenan
     await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="a"))
     assert await tellers.tell_due() == 0
     assert plugin.heard == []
+
+
+async def test_what_nobody_hears_any_more_is_not_kept(
+    mesh: HookMesh, tenant: Tenant, tellers: Tellers, as_owner: Callable[..., Awaitable[list[Any]]]
+) -> None:
+    for name, endpoint in (("quick", (await mesh.plugin(None)).endpoint), ("dead", DEAD_ENDPOINT)):
+        await tenant.register(name, endpoint, events.HOOK_KIND_LLM_INPUT, grants=[CONTENT])
+    said = observed.LlmInputEvent(system_prompt="secret plans")
+    told = [
+        observed.ObservedEvent(event_key=key, session_id="ses_1", run_id="run_1", llm_input=said) for key in ("1", "2")
+    ]
+    await tenant.as_run("PublishEvents", pb.PublishEventsRequest(events=told[:1]))
+    await as_owner(f"update tellings set attempt_count = {MAX_ATTEMPT_COUNT - 1}")
+    await tellers.tell_due()
+    assert await as_owner("select plugin, state from tellings") == [("dead", "DEAD")]
+    await tenant.as_run("PublishEvents", pb.PublishEventsRequest(events=told[1:]))
+    await tellers.tell_due()
+    assert await as_owner("select event_key from observed_events where event <> ''") == [("2",)]
+    await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="dead"))
+    assert await as_owner("select event_key from observed_events where event <> ''") == []
 
 
 async def test_content_is_for_those_with_access_and_kept_for_nobody_else(

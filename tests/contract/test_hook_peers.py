@@ -2,23 +2,46 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
+from spawnmesh.hook.v1.hook_handler_service_pb2 import HandleObservedEventRequest
+from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import (
+    HookHandlerServiceStub,
+    add_HookHandlerServiceServicer_to_server,
+)
+from spawnmesh_client.hooks import Handlers, hook
+from spawnmesh_client.hooks.serving import plugin_server
+from spawnmesh_client.settings import PluginSettings
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.ports import free_ports
+from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.domain.endpoints import Address, Endpoint, literal_address, parse_rules
 from spawnmesh_hook.endpoint_guard import EndpointGuard
 from spawnmesh_hook.errors import EndpointNotAllowed
 from spawnmesh_hook.plugin_peers import LeadsNowhere, PluginPeers
+from spawnmesh_runtime.acting import acting_for
+from spawnmesh_runtime.credentials import server_credentials
 from spawnmesh_runtime.process import Process, start_process
+from spawnmesh_runtime.server import build_server
 from spawnmesh_runtime.settings import ProcessSettings
 
+from tests.contract.hook_fixtures import ALLOW, SPAWN, ScriptedPlugin, ended, open_mesh, refused
+from tests.contract.runtime.authority import Authority, Mounted
+
+# A machine of its own on loopback, whose certificate is good for its name and not for its address.
+APART = "127.0.0.2"
 NAMES: dict[str, tuple[str, ...]] = {
     "one.example.com": ("127.0.0.1",),
     "both.example.com": ("127.0.0.1", "::1", "127.0.0.2"),
     "nowhere.example.com": (),
     "mixed.example.com": ("127.0.0.1", "169.254.169.254"),
+    "localhost": (APART,),
+    "other.example.com": (APART,),
 }
 
 
@@ -39,13 +62,43 @@ async def peers(process: Process) -> AsyncIterator[PluginPeers]:
     await opened.close()
 
 
-async def test_a_name_and_its_address_share_a_connection(peers: PluginPeers) -> None:
-    async with peers.peer(Endpoint("one.example.com", 1)) as by_name:
+async def test_a_connection_is_for_a_name_and_where_it_leads(peers: PluginPeers) -> None:
+    async with peers.peer(Endpoint("one.example.com", 1)) as first:
         pass
-    async with peers.peer(Endpoint("127.0.0.1", 1)) as by_address:
-        assert by_address is by_name
-    async with peers.peer(Endpoint("127.0.0.1", 2)) as other_port:
-        assert other_port is not by_name
+    async with peers.peer(Endpoint("one.example.com", 1)) as again:
+        assert again is first
+    async with peers.peer(Endpoint("127.0.0.1", 1)) as other_name:
+        assert other_name is not first
+    async with peers.peer(Endpoint("one.example.com", 2)) as other_port:
+        assert other_port is not first
+
+
+async def test_with_certificates_a_plugin_has_to_show_one_for_its_name(keys: Path, tmp_path: Path) -> None:
+    authority, mounted = Authority("ours"), Mounted(tmp_path / "tls")
+    mounted.put(authority.leaf("plugin"), authority)
+    files: dict[str, Any] = {**mounted.settings, "signing_key_file": keys / "hook.pem", "jwks_file": keys / "jwks.json"}
+    settings = ProcessSettings(**files, log_level="error")
+    async with AsyncExitStack() as stack:
+        process = await stack.enter_async_context(start_process("hook", settings))
+        assert process.tls is not None
+        server = build_server(process)
+        add_HookHandlerServiceServicer_to_server(ScriptedPlugin(), server)
+        port = server.add_secure_port(f"{APART}:0", server_credentials(process.tls))
+        await server.start()
+        stack.push_async_callback(server.stop, None)
+        peers = PluginPeers(process, EndpointGuard(parse_rules((), allow_private=True), look_up), max_idle=2)
+        stack.push_async_callback(peers.close)
+        outcomes = []
+        for host in ("localhost", "other.example.com"):
+            async with peers.peer(Endpoint(host, port)) as peer:
+                told = HandleObservedEventRequest(event=ended("ended:1"))
+                try:
+                    with acting_for("acme"):
+                        await peer.unary(HookHandlerServiceStub(peer.channel).HandleObservedEvent, told)
+                    outcomes.append("told")
+                except MeshError as error:
+                    outcomes.append(error.reason)
+    assert outcomes == ["told", Reason.DEPENDENCY_UNAVAILABLE]
 
 
 async def test_the_least_recently_used_is_closed_first(peers: PluginPeers) -> None:
@@ -86,3 +139,30 @@ async def test_where_nothing_can_or_may_be_dialled(peers: PluginPeers) -> None:
             pass
     async with peers.peer(Endpoint("both.example.com", 1)) as peer:
         assert peer.channel is not None
+
+
+async def test_RegisterPlugin__with_certificates_who_shows_none_for_its_name_is_not_reached(
+    databases: dict[str, ServiceDsn], keys: Path, tmp_path: Path
+) -> None:
+    authority, mounted = Authority("ours"), Mounted(tmp_path / "tls")
+    mounted.put(authority.leaf("plugin"), authority)
+    async with open_mesh(databases["hook"], keys) as mesh, AsyncExitStack() as stack:
+        tenant = mesh.tenant(await mesh.replica(**mounted.settings))
+        files: dict[str, Any] = {**mounted.settings, "jwks_file": keys / "jwks.json"}
+        settings = PluginSettings(**files, log_level="error")
+        process = await stack.enter_async_context(start_process("plugin", settings))
+        server = plugin_server(process, Handlers([allow]))
+        assert process.tls is not None
+        port = server.add_secure_port("127.0.0.1:0", server_credentials(process.tls))
+        await server.start()
+        stack.push_async_callback(server.stop, None)
+        await tenant.register("a", f"grpc://localhost:{port}", SPAWN, allow_unreachable=False)
+        assert (await tenant.spawn()).decision == ALLOW
+        with refused(Reason.ENDPOINT_NOT_REACHED) as caught:
+            await tenant.register("b", (await mesh.plugin(ALLOW)).endpoint, SPAWN, allow_unreachable=False)
+        assert "certificate" in caught.value.message
+
+
+@hook("before_spawn")
+def allow(_event: Any) -> Any:
+    return ALLOW

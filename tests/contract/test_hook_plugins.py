@@ -11,6 +11,7 @@ from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_runtime.methods import mesh_services, policy_of, service_called
 
 from tests.contract.hook_fixtures import (
     ALLOW,
@@ -132,6 +133,13 @@ async def test_who_may_call_what(tenant: Tenant) -> None:
         await tenant.as_session("ListPlugins", pb.ListPluginsRequest())
     with refused(Reason.CALLER_NOT_ALLOWED):
         await tenant.as_client("DispatchBeforeSpawn", pb.DispatchBeforeSpawnRequest(event=events.BeforeSpawnEvent()))
+
+
+def test_the_token_that_plugins_are_shown_opens_nothing_but_plugins() -> None:
+    opened = {
+        method.full_name for one in mesh_services() for method in one.methods if "hook" in policy_of(method).services
+    }
+    assert opened == {method.full_name for method in service_called("spawnmesh.hook.v1.HookHandlerService").methods}
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,13 @@
 """Webhooks, reachability at registration, bundled plugins, pausing and trying out."""
 
 import asyncio
-import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 from google.protobuf.duration_pb2 import Duration
@@ -229,6 +229,36 @@ async def test_a_webhook_that_keeps_its_caller_waiting_fails(
     assert max(row.latency.ToTimedelta().total_seconds() for row in rows) < 8
 
 
+async def test_a_webhook_has_the_time_that_it_was_given_however_long_the_client_would_wait(
+    tenant: Tenant, site: Callable[[Handle], Awaitable[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aiohttp.client, "DEFAULT_TIMEOUT", aiohttp.ClientTimeout(total=0.2))  # Of five minutes.
+
+    async def handle(_request: web.Request) -> web.Response:
+        await asyncio.sleep(0.8)
+        return web.Response(body=b'{"decision":{"allow":{}}}')
+
+    await tenant.register("a", await site(handle), SPAWN, policy=OPEN, timeout=Duration(seconds=600))
+    await tenant.spawn()
+    assert await tenant.log() == [("a", "allow")]
+
+
+async def test_a_webhook_is_not_called_by_a_service_that_cannot_sign(
+    mesh: HookMesh, tenant: Tenant, site: Callable[[Handle], Awaitable[str]], certificate: Path
+) -> None:
+    called = []
+
+    async def handle(request: web.Request) -> web.Response:
+        called.append(request.path)
+        return web.Response(body=b'{"decision":{"allow":{}}}')
+
+    await tenant.register("a", await site(handle), SPAWN)
+    without_key = tenant.on(await mesh.replica(webhook_ca_file=certificate, signing_key_file=None))
+    with refused(Reason.PLUGIN_FAILED):
+        await without_key.spawn()
+    assert called == []
+
+
 async def test_a_webhook_is_hung_up_on_when_the_caller_goes_away(tenant: Tenant, certificate: Path) -> None:
     asked, gone = asyncio.Event(), asyncio.Event()
 
@@ -281,6 +311,7 @@ async def test_a_webhook_without_a_trusted_certificate_is_not_called(
         "https://127.1/x",
         "grpc://2130706433:80",
         "grpc://[fe80::1]:80",
+        "grpc://[fec0::1]:80",
     ],
 )
 async def test_RegisterPlugin__no_way_into_private_networks(mesh: HookMesh, endpoint: str) -> None:
@@ -288,6 +319,19 @@ async def test_RegisterPlugin__no_way_into_private_networks(mesh: HookMesh, endp
     with refused(Reason.ENDPOINT_NOT_ALLOWED):
         await tenant.register("a", endpoint, SPAWN)
     assert await tenant.plugin_names() == []
+
+
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize(
+    "host", ["169.254.169.254", "168.63.129.16", "192.0.0.192", "100.100.100.200", "[fd00:ec2::254]", "[fd20:ce::254]"]
+)
+async def test_RegisterPlugin__no_way_to_what_clouds_tell_their_machines(
+    mesh: HookMesh, host: str, private: bool
+) -> None:
+    tenant = mesh.tenant(await mesh.replica(allow_private_endpoints=private))
+    for endpoint in (f"grpc://{host}:80", f"https://{host}/"):
+        with refused(Reason.ENDPOINT_NOT_ALLOWED):
+            await tenant.register("a", endpoint, SPAWN)
 
 
 async def test_RegisterPlugin__nobody_answers_there(mesh: HookMesh, tenant: Tenant) -> None:
@@ -341,47 +385,3 @@ async def test_TestPlugin__every_hook_is_tried_and_nothing_is_decided(mesh: Hook
     assert len(await tenant.deliveries(session_id="ses_test")) == 6
     with refused(Reason.NOT_FOUND):
         await tenant.as_client("TestPlugin", pb.TestPluginRequest(name="b"))
-
-
-async def test_bundled_plugins_come_from_a_file_and_are_nobody_elses(mesh: HookMesh, tmp_path: Path) -> None:
-    own, theirs = await mesh.plugin(revise("theirs")), await mesh.plugin(revise("ours"))
-    file = tmp_path / "bundled.json"
-    entries = [
-        {"name": "gate", "endpoint": theirs.endpoint, "hooks": ["BEFORE_AGENT_FINALIZE"]},
-        {"name": "elsewhere", "endpoint": DEAD_ENDPOINT, "hooks": ["BEFORE_SPAWN"], "tenants": ["other"]},
-    ]
-    file.write_text(json.dumps(entries))
-    tenant = mesh.tenant(await mesh.replica(bundled_plugins_file=file, allow_private_endpoints=True))
-    await tenant.register("own", own.endpoint, FINALIZE)
-    assert await tenant.plugin_names() == ["gate", "own"]
-    merged = await tenant.draft("k", draft_text="seen")
-    assert (merged.decision, list(merged.decided_by)) == (revise("ours\n\ntheirs"), ["gate", "own"])
-    assert (theirs.heard[0].draft_text, own.heard[0].draft_text) == ("seen", "")
-    for rpc, request in (
-        ("PausePlugin", pb.PausePluginRequest(name="gate")),
-        ("RemovePlugin", pb.RemovePluginRequest(name="gate")),
-    ):
-        with refused(Reason.ALREADY_EXISTS):
-            await tenant.as_client(rpc, request)
-    with refused(Reason.ALREADY_EXISTS):
-        await tenant.register("gate", own.endpoint, SPAWN)
-
-
-async def test_a_bundled_plugin_may_be_where_tenants_may_not(mesh: HookMesh, tmp_path: Path) -> None:
-    plugin = await mesh.plugin(denied("no"))
-    file = tmp_path / "bundled.json"
-    file.write_text(json.dumps([{"name": "gate", "endpoint": plugin.endpoint, "hooks": ["BEFORE_SPAWN"]}]))
-    tenant = mesh.tenant(await mesh.replica(bundled_plugins_file=file, allow_private_endpoints=False))
-    assert (await tenant.spawn()).decision == denied("no")
-
-
-@pytest.mark.parametrize(
-    "text", ["{}", "[{}]", '[{"name":"a","endpoint":"ftp://x","hooks":["BEFORE_SPAWN"]}]', "nonsense"]
-)
-async def test_a_file_of_bundled_plugins_that_cannot_be_read_stops_the_start(
-    mesh: HookMesh, tmp_path: Path, text: str
-) -> None:
-    file = tmp_path / "bundled.json"
-    file.write_text(text)
-    with pytest.raises(ValueError, match="bundled plugins"):
-        await mesh.replica(bundled_plugins_file=file)

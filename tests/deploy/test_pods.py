@@ -109,6 +109,20 @@ def test_pods_are_given_longer_than_they_take_to_leave(values: str) -> None:
         assert pod["terminationGracePeriodSeconds"] >= grace + pause_of(pod) + 10, name
 
 
+def test_pod_of_a_workload_with_a_grace_of_its_own_is_given_that(tmp_path: Path) -> None:
+    over = tmp_path / "grace.yaml"
+    over.write_text(
+        "services: {runner: {settings: {DRAIN_GRACE_SECONDS: 300}}, hook: {settings: {DRAIN_GRACE_SECONDS: 0}}}\n"
+    )
+    usual, own = of_kind("Deployment", "minimal"), of_kind("Deployment", "minimal", str(over))
+    given = {
+        name: (own[name]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+        - usual[name]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"])
+        for name in own
+    }  # fmt: skip
+    assert {name: more for name, more in given.items() if more} == {"runner": 280, "hook": -20}
+
+
 def pause_of(pod: Object) -> float:
     """How long a pod goes on before its process is told to stop."""
     if "lifecycle" not in pod["containers"][0]:

@@ -3,11 +3,18 @@
 import importlib
 import json
 import re
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
+from pydantic import BaseModel
+from spawnmesh_hook.bundled import BundledPlugin, read_bundled
+from spawnmesh_hook.domain.plugins import HookKind
+from spawnmesh_model_router.config import Model, Provider, ProviderKind, RouterConfig
+from spawnmesh_model_router.domain.images import BlindModelPolicy
+from spawnmesh_model_router.domain.thinking import ThinkingLevel
 
-from tests.deploy.rendering import ROOT
+from tests.deploy.rendering import ROOT, of_kind
 
 SCHEMA: dict[str, Any] = json.loads((ROOT / "deploy/helm/spawnmesh/values.schema.json").read_text())
 SERVICES = ("session", "attachment-blob", "transcript", "model-router", "hook", "runner")
@@ -33,3 +40,59 @@ def test_settings_that_are_taken_are_those_that_the_process_reads(service: str) 
 def test_every_workload_takes_settings_of_its_service_alone(workload: str) -> None:
     names = SCHEMA["properties"]["services"]["properties"][workload]["properties"]["settings"]["propertyNames"]
     assert names == {"$ref": f"#/$defs/settingsOf-{workload.removesuffix('-worker')}"}
+
+
+def test_bundled_plugins_that_are_taken_are_those_that_the_hook_service_reads() -> None:
+    taken = SCHEMA["$defs"]["bundledPlugin"]
+    assert set(taken["properties"]) == set(BundledPlugin.model_fields)
+    assert set(taken["required"]) == {name for name, field in BundledPlugin.model_fields.items() if field.is_required()}
+    assert taken["properties"]["hooks"]["items"]["enum"] == [kind.value for kind in HookKind]
+
+
+@pytest.mark.parametrize("component", ["hook", "hook-worker"])
+def test_bundled_plugins_and_authorities_are_where_the_hook_service_looks(tmp_path: Path, component: str) -> None:
+    pod = of_kind("Deployment", "production")[component]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    told = {one["name"].removeprefix("HOOK_"): one.get("value", "") for one in container["env"]}
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert told["BUNDLED_PLUGINS_FILE"] == f"{mounts['hook-config']}/plugins.json"
+    assert told["WEBHOOK_CA_FILE"] == f"{mounts['webhook-ca']}/ca.crt"
+    file = tmp_path / "plugins.json"
+    file.write_text(of_kind("ConfigMap", "production")["hook-config"]["data"]["plugins.json"])
+    (plugin,) = read_bundled(file).of("acme")
+    assert (plugin.name, plugin.endpoint, plugin.priority) == ("policy", "https://policy.example.com/hooks", 100)
+
+
+CONFIG = SCHEMA["properties"]["modelRouter"]["properties"]["config"]
+
+
+@pytest.mark.parametrize(
+    ("taken", "read"),
+    [(CONFIG, RouterConfig), (SCHEMA["$defs"]["provider"], Provider), (SCHEMA["$defs"]["model"], Model)],
+    ids=["config", "provider", "model"],
+)
+def test_configuration_that_is_taken_is_what_the_router_reads(taken: dict[str, Any], read: type[BaseModel]) -> None:
+    assert taken["additionalProperties"] is False, "a key that is pasted into it would stand in a ConfigMap"
+    assert set(taken["properties"]) == set(read.model_fields)
+    assert set(taken["required"]) == {name for name, field in read.model_fields.items() if field.is_required()}
+
+
+def test_words_of_the_configuration_are_those_of_the_router() -> None:
+    assert CONFIG["properties"]["blind_model_policy"]["enum"] == [policy.value for policy in BlindModelPolicy]
+    assert tuple(SCHEMA["$defs"]["provider"]["properties"]["kind"]["enum"]) == get_args(ProviderKind)
+    levels = SCHEMA["$defs"]["model"]["properties"]["thinking"]["propertyNames"]["enum"]
+    assert levels == [level.value for level in ThinkingLevel]
+
+
+def test_numbers_are_told_as_the_process_reads_them(tmp_path: Path) -> None:
+    wanted = {
+        "MAX_MESSAGE_BYTES": 33554432,
+        "FORK_TOKEN_COUNT": 1000000,
+        "LEASE_TTL_SECONDS": 10.5,
+        "DRAIN_GRACE_SECONDS": 0,
+    }
+    over = tmp_path / "over.yaml"
+    over.write_text(json.dumps({"services": {"session": {"settings": wanted}}}))
+    (container,) = of_kind("Deployment", "minimal", str(over))["session"]["spec"]["template"]["spec"]["containers"]
+    told = {one["name"].removeprefix("SESSION_"): one.get("value") for one in container["env"]}
+    assert {name: told[name] for name in wanted} == {name: str(value) for name, value in wanted.items()}

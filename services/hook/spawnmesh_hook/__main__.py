@@ -1,4 +1,4 @@
-"""`python -m spawnmesh_hook serve|worker|migrate`."""
+"""`python -m spawnmesh_hook serve|worker|migrate|webhook-secret`."""
 
 import asyncio
 import sys
@@ -12,7 +12,9 @@ from spawnmesh_runtime.server import answering_alone, run_until_stopped
 from spawnmesh_runtime.settings import load_settings
 
 from spawnmesh_hook.app import open_service, work
+from spawnmesh_hook.bundled import read_bundled
 from spawnmesh_hook.settings import HookSettings
+from spawnmesh_hook.webhooks import derived_secret
 
 
 async def _serve(settings: HookSettings) -> None:
@@ -37,6 +39,15 @@ async def _work(settings: HookSettings) -> None:
         worker.cancel()
 
 
+def _webhook_secret(settings: HookSettings, name: str) -> str:
+    """What calls of a webhook that the operator runs are signed with, for whoever serves it."""
+    if settings.signing_key_file is None:
+        raise SystemExit("HOOK_SIGNING_KEY_FILE is not set: secrets are derived from that key")
+    if not read_bundled(settings.bundled_plugins_file).named(name):
+        raise SystemExit(f"there is no bundled plugin {name}")
+    return derived_secret(settings.signing_key_file.read_bytes(), name, None)
+
+
 def main(arguments: list[str]) -> None:
     """Runs one command until it is done. Anything else ends with a line of usage."""
     match arguments:
@@ -47,8 +58,10 @@ def main(arguments: list[str]) -> None:
         case ["migrate"]:
             owner_url = load_settings(HookSettings).database_owner_url
             migrate_and_tell(owner_url, package="spawnmesh_hook", schema="hook")
+        case ["webhook-secret", name]:
+            print(_webhook_secret(load_settings(HookSettings), name))
         case _:
-            raise SystemExit("usage: python -m spawnmesh_hook serve|worker|migrate")
+            raise SystemExit("usage: python -m spawnmesh_hook serve|worker|migrate|webhook-secret NAME")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ TOO_LARGE = Failure(f"malformed answer: more than {MAX_ANSWER_BYTES} bytes")
 UNREADABLE = Failure("malformed answer: no message of the contract")
 NOT_JSON = Failure("malformed answer: not the JSON of the contract")
 UNREACHED = Failure("the call failed: no connection")
+UNSIGNED = Failure("this service has no key to sign its calls with", blamed=False)
 
 
 def too_slow(seconds: float) -> Failure:

@@ -84,7 +84,7 @@ async def _open_parts(process: Process, settings: HookSettings) -> AsyncIterator
         bundled = read_bundled(settings.bundled_plugins_file)
         directory = PluginDirectory(database, bundled)
         await stack.enter_async_context(kept_fresh(directory, listener))
-        registry = PluginRegistry(database, directory, bundled, guard, tls, webhooks)
+        registry = PluginRegistry(database, directory, bundled, guard, settings, tls, webhooks)
         calls = PluginCalls(database, peers, webhooks, Breakers(), CallSlots(), DeliveryMetrics(process.metrics.meter))
         yield _Parts(database, listener, directory, registry, calls)
 

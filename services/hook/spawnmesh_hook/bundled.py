@@ -18,7 +18,10 @@ from spawnmesh_hook.domain.plugins import (
 
 
 class BundledPlugin(BaseModel):
-    """One entry of the file; `tenants` names those it serves, all where it is left out."""
+    """One entry of the file; `tenants` names those it serves, all where it is left out.
+
+    What a webhook's calls are signed with, for every tenant alike, says `python -m spawnmesh_hook webhook-secret NAME`.
+    """
 
     model_config = ConfigDict(extra="forbid")
 

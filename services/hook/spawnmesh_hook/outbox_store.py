@@ -63,9 +63,10 @@ async def announce_outbox(connection: Connection) -> None:
     await connection.execute(_SQL["announce_outbox"], {"channel": OUTBOX_CHANNEL})
 
 
-async def take_due(connection: Connection, held_for: timedelta, limit: int) -> list[Telling]:
-    """In the scope of every tenant: what is due, held for this worker for so long."""
-    cursor = await connection.execute(_SQL["take_due_tellings"], {"held_for": held_for, "limit": limit})
+async def take_due(connection: Connection, held_for: timedelta, limit: int, full: Sequence[str] = ()) -> list[Telling]:
+    """In the scope of every tenant: what is due, held for this worker for so long; nothing of tenants that are full."""
+    parameters = {"held_for": held_for, "limit": limit, "full": list(full)}
+    cursor = await connection.execute(_SQL["take_due_tellings"], parameters)
     return [
         Telling(
             tenant_id=row["tenant_id"],
@@ -80,9 +81,9 @@ async def take_due(connection: Connection, held_for: timedelta, limit: int) -> l
     ]
 
 
-async def seconds_to_next(connection: Connection) -> float | None:
-    """In the scope of every tenant: when the next telling is due, negative for one that is; None when there is none."""
-    row = await (await connection.execute(_SQL["seconds_to_next_telling"])).fetchone()
+async def seconds_to_next(connection: Connection, full: Sequence[str]) -> float | None:
+    """In the scope of every tenant that is not full: when the next telling is due, negative for one that is; None when there is none."""
+    row = await (await connection.execute(_SQL["seconds_to_next_telling"], {"full": list(full)})).fetchone()
     return None if row is None else row["seconds"]
 
 
@@ -98,8 +99,9 @@ async def tell_again(connection: Connection, telling: Telling, pause: timedelta)
 
 
 async def bury(connection: Connection, telling: Telling) -> None:
-    """It is given up."""
+    """It is given up, and what the event says is kept for the others alone."""
     await connection.execute(_SQL["bury"], _key(telling))
+    await connection.execute(_SQL["empty_event"], _key(telling))
 
 
 def _key(telling: Telling) -> dict[str, str]:

@@ -3,6 +3,8 @@
 import asyncio
 import ssl
 
+from spawnmesh_runtime.settings import ProcessSettings
+
 from spawnmesh_hook.domain.endpoints import Endpoint
 from spawnmesh_hook.endpoint_guard import EndpointGuard
 from spawnmesh_hook.errors import EndpointNotReached
@@ -10,15 +12,25 @@ from spawnmesh_hook.errors import EndpointNotReached
 _REACH_SECONDS = 3.0
 
 
-async def check_reachable(guard: EndpointGuard, tls: ssl.SSLContext, endpoint: Endpoint) -> None:
-    """Returns when one of the endpoint's addresses takes a connection, for a webhook one with a certificate to its name.
+def mesh_tls(settings: ProcessSettings) -> ssl.SSLContext | None:
+    """What plugins behind gRPC are connected to with, by the files as they are now; None where the mesh has no certificates."""
+    if settings.tls_cert_file is None:
+        return None
+    context = ssl.create_default_context(cafile=settings.tls_ca_file)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # Newer Pythons set it; what calls are made with does not.
+    context.set_alpn_protocols(["h2"])
+    context.load_cert_chain(settings.tls_cert_file, settings.tls_key_file)
+    return context
+
+
+async def check_reachable(guard: EndpointGuard, context: ssl.SSLContext | None, endpoint: Endpoint) -> None:
+    """Returns when one of the endpoint's addresses takes a connection, with a certificate to its name where there is a context.
 
     Raises EndpointNotReached, and EndpointNotAllowed.
     """
     addresses = await guard.addresses_of(endpoint)
     if not addresses:
         raise EndpointNotReached("its name has no address")
-    context = tls if endpoint.is_webhook else None
     why = ""
     for address in addresses:
         try:

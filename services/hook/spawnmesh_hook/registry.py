@@ -4,6 +4,7 @@ import ssl
 
 from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Database
+from spawnmesh_runtime.settings import ProcessSettings
 
 from spawnmesh_hook import store
 from spawnmesh_hook.bundled import BundledPlugins
@@ -12,7 +13,7 @@ from spawnmesh_hook.domain.endpoints import parse_endpoint
 from spawnmesh_hook.domain.plugins import Plugin, missing_grant
 from spawnmesh_hook.endpoint_guard import EndpointGuard
 from spawnmesh_hook.errors import EndpointNotAllowed, GrantMissing, NameIsBundled
-from spawnmesh_hook.reach import check_reachable
+from spawnmesh_hook.reach import check_reachable, mesh_tls
 from spawnmesh_hook.webhooks import Webhooks
 
 
@@ -25,14 +26,16 @@ class PluginRegistry:
         directory: PluginDirectory,
         bundled: BundledPlugins,
         guard: EndpointGuard,
-        tls: ssl.SSLContext,
+        settings: ProcessSettings,
+        webhook_tls: ssl.SSLContext,
         webhooks: Webhooks,
     ) -> None:
         self._database = database
         self._directory = directory
         self._bundled = bundled
         self._guard = guard
-        self._tls = tls
+        self._settings = settings
+        self._webhook_tls = webhook_tls
         self._webhooks = webhooks
 
     async def register(self, tenant_id: str, plugin: Plugin, *, allow_unreachable: bool) -> tuple[Plugin, str]:
@@ -47,12 +50,13 @@ class PluginRegistry:
         endpoint = parse_endpoint(plugin.endpoint)
         secret = ""
         if endpoint.is_webhook:
-            secret = self._webhooks.secret(tenant_id, plugin.name) or ""
+            secret = self._webhooks.secret(tenant_id, plugin) or ""
             if not secret:
                 raise EndpointNotAllowed("is a webhook, and this service has no key to sign calls with")
         await self._guard.addresses_of(endpoint)
         if not allow_unreachable:
-            await check_reachable(self._guard, self._tls, endpoint)
+            context = self._webhook_tls if endpoint.is_webhook else mesh_tls(self._settings)
+            await check_reachable(self._guard, context, endpoint)
         async with self._database.transaction(tenant_id) as connection:
             registered = await store.put_plugin(connection, tenant_id, plugin)
             await store.announce_plugins_changed(connection)

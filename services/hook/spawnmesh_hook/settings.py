@@ -21,7 +21,7 @@ class HookSettings(ProcessSettings):
     allowed_endpoint_hosts: list[str] = Field(default_factory=list)
     """Host patterns (`*.plugins.example.com`), addresses and networks (`10.1.0.0/16`) that plugins may have; empty means any public one."""
     allow_private_endpoints: bool = False
-    """Whether plugins may have loopback and private addresses. Link-local ones they may have only where a network above says so."""
+    """Whether plugins may have loopback and private addresses. Link-local ones and clouds' metadata servers need a network above."""
     max_idle_peers: int = Field(default=64, ge=0, le=10_000)
     """Connections to plugins that stay open while nobody uses them."""
     webhook_ca_file: Path | None = None

@@ -1,6 +1,8 @@
 """The worker's part: tells observers what is in the outbox, and deletes what is past its time."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -21,7 +23,7 @@ from spawnmesh_hook.answers import Failure
 from spawnmesh_hook.budget import Budget
 from spawnmesh_hook.directory import PluginDirectory
 from spawnmesh_hook.domain.plugins import HookKind, Plugin, Viewer
-from spawnmesh_hook.domain.telling import pause_after
+from spawnmesh_hook.domain.telling import pause_after, room_for_more
 from spawnmesh_hook.outbox_store import OUTBOX_CHANNEL, Telling
 from spawnmesh_hook.plugin_calls import PluginCalls
 from spawnmesh_hook.questions import Question
@@ -29,6 +31,7 @@ from spawnmesh_hook.questions import Question
 # Longer than the longest time-out of a plugin, so that only what a dead worker held is told by another.
 _HELD_FOR = timedelta(seconds=660)
 _LOOK_AGAIN_SECONDS = 5.0
+_LOOK_BESIDE_SECONDS = 0.2  # While a tenant waits for its own observers, others may have published.
 _PRUNE_EVERY_SECONDS = 600.0
 _PRUNE_LIMIT = 5_000
 
@@ -50,21 +53,28 @@ class Tellers:
         """Until cancelled; while the database is away it tries again."""
         with self.listener.subscription(OUTBOX_CHANNEL) as published:
             async with asyncio.TaskGroup() as group:
-                busy: set[asyncio.Task[None]] = set()
+                busy: dict[asyncio.Task[None], str] = {}
                 while True:
-                    wait = _LOOK_AGAIN_SECONDS
+                    wait, left_out = _LOOK_AGAIN_SECONDS, list[str]()
                     try:
-                        for telling in await self._take(self.at_once - len(busy)):
+                        for telling in await self._take(*self._room(busy)):
                             task = group.create_task(self._tell(telling))
-                            busy.add(task)
-                            task.add_done_callback(busy.discard)
-                        wait = await self._seconds_to_next()
+                            busy[task] = telling.tenant_id
+                            task.add_done_callback(busy.pop)
+                        _, left_out = self._room(busy)
+                        wait = await self._seconds_to_next(left_out)
                     except _AWAY as error:
                         structlog.get_logger().warning("outbox_unread", error=type(error).__name__)
-                    if len(busy) >= self.at_once:
-                        await asyncio.wait(busy, return_when=asyncio.FIRST_COMPLETED)
-                    else:
+                    room, full = self._room(busy)
+                    if full or room <= 0:
+                        beside = _LOOK_BESIDE_SECONDS if room > 0 else None
+                        await asyncio.wait(busy, timeout=beside, return_when=asyncio.FIRST_COMPLETED)
+                    elif not left_out:  # Who was left out has room again, and may have more to be told.
                         await published.wait(wait)
+
+    def _room(self, busy: Mapping[asyncio.Task[None], str]) -> tuple[int, list[str]]:
+        """By the tenant that each task tells for."""
+        return room_for_more(self.at_once, Counter(busy.values()))
 
     async def tell_due(self) -> int:
         """Tells what is due now and waits until it is told; how many tries that were."""
@@ -87,15 +97,15 @@ class Tellers:
         async with self.database.transaction(EVERY_TENANT) as connection:
             return await store.delete_old(connection, self.kept_for, _PRUNE_LIMIT)
 
-    async def _take(self, limit: int) -> list[Telling]:
+    async def _take(self, limit: int, full: Sequence[str] = ()) -> list[Telling]:
         if limit <= 0:
             return []
         async with self.database.transaction(EVERY_TENANT) as connection:
-            return await outbox_store.take_due(connection, _HELD_FOR, limit)
+            return await outbox_store.take_due(connection, _HELD_FOR, limit, full)
 
-    async def _seconds_to_next(self) -> float:
+    async def _seconds_to_next(self, full: Sequence[str]) -> float:
         async with self.database.transaction(EVERY_TENANT) as connection:
-            seconds = await outbox_store.seconds_to_next(connection)
+            seconds = await outbox_store.seconds_to_next(connection, full)
         return _LOOK_AGAIN_SECONDS if seconds is None else min(max(seconds, 0.0), _LOOK_AGAIN_SECONDS)
 
     async def _tell(self, telling: Telling) -> None:

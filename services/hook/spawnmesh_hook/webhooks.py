@@ -23,6 +23,8 @@ from spawnmesh_hook.plugin_peers import LeadsNowhere
 from spawnmesh_hook.questions import Answer, Question, Request
 
 _OK = 200
+# The caller holds a plugin to its time, which may be longer than the five minutes after which the client would give up by itself.
+_UNBOUNDED = aiohttp.ClientTimeout()
 _SECRET_BYTES = 32
 
 
@@ -42,12 +44,14 @@ class Webhooks:
         self._tls = tls
         self._master_key = master_key
 
-    def secret(self, tenant_id: str, plugin: str) -> str | None:
-        """What the calls of the plugin are signed with: always the same, and in no row. None where this service has no key of its own."""
+    def secret(self, tenant_id: str, plugin: Plugin) -> str | None:
+        """What the calls of the plugin are signed with: always the same, and in no row; that of the operator's own is one for all tenants.
+
+        None where this service has no key of its own.
+        """
         if self._master_key is None:
             return None
-        derived = HKDF(hashes.SHA256(), _SECRET_BYTES, salt=None, info=f"webhook {tenant_id} {plugin}".encode())
-        return f"whsec_{derived.derive(self._master_key).hex()}"
+        return derived_secret(self._master_key, plugin.name, None if plugin.bundled else tenant_id)
 
     async def call(
         self, tenant_id: str, plugin: Plugin, delivery_id: str, question: Question[Request, Answer]
@@ -57,9 +61,12 @@ class Webhooks:
         addresses = await self._guard.addresses_of(endpoint, trusted=plugin.bundled)
         if not addresses:
             raise LeadsNowhere
+        secret = self.secret(tenant_id, plugin)
+        if secret is None:
+            return answers.UNSIGNED
         body = _body(question)
         try:
-            text = await self._post(endpoint, addresses, self._headers(tenant_id, plugin.name, delivery_id, body), body)
+            text = await self._post(endpoint, addresses, _headers(secret, delivery_id, body), body)
         except (aiohttp.ClientError, OSError):
             return answers.UNREACHED
         if isinstance(text, Failure):
@@ -71,18 +78,6 @@ class Webhooks:
             return answers.NOT_JSON
         return answer
 
-    def _headers(self, tenant_id: str, plugin: str, delivery_id: str, body: bytes) -> dict[str, str]:
-        secret = self.secret(tenant_id, plugin) or ""
-        headers = {
-            "Content-Type": "application/json",
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-            DELIVERY_HEADER: delivery_id,
-            SIGNATURE_HEADER: sign(secret, delivery_id, body, int(utc_now().timestamp())),
-        }
-        traceparent = current_traceparent()
-        return {**headers, "traceparent": traceparent} if traceparent else headers
-
     async def _post(
         self, endpoint: Endpoint, addresses: tuple[Address, ...], headers: dict[str, str], body: bytes
     ) -> bytes | Failure:
@@ -92,7 +87,7 @@ class Webhooks:
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
         async with (
             aiohttp.ClientSession(
-                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+                connector=connector, timeout=_UNBOUNDED, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
             ) as http,
             http.post(
                 f"https://{host}:{endpoint.port}{endpoint.path}", data=body, headers=headers, allow_redirects=False
@@ -131,6 +126,24 @@ class _Checked(AbstractResolver):
 
     async def close(self) -> None:
         return
+
+
+def derived_secret(master_key: bytes, plugin: str, tenant_id: str | None) -> str:
+    """The secret of a tenant's webhook; without a tenant, of one that the operator runs."""
+    info = f"bundled webhook {plugin}" if tenant_id is None else f"webhook {tenant_id} {plugin}"
+    return f"whsec_{HKDF(hashes.SHA256(), _SECRET_BYTES, salt=None, info=info.encode()).derive(master_key).hex()}"
+
+
+def _headers(secret: str, delivery_id: str, body: bytes) -> dict[str, str]:
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "application/json",
+        "Accept-Encoding": "identity",
+        DELIVERY_HEADER: delivery_id,
+        SIGNATURE_HEADER: sign(secret, delivery_id, body, int(utc_now().timestamp())),
+    }
+    traceparent = current_traceparent()
+    return {**headers, "traceparent": traceparent} if traceparent else headers
 
 
 def _body(question: Question[Request, Answer]) -> bytes:

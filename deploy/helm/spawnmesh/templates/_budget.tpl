@@ -1,4 +1,4 @@
-{{/* How long a pod has to have been ready before another one goes: {root, facts}. Of what is called, until every name server tells of it; of what
+{{/* How long a pod has to have been ready before another one goes: {root, component, facts}. Of what is called, until every name server tells of it; of what
      nobody calls, until the one before is gone, so that no two of them hold connections beside those that stay. */}}
 {{- define "spawnmesh.minReadySeconds" -}}
 {{- if hasKey .facts "serves" }}{{ include "spawnmesh.namesSettleSeconds" .root }}{{ else }}{{ include "spawnmesh.leaveSeconds" . }}{{ end -}}

@@ -48,10 +48,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
      between two questions (5 s), and as much for the endpoints to be told of. */}}
 {{- define "spawnmesh.namesSettleSeconds" -}}{{ add .Values.dnsTtlSeconds 10 }}{{- end -}}
 
-{{/* How long a pod may take to go: {root, facts}. To be taken out of the clients' turn, for the calls that are still running, and to send the last
-     spans. */}}
+{{/* How long a pod may take to go: {root, component, facts}. To be taken out of the clients' turn, for the calls that are still running (as long as its
+     own settings say, where they do), and to send the last spans. */}}
 {{- define "spawnmesh.leaveSeconds" -}}
-{{- add .root.Values.drainGraceSeconds 15 (ternary (include "spawnmesh.namesSettleSeconds" .root | int) 0 (hasKey .facts "serves")) -}}
+{{- $own := (index .root.Values.services .component).settings -}}
+{{- $drain := ternary (get $own "DRAIN_GRACE_SECONDS") .root.Values.drainGraceSeconds (hasKey $own "DRAIN_GRACE_SECONDS") -}}
+{{- add (float64 $drain | ceil) 15 (ternary (include "spawnmesh.namesSettleSeconds" .root | int) 0 (hasKey .facts "serves")) -}}
 {{- end -}}
 
 {{- define "spawnmesh.postgresqlSecret" -}}

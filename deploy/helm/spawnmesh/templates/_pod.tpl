@@ -73,10 +73,14 @@ capabilities: {drop: [ALL]}
   {{- $_ := set $own "BUCKET_PREFIX" $root.Values.s3.bucketPrefix -}}
 {{- end -}}
 {{- if eq $facts.service "model-router" }}{{ $_ := set $own "CONFIG_FILE" "/etc/spawnmesh/router.json" }}{{ end -}}
+{{- if and (eq $facts.service "hook") $root.Values.hook.bundledPlugins }}{{ $_ := set $own "BUNDLED_PLUGINS_FILE" "/etc/spawnmesh/plugins.json" }}{{ end -}}
+{{- if and (eq $facts.service "hook") $root.Values.hook.webhookCaSecret }}{{ $_ := set $own "WEBHOOK_CA_FILE" "/run/secrets/webhook-ca/ca.crt" }}{{ end -}}
 {{- if eq $facts.service "runner" }}{{ $_ := set $own "WORKSPACE_ROOT" "/var/lib/spawnmesh/workspaces" }}{{ end -}}
-{{- range $name, $setting := merge (deepCopy $value.settings) $own }}
+{{- range $name, $setting := $value.settings }}{{ $_ := set $own $name $setting }}{{ end -}}
+{{- range $name, $setting := $own }}
 - name: {{ $prefix }}_{{ $name }}
-  value: {{ $setting | toString | quote }}
+  {{- /* A number is told as JSON has it: as text of its own, a million would be 1e+06, which no process takes for one. */}}
+  value: {{ ternary $setting (toJson $setting) (kindIs "string" $setting) | quote }}
 {{- end }}
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
@@ -101,6 +105,12 @@ capabilities: {drop: [ALL]}
 {{- if .root.Values.modelRouter.providerSecret }}
 - {name: providers, mountPath: /run/secrets/providers, readOnly: true}
 {{- end }}
+{{- end }}
+{{- if and (eq .facts.service "hook") .root.Values.hook.bundledPlugins }}
+- {name: hook-config, mountPath: /etc/spawnmesh, readOnly: true}
+{{- end }}
+{{- if and (eq .facts.service "hook") .root.Values.hook.webhookCaSecret }}
+- {name: webhook-ca, mountPath: /run/secrets/webhook-ca, readOnly: true}
 {{- end }}
 {{- if eq .facts.service "runner" }}
 - {name: workspaces, mountPath: /var/lib/spawnmesh/workspaces}
@@ -148,6 +158,14 @@ capabilities: {drop: [ALL]}
 - name: providers
   secret: {secretName: {{ . }}, defaultMode: 0440}
 {{- end }}
+{{- end }}
+{{- if and (eq $facts.service "hook") $root.Values.hook.bundledPlugins }}
+- name: hook-config
+  configMap: {name: hook-config}
+{{- end }}
+{{- if and (eq $facts.service "hook") $root.Values.hook.webhookCaSecret }}
+- name: webhook-ca
+  secret: {secretName: {{ $root.Values.hook.webhookCaSecret }}, defaultMode: 0440, items: [{key: ca.crt, path: ca.crt}]}
 {{- end }}
 {{- if eq $facts.service "runner" }}
 - name: workspaces

@@ -14,6 +14,10 @@ _ENDPOINT = re.compile(
     r"(?::(?P<port>[0-9]{1,5}))?(?P<path>/[!-~]*)?"
 )
 _HTTPS_PORT = 443
+# Where clouds tell a machine of itself, its credentials among that, beside link-local addresses.
+_METADATA = frozenset(
+    map(ip_address, ("168.63.129.16", "192.0.0.192", "100.100.100.200", "fd00:ec2::254", "fd20:ce::254"))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +108,18 @@ def _unwrapped(address: Address) -> Address:
 def _is_dialled(address: Address, *, allow_private: bool) -> bool:
     if address.is_loopback:
         return allow_private
-    # Link-local is where clouds keep their metadata servers: never, unless the operator lists it as a network.
-    if address.is_unspecified or address.is_multicast or address.is_link_local or address.is_reserved:
+    # Link-local is where clouds keep most of their metadata servers: never, unless the operator lists it as a network.
+    if (
+        address in _METADATA
+        or address.is_unspecified
+        or address.is_multicast
+        or address.is_link_local
+        or address.is_reserved
+    ):
         return False
-    if isinstance(address, IPv6Address) and address.sixtofour is not None:
-        return False
+    if isinstance(address, IPv6Address):
+        if address.sixtofour is not None:
+            return False
+        if address.is_site_local:  # Private, though deprecated, and global to `ipaddress`.
+            return allow_private
     return allow_private or address.is_global

@@ -16,10 +16,10 @@ select pg_notify(%(channel)s, '');
 
 -- name: take_due_tellings
 -- Locks the rows it takes and skips those another worker is taking; in the scope of every tenant. A taken one is due again when the time it may
--- take is over. Index: tellings_due_idx.
+-- take is over. Leaves out the tenants that are `full`. Index: tellings_due_idx.
 with due as (
     select tenant_id, event_key, plugin from tellings
-    where state = 'WAITING' and due_time <= now()
+    where state = 'WAITING' and due_time <= now() and tenant_id <> all (%(full)s::text[])
     order by due_time
     limit %(limit)s
     for update skip locked
@@ -32,8 +32,10 @@ where t.tenant_id = due.tenant_id and t.event_key = due.event_key and t.plugin =
 returning t.tenant_id, t.event_key, t.plugin, t.attempt_count, e.hook, e.event, e.traceparent;
 
 -- name: seconds_to_next_telling
--- No lock; in the scope of every tenant. Index: tellings_due_idx.
-select extract(epoch from min(due_time) - now())::float8 as seconds from tellings where state = 'WAITING';
+-- No lock; in the scope of every tenant, of which it leaves out those that are `full`. Index: tellings_due_idx.
+select extract(epoch from min(due_time) - now())::float8 as seconds
+from tellings
+where state = 'WAITING' and tenant_id <> all (%(full)s::text[]);
 
 -- name: told
 -- Locks the row. Index: tellings_pkey.

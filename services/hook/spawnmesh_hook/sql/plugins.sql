@@ -31,8 +31,18 @@ returning name, endpoint, hooks, priority, timeout, failure_policy, grants, max_
 delete from plugins where tenant_id = %(tenant_id)s and name = %(name)s;
 
 -- name: remove_tellings
--- Locks the rows. Index: tellings_plugin_idx.
-delete from tellings where tenant_id = %(tenant_id)s and plugin = %(name)s;
+-- Locks the rows, and those of the events that nobody else is still to be told of, which are emptied. Index: tellings_plugin_idx,
+-- observed_events_pkey, tellings_pkey.
+with removed as (
+    delete from tellings where tenant_id = %(tenant_id)s and plugin = %(name)s returning tenant_id, event_key
+)
+update observed_events e set event = ''
+from removed
+where e.tenant_id = removed.tenant_id and e.event_key = removed.event_key
+    and not exists (
+        select from tellings t
+        where t.tenant_id = e.tenant_id and t.event_key = e.event_key and t.plugin <> %(name)s and t.state = 'WAITING'
+    );
 
 -- name: announce_plugins_changed
 -- Heard when the transaction commits.

@@ -1,0 +1,107 @@
+"""Plugins that the operator runs for tenants, from a file."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh_client.hooks import Handlers, deny, hook
+from spawnmesh_client.hooks.webhook import Webhook
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_hook.__main__ import main
+
+from tests.contract.hook_fixtures import (
+    DEAD_ENDPOINT,
+    FINALIZE,
+    SPAWN,
+    HookMesh,
+    open_mesh,
+    refused,
+    revise,
+)
+from tests.contract.hook_fixtures import deny as denied
+from tests.contract.webhook_site import https_site, write_certificate
+
+
+@pytest.fixture
+async def mesh(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[HookMesh]:
+    async with open_mesh(databases["hook"], keys) as opened:
+        yield opened
+
+
+async def test_bundled_plugins_come_from_a_file_and_are_nobody_elses(mesh: HookMesh, tmp_path: Path) -> None:
+    own, theirs = await mesh.plugin(revise("theirs")), await mesh.plugin(revise("ours"))
+    file = tmp_path / "bundled.json"
+    entries = [
+        {"name": "gate", "endpoint": theirs.endpoint, "hooks": ["BEFORE_AGENT_FINALIZE"]},
+        {"name": "elsewhere", "endpoint": DEAD_ENDPOINT, "hooks": ["BEFORE_SPAWN"], "tenants": ["other"]},
+    ]
+    file.write_text(json.dumps(entries))
+    tenant = mesh.tenant(await mesh.replica(bundled_plugins_file=file, allow_private_endpoints=True))
+    await tenant.register("own", own.endpoint, FINALIZE)
+    assert await tenant.plugin_names() == ["gate", "own"]
+    merged = await tenant.draft("k", draft_text="seen")
+    assert (merged.decision, list(merged.decided_by)) == (revise("ours\n\ntheirs"), ["gate", "own"])
+    assert (theirs.heard[0].draft_text, own.heard[0].draft_text) == ("seen", "")
+    for rpc, request in (
+        ("PausePlugin", pb.PausePluginRequest(name="gate")),
+        ("RemovePlugin", pb.RemovePluginRequest(name="gate")),
+    ):
+        with refused(Reason.ALREADY_EXISTS):
+            await tenant.as_client(rpc, request)
+    with refused(Reason.ALREADY_EXISTS):
+        await tenant.register("gate", own.endpoint, SPAWN)
+
+
+async def test_a_bundled_plugin_may_be_where_tenants_may_not(mesh: HookMesh, tmp_path: Path) -> None:
+    plugin = await mesh.plugin(denied("no"))
+    file = tmp_path / "bundled.json"
+    file.write_text(json.dumps([{"name": "gate", "endpoint": plugin.endpoint, "hooks": ["BEFORE_SPAWN"]}]))
+    tenant = mesh.tenant(await mesh.replica(bundled_plugins_file=file, allow_private_endpoints=False))
+    assert (await tenant.spawn()).decision == denied("no")
+
+
+async def test_a_bundled_webhook_is_signed_with_what_its_operator_is_told(
+    mesh: HookMesh,
+    databases: dict[str, ServiceDsn],
+    keys: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    @hook("before_spawn")
+    def judge(_event: Any) -> Any:
+        return deny("no")
+
+    async def handle(request: web.Request) -> web.Response:
+        return web.Response(body=await plugin.answer(request.headers, await request.read()))
+
+    file, certificate = tmp_path / "bundled.json", write_certificate(tmp_path / "webhook.pem")
+    monkeypatch.setenv("HOOK_DATABASE_URL", databases["hook"].app)
+    monkeypatch.setenv("HOOK_SIGNING_KEY_FILE", str(keys / "hook.pem"))
+    monkeypatch.setenv("HOOK_BUNDLED_PLUGINS_FILE", str(file))
+    async with https_site(handle, certificate) as url:
+        file.write_text(json.dumps([{"name": "gate", "endpoint": url, "hooks": ["BEFORE_SPAWN"]}]))
+        main(["webhook-secret", "gate"])
+        plugin = Webhook(Handlers([judge]), capsys.readouterr().out.strip())
+        with pytest.raises(SystemExit, match="no bundled plugin"):
+            main(["webhook-secret", "gates"])
+        replica = await mesh.replica(bundled_plugins_file=file, webhook_ca_file=certificate)
+        for tenant in (mesh.tenant(replica), mesh.tenant(replica)):
+            assert (await tenant.spawn()).decision == denied("no")
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "[{}]", '[{"name":"a","endpoint":"ftp://x","hooks":["BEFORE_SPAWN"]}]', "nonsense"]
+)
+async def test_a_file_of_bundled_plugins_that_cannot_be_read_stops_the_start(
+    mesh: HookMesh, tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "bundled.json"
+    file.write_text(text)
+    with pytest.raises(ValueError, match="bundled plugins"):
+        await mesh.replica(bundled_plugins_file=file)
