@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # The stubs' types for asyncio exist for type checkers only.
     from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceAsyncStub
     from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceAsyncStub
 
-_HOOK_MARGIN_SECONDS = 5.0
+_FINALIZE_SECONDS = 660.0  # A plugin may take ten minutes; the caller's own deadline bounds it, too.
 _PURGE_SECONDS = 60.0  # One call removes up to thousands of objects.
 
 
@@ -146,10 +146,11 @@ class Transcripts:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """hook, as session uses it. Plugins have up to 15 s each by default, so these calls may take longer than others."""
+    """hook, as session uses it. Plugins that are asked about a spawn have as long as the spawn."""
 
     peer: Peer
     timeout_seconds: float
+    spawn_seconds: float
 
     @property
     def _stub(self) -> "HookServiceAsyncStub":
@@ -178,16 +179,14 @@ class Hooks:
     async def before_spawn(self, event: BeforeSpawnEvent) -> hook_pb.DispatchBeforeSpawnResponse:
         """May it be spawned?"""
         request = hook_pb.DispatchBeforeSpawnRequest(event=event)
-        timeout = self.timeout_seconds + _HOOK_MARGIN_SECONDS
-        return await self.peer.unary(self._stub.DispatchBeforeSpawn, request, timeout_seconds=timeout)
+        return await self.peer.unary(self._stub.DispatchBeforeSpawn, request, timeout_seconds=self.spawn_seconds)
 
     async def before_finalize(
         self, event: BeforeAgentFinalizeEvent, dispatch_key: str
     ) -> hook_pb.DispatchBeforeAgentFinalizeResponse:
         """May it be final?"""
         request = hook_pb.DispatchBeforeAgentFinalizeRequest(event=event, dispatch_key=dispatch_key)
-        timeout = self.timeout_seconds + _HOOK_MARGIN_SECONDS
-        return await self.peer.unary(self._stub.DispatchBeforeAgentFinalize, request, timeout_seconds=timeout)
+        return await self.peer.unary(self._stub.DispatchBeforeAgentFinalize, request, timeout_seconds=_FINALIZE_SECONDS)
 
     async def delivery_target(self, event: DeliveryTargetEvent) -> str:
         """Where is it to be told? Empty where no plugin says."""

@@ -3,12 +3,13 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from spawnmesh_model_router.domain.evidence import Evidence, gather
 from spawnmesh_model_router.domain.names import reason_of_name
 from spawnmesh_model_router.domain.reasons import FailoverReason, ModelFailure
-from spawnmesh_model_router.domain.signals import PERIOD, SIGNALS, Topic
+from spawnmesh_model_router.domain.signals import PERIOD, SIGNALS, Signal, Topic
 
 
 @dataclass(frozen=True)
@@ -111,12 +112,19 @@ def _match(
 ) -> FailoverReason | None:
     # A search that ignores case would try every phrase in full at every place.
     texts, distinct = _lower(texts), _lower(distinct)
-    for signal in SIGNALS:
-        if signal.topic not in topics or signal.provider not in ("", provider):
-            continue
+    for signal in _signals(provider if provider in _SIGNALLED else "", topics):
         if any(map(signal.pattern.search, texts if signal.is_anchored else distinct)):
             return signal.reason
     return None
+
+
+_SIGNALLED: Final = frozenset(signal.provider for signal in SIGNALS)
+
+
+@cache
+def _signals(provider: str, topics: frozenset[Topic]) -> tuple[Signal, ...]:
+    """The rows that may speak. There are as many answers as rules and providers with rows of their own."""
+    return tuple(signal for signal in SIGNALS if signal.topic in topics and signal.provider in ("", provider))
 
 
 def _lower(texts: tuple[str, ...]) -> tuple[str, ...]:
