@@ -235,6 +235,20 @@ async def test_DescribeFile__reads_files_of_cold_entries(filled: Cold) -> None:
     assert (await filled.describe(stubbed[0].file_ids[0], expand=True)).content.data.decode() == long_text("alpha")
 
 
+async def test_DescribeFile__a_file_that_got_cold_while_it_was_looked_up_is_whole(
+    filled: Cold, superuser: Superuser
+) -> None:
+    await filled.tier(APPLY)
+    stubbed = (await filled.context(tail=NO_TAIL)).stubbed[0]
+    # What the first of its two reads saw, before the payload was put and its inline copy dropped.
+    await superuser.execute(
+        "update payloads set is_stored = false where tenant_id = %s and seq = %s",
+        (filled.session.tenant_id, stubbed.seq),
+    )
+    described = await filled.describe(stubbed.file_ids[0], expand=True)
+    assert described.content.data.decode() == long_text("alpha")
+
+
 async def test_a_cold_transcript_is_gone_without_a_trace(filled: Cold, superuser: Superuser) -> None:
     await filled.tier(APPLY)
     other = filled.to(filled.session.sibling())

@@ -80,6 +80,22 @@ async def test_AssembleContext__a_reference_tells_of_the_call_that_was_made_and_
     assert stub.body.message.content[1] == made
 
 
+async def test_AssembleContext__a_reference_tells_of_the_newest_call_of_an_id_that_is_used_again(
+    tiered: Tiered,
+) -> None:
+    claim = await tiered.session.acquire(1)
+    both = calling("c1", "read", {"path": "/srv/one"})
+    both.message.content.append(calling("c2", "read", {"path": "/srv/old"}).message.content[0])
+    await tiered.session.append([both], claim=claim)
+    await tiered.session.append([calling("c2", "read", {"path": "/srv/new"})], claim=claim)
+    results = [answering("c1", long_text("a")), answering("c2", long_text("b"))]
+    await tiered.session.append([*results, assistant("end")], claim=claim)
+    context = await tiered.context(tail=NO_TAIL)
+    entries = {entry.seq: entry for entry in context.entries}
+    told = [text_of(entries[stubbed.seq]).splitlines()[1] for stubbed in context.stubbed]
+    assert told == ["path: /srv/one", "path: /srv/new"]
+
+
 async def test_AssembleContext__fresh_results_are_whole(tiered: Tiered) -> None:
     claim = await tiered.session.acquire(1)
     await tiered.converse(claim, long_text("a"), long_text("b"))

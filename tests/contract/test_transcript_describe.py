@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.request import urlopen
 
+from spawnmesh.transcript.v1 import file_service_pb2 as file_pb
 from spawnmesh.transcript.v1 import search_service_pb2 as search_pb
 from spawnmesh.transcript.v1.search_service_pb2_grpc import SearchServiceStub
 from spawnmesh_core.ids import IdKind, new_id
@@ -110,6 +111,21 @@ async def test_DescribeFile__what_is_not_there(tiered: Tiered) -> None:
     await tiered.session.delete()
     with refused(Reason.NOT_FOUND):
         await tiered.describe(file_id)
+
+
+async def test_DescribeFile__an_image_that_says_it_is_text_is_none(tiered: Tiered) -> None:
+    claim = await tiered.session.acquire(1)
+    image = image_block(bytes(range(128, 256)) * 80)
+    image.image.mime_type = "text/plain"
+    answer = answering("c1", "seen")
+    answer.message.content.append(image)
+    await tiered.session.append([calling("c1", "look", {}), answer, assistant("end")], claim=claim)
+    [stubbed] = (await tiered.context(tail=NO_TAIL)).stubbed
+    described = await tiered.describe(stubbed.file_ids[0], expand=True)
+    assert (described.mime_type, described.line_count) == ("application/octet-stream", 0)
+    assert described.content.data == image.image.data
+    with refused(Reason.INVALID_REQUEST):
+        await tiered.describe(stubbed.file_ids[0], expand=True, lines=file_pb.LineRange(first_line=1))
 
 
 async def test_DescribeFile__lines_are_for_texts(tiered: Tiered) -> None:

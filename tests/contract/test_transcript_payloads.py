@@ -12,13 +12,15 @@ from psycopg import AsyncConnection
 from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import BlobServiceServicer, add_BlobServiceServicer_to_server
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.database import open_database
+from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.statements import load_statements
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_transcript import payload_store
 from spawnmesh_transcript.app import open_service
 from spawnmesh_transcript.settings import TranscriptSettings
+from spawnmesh_transcript.store import Key
 
 from tests.contract.attachment_blob_fixtures import blobs
 from tests.contract.serving import caller_at, served, shared_settings
@@ -135,6 +137,37 @@ async def test_AppendEntries__a_repeat_puts_what_was_cut_off(tiered: Tiered, cut
     assert await objects(tiered) == 0
     assert (await tiered.session.append(entries, claim=claim, key="k")).replayed
     assert len((await tiered.context(tail=NO_TAIL)).stubbed) == 1
+
+
+async def test_AppendEntries__payloads_of_one_result_that_two_put_at_the_same_time_become_references(
+    tiered: Tiered, cut_off: Tiered, superuser: Superuser
+) -> None:
+    claim = await tiered.session.acquire(1)
+    entries = [calling("c1", "read", {}), answering("c1", long_text("a"), long_text("b"))]
+    await cut_off.session.append(entries, claim=claim)
+    key = Key(tiered.session.tenant_id, tiered.session.session_id)
+    [one, other] = [row[1] for row in await rows(superuser, tiered, "payloads")]
+
+    async def mark(database: Database, blob_id: str) -> None:
+        async with database.transaction(key.tenant_id) as connection:
+            await payload_store.mark_stored(connection, key, [blob_id])
+
+    async with open_database(tiered.session.service.dsn.app, name="marking", max_connections=2) as database:
+        async with database.transaction(key.tenant_id) as connection:
+            await payload_store.mark_stored(connection, key, [one])
+            marking = asyncio.create_task(mark(database, other))
+            async with asyncio.timeout(10):
+                while not marking.done() and not await _waits_for_a_lock(superuser):
+                    await asyncio.sleep(0.01)
+        await marking
+    statement = "select is_stored from stubs where tenant_id = %s"
+    assert await (await superuser.execute(statement, (key.tenant_id,))).fetchall() == [(True,)]
+
+
+async def _waits_for_a_lock(superuser: Superuser) -> bool:
+    statement = "select count(*) from pg_stat_activity where application_name = 'marking' and wait_event_type = 'Lock'"
+    [(count,)] = await (await superuser.execute(statement)).fetchall()
+    return bool(count)
 
 
 async def test_DescribeFile__reads_the_entry_while_the_blob_store_does_not_have_it(

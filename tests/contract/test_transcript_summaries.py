@@ -19,7 +19,7 @@ from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_transcript.app import open_service
-from spawnmesh_transcript.domain.compaction import files_in
+from spawnmesh_transcript.domain.compaction import MAX_PIECES, files_in
 from spawnmesh_transcript.settings import TranscriptSettings
 from spawnmesh_transcript.telling import tell_summaries
 
@@ -33,7 +33,7 @@ from tests.contract.transcript_compaction import (
     summary_of,
     words,
 )
-from tests.contract.transcript_fixtures import assistant, refused, service, superuser, text_of, user
+from tests.contract.transcript_fixtures import assistant, refused, result, service, superuser, text_of, user
 from tests.contract.transcript_tier import NO_TAIL, answering, calling, long_text
 
 __all__ = ["blobs", "compacting", "compaction_service", "service", "superuser"]
@@ -81,6 +81,24 @@ async def test_CompactTranscript__long_results_without_references_are_cut(compac
     assert text[-1_000:] in prompt
     assert "96,000 characters left out" in prompt
     assert len(prompt) < 10_000
+
+
+async def test_CompactTranscript__a_call_far_before_its_result_does_not_have_models_asked_without_end(
+    compacting: Compacting,
+) -> None:
+    claim = await compacting.session.acquire(1)
+    await compacting.session.append([assistant("calling", "c1")], claim=claim)
+    text = words("chunk", 4_000)
+    for _ in range(10):
+        await compacting.session.append([assistant(text) for _ in range(5)], claim=claim)
+    await compacting.session.append([result("c1", "done")], claim=claim)
+    await compacting.converse(claim, turns=3)
+    compacting.peers.answers.extend(f"Gist {number}." for number in range(20))
+    done = (await compacting.compact(claim)).summary.body.compaction
+    assert len(compacting.peers.prompts) == MAX_PIECES
+    assert (done.sources.method, done.sources.last_seq) == (entry_pb.SUMMARY_METHOD_EXCERPT, 53)
+    assert "Before them: Gist 5.\nassistant: chunk word" in done.summary
+    assert "tool read: done" in done.summary
 
 
 async def test_CompactTranscript__neither_thoughts_nor_images_are_sent(compacting: Compacting) -> None:

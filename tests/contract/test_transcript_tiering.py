@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from opentelemetry.metrics import NoOpMeter
 from psycopg.types.json import Jsonb
 from spawnmesh.attachment_blob.v1 import blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import (
@@ -27,7 +29,11 @@ from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter
 from spawnmesh_transcript import payload_store, tier_store
+from spawnmesh_transcript.activities import open_activities
 from spawnmesh_transcript.domain.large_results import Stub
+from spawnmesh_transcript.metrics import CoolingMetrics
+from spawnmesh_transcript.payloads import open_payloads
+from spawnmesh_transcript.tiering import Action, Tiering
 
 from tests.contract.attachment_blob_fixtures import BlobService, blobs
 from tests.contract.serving import served, shared_settings
@@ -269,6 +275,42 @@ async def test_TierTranscript__counts_what_failed_and_a_repeat_does_the_rest(
     again = await wavering.tier(REVERT)
     assert again == {"reverted_entry_count": reverted["failed_entry_count"]}
     assert await asyncio.to_thread(old.blobs.object_keys) == []
+
+
+class _GoneAfter:
+    """A database that is away from the n-th transaction on."""
+
+    def __init__(self, database: Database, transaction_count: int) -> None:
+        self.database = database
+        self.left = transaction_count
+
+    def transaction(self, tenant_id: str) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise psycopg.OperationalError("away")
+        return self.database.transaction(tenant_id)
+
+
+async def test_TierTranscript__what_was_done_before_the_database_went_away_is_told(
+    cold: Cold, database: Database
+) -> None:
+    claim = await cold.session.acquire(1)
+    await cold.session.append([assistant("word") for _ in range(100)], claim=claim)
+    async with (
+        open_activities(database) as activities,
+        open_payloads(database, cold.session.service.peer, activities) as payloads,
+    ):
+        for transaction_count in (0, 1, 2, 3):
+            gone: Any = _GoneAfter(database, transaction_count)
+            tiering = Tiering(gone, payloads, activities, CoolingMetrics(NoOpMeter("test")))
+            tier = tiering.tier(key_of(cold), Action.DRY_RUN, after_seq=0, max_entry_count=1_000)
+            if transaction_count < 2:
+                with pytest.raises(psycopg.OperationalError):
+                    await tier
+                continue
+            report = await tier
+            told = (report.examined_entry_count, report.next_after_seq, report.done)
+            assert told == ((64, 64, False) if transaction_count == 2 else (101, 101, True))
 
 
 async def test_TierTranscript__revert_without_the_blob_store_changes_nothing(

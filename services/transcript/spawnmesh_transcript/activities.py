@@ -82,6 +82,7 @@ async def forget_activities(database: Database, tenant_id: str) -> int:
     forgotten = 0
     while True:
         async with database.transaction(tenant_id) as connection:
+            await connection.execute(_SQL["keep_to_indexes"])
             gone = (await connection.execute(_SQL["forget_activities"], parameters)).rowcount
         forgotten += gone
         if gone < _PAGE_ROWS:

@@ -110,7 +110,7 @@ async def make_plan(database: Database, key: Key, stale: Stale) -> Plan:
         if fitting_end(sources) < sources[-1].seq >= least_seq:
             break
     last_seq = whole_end(stale.groups, fitting_end(sources))
-    if last_seq <= stale.covered_seq:
+    if last_seq < sources[0].seq:  # Nothing is before the first call: at most what no model reads.
         last_seq = least_seq
     taken = tuple(source for source in sources if source.seq <= last_seq)
     previous_token_count = stale.previous.token_count if stale.previous else 0

@@ -52,6 +52,7 @@ async def _delete_pages(database: Database, key: Key, statements: Sequence[str])
     for statement in statements:
         while True:
             async with database.transaction(key.tenant_id) as connection:
+                await connection.execute(_SQL["keep_to_indexes"])
                 gone = (await connection.execute(_SQL[statement], parameters)).rowcount
             if gone < PAGE_ROWS:
                 break

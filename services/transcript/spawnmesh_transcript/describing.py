@@ -18,6 +18,7 @@ from spawnmesh_transcript.payload_store import StoredPayload
 from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.store import Key
 from spawnmesh_transcript.stubbing import TEXT_TYPE, payload_of
+from spawnmesh_transcript.whole import whole_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,5 +98,7 @@ async def _pieces(
         entries = await store.read_entries(connection, key, [payload.seq])
     if not entries:  # Deleted since.
         raise not_found("transcript", key.session_id)
-    block = pb.EntryBody.FromString(entries[0].body).message.content[payload.block_index]
+    # Whole, since the payload may have been put, and dropped here, since it was looked up.
+    [entry] = await whole_entries(database, payloads, key, entries)
+    block = pb.EntryBody.FromString(entry.body).message.content[payload.block_index]
     yield (payload_of(block) or b"")[span.offset : span.offset + span.length]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from spawnmesh_postgres.database import Database
 
-from spawnmesh_transcript import payload_store, tenant_store
+from spawnmesh_transcript import payload_store, store, tenant_store
 from spawnmesh_transcript.searching import Hit
 from spawnmesh_transcript.store import Key
 
@@ -19,6 +19,7 @@ async def files_of_hits(database: Database, tenant_id: str, hits: Iterable[Hit])
         return {}
     files: dict[tuple[str, int, int], str] = {}
     async with database.transaction(tenant_id) as connection:
+        await store.keep_index_order(connection)
         policy = await tenant_store.read_policy(connection, tenant_id)
         if not policy.stub_large_tool_payloads:
             return {}

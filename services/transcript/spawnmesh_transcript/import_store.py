@@ -68,7 +68,7 @@ async def known_entry_ids(connection: Connection, key: Key, entry_ids: Sequence[
 
 
 async def entries_off_branch(connection: Connection, key: Key, leaf_entry_id: str) -> list[str]:
-    """The messages that are not on the branch which ends there, oldest first."""
+    """The messages that are not on the branch which ends there, oldest first. Needs `keep_index_order`."""
     cursor = await connection.execute(_SQL["entries_off_branch"], {**_key(key), "leaf_entry_id": leaf_entry_id})
     return [row["entry_id"] for row in await cursor.fetchall()]
 

@@ -149,6 +149,7 @@ async def _complete(database: Database, key: Key, progress: Progress) -> Progres
         raise import_malformed(malformed)
     async with database.transaction(key.tenant_id) as connection:
         if progress.is_branched:
+            await store.keep_index_order(connection)
             await _mark_other_branches(connection, key, progress.leaf_entry_id)
         if not await import_store.complete(connection, key, progress):
             raise await _lost(connection, key)

@@ -111,9 +111,18 @@ async def waiting_payloads(connection: Connection, key: Key, *, row_count: int) 
 
 
 async def mark_stored(connection: Connection, key: Key, blob_ids: Collection[str]) -> list[UsableStub]:
-    """The blob store has these; gives the stubs whose payloads it has all, which count from now on."""
+    """The blob store has these; gives the stubs whose payloads it has all, which count from now on.
+
+    The stubs are locked first, so that of two who mark one payload each of the same entry, the second sees what the first did. Needs
+    `keep_index_order`.
+    """
+    parameters = _parameters(key, blob_ids=list(blob_ids))
+    locked = await (await connection.execute(_SQL["lock_stubs_of"], parameters)).fetchall()
+    await connection.execute(_SQL["mark_stored"], parameters)
+    if not locked:
+        return []
     async with connection.cursor(row_factory=args_row(UsableStub)) as cursor:
-        await cursor.execute(_SQL["mark_stored"], {"tenant_id": key.tenant_id, "blob_ids": list(blob_ids)})
+        await cursor.execute(_SQL["use_stubs"], _parameters(key, seqs=[row["seq"] for row in locked]))
         return await cursor.fetchall()
 
 
@@ -132,7 +141,7 @@ async def read_stubbed_entries(connection: Connection, key: Key, seqs: Collectio
 
 
 async def files_of_entries(connection: Connection, key: Key, seqs: Collection[int]) -> dict[int, list[StoredFile]]:
-    """For each entry that has files in the blob store, these in the order of their content blocks."""
+    """For each entry that has files in the blob store, these in the order of their content blocks. Needs `keep_index_order`."""
     rows = await (await connection.execute(_SQL["files_of_entries"], _parameters(key, seqs=list(seqs)))).fetchall()
     files: dict[int, list[StoredFile]] = {}
     for row in rows:

@@ -90,15 +90,16 @@ class Payloads:
         results, images = self._large(entries, policy)
         if not results:
             return images
-        calls = calls_in(entries)
-        missing = {result.call_id for result in results} - calls.keys()
+        here = calls_in(entries)
+        earlier: dict[str, str] = {}
+        missing = {result.call_id for result in results} - here.keys()
         if missing:
             async with self._database.transaction(key.tenant_id) as connection:
                 await store.keep_index_order(connection)
                 seqs = await payload_store.find_calls(connection, key, missing, before_seq=before_seq)
                 for entry in sorted(await store.read_entries(connection, key, seqs), key=lambda entry: entry.seq):
-                    calls = calls_of(entry.body) | calls
-        return [*await asyncio.to_thread(make_stubs, results, calls), *images]
+                    earlier |= calls_of(entry.body)  # Of a call id that is used again, the newer one.
+        return [*await asyncio.to_thread(make_stubs, results, earlier | here), *images]
 
     async def append(self, append: Append, stubs: Sequence[Stub]) -> AppendOutcome:
         """Makes one append with its stubs, and puts their payloads.
@@ -221,6 +222,7 @@ class Payloads:
             outcomes = await asyncio.gather(*(self._put(key, payload) for payload in waiting), return_exceptions=True)
         put = [payload.blob_id for payload, error in zip(waiting, outcomes, strict=True) if error is None]
         async with self._database.transaction(key.tenant_id) as connection:
+            await store.keep_index_order(connection)
             usable = await payload_store.mark_stored(connection, key, put)
         full_counts = {payload.seq: payload.entry_token_count for payload in waiting}
         for stub in usable:

@@ -15,7 +15,15 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.peers import Peer
 
-from spawnmesh_transcript.domain.compaction import Count, Method, Source, excerpt, pieces, summary_limit
+from spawnmesh_transcript.domain.compaction import (
+    MAX_PIECES,
+    Count,
+    Method,
+    Source,
+    excerpt,
+    pieces,
+    summary_limit,
+)
 from spawnmesh_transcript.store import Key
 from spawnmesh_transcript.summary_prompt import system_prompt, user_prompt
 
@@ -52,25 +60,30 @@ async def summarize(
 ) -> Written:
     """The sources and the summary before them as one summary, no longer than it may be.
 
-    Where a model's answer is too long or empty it is asked once more for far less; where that is, too, nobody is asked any more, and what is
-    left, and the summary so far, are cut short. Raises the MeshError of the router.
+    Where a model's answer is too long or empty it is asked once more for far less. Where that is, too, or there are more than MAX_PIECES, since
+    a call stands that far before its results, nobody is asked any more: what is left, and the summary so far, are cut short. Raises the
+    MeshError of the router.
     """
     limit = summary_limit(question.source_token_count) - question.reserved_token_count
     text, method, model = previous_summary, Method.NORMAL, ""
     waiting = pieces(sources)
-    while waiting:
+    for _ in range(MAX_PIECES):
+        if not waiting:
+            break
         for tried in (Method.NORMAL, Method.AGGRESSIVE):
             answer = await _answer(router, key, question, tried, text, waiting[0], limit)
             if 0 < await asyncio.to_thread(question.count, answer.text) <= limit:
                 break
         else:
-            rest = [source for piece in waiting for source in piece]
-            short = await asyncio.to_thread(excerpt, text, rest, max_token_count=limit, count=question.count)
-            return Written(short, Method.EXCERPT, "")
+            break
         text, model = answer.text, answer.model
         method = tried if tried is Method.AGGRESSIVE else method
         del waiting[0]
-    return Written(text, method, model)
+    if not waiting:
+        return Written(text, method, model)
+    rest = [source for piece in waiting for source in piece]
+    short = await asyncio.to_thread(excerpt, text, rest, max_token_count=limit, count=question.count)
+    return Written(short, Method.EXCERPT, "")
 
 
 async def _answer(

@@ -73,6 +73,7 @@ async def begin_purge(connection: Connection, tenant_id: str) -> None:
 
 async def purge_rows(connection: Connection, tenant_id: str, table: str, *, row_count: int) -> Gone:
     """Deletes up to so many rows of a table."""
+    await connection.execute(_SQL["keep_to_indexes"])
     cursor = await connection.execute(_SQL[f"purge_{table}"], {"tenant_id": tenant_id, "row_count": row_count})
     if table != "transcripts":
         return Gone(cursor.rowcount, 0)

@@ -88,7 +88,7 @@ async def kept_payloads(
 
 
 async def payloads_of_entries(connection: Connection, key: Key, seqs: Collection[int]) -> dict[int, list[KeptPayload]]:
-    """For each of these entries that has payloads, these in the order of their blocks, without those that leave."""
+    """For each of these entries that has payloads, these in the order of their blocks, without those that leave. Needs `keep_index_order`."""
     return await _payloads(connection, "payloads_of_entries", _parameters(key, seqs=list(seqs)))
 
 

@@ -124,7 +124,12 @@ class Tiering:
         report = Report(next_after_seq=after_seq)
         while not report.done and report.examined_entry_count < max_entry_count:
             row_count = min(_PAGE_ROWS, max_entry_count - report.examined_entry_count)
-            page = await self._page(key, report.next_after_seq, row_count, stale_seq, policy)
+            try:
+                page = await self._page(key, report.next_after_seq, row_count, stale_seq, policy)
+            except (psycopg.Error, PoolTimeout):
+                if not report.examined_entry_count:
+                    raise
+                break  # What was done is told; the next call says what is wrong, or goes on.
             if page.sizes:
                 match action:
                     case Action.DRY_RUN:

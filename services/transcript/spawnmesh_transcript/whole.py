@@ -70,6 +70,7 @@ async def whole_bodies(
 async def _made_whole(database: Database, payloads: Payloads, key: Key, cold: Sequence[StoredBody]) -> dict[int, bytes]:
     """Those of them whose payloads are all there."""
     async with database.transaction(key.tenant_id) as connection:
+        await store.keep_index_order(connection)
         files = await tier_store.payloads_of_entries(connection, key, [one.seq for one in cold])
     try:
         async with asyncio.TaskGroup() as tasks:

@@ -36,7 +36,7 @@ _SESSION = re.compile(
 _OPAQUE_RUN = re.compile(
     r"[^\W_]{16,}"
 )  # What a token looks like whose form nobody knows, if it has letters and digits.
-_NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_.:/-]")
+_NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_.:/-]|(?<=/)/|/(?=/)")  # Two slashes begin what an address names.
 _MIME_TYPE = re.compile(r"[a-z]+/[A-Za-z0-9][A-Za-z0-9.+-]*")
 _NEUTRAL = str.maketrans({"[": "⟦", "]": "⟧"})
 
@@ -59,8 +59,9 @@ def shown_tool_name(name: str) -> str:
 
 
 def shown_mime_type(mime_type: str) -> str:
-    """The type, where it has the form of one."""
-    return mime_type if _MIME_TYPE.fullmatch(mime_type) else "application/octet-stream"
+    """The type that an image says it has, where that has the form of one and is none of a text, as which nobody could read it."""
+    is_shown = _MIME_TYPE.fullmatch(mime_type) and not mime_type.startswith("text/")
+    return mime_type if is_shown else "application/octet-stream"
 
 
 def about_call(tool_input: object) -> str:

@@ -23,25 +23,32 @@ order by position
 limit %(row_count)s;
 
 -- name: forget_activities
--- Locks what it deletes. Index: activities_time_idx.
-delete from activities
-where (tenant_id, position) in (
-    select tenant_id, position from activities
-    where tenant_id = %(tenant_id)s and create_time < clock_timestamp() - make_interval(days => %(days)s)
+-- Locks what it deletes. Needs `keep_to_indexes`. Index: activities_time_idx.
+with page as materialized (
+    select create_time from activities
+    where tenant_id = %(tenant_id)s and create_time < now() - make_interval(days => %(days)s)
     order by create_time
     limit %(row_count)s
-);
+)
+delete from activities
+where tenant_id = %(tenant_id)s
+    and create_time <= (select max(create_time) from page);
 
 -- name: delete_activities
 -- Waits for whoever records activities of the tenant. See the function for its index.
 select delete_activities(%(tenant_id)s, %(session_id)s, %(row_count)s);
 
 -- name: purge_activities
--- Locks what it deletes. Nobody records any more. Index: activities primary key.
+-- Locks what it deletes. Nobody records any more. Needs `keep_to_indexes`. Index: activities primary key.
+with page as materialized (
+    select position from activities
+    where tenant_id = %(tenant_id)s
+    order by position
+    limit %(row_count)s
+)
 delete from activities
-where (tenant_id, position) in (
-    select tenant_id, position from activities where tenant_id = %(tenant_id)s order by position limit %(row_count)s
-);
+where tenant_id = %(tenant_id)s
+    and position <= (select max(position) from page);
 
 -- name: purge_activity_heads
 -- Locks the row. Index: activity_heads primary key.

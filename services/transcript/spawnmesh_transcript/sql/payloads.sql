@@ -80,31 +80,46 @@ where exists (
     select from transcripts t where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s and t.state = 'LIVE'
 );
 
+-- name: lock_stubs_of
+-- Locks the stubs of the entries that have these payloads, in their order, until commit. Needs `keep_index_order`. Indexes: payloads and stubs primary keys.
+select s.seq
+from stubs s
+where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.seq = any(array(
+    select p.seq from payloads p where p.tenant_id = %(tenant_id)s and p.blob_id = any(%(blob_ids)s::text[])
+))
+order by s.seq
+for no key update;
+
 -- name: mark_stored
--- Locks the rows. A stub counts once all payloads of its entry are there; gives those that do from now on. Indexes: payloads and stubs primary keys,
--- payloads_session_idx.
-with marked as (
-    update payloads
-    set is_stored = true
-    where tenant_id = %(tenant_id)s and blob_id = any(%(blob_ids)s::text[]) and not is_leaving
-    returning session_id, seq
-), usable as (
+-- Locks the rows. Index: payloads primary key.
+update payloads
+set is_stored = true
+where tenant_id = %(tenant_id)s and blob_id = any(%(blob_ids)s::text[]) and not is_leaving;
+
+-- name: use_stubs
+-- The transaction holds these stubs. One counts once all payloads of its entry are there; gives those that do from now on. Needs `keep_index_order`.
+-- Indexes: stubs primary key, payloads_session_idx.
+with usable as (
     update stubs s
     set is_stored = true
-    where s.tenant_id = %(tenant_id)s and (s.session_id, s.seq) in (select m.session_id, m.seq from marked m)
-        and not exists (
-            select from payloads p
-            where p.tenant_id = s.tenant_id and p.session_id = s.session_id and p.seq = s.seq and not p.is_stored
-                and p.blob_id <> all(%(blob_ids)s::text[])
+    where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and not s.is_stored and s.seq = any(array(
+        select held.seq
+        from unnest(%(seqs)s::bigint[]) as held (seq)
+        where (
+            select bool_and(p.is_stored)
+            from payloads p
+            where p.tenant_id = %(tenant_id)s and p.session_id = %(session_id)s and p.seq = held.seq
         )
-    returning s.session_id, s.seq, s.token_count
+    ))
+    returning s.seq, s.token_count
 )
 select u.seq, u.token_count, file.tool_name, file.blob_ids, file.size_bytes
 from usable u
 cross join lateral (
-    select min(tool_name) as tool_name, array_agg(blob_id order by block_index) as blob_ids, sum(size_bytes)::bigint as size_bytes
-    from payloads
-    where tenant_id = %(tenant_id)s and session_id = u.session_id and seq = u.seq
+    select min(p.tool_name) as tool_name, array_agg(p.blob_id order by p.block_index) as blob_ids, sum(p.size_bytes)::bigint as size_bytes
+    from payloads p
+    where p.tenant_id = %(tenant_id)s and p.session_id = %(session_id)s and p.seq = u.seq
+    offset 0
 ) as file;
 
 -- name: scan_stubs
@@ -171,14 +186,24 @@ where tenant_id = %(tenant_id)s and blob_id = any(%(blob_ids)s::text[]);
 
 -- name: delete_stubs
 -- Locks what it deletes. Index: stubs primary key.
+with page as materialized (
+    select seq from stubs
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    order by seq
+    limit %(row_count)s
+)
 delete from stubs
-where (tenant_id, session_id, seq) in (
-    select tenant_id, session_id, seq from stubs where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by seq limit %(row_count)s
-);
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    and seq <= (select max(seq) from page);
 
 -- name: delete_payload_rows
 -- Locks what it deletes. Of a transcript that was never there to be read. Index: payloads_session_idx.
+with page as materialized (
+    select seq, block_index from payloads
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    order by seq, block_index
+    limit %(row_count)s
+)
 delete from payloads
-where (tenant_id, blob_id) in (
-    select tenant_id, blob_id from payloads where tenant_id = %(tenant_id)s and session_id = %(session_id)s limit %(row_count)s
-);
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    and (seq, block_index) <= (select seq, block_index from page offset (select greatest(count(*) - 1, 0) from page) limit 1);

@@ -1,3 +1,9 @@
+-- name: keep_to_indexes
+-- From here on, statements of the transaction find the rows of a page, and delete up to its last one, in the order of an index. What is deleted is a range
+-- and no list: to a planner that believes in few rows, as it does while it has counted nothing, joining all rows to the page costs as little as looking each up.
+set local enable_sort = off;
+set local enable_seqscan = off;
+
 -- name: bury_transcript
 -- Locks the transcript's row, so that an append either commits before and is deleted, or finds nothing; and one that is being created is waited
 -- for. Where there is none, the row is made all the same. Index: transcripts primary key.
@@ -20,80 +26,133 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s;
 
 -- name: delete_search_pieces
 -- Locks what it deletes. Index: search_pieces primary key.
+with page as materialized (
+    select seq, piece from search_pieces
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    order by seq, piece
+    limit %(row_count)s
+)
 delete from search_pieces
-where (tenant_id, session_id, seq, piece) in (
-    select tenant_id, session_id, seq, piece from search_pieces
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by seq, piece limit %(row_count)s
-);
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    and (seq, piece) <= (select seq, piece from page offset (select greatest(count(*) - 1, 0) from page) limit 1);
 
 -- name: delete_entries
 -- Locks what it deletes. Index: entries primary key.
+with page as materialized (
+    select seq from entries
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    order by seq
+    limit %(row_count)s
+)
 delete from entries
-where (tenant_id, session_id, seq) in (
-    select tenant_id, session_id, seq from entries where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by seq limit %(row_count)s
-);
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    and seq <= (select max(seq) from page);
 
 -- name: delete_appends
 -- Locks what it deletes. Index: appends primary key.
+with page as materialized (
+    select idempotency_key from appends
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    order by idempotency_key
+    limit %(row_count)s
+)
 delete from appends
-where (tenant_id, session_id, idempotency_key) in (
-    select tenant_id, session_id, idempotency_key from appends
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by idempotency_key limit %(row_count)s
-);
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    and idempotency_key <= (select max(idempotency_key) from page);
 
 -- name: purge_entries
 -- Locks what it deletes. Index: entries primary key.
+with page as materialized (
+    select session_id, seq from entries
+    where tenant_id = %(tenant_id)s
+    order by session_id, seq
+    limit %(row_count)s
+)
 delete from entries
-where (tenant_id, session_id, seq) in (
-    select tenant_id, session_id, seq from entries where tenant_id = %(tenant_id)s order by session_id, seq limit %(row_count)s
-);
+where tenant_id = %(tenant_id)s
+    and (session_id, seq) <= (select session_id, seq from page offset (select greatest(count(*) - 1, 0) from page) limit 1);
 
 -- name: purge_appends
 -- Locks what it deletes. Index: appends primary key.
+with page as materialized (
+    select session_id, idempotency_key from appends
+    where tenant_id = %(tenant_id)s
+    order by session_id, idempotency_key
+    limit %(row_count)s
+)
 delete from appends
-where (tenant_id, session_id, idempotency_key) in (
-    select tenant_id, session_id, idempotency_key from appends where tenant_id = %(tenant_id)s order by session_id, idempotency_key limit %(row_count)s
-);
+where tenant_id = %(tenant_id)s
+    and (session_id, idempotency_key) <= (select session_id, idempotency_key from page offset (select greatest(count(*) - 1, 0) from page) limit 1);
 
 -- name: purge_search_progress
 -- Locks what it deletes. Index: search_progress primary key.
+with page as materialized (
+    select session_id from search_progress
+    where tenant_id = %(tenant_id)s
+    order by session_id
+    limit %(row_count)s
+)
 delete from search_progress
-where (tenant_id, session_id) in (
-    select tenant_id, session_id from search_progress where tenant_id = %(tenant_id)s order by session_id limit %(row_count)s
-);
+where tenant_id = %(tenant_id)s
+    and session_id <= (select max(session_id) from page);
 
 -- name: purge_search_pieces
 -- Locks what it deletes. Index: search_pieces primary key.
+with page as materialized (
+    select session_id, seq, piece from search_pieces
+    where tenant_id = %(tenant_id)s
+    order by session_id, seq, piece
+    limit %(row_count)s
+)
 delete from search_pieces
-where (tenant_id, session_id, seq, piece) in (
-    select tenant_id, session_id, seq, piece from search_pieces where tenant_id = %(tenant_id)s order by session_id, seq, piece limit %(row_count)s
-);
+where tenant_id = %(tenant_id)s
+    and (session_id, seq, piece) <= (select session_id, seq, piece from page offset (select greatest(count(*) - 1, 0) from page) limit 1);
 
 -- name: purge_imports
 -- Locks what it deletes. Index: imports primary key.
+with page as materialized (
+    select session_id from imports
+    where tenant_id = %(tenant_id)s
+    order by session_id
+    limit %(row_count)s
+)
 delete from imports
-where (tenant_id, session_id) in (
-    select tenant_id, session_id from imports where tenant_id = %(tenant_id)s order by session_id limit %(row_count)s
-);
+where tenant_id = %(tenant_id)s
+    and session_id <= (select max(session_id) from page);
 
 -- name: purge_transcripts
 -- Locks what it deletes; says of each whether it was there for its readers. Index: transcripts primary key.
-delete from transcripts
-where (tenant_id, session_id) in (
-    select tenant_id, session_id from transcripts where tenant_id = %(tenant_id)s order by session_id limit %(row_count)s
+with page as materialized (
+    select session_id from transcripts
+    where tenant_id = %(tenant_id)s
+    order by session_id
+    limit %(row_count)s
 )
+delete from transcripts
+where tenant_id = %(tenant_id)s
+    and session_id <= (select max(session_id) from page)
 returning state <> 'DELETED' as was_live;
 
 -- name: purge_stubs
 -- Locks what it deletes. Index: stubs primary key.
+with page as materialized (
+    select session_id, seq from stubs
+    where tenant_id = %(tenant_id)s
+    order by session_id, seq
+    limit %(row_count)s
+)
 delete from stubs
-where (tenant_id, session_id, seq) in (
-    select tenant_id, session_id, seq from stubs where tenant_id = %(tenant_id)s order by session_id, seq limit %(row_count)s
-);
+where tenant_id = %(tenant_id)s
+    and (session_id, seq) <= (select session_id, seq from page offset (select greatest(count(*) - 1, 0) from page) limit 1);
 
 -- name: purge_payloads
 -- Locks what it deletes. The blob store gives up all that the tenant has by itself. Index: payloads primary key.
+with page as materialized (
+    select blob_id from payloads
+    where tenant_id = %(tenant_id)s
+    order by blob_id
+    limit %(row_count)s
+)
 delete from payloads
-where (tenant_id, blob_id) in (
-    select tenant_id, blob_id from payloads where tenant_id = %(tenant_id)s order by blob_id limit %(row_count)s
-);
+where tenant_id = %(tenant_id)s
+    and blob_id <= (select max(blob_id) from page);

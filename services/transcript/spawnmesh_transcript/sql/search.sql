@@ -53,8 +53,8 @@ select %(tenant_id)s, %(session_id)s, seq, piece, words::tsvector
 from unnest(%(seqs)s::bigint[], %(pieces)s::integer[], %(words)s::text[]) as given (seq, piece, words);
 
 -- name: search_by_words
--- No lock, newest first. Reads the words of the session from the newest on until there are enough. Indexes: search_pieces and entries primary
--- keys, entries_superseded_idx.
+-- No lock, newest first. Reads the words of the session from the newest on until there are enough. Each entry is found by a range in order, which with
+-- `keep_index_order` leaves the planner no other index. Indexes: search_pieces and entries primary keys, entries_superseded_idx.
 select e.entry_id, e.seq, e.kind, e.create_time, e.body, e.dropped_bytes
 from (
     select distinct on (p.seq) p.seq
@@ -63,7 +63,13 @@ from (
         and p.words @@ %(first)s::tsquery
     order by p.seq desc
 ) as found
-join entries e on e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.seq = found.seq
+cross join lateral (
+    select tenant_id, session_id, entry_id, seq, kind, role, create_time, body, dropped_bytes
+    from entries
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between found.seq and found.seq
+    order by seq
+    offset 0
+) as e
 where (%(kinds)s::text[] is null or e.kind = any(%(kinds)s::text[]))
     and (%(roles)s::text[] is null or e.role = any(%(roles)s::text[]))
     and (%(from_time)s::timestamptz is null or e.create_time >= %(from_time)s)
@@ -83,7 +89,7 @@ where (%(kinds)s::text[] is null or e.kind = any(%(kinds)s::text[]))
         select from unnest(%(excluded)s::text[]) as term
         join search_pieces p on p.tenant_id = %(tenant_id)s and p.session_id = %(session_id)s and p.seq = e.seq and p.words @@ term::tsquery
     )
-order by e.seq desc
+order by found.seq desc
 limit %(limit)s;
 
 -- name: measure_window

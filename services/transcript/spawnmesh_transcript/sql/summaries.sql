@@ -111,14 +111,24 @@ where s.tenant_id = %(tenant_id)s and s.session_id = told.session_id and s.seq =
 
 -- name: delete_summaries
 -- Locks what it deletes. Index: summaries primary key.
+with page as materialized (
+    select seq from summaries
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    order by seq
+    limit %(row_count)s
+)
 delete from summaries
-where (tenant_id, session_id, seq) in (
-    select tenant_id, session_id, seq from summaries where tenant_id = %(tenant_id)s and session_id = %(session_id)s order by seq limit %(row_count)s
-);
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    and seq <= (select max(seq) from page);
 
 -- name: purge_summaries
 -- Locks what it deletes. Index: summaries primary key.
+with page as materialized (
+    select session_id, seq from summaries
+    where tenant_id = %(tenant_id)s
+    order by session_id, seq
+    limit %(row_count)s
+)
 delete from summaries
-where (tenant_id, session_id, seq) in (
-    select tenant_id, session_id, seq from summaries where tenant_id = %(tenant_id)s order by session_id, seq limit %(row_count)s
-);
+where tenant_id = %(tenant_id)s
+    and (session_id, seq) <= (select session_id, seq from page offset (select greatest(count(*) - 1, 0) from page) limit 1);
