@@ -24,7 +24,7 @@ from spawnmesh.session.v1 import run_service_pb2_grpc as run_grpc
 from spawnmesh.session.v1 import session_pb2, tenant_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.session.v1 import session_service_pb2_grpc as session_grpc
-from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh.transcript.v1 import context_pb2, entry_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2_grpc as transcript_grpc
 from spawnmesh_core.errors import MeshError
@@ -74,6 +74,8 @@ class ScriptedMesh:
     appended: dict[str, tuple[bytes, entry_pb2.Entry]] = field(default_factory=dict)
     writer_epoch: int = 0
     superseded: set[str] = field(default_factory=set)
+    stubbed: list[context_pb2.StubbedResult] = field(default_factory=list)
+    assembled: list[transcript_pb.AssembleContextRequest] = field(default_factory=list)
     prompts: list[router_pb.GenerateRequest] = field(default_factory=list)
     spawns: dict[str, session_pb.SpawnSessionRequest] = field(default_factory=dict)
     spawn_traces: list[str] = field(default_factory=list)
@@ -315,8 +317,9 @@ class _Transcripts(transcript_grpc.TranscriptServiceServicer):
     async def AssembleContext(
         self, request: transcript_pb.AssembleContextRequest, context: Any
     ) -> transcript_pb.AssembleContextResponse:
+        self.mesh.assembled.append(request)
         entries = [entry for entry in self.mesh.entries if entry.entry_id not in self.mesh.superseded]
-        return transcript_pb.AssembleContextResponse(entries=entries)
+        return transcript_pb.AssembleContextResponse(entries=entries, stubbed=self.mesh.stubbed)
 
 
 class _Models(router_grpc.ModelRouterServiceServicer):

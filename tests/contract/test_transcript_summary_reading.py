@@ -22,6 +22,7 @@ from tests.contract.transcript_fixtures import (
     assistant,
     refused,
     service,
+    superseded,
     text_of,
     user,
 )
@@ -64,6 +65,27 @@ async def test_AssembleContext__the_budget_holds_with_a_summary_and_what_it_cove
     context = await compacting.context(summary.token_count + 100)
     assert not any(entry.body.HasField("compaction") for entry in context.entries), "it would leave no room"
     assert context.dropped_entry_count == 20 - len(context.entries)
+
+
+async def test_AssembleContext__what_is_superseded_behind_a_summary_is_counted_and_what_it_covers_is_not(
+    compacting: Compacting,
+) -> None:
+    await compacting.set_threshold(1, 0, stub_large_tool_payloads=True)
+    claim = await compacting.session.acquire(1)
+    early = (await compacting.session.append([assistant(words("early"))], claim=claim)).entries[0]
+    await compacting.converse(claim, turns=6)
+    summary = (await compacting.compact(claim)).summary
+    late = (await compacting.session.append([assistant(words("late"))], claim=claim)).entries[0]
+    assert early.seq < summary.body.compaction.sources.last_seq < late.seq
+    whole = await compacting.context()
+    await compacting.session.append([superseded(early.entry_id)], claim=claim)
+    context = await compacting.context()
+    assert context.entries == whole.entries
+    assert (context.superseded_entry_count, context.dropped_entry_count, list(context.dropped)) == (0, 0, [])
+    await compacting.session.append([superseded(late.entry_id), superseded(late.entry_id)], claim=claim)
+    context = await compacting.context()
+    assert len(context.entries) == len(whole.entries) - 1
+    assert (context.superseded_entry_count, context.dropped_entry_count) == (1, 0)
 
 
 async def test_AssembleContext__costs_what_is_read_and_not_what_is_summarized(compacting: Compacting) -> None:

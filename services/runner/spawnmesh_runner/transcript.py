@@ -74,7 +74,22 @@ async def append_message(assignment: Assignment, key: str, message: message_pb2.
 
 
 async def assemble(assignment: Assignment) -> pb.AssembleContextResponse:
-    """What the model should read now, within the agent's budget, of which the system prompt and the tools take their share."""
+    """What the model should read now, within the agent's budget, of which the system prompt and the tools take their share.
+
+    Where it has references, the agent may follow them from now on, by a tool that takes its share, too.
+    """
+    assembled = await _assemble(assignment)
+    if TRANSCRIPT_DESCRIBE.name not in assignment.tools and _has_references(assembled):
+        assignment.tools[TRANSCRIPT_DESCRIBE.name] = TRANSCRIPT_DESCRIBE
+        assembled = await _assemble(assignment)
+    return assembled
+
+
+def _has_references(assembled: pb.AssembleContextResponse) -> bool:
+    return bool(assembled.stubbed) or any("file_" in entry.body.compaction.summary for entry in assembled.entries)
+
+
+async def _assemble(assignment: Assignment) -> pb.AssembleContextResponse:
     mesh = assignment.mesh
     declared = map(declaration, assignment.tools.values())
     request = pb.AssembleContextRequest(
@@ -87,10 +102,7 @@ async def assemble(assignment: Assignment) -> pb.AssembleContextResponse:
             *(f"{tool.name} {tool.description} {tool.parameters_json}" for tool in declared),
         ],
     )
-    assembled = await persistently(mesh.transcript, mesh.transcripts.AssembleContext, request)
-    if assembled.stubbed or any("file_" in entry.body.compaction.summary for entry in assembled.entries):
-        assignment.tools.setdefault(TRANSCRIPT_DESCRIBE.name, TRANSCRIPT_DESCRIBE)
-    return assembled
+    return await persistently(mesh.transcript, mesh.transcripts.AssembleContext, request)
 
 
 async def count_earlier_turns(assignment: Assignment) -> int:

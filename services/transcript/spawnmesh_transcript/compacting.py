@@ -165,8 +165,6 @@ class Compactor:
                 source_entry_count=len(plan.sources),
                 source_token_count=plan.source_token_count,
                 covered_turn_count=(previous.covered_turn_count if previous else 0) + len(covered),
-                covered_superseded_count=(previous.covered_superseded_count if previous else 0)
-                + sum(source.is_superseded for source in covered),
                 covered_token_count=(previous.covered_token_count if previous else 0)
                 + sum(source.turn.token_count for source in covered),
                 token_count=token_count,

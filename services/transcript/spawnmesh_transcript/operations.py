@@ -9,7 +9,7 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
 
-from spawnmesh_transcript import payload_store, store, tenant_store
+from spawnmesh_transcript import payload_store, store, summary_store, tenant_store
 from spawnmesh_transcript.bodies import serialize
 from spawnmesh_transcript.context import Chosen, Stale, choose_context, choose_fork
 from spawnmesh_transcript.domain.dropped import LeftOut, older
@@ -191,17 +191,17 @@ async def assemble_context(
         )
         entries, stubbed = await _tiered_entries(connection, key, chosen)
         summary = await _summary_entry(connection, key, chosen.summary)
+        covered_seq, turn_count, superseded_count = 0, transcript.turn_count, transcript.superseded_turn_count
+        if chosen.summary:
+            covered_seq = chosen.summary.last_source_seq
+            turn_count -= chosen.summary.covered_turn_count
+            superseded_count = await summary_store.count_superseded(connection, key, after_seq=covered_seq)
     if not all(map(measure.takes, chosen.counted_by)):
         entries = _counted_as_chosen(entries, chosen)
     cold = [entry for entry in entries.values() if entry.dropped_bytes]
     entries |= {entry.seq: entry for entry in await whole_entries(database, payloads, key, cold)}
     if chosen.has_waiting_stubs:
         payloads.put_waiting(key)
-    covered_seq, turn_count, superseded_count = 0, transcript.turn_count, transcript.superseded_turn_count
-    if chosen.summary:
-        covered_seq = chosen.summary.last_source_seq
-        turn_count -= chosen.summary.covered_turn_count
-        superseded_count = max(0, superseded_count - chosen.summary.covered_superseded_count)
     read_count = sum(seq > covered_seq for seq in entries)
     dropped_count = turn_count - superseded_count - chosen.unmatched_count - read_count
     return Context(

@@ -29,7 +29,6 @@ class Summary:
     source_entry_count: int
     source_token_count: int
     covered_turn_count: int
-    covered_superseded_count: int
     covered_token_count: int
     token_count: int
     method: str
@@ -80,6 +79,12 @@ async def find_summary(connection: Connection, key: Key, entry_id: str) -> Summa
     async with connection.cursor(binary=True, row_factory=class_row(Summary)) as cursor:
         await cursor.execute(_SQL["find_summary"], _parameters(key, entry_id=entry_id))
         return await cursor.fetchone()
+
+
+async def count_superseded(connection: Connection, key: Key, *, after_seq: int) -> int:
+    """How many messages and notes behind a seq were superseded. Needs `keep_index_order`."""
+    row = await (await connection.execute(_SQL["count_superseded"], _parameters(key, after_seq=after_seq))).fetchone()
+    return int(row["superseded_count"]) if row else 0
 
 
 async def token_count_of(connection: Connection, key: Key, seq: int) -> int:

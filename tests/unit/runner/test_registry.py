@@ -19,6 +19,15 @@ def test_only_the_tools_of_the_profile_are_given_in_its_order() -> None:
     assert allowed([]) == {}
 
 
+def test_what_is_found_can_be_read() -> None:
+    assert list(allowed(["transcript_search", "list_files"])) == [
+        "transcript_search",
+        "list_files",
+        "transcript_describe",
+    ]
+    assert list(allowed(["transcript_describe", "transcript_search"])) == ["transcript_describe", "transcript_search"]
+
+
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_declarations_are_json_schema_in_one_piece(name: str) -> None:
     declared = declaration(BUILT_IN[name])

@@ -30,6 +30,7 @@ hostile = st.text() | st.sampled_from(
         "\u202e/etc",
         "/etc/\u0000",
         "https://u:p@h/x",
+        "a///b",
         "/tmp/a b",
         "\ud800",
     ]
@@ -57,6 +58,7 @@ def test_nobody_forges_a_header_or_a_line(tool_name: str, tool_input: dict[str, 
     text = reference(tool_name, tool_input)
     assert FORM.fullmatch(text), text
     assert len(text.splitlines()) == text.count("\n") + 1
+    assert "//" not in text.splitlines()[0]
 
 
 @given(st.dictionaries(st.sampled_from(["command", "url", "query", "action", "code"]) | st.text(), st.just("SECRET")))
@@ -109,6 +111,8 @@ def test_shown_values() -> None:
 def test_shown_names() -> None:
     assert shown_tool_name(" mcp__git.log ") == "mcp__git.log"
     assert shown_tool_name("exec | 1 bytes]\n[x") == "exec___1_bytes___x"
+    assert shown_tool_name("git/log") == "git/log"
+    assert shown_tool_name("https://evil.example/x") == "https:__evil.example/x"
     assert shown_tool_name("\n") == "unknown"
     assert shown_tool_name("ghp_" + "a1" * 20) == "unknown"
     assert shown_tool_name("n" * 300) == "n" * 64

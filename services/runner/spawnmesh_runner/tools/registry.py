@@ -12,18 +12,34 @@ from spawnmesh_runner.tools.search_files import SEARCH_FILES
 from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
 from spawnmesh_runner.tools.sessions_wait import SESSIONS_WAIT
 from spawnmesh_runner.tools.tool import AnyTool
+from spawnmesh_runner.tools.transcript_describe import TRANSCRIPT_DESCRIBE
 from spawnmesh_runner.tools.transcript_search import TRANSCRIPT_SEARCH
 from spawnmesh_runner.tools.write_file import WRITE_FILE
 
 BUILT_IN: Mapping[str, AnyTool] = {
     tool.name: tool
-    for tool in (LIST_FILES, READ_FILE, SEARCH_FILES, WRITE_FILE, SESSIONS_SPAWN, SESSIONS_WAIT, TRANSCRIPT_SEARCH)
+    for tool in (
+        LIST_FILES,
+        READ_FILE,
+        SEARCH_FILES,
+        WRITE_FILE,
+        SESSIONS_SPAWN,
+        SESSIONS_WAIT,
+        TRANSCRIPT_SEARCH,
+        TRANSCRIPT_DESCRIBE,
+    )
 }
 
 
 def allowed(names: Iterable[str]) -> dict[str, AnyTool]:
-    """The tools an agent may call, in its profile's order; names that this runner does not know are left out."""
-    return {name: BUILT_IN[name] for name in names if name in BUILT_IN}
+    """The tools an agent may call, in its profile's order; names that this runner does not know are left out.
+
+    What is found by `transcript_search` may have to be read by `transcript_describe`, so that comes with it.
+    """
+    tools = {name: BUILT_IN[name] for name in names if name in BUILT_IN}
+    if TRANSCRIPT_SEARCH.name in tools:
+        tools.setdefault(TRANSCRIPT_DESCRIBE.name, TRANSCRIPT_DESCRIBE)
+    return tools
 
 
 def declaration(tool: AnyTool) -> generation_pb2.ToolDeclaration:

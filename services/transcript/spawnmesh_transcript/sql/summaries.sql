@@ -1,7 +1,7 @@
 -- name: newest_summary
 -- No lock. The one that holds. Index: summaries primary key, backwards.
 select seq, entry_id, first_source_seq, last_source_seq, previous_seq, source_entry_count, source_token_count, covered_turn_count,
-    covered_superseded_count, covered_token_count, token_count, method, model, run_id
+    covered_token_count, token_count, method, model, run_id
 from summaries
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
 order by seq desc
@@ -10,10 +10,24 @@ limit 1;
 -- name: find_summary
 -- No lock. Of a transcript that can be read; it has few. Indexes: summaries and transcripts primary keys.
 select s.seq, s.entry_id, s.first_source_seq, s.last_source_seq, s.previous_seq, s.source_entry_count, s.source_token_count, s.covered_turn_count,
-    s.covered_superseded_count, s.covered_token_count, s.token_count, s.method, s.model, s.run_id
+    s.covered_token_count, s.token_count, s.method, s.model, s.run_id
 from summaries s
 join transcripts t on t.tenant_id = s.tenant_id and t.session_id = s.session_id and t.state = 'LIVE'
 where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.entry_id = %(entry_id)s and not is_purged(%(tenant_id)s);
+
+-- name: count_superseded
+-- No lock. Messages and notes behind a seq that were superseded, each once. With `keep_index_order`. Indexes: entries_superseded_idx, entries primary key.
+select count(*) as superseded_count
+from (
+    select distinct target_seq from entries
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s and label = 'SUPERSEDED'
+) as marked
+where (
+    select said.kind from entries said
+    where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and said.seq = marked.target_seq
+    order by said.seq
+    limit 1
+) in ('MESSAGE', 'NOTE');
 
 -- name: summary_token_count
 -- No lock. Index: summaries primary key.
@@ -86,10 +100,10 @@ from write_entries(
 -- The transaction holds the transcript's row. Index: summaries primary key.
 insert into summaries (
     tenant_id, session_id, seq, entry_id, first_source_seq, last_source_seq, previous_seq, source_entry_count, source_token_count,
-    covered_turn_count, covered_superseded_count, covered_token_count, token_count, method, model, run_id
+    covered_turn_count, covered_token_count, token_count, method, model, run_id
 ) values (
     %(tenant_id)s, %(session_id)s, %(seq)s, %(entry_id)s, %(first_source_seq)s, %(last_source_seq)s, %(previous_seq)s, %(source_entry_count)s,
-    %(source_token_count)s, %(covered_turn_count)s, %(covered_superseded_count)s, %(covered_token_count)s, %(token_count)s, %(method)s,
+    %(source_token_count)s, %(covered_turn_count)s, %(covered_token_count)s, %(token_count)s, %(method)s,
     %(model)s, %(run_id)s
 );
 
