@@ -291,6 +291,7 @@ async def _turns(
     """How many items there are, and which share of a context's bytes begins the next one, as a conversation goes on."""
     items: dict[bool, list[int]] = {False: [], True: []}
     kept: dict[bool, list[float]] = {False: [], True: []}
+    shares: dict[bool, list[float]] = {False: [], True: []}
     earlier: dict[bool, list[bytes]] = {}
     for _ in range(TURNS):
         await tier.turn(is_on=True)
@@ -300,12 +301,14 @@ async def _turns(
             context, _seconds = await conversation.assemble()
             entries = [entry.body.SerializeToString(deterministic=True) for entry in context.entries]
             items[is_on].append(len(entries))
+            shares[is_on].append(_tool_share(context))
             if is_on in earlier:
                 kept[is_on].append(_kept(earlier[is_on], entries))
             earlier[is_on] = entries
     ratio = sum(items[False]) / sum(items[True])
     for is_on, name in ((False, "off"), (True, "on")):
         bench.record(Metric(f"context.{name}.prefix_kept", mean(kept[is_on]) * 100, "%", None, None, len(kept[is_on])))
+        bench.record(Metric(f"context.{name}.tool_share_of_turns", mean(shares[is_on]) * 100, "%", None, None, TURNS))
         bench.record(Metric(f"context.{name}.items_of_turns", mean(items[is_on]), "", None, None, TURNS))
     bench.record(Metric("context.items_off_by_on", ratio, "", None, None, TURNS, bound=ITEMS_BOUND))
 

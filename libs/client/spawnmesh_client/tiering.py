@@ -1,6 +1,5 @@
 """Large payloads of transcripts moved between the database and the blob store."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from spawnmesh.transcript.v1 import storage_service_pb2 as pb
@@ -43,31 +42,24 @@ class Tiering:
         self.failure_reason = done.failure_reason or self.failure_reason
 
 
-async def tier_transcript(
-    peer: TokenPeer,
-    session_id: str,
-    action: pb.TierAction.ValueType,
-    on_progress: Callable[[Tiering], None] = lambda _: None,
-) -> Tiering:
+async def tier_transcript(peer: TokenPeer, session_id: str, action: pb.TierAction.ValueType, done: Tiering) -> None:
     """Goes through a whole transcript, some entries a call, and outlasts restarts of the service; one that is cut off may be repeated.
 
-    `on_progress` is given the same counts again and again, as they grow. Raises MeshError: NOT_FOUND for a session without a transcript,
-    TIER_DISABLED.
+    What was done is added to `done` call by call, and is there also when a later one fails. Raises MeshError: NOT_FOUND for a session without
+    a transcript, TIER_DISABLED.
     """
     stub = StorageServiceStub(peer.channel)
     request = pb.TierTranscriptRequest(session_id=session_id, action=action)
     patience = Patience(_PATIENCE_SECONDS)
-    total = Tiering()
     while True:
         patience.calling()
         try:
-            done = await peer.unary(stub.TierTranscript, request, timeout_seconds=_CALL_SECONDS)
+            answer = await peer.unary(stub.TierTranscript, request, timeout_seconds=_CALL_SECONDS)
         except MeshError as error:
             await patience.after(error)
             continue
         patience.heard()
-        total.add(done)
-        on_progress(total)
-        if done.done:
-            return total
-        request.after_seq = done.next_after_seq
+        done.add(answer)
+        if answer.done:
+            return
+        request.after_seq = answer.next_after_seq

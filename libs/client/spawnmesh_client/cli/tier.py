@@ -62,15 +62,17 @@ async def _tier(mesh: Mesh, action: pb.TierAction.ValueType, session_id: str, *,
     async for size in list_transcripts(peer):
         if session_id not in ("", size.session_id):
             continue
+        done = Tiering()
         try:
-            done = await tier_transcript(peer, size.session_id, action)
+            await tier_transcript(peer, size.session_id, action, done)
         except MeshError as error:
-            if session_id or refused_with(error, Reason.TIER_DISABLED):
+            if refused_with(error, Reason.TIER_DISABLED) or (session_id and not done.examined_entry_count):
                 raise
             if not refused_with(error, Reason.NOT_FOUND):  # Deleted since it was listed.
                 tell(f"{size.session_id}: {error}")
                 refused_count += 1
-            continue
+            if not done.examined_entry_count:
+                continue
         transcript_count += 1
         total.add(done)
         # As it was listed, and what has moved since.
