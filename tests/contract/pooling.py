@@ -17,7 +17,7 @@ from spawnmesh_devstack.postgres import Postgres
 _PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 needs_pgbouncer = pytest.mark.skipif(
-    _PGBOUNCER is None, reason="pgbouncer is not installed (Debian's package pgbouncer)"
+    _PGBOUNCER is None, reason="there is no pgbouncer: install Debian's package pgbouncer (`apt-get install pgbouncer`)"
 )
 
 

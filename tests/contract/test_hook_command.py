@@ -63,9 +63,11 @@ async def command(target: str, keys: Path, tenant: Tenant, *arguments: str, give
 async def test_register_list_test_log_pause_remove(mesh: HookMesh, tenant: Tenant, target: str, keys: Path) -> None:
     plugin = await mesh.plugin(revise("no"))
     options = ["--hook", "before_agent_finalize", "--grant", "finalize_control", "--priority", "3"]
+    options += ["--max-concurrent-calls", "2"]
     code, out, err = await command(target, keys, tenant, "register", "reviewer", plugin.endpoint, *options, "--json")
     assert (code, err) == (0, "")
-    assert json.loads(out)["plugin"]["priority"] == 3
+    registered = json.loads(out)["plugin"]
+    assert (registered["priority"], registered["max_concurrent_calls"]) == (3, 2)
     code, out, _ = await command(target, keys, tenant, "list")
     assert code == 0
     assert "reviewer" in out

@@ -14,9 +14,12 @@ from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import observed_pb2 as observed
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_hook import outbox_store, store
+from spawnmesh_hook.domain.plugins import HookKind
 from spawnmesh_hook.domain.telling import MAX_ATTEMPT_COUNT
+from spawnmesh_hook.outbox_store import Telling
 from spawnmesh_hook.tellers import Tellers
-from spawnmesh_postgres.database import EVERY_TENANT
+from spawnmesh_postgres.database import EVERY_TENANT, Connection, open_database
 
 from tests.contract.hook_fixtures import (
     ALLOW,
@@ -256,6 +259,45 @@ async def test_what_nobody_hears_any_more_is_not_kept(
     assert await as_owner("select event_key from observed_events where event <> ''") == [("2",)]
     await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="dead"))
     assert await as_owner("select event_key from observed_events where event <> ''") == []
+
+
+async def _told(connection: Connection, tenant_id: str, plugin: str) -> None:
+    await outbox_store.told(connection, Telling(tenant_id, "1", plugin, 1, HookKind.LLM_INPUT, b"", ""))
+
+
+async def _buried(connection: Connection, tenant_id: str, plugin: str) -> None:
+    await outbox_store.bury(connection, Telling(tenant_id, "1", plugin, 1, HookKind.LLM_INPUT, b"", ""))
+
+
+@pytest.mark.parametrize("second", [_told, _buried, store.remove_plugin])
+@pytest.mark.parametrize("first", [_told, _buried, store.remove_plugin])
+async def test_what_the_last_two_hear_at_the_same_time_is_not_kept(
+    tenant: Tenant,
+    databases: dict[str, ServiceDsn],
+    as_owner: Callable[..., Awaitable[list[Any]]],
+    first: Callable[[Connection, str, str], Awaitable[None]],
+    second: Callable[[Connection, str, str], Awaitable[None]],
+) -> None:
+    for name in ("a", "b"):
+        await tenant.register(name, DEAD_ENDPOINT, events.HOOK_KIND_LLM_INPUT, grants=[CONTENT])
+    said = observed.LlmInputEvent(system_prompt="secret plans")
+    told = observed.ObservedEvent(event_key="1", session_id="ses_1", run_id="run_1", llm_input=said)
+    await tenant.as_run("PublishEvents", pb.PublishEventsRequest(events=[told]))
+    waits = "select pid from pg_stat_activity where application_name = 'hearing' and wait_event_type = 'Lock'"
+    async with open_database(databases["hook"].app, name="hearing", max_connections=2) as database:
+
+        async def hear_too() -> None:
+            async with database.transaction(tenant.tenant_id) as connection:
+                await second(connection, tenant.tenant_id, "b")
+
+        async with database.transaction(tenant.tenant_id) as connection:
+            await first(connection, tenant.tenant_id, "a")
+            hearing = asyncio.create_task(hear_too())
+            async with asyncio.timeout(10):
+                while not hearing.done() and not await as_owner(waits):
+                    await asyncio.sleep(0.01)
+        await hearing
+    assert await as_owner("select event from observed_events") == [(b"",)]
 
 
 async def test_content_is_for_those_with_access_and_kept_for_nobody_else(

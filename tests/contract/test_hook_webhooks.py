@@ -323,7 +323,16 @@ async def test_RegisterPlugin__no_way_into_private_networks(mesh: HookMesh, endp
 
 @pytest.mark.parametrize("private", [False, True])
 @pytest.mark.parametrize(
-    "host", ["169.254.169.254", "168.63.129.16", "192.0.0.192", "100.100.100.200", "[fd00:ec2::254]", "[fd20:ce::254]"]
+    "host",
+    [
+        "169.254.169.254",
+        "168.63.129.16",
+        "192.0.0.192",
+        "100.100.100.200",
+        "[fd00:ec2::254]",
+        "[fd00:ec2::23]",
+        "[fd20:ce::254]",
+    ],
 )
 async def test_RegisterPlugin__no_way_to_what_clouds_tell_their_machines(
     mesh: HookMesh, host: str, private: bool

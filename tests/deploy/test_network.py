@@ -1,6 +1,8 @@
 """The network lets through what the mesh does, and nothing else. What it does is seen in a trace by tests/mesh/test_replicas.py."""
 
 import importlib
+import json
+from pathlib import Path
 
 import pytest
 from spawnmesh_runtime.methods import mesh_services, policy_of
@@ -83,6 +85,21 @@ def test_names_are_asked_of_the_clusters_own_servers_alone() -> None:
         assert {port["protocol"] for port in rule["ports"]} == {"UDP", "TCP"}, name
         (peer,) = rule["to"]
         assert peer == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}, name
+
+
+def test_names_are_asked_where_the_values_say(tmp_path: Path) -> None:
+    servers = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}},
+        "podSelector": {"matchLabels": {"dns.operator.openshift.io/daemonset-dns": "default"}},
+    }
+    cache = {"ipBlock": {"cidr": "169.254.20.10/32"}}
+    over = tmp_path / "dns.yaml"
+    over.write_text(json.dumps({"networkPolicy": {"dns": {"to": [servers, cache], "ports": [53, 5353]}}}))
+    for name, policy in of_kind("NetworkPolicy", "production", str(over)).items():
+        (rule,) = [rule for rule in policy["spec"]["egress"] if 53 in ports_of(rule)]
+        asked = {(port["port"], port["protocol"]) for port in rule["ports"]}
+        assert asked == {(53, "UDP"), (53, "TCP"), (5353, "UDP"), (5353, "TCP")}, name
+        assert rule["to"] == [servers, cache], name
 
 
 @pytest.mark.parametrize("values", ["minimal", "trial", "production"])

@@ -14,7 +14,7 @@ from spawnmesh_model_router.config import Model, Provider, ProviderKind, RouterC
 from spawnmesh_model_router.domain.images import BlindModelPolicy
 from spawnmesh_model_router.domain.thinking import ThinkingLevel
 
-from tests.deploy.rendering import ROOT, of_kind
+from tests.deploy.rendering import CI, ROOT, helm, of_kind, pods
 
 SCHEMA: dict[str, Any] = json.loads((ROOT / "deploy/helm/spawnmesh/values.schema.json").read_text())
 SERVICES = ("session", "attachment-blob", "transcript", "model-router", "hook", "runner")
@@ -61,6 +61,19 @@ def test_bundled_plugins_and_authorities_are_where_the_hook_service_looks(tmp_pa
     file.write_text(of_kind("ConfigMap", "production")["hook-config"]["data"]["plugins.json"])
     (plugin,) = read_bundled(file).of("acme")
     assert (plugin.name, plugin.endpoint, plugin.priority) == ("policy", "https://policy.example.com/hooks", 100)
+
+
+def test_tokens_are_made_for_the_audience_that_they_are_taken_for(tmp_path: Path) -> None:
+    over = tmp_path / "audience.yaml"
+    over.write_text("tokens: {audience: other}\n")
+    told = {
+        name: [env["value"] for env in pod["containers"][0]["env"] if env["name"].endswith("_TOKEN_AUDIENCE")]
+        for name, pod in pods("minimal", str(over))
+        if not name.startswith("Job/")
+    }
+    assert told == {name: ["other"] for name in told}
+    assert "Pod/doctor" in told
+    assert "export SPAWNMESH_TOKEN_AUDIENCE='other'" in helm("--notes", str(CI / "minimal.yaml"), str(over)).stdout
 
 
 CONFIG = SCHEMA["properties"]["modelRouter"]["properties"]["config"]

@@ -57,7 +57,19 @@ from tests.deploy.rendering import Object, refusal
             {"tokens": {"jwksUrl": "https://[fd00::1]:8443/keys"}, "networkPolicy": {"enabled": True}},
             "tokens.jwksUrl is on port 8443, and networkPolicy.jwks.ports lets through [443] alone",
         ),
+        (
+            {
+                "hook": {"bundledPlugins": [{"name": "gate", "endpoint": "grpc://gate:7000", "hooks": ["BEFORE_SPAWN"]}]},
+                "networkPolicy": {"enabled": True},
+            },
+            "endpoint of the bundled plugin gate is on port 7000, and networkPolicy.plugins.ports lets through [443] alone",
+        ),
+        (
+            {"modelRouter": {"config": {"providers": {"openai": {"base_url": "http://models:8000/v1"}}}}, "networkPolicy": {"enabled": True}},
+            "modelRouter.config.providers.openai.base_url is on port 8000, and networkPolicy.providers.ports lets through [443] alone",
+        ),
         ({"networkPolicy": {"clients": [{}]}}, "/networkPolicy/clients"),
+        ({"networkPolicy": {"dns": {"to": [{"ipBlock": {"cidr": "10.96.0.10"}}]}}}, "/networkPolicy/dns/to"),
         ({"networkPolicy": {"clients": [{"podSelector": {"matchLabel": {"a": "b"}}}]}}, "matchLabel"),
         ({"networkPolicy": {"s3": {"to": [{"ipBlock": {"cidr": "10.0.0.1"}}]}}}, "cidr"),
         ({"networkPolicy": None}, "missing property 'networkPolicy'"),

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import version
-from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -17,12 +16,11 @@ from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.methods import service_called
-from spawnmesh_runtime.tokens import TokenMinter
 
 from spawnmesh_client.doctor_finding import Finding
 from spawnmesh_client.doctor_replicas import look_at_replicas
 from spawnmesh_client.mesh import Mesh
-from spawnmesh_client.whereabouts import SERVICES
+from spawnmesh_client.whereabouts import SERVICES, Whereabouts, minter_of
 
 _CALL_SECONDS = 3.0
 _NO_ANSWER = "does not answer"
@@ -39,17 +37,17 @@ _FIRST_OF = {
 }
 
 
-async def examine(mesh: Mesh, key_file: Path | None, tenant_id: str) -> list[Finding]:
+async def examine(mesh: Mesh, where: Whereabouts, tenant_id: str) -> list[Finding]:
     """Every finding, in the order they should be mended.
 
     Without a key that the mesh knows neither schemas nor workers are asked about, and the clocks are not compared.
     """
     services = await asyncio.gather(*(_service(mesh, name) for name in SERVICES))
     findings = [_versions(), *services]
-    findings += [_schemas(services)] if key_file is None else await look_at_replicas(mesh, key_file)
+    findings += [_schemas(services)] if where.key_file is None else await look_at_replicas(mesh, where)
     if services[0].ok:
         findings.append(await _token(mesh, tenant_id))
-        findings.append(await _clock(mesh, key_file, tenant_id))
+        findings.append(await _clock(mesh, where, tenant_id))
     return findings
 
 
@@ -149,11 +147,11 @@ async def _token(mesh: Mesh, tenant_id: str) -> Finding:
     return Finding("token", True, f"accepted; its tenant has {len(agents)} agent{'s'[: len(agents) != 1]}")
 
 
-async def _clock(mesh: Mesh, key_file: Path | None, tenant_id: str) -> Finding:
+async def _clock(mesh: Mesh, where: Whereabouts, tenant_id: str) -> Finding:
     """Two tokens of an hour ago, one that has just expired and one that soon will: a mesh whose clock agrees takes the second alone."""
-    if key_file is None:
+    if where.key_file is None:
         return Finding("clock", None, "not compared: that takes a signing key of this mesh")
-    minter = TokenMinter("client", key_file, clock=lambda: utc_now() - _PROBE_AGE)
+    minter = minter_of(where, clock=lambda: utc_now() - _PROBE_AGE)
     age_seconds = _PROBE_AGE.total_seconds()
     soon = await _refusal_of(mesh, minter.client_token(tenant_id, "clock", age_seconds + _SKEW_SECONDS))
     past = await _refusal_of(mesh, minter.client_token(tenant_id, "clock", age_seconds - _SKEW_SECONDS))

@@ -2,13 +2,11 @@
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 
 from spawnmesh.model_router.v1 import model_router_service_pb2 as router_rpc
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.tokens import TokenMinter
 
 from spawnmesh_client.attachment_uploads import upload_file
 from spawnmesh_client.attachments import Attachment
@@ -18,26 +16,26 @@ from spawnmesh_client.doctor_run import run_a_session
 from spawnmesh_client.doctor_telemetry import export_nothing
 from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.settings import ClientSettings
-from spawnmesh_client.whereabouts import locate
+from spawnmesh_client.whereabouts import Whereabouts, minter_of
 
 _UPLOAD_SECONDS = 30.0
 _PROBE = Attachment("doctor.txt", b"Stored by `spawnmesh doctor` to see whether storing works.\n")
 
 
-async def examine_deep(mesh: Mesh, settings: ClientSettings, key_file: Path | None) -> list[Finding]:
+async def examine_deep(mesh: Mesh, settings: ClientSettings, where: Whereabouts) -> list[Finding]:
     """Every finding. Makes the tenant of the settings where it is missing, and leaves it a small upload, which expires."""
-    certificate = await look_at_certificates(locate(settings).targets, settings)
-    tenant = await _tenant(mesh, key_file, settings.tenant)
+    certificate = await look_at_certificates(where.targets, settings)
+    tenant = await _tenant(mesh, where, settings.tenant)
     storage, providers = await _storage(mesh), await _providers(mesh)
     run = await _run(mesh, tenant, providers)
     return [certificate, tenant, storage, providers, run, await export_nothing(settings.otlp_endpoint)]
 
 
-async def _tenant(mesh: Mesh, key_file: Path | None, tenant_id: str) -> Finding:
+async def _tenant(mesh: Mesh, where: Whereabouts, tenant_id: str) -> Finding:
     """Making a tenant makes its bucket, with the keys that make buckets."""
-    if key_file is None:
+    if where.key_file is None:
         return Finding("tenant", None, f"{tenant_id} is not made: that takes a signing key of this mesh")
-    token = TokenMinter("client", key_file).admin_token("doctor", 60.0)
+    token = minter_of(where).admin_token("doctor", 60.0)
     operator = Mesh({"session": replace(mesh.service("session"), token=token)}, mesh.max_message_bytes)
     try:
         await operator.create_tenant(tenant_id)

@@ -4,18 +4,17 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 
 from spawnmesh.deployment.v1 import deployment_service_pb2 as pb
 from spawnmesh.deployment.v1.deployment_service_pb2_grpc import DeploymentServiceStub
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.tokens import TokenMinter
 
 from spawnmesh_client.doctor_finding import Finding
 from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.token_peer import TokenPeer
+from spawnmesh_client.whereabouts import Whereabouts, minter_of
 
 _CALL_SECONDS = 3.0
 _TOKEN_SECONDS = 60.0
@@ -31,9 +30,9 @@ _NO_WORKER = (
 )
 
 
-async def look_at_replicas(mesh: Mesh, key_file: Path) -> list[Finding]:
-    """Asks one replica of each service that was named, with a token for an operator that is signed here."""
-    token = TokenMinter("client", key_file).admin_token("doctor", _TOKEN_SECONDS)
+async def look_at_replicas(mesh: Mesh, where: Whereabouts) -> list[Finding]:
+    """Asks one replica of each service that was named, with a token for an operator that is signed here. Raises LocalRefusal without a key."""
+    token = minter_of(where).admin_token("doctor", _TOKEN_SECONDS)
     told = await asyncio.gather(*(_described(name, peer, token) for name, peer in mesh.services.items()))
     replicas = [one for one in told if isinstance(one, pb.Replica)]
     reasons = {name: one for name, one in zip(mesh.services, told, strict=True) if isinstance(one, Reason)}

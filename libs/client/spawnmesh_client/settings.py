@@ -10,7 +10,7 @@ from spawnmesh_runtime.settings import ProcessSettings
 class ClientSettings(ProcessSettings):
     """The command reads all of it; the library only what its channels need: the TLS files and `max_message_bytes`.
 
-    `signing_key_file` is a key of an issuer `client`, for whoever mints tokens of their own.
+    `signing_key_file` is a key of an issuer `client`, for whoever mints tokens of their own; `token_audience` is what the mesh wants in these.
     """
 
     model_config = SettingsConfigDict(env_prefix="SPAWNMESH_", frozen=True, extra="ignore")

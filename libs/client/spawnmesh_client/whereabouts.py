@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
+from spawnmesh_core.clock import Clock, utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.tokens import TokenMinter
@@ -26,10 +27,14 @@ class _MeshFile(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """`targets` by kebab id, `session` always among them. `traces` is the file of spans of a mesh on this machine."""
+    """`targets` by kebab id, `session` always among them. `traces` is the file of spans of a mesh on this machine.
+
+    `audience` is whom tokens that are signed with the key are made for.
+    """
 
     targets: Mapping[str, str]
     key_file: Path | None
+    audience: str
     traces: Path | None
 
 
@@ -56,7 +61,7 @@ def locate(settings: ClientSettings) -> Whereabouts:
     named = {name: getattr(settings, f"{name.replace('-', '_')}_target") for name in SERVICES}
     given = {name: target for name, target in named.items() if target}
     if settings.session_target:
-        return Whereabouts(given, settings.signing_key_file, None)
+        return Whereabouts(given, settings.signing_key_file, settings.token_audience, None)
     try:
         found = _MeshFile.model_validate_json((settings.data / MESH_FILE).read_bytes())
     except OSError:
@@ -68,18 +73,18 @@ def locate(settings: ClientSettings) -> Whereabouts:
         raise NoMesh
     keys = settings.data / found.keys / "client.pem" if found.keys is not None else None
     traces = settings.data / found.traces if found.traces is not None else None
-    return Whereabouts(targets, settings.signing_key_file or keys, traces)
+    return Whereabouts(targets, settings.signing_key_file or keys, settings.token_audience, traces)
 
 
-def minter_of(where: Whereabouts) -> TokenMinter:
-    """Signs tokens with the key at hand. Raises LocalRefusal TOKEN_MISSING where there is none."""
+def minter_of(where: Whereabouts, *, clock: Clock = utc_now) -> TokenMinter:
+    """Signs tokens with the key at hand. Raises LocalRefusal TOKEN_MISSING where there is none, or none that can be read."""
     if where.key_file is None:
         raise LocalRefusal(
             Reason.TOKEN_MISSING,
             "there is neither SPAWNMESH_TOKEN nor a signing key of this mesh; its operator can give you a token",
         )
     try:
-        return TokenMinter("client", where.key_file)
+        return TokenMinter("client", where.key_file, audience=where.audience, clock=clock)
     except (OSError, ValueError, TypeError):
         raise LocalRefusal(Reason.TOKEN_MISSING, "the signing key of this mesh cannot be read") from None
 

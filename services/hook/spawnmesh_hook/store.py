@@ -91,7 +91,7 @@ async def set_paused(connection: Connection, tenant_id: str, name: str, *, pause
 
 async def remove_plugin(connection: Connection, tenant_id: str, name: str) -> None:
     """Removes the plugin if there is one of that name, with what it was still to be told."""
-    for statement in ("remove_plugin", "remove_tellings"):
+    for statement in ("remove_plugin", "hold_events", "remove_tellings"):
         await connection.execute(_SQL[statement], {"tenant_id": tenant_id, "name": name})
 
 

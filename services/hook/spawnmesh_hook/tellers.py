@@ -55,7 +55,7 @@ class Tellers:
             async with asyncio.TaskGroup() as group:
                 busy: dict[asyncio.Task[None], str] = {}
                 while True:
-                    wait, left_out = _LOOK_AGAIN_SECONDS, list[str]()
+                    wait, beside, left_out = _LOOK_AGAIN_SECONDS, _LOOK_BESIDE_SECONDS, list[str]()
                     try:
                         for telling in await self._take(*self._room(busy)):
                             task = group.create_task(self._tell(telling))
@@ -65,10 +65,12 @@ class Tellers:
                         wait = await self._seconds_to_next(left_out)
                     except _AWAY as error:
                         structlog.get_logger().warning("outbox_unread", error=type(error).__name__)
+                        beside = _LOOK_AGAIN_SECONDS
                     room, full = self._room(busy)
                     if full or room <= 0:
-                        beside = _LOOK_BESIDE_SECONDS if room > 0 else None
-                        await asyncio.wait(busy, timeout=beside, return_when=asyncio.FIRST_COMPLETED)
+                        await asyncio.wait(
+                            busy, timeout=beside if room > 0 else None, return_when=asyncio.FIRST_COMPLETED
+                        )
                     elif not left_out:  # Who was left out has room again, and may have more to be told.
                         await published.wait(wait)
 

@@ -31,7 +31,7 @@ from spawnmesh_runtime.jwks import JwksFile
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
-from spawnmesh_runtime.tokens import TokenVerifier
+from spawnmesh_runtime.tokens import AUDIENCE, TokenVerifier
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
@@ -190,11 +190,16 @@ class FakeTranscript(TranscriptServiceServicer):
 
 @asynccontextmanager
 async def served(
-    name: str, keys: Path, *add: Callable[[MeshServer], None], clock: Clock = utc_now, port: int = 0
+    name: str,
+    keys: Path,
+    *add: Callable[[MeshServer], None],
+    audience: str = AUDIENCE,
+    clock: Clock = utc_now,
+    port: int = 0,
 ) -> AsyncIterator[str]:
     """Serves what is added on loopback until the block ends; yields `host:port`."""
     settings = ProcessSettings(log_level="error")
-    verifier = TokenVerifier(JwksFile(keys / "jwks.json"), clock=clock)
+    verifier = TokenVerifier(JwksFile(keys / "jwks.json"), audience=audience, clock=clock)
     server = build_server(Process(name, settings, None, verifier, NoOpTracer()))
     for added in add:
         added(server)
@@ -249,7 +254,7 @@ def write_mesh_file(data: Path, keys: Path, targets: dict[str, str]) -> None:
 @pytest.fixture(autouse=True)
 def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing of the developer's own environment or directory decides a test."""
-    for name in ("SESSION_TARGET", "TOKEN", "TENANT", "DATA", "SIGNING_KEY_FILE"):
+    for name in ("SESSION_TARGET", "TOKEN", "TENANT", "DATA", "SIGNING_KEY_FILE", "TOKEN_AUDIENCE"):
         monkeypatch.delenv(f"SPAWNMESH_{name}", raising=False)
     monkeypatch.chdir(tmp_path)
 

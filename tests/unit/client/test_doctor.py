@@ -28,7 +28,7 @@ from spawnmesh.transcript.v1.transcript_service_pb2_grpc import (
 from spawnmesh_client.cli.app import build_app
 from spawnmesh_core.clock import utc_now
 from spawnmesh_devstack.keys import make_keys
-from spawnmesh_runtime.tokens import TokenMinter
+from spawnmesh_runtime.tokens import AUDIENCE, TokenMinter
 
 from tests.unit.client.fake_mesh import (
     FakeMesh,
@@ -84,7 +84,12 @@ def skew():
 
 
 @pytest.fixture
-async def hospital(keys, tmp_path, skew):
+def audience():
+    return AUDIENCE
+
+
+@pytest.fixture
+async def hospital(keys, tmp_path, skew, audience):
     sessions, tenants = FakeSessions(), FakeTenants()
     servers = {
         "session": add_sessions(sessions, tenants),
@@ -100,7 +105,7 @@ async def hospital(keys, tmp_path, skew):
         for name, add in servers.items():
             replicas[name] = sound(name)
             about = partial(add_DeploymentServiceServicer_to_server, FakeDeployment(replicas[name]))
-            serving = served(name, keys, add, about, clock=lambda: utc_now() + skew)
+            serving = served(name, keys, add, about, audience=audience, clock=lambda: utc_now() + skew)
             targets[name] = await stack.enter_async_context(serving)
         yield Hospital(tmp_path, sessions, tenants, FakeTranscript(), targets, replicas)
 
@@ -117,6 +122,19 @@ async def test_a_sound_mesh_is_found_to_be_sound(hospital, keys):
     )
     assert "session 0002_more" in findings["schemas"]["detail"].split(", ")
     assert findings["workers"]["detail"] == "2 session-worker"
+
+
+@pytest.mark.parametrize("audience", ["other"])
+async def test_a_mesh_whose_tokens_are_for_another_audience_is_looked_at_with_such(
+    hospital, keys, audience, monkeypatch
+):
+    monkeypatch.setenv("SPAWNMESH_TOKEN_AUDIENCE", audience)
+
+    findings = await hospital.findings(keys)
+
+    assert [findings[name]["ok"] for name in ("schemas", "workers", "token", "clock")] == [True] * 4
+    deeper = json.loads((await hospital.run("doctor", "--deep", "--json")).stdout)["findings"]
+    assert [finding["ok"] for finding in deeper if finding["name"] == "tenant"] == [True]
 
 
 async def test_a_schema_that_is_ahead_of_its_service_is_told_and_not_wrong(hospital, keys):

@@ -17,6 +17,7 @@ from spawnmesh_client.doctor_deep import examine_deep
 from spawnmesh_client.doctor_finding import Finding
 from spawnmesh_client.mesh import connect
 from spawnmesh_client.settings import ClientSettings
+from spawnmesh_client.whereabouts import locate
 from spawnmesh_runtime.jwks import parse_jwks
 from spawnmesh_runtime.key_files import ISSUERS
 
@@ -32,7 +33,7 @@ def settings_of(**settings: object) -> ClientSettings:
 
 async def finding(name: str, **settings: object) -> Finding:
     async with connect(session="127.0.0.1:1", token="none") as mesh:
-        findings = await examine_deep(mesh, settings_of(**settings), None)
+        findings = await examine_deep(mesh, settings_of(**settings), locate(settings_of()))
     return {one.name: one for one in findings}[name]
 
 

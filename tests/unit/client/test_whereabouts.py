@@ -85,6 +85,16 @@ def test_tokens_made_here_are_short_and_for_the_tenant(tmp_path, keys, admin, ki
     assert claims["exp"] - claims["iat"] == 300
 
 
+def test_tokens_made_here_are_for_the_audience_that_is_set(tmp_path, keys, monkeypatch):
+    write_mesh_file(tmp_path, keys, {"session": "127.0.0.1:1"})
+    monkeypatch.setenv("SPAWNMESH_TOKEN_AUDIENCE", "other")
+    settings = ClientSettings(data=tmp_path)
+
+    claims = jwt.decode(token_for(settings, locate(settings), admin=False)(), options={"verify_signature": False})
+
+    assert claims["aud"] == "other"
+
+
 def test_a_key_that_cannot_be_read_is_told_without_its_path(tmp_path):
     write_mesh_file(tmp_path, tmp_path / "none", {"session": "127.0.0.1:1"})
 

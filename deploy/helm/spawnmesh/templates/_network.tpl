@@ -10,9 +10,14 @@
 {{- end -}}
 
 {{- define "spawnmesh.egressDns" -}}
-- ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
-  to:
-    - namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}
+- ports:
+    {{- range .Values.networkPolicy.dns.ports }}
+    - {port: {{ . }}, protocol: UDP}
+    - {port: {{ . }}, protocol: TCP}
+    {{- end }}
+  {{- with .Values.networkPolicy.dns.to }}
+  to: {{- toYaml . | nindent 4 }}
+  {{- end }}
 {{- end -}}
 
 {{- define "spawnmesh.egressPostgresql" -}}

@@ -60,6 +60,9 @@ def register(
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.001, max=600, help="Seconds it may take.")] = 15.0,
     policy: Annotated[str, typer.Option(help="What its failure means: open or closed; else as its hooks are.")] = "",
+    max_concurrent_calls: Annotated[
+        int, typer.Option(min=1, max=1000, help="Calls of it at a time, in each replica of the service.")
+    ] = 16,
     allow_unreachable: Annotated[bool, typer.Option("--allow-unreachable", help="It need not answer yet.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -71,6 +74,7 @@ def register(
         priority=priority,
         failure_policy=_value(pb.FailurePolicy, f"FAILURE_POLICY_{policy or 'unspecified'}", "policy"),
         grants=[_value(pb.Grant, f"GRANT_{one}", "grant") for one in grant or ()],
+        max_concurrent_calls=max_concurrent_calls,
     )
     plugin.timeout.FromTimedelta(timedelta(seconds=timeout))
     request = pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=allow_unreachable)

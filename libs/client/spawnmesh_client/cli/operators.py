@@ -103,10 +103,10 @@ def doctor(
 
     async def body(mesh: Mesh) -> list[Finding]:
         settings = settings_of(context)
-        key_file = locate(settings).key_file
+        where = locate(settings)
         # First: the tenant that the token is for may have to be made.
-        deeper = await examine_deep(mesh, settings, key_file) if deep else []
-        return [*await examine(mesh, key_file, settings.tenant), *deeper]
+        deeper = await examine_deep(mesh, settings, where) if deep else []
+        return [*await examine(mesh, where, settings.tenant), *deeper]
 
     findings = with_mesh(context, body, as_json=as_json)
     wrong = any(finding.ok is False for finding in findings)

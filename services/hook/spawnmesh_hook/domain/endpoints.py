@@ -16,7 +16,9 @@ _ENDPOINT = re.compile(
 _HTTPS_PORT = 443
 # Where clouds tell a machine of itself, its credentials among that, beside link-local addresses.
 _METADATA = frozenset(
-    map(ip_address, ("168.63.129.16", "192.0.0.192", "100.100.100.200", "fd00:ec2::254", "fd20:ce::254"))
+    map(
+        ip_address, ("168.63.129.16", "192.0.0.192", "100.100.100.200", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254")
+    )
 )
 
 

@@ -38,20 +38,22 @@ from tellings
 where state = 'WAITING' and tenant_id <> all (%(full)s::text[]);
 
 -- name: told
--- Locks the row. Index: tellings_pkey.
-delete from tellings where tenant_id = %(tenant_id)s and event_key = %(event_key)s and plugin = %(plugin)s;
-
--- name: empty_event
--- Locks the event's row, and keeps what it says only while somebody is still to be told.
+-- Locks the event's row and then this one, so that of two who hear at once the second sees in its next statement that the first has.
 -- Index: observed_events_pkey, tellings_pkey.
 with held as (
     select tenant_id, event_key from observed_events
     where tenant_id = %(tenant_id)s and event_key = %(event_key)s
-    for update
+    for no key update
 )
+delete from tellings t
+using held
+where t.tenant_id = held.tenant_id and t.event_key = held.event_key and t.plugin = %(plugin)s;
+
+-- name: empty_event
+-- Locks the event's row, which the statement before has locked already, and keeps what it says only while somebody is still to be told.
+-- Index: observed_events_pkey, tellings_pkey.
 update observed_events e set event = ''
-from held
-where e.tenant_id = held.tenant_id and e.event_key = held.event_key
+where e.tenant_id = %(tenant_id)s and e.event_key = %(event_key)s
     and not exists (
         select from tellings t
         where t.tenant_id = e.tenant_id and t.event_key = e.event_key and t.state = 'WAITING'
@@ -63,6 +65,12 @@ update tellings set due_time = now() + %(pause)s::interval
 where tenant_id = %(tenant_id)s and event_key = %(event_key)s and plugin = %(plugin)s;
 
 -- name: bury
--- Locks the row. Index: tellings_pkey.
-update tellings set state = 'DEAD'
-where tenant_id = %(tenant_id)s and event_key = %(event_key)s and plugin = %(plugin)s;
+-- Locks as `told` does. Index: observed_events_pkey, tellings_pkey.
+with held as (
+    select tenant_id, event_key from observed_events
+    where tenant_id = %(tenant_id)s and event_key = %(event_key)s
+    for no key update
+)
+update tellings t set state = 'DEAD'
+from held
+where t.tenant_id = held.tenant_id and t.event_key = held.event_key and t.plugin = %(plugin)s;
