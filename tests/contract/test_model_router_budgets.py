@@ -1,16 +1,22 @@
 """Budgets: what counts, over all replicas, and how a caller learns when to come again."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from aiohttp import web
 from google.rpc import error_details_pb2, status_pb2
+from opentelemetry.trace import SpanKind
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_model_router import policies
+from spawnmesh_postgres.database import open_database
 
 from tests.contract.model_router_fixtures import Answered, Router, World, eventually, open_world, user
 from tests.contract.model_router_provider import (
@@ -92,6 +98,55 @@ async def test_Generate__a_caller_who_leaves_pays_for_what_was_read_and_said(wor
 
     await eventually(is_counted, within_seconds=5)
     assert world.provider.asked("one") <= 2
+
+
+async def test_Generate__a_caller_who_leaves_while_it_is_counted_pays_for_all(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policies, "_WAIT_SECONDS", 10.0)  # The machine may be slow.
+    last, said = asyncio.Event(), chat("one")
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write("".join(f"data: {json.dumps(event)}\n\n" for event in said[:2]).encode())
+        await last.wait()
+        await response.write("".join(f"data: {json.dumps(event)}\n\n" for event in said[2:]).encode())
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    world.provider.on("one", answer)
+    router = await world.router()
+    await router.prepare(1, max_tokens_per_minute=25)  # What the provider says it used; by an estimate it is 3.
+    async with (
+        open_database(world.dsn.app, name="test", max_connections=2) as database,
+        database.transaction(router.tenant) as connection,
+    ):
+
+        async def count_in_vain() -> None:
+            await connection.execute("select from budget_periods for update")
+            last.set()
+            waits = "select from pg_stat_activity where wait_event_type = 'Lock' and query like '%%insert into budget_periods%%'"
+
+            async def is_waiting() -> bool:
+                async with database.transaction(router.tenant) as other:  # One transaction sees the same for ever.
+                    return (await other.execute(waits)).rowcount > 0
+
+            await eventually(is_waiting, within_seconds=5)
+
+        await router.hang_up_after(2, world.ref("one"), count_in_vain)
+
+        async def has_noticed() -> bool:
+            ended = [span for span in router.spans.get_finished_spans() if span.kind is SpanKind.SERVER]
+            return any(span.name.endswith("/Generate") for span in ended)
+
+        await eventually(has_noticed, within_seconds=5)
+
+    async def is_counted() -> bool:
+        return await is_spent(router, world.ref("one")) == "tokens_per_minute"
+
+    await eventually(is_counted, within_seconds=5)
+    assert world.provider.asked("one") == 1
 
 
 async def test_Generate__an_answer_that_breaks_is_paid_for(world: World) -> None:

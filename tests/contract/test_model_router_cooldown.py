@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_model_router import store
-from spawnmesh_model_router.domain.cooldown import Cooldown, Scope
+from spawnmesh_model_router.domain.cooldown import Cooldown, Scope, extend
 from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_model_router.store import Rest, Target
 from spawnmesh_postgres.database import open_database
@@ -127,6 +127,27 @@ async def test_Generate__an_answer_that_began_before_the_failure_ends_no_rest(wo
     assert (await router.generate(world.ref("one"), world.ref("two"))).verdicts[0] == ("one", "COOLING", "RATE_LIMIT")
 
 
+async def test_Generate__the_primary_is_probed_before_its_rest_is_over_and_nobody_else(world: World) -> None:
+    now = datetime.now(UTC)
+    async with open_database(world.dsn.app, name="test", max_connections=1) as database:
+        for model in ("one", "two"):  # They failed a minute ago and have a minute to go.
+            failed = now - timedelta(seconds=60)
+            rest = Cooldown(Scope.MODEL, now + timedelta(seconds=60), 2, FailoverReason.RATE_LIMIT, failed)
+            async with database.transaction(store.MESH_TENANT) as connection:
+                await store.extend_cooldown(connection, Target(Scope.MODEL, world.ref(model)), Rest(rest, failed))
+    world.provider.on("one", RATE_LIMITED, sse(*chat("recovered")))
+    router = await world.router()
+    assert await router.explain(world.ref("one"), world.ref("two")) == [("one", "PROBE"), ("two", "COOLING")]
+    probed = await router.generate(world.ref("two"), world.ref("one"))
+    assert probed.refused.reason is Reason.ALL_CANDIDATES_FAILED
+    assert (world.provider.asked("one"), world.provider.asked("two")) == (1, 0)
+    again = await router.generate(
+        world.ref("one"), world.ref("two")
+    )  # It failed: its rest is longer now, and nobody asks at once.
+    assert "COOLING" in str(again.refused.facts["candidate_1"])
+    assert world.provider.asked("one") == 1
+
+
 async def test_extend_cooldown__never_moves_earlier(world: World) -> None:
     now = datetime.now(UTC)
     target = Target(Scope.MODEL, world.ref("one"))
@@ -146,6 +167,22 @@ async def test_extend_cooldown__never_moves_earlier(world: World) -> None:
             assert kept.until >= now + timedelta(seconds=60)
             assert (kept.failures, kept.reason) in {(2, FailoverReason.RATE_LIMIT), (3, FailoverReason.RATE_LIMIT)}
         assert kept.until == now + timedelta(seconds=90)
+
+
+async def test_extend_cooldown__a_failure_that_does_not_lengthen_the_rest_is_counted(world: World) -> None:
+    now = datetime.now(UTC)
+    target, until = Target(Scope.MODEL, world.ref("one")), now + timedelta(hours=1)
+    first = Cooldown(Scope.MODEL, until, 1, FailoverReason.RATE_LIMIT, now)
+    probed = extend(first, FailoverReason.RATE_LIMIT, now + timedelta(minutes=58))
+    assert probed is not None
+    assert (probed.until, probed.failures) == (until, 2)
+    async with (
+        open_database(world.dsn.app, name="test", max_connections=2) as database,
+        database.transaction(store.MESH_TENANT) as connection,
+    ):
+        for cooldown in (first, probed, first):  # The last one is what a replica says that has not heard of the probe.
+            await store.extend_cooldown(connection, target, Rest(cooldown, cooldown.failed_at))
+        assert (await store.list_cooldowns(connection))[target].cooldown == probed
 
 
 async def test_Generate__a_failure_that_asks_for_a_longer_rest_moves_the_end_of_one_that_has_begun(

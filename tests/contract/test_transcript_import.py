@@ -4,33 +4,26 @@ import asyncio
 import json
 import random
 from base64 import b64encode
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from psycopg import AsyncConnection
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import archive_service_pb2 as pb
-from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from tests.contract.test_transcript_deletion import rows_of
-from tests.contract.transcript_files import HEADER, exported, file_of, message, pieces, send, values
+from tests.contract.transcript_files import HEADER, exported, file_of, message, send, send_requests, values
 from tests.contract.transcript_fixtures import (
     Service,
     Session,
-    assistant,
-    bash,
-    extension,
-    mirror,
-    note,
     refused,
-    result,
     service,
     session,
     superuser,
     text_of,
-    user,
 )
 
 __all__ = ["service", "session", "superuser"]
@@ -296,78 +289,6 @@ async def test_ImportTranscript__only_the_branch_that_the_file_ends_on_is_read(s
     assert values(await exported(by_leaf)) == lines
 
 
-async def test_ExportTranscript__what_was_written_here_comes_back_the_same(service: Service, session: Session) -> None:
-    claim = await session.acquire(1)
-    await session.append([user("u"), note("n")])
-    call = content_pb.ContentBlock(
-        tool_call=content_pb.ToolCall(
-            tool_call_id="c",
-            name="read",
-            block_json=json.dumps({"type": "toolCall", "id": "c", "name": "read", "arguments": {"n": 1.5}}),
-        )
-    )
-    thought = content_pb.ContentBlock(thinking=content_pb.Thinking(text="t", signature="s"))
-    said = content_pb.Message(role=content_pb.ROLE_ASSISTANT, model="a/b/c", content=[thought, call])
-    bodies = [
-        entry_pb2.EntryBody(message=said),
-        result("c", "r"),
-        bash("ls", "out"),
-        extension("e"),
-        assistant("x", "odd"),
-        entry_pb2.EntryBody(model_change=entry_pb2.ModelChange(model="p/m")),
-        entry_pb2.EntryBody(compaction=entry_pb2.Compaction(summary="s", token_count_before=3)),
-        entry_pb2.EntryBody(custom=entry_pb2.Custom(custom_type="t", data_json="[1]")),
-        entry_pb2.EntryBody(opaque=entry_pb2.Opaque(type="novel", entry_json='{"a":1}')),
-    ]
-    await session.append(bodies, claim=claim)
-    await session.append([mirror("m")], token=session.mirror_token())
-    out = await exported(session)
-    again = service.session()
-    await send(again, out)
-    assert await exported(again) == out
-    before, after = await session.entries(), await again.entries()
-    for one, other in zip(before[1:7], after[1:7], strict=True):
-        if one.body.HasField("message") and one.body.message.role != content_pb.ROLE_CUSTOM:
-            other.body.ClearField("source")
-            assert one.body == other.body
-    lines = values(out)
-    assert [line["parentId"] for line in lines[1:]] == [None, *(line["id"] for line in lines[1:-1])]
-
-
-async def test_ExportTranscript__goes_on_behind_a_position(service: Service) -> None:
-    fresh = service.session()
-    lines = [HEADER, *(message(number, content="y" * 700) for number in range(1, 1500))]
-    lines.insert(3, {**message(0, content="z" * 700_000), "id": "large"})
-    data = file_of(*lines)
-    await send(fresh, data, chunk_bytes=200_000)
-    await fresh.append([user("native")])
-    whole = await exported(fresh)
-    assert values(whole)[:-1] == values(data)
-    assert values(whole)[-1]["parentId"] == "m1499"
-    received, at, seqs = b"", {0: 0}, set()
-    async for piece in pieces(fresh):
-        assert len(piece.data) <= 256 * 1024
-        received += piece.data
-        if piece.read_seq not in seqs:
-            at[piece.read_seq] = len(received)
-            seqs.add(piece.read_seq)
-    assert received == whole
-    assert len(at) > 4
-    for seq, length in at.items():
-        assert whole[:length] + await exported(fresh, after_seq=seq) == whole
-    with refused(Reason.NOT_FOUND):
-        [piece async for piece in pieces(fresh, after_seq=1, incarnation="inc_other")]
-
-
-async def test_ExportTranscript__is_for_the_tenants_clients(session: Session) -> None:
-    claim = await session.acquire(1)
-    with refused(Reason.CALLER_NOT_ALLOWED):
-        [piece async for piece in pieces(session, token=session.run_token(claim))]
-    stranger = Session(session.service, f"{session.tenant_id}-x", session.session_id)
-    with refused(Reason.NOT_FOUND):
-        [piece async for piece in pieces(stranger)]
-
-
 async def test_CreateTranscript__a_fork_of_an_import_has_its_messages_and_not_its_lines(service: Service) -> None:
     imported = service.session()
     await send(imported, file_of(*LINES[:4]))
@@ -391,3 +312,32 @@ async def test_ImportTranscript__two_streams_at_once_make_one_transcript(service
     if state.state == pb.IMPORT_STATE_IMPORTING:
         await send(fresh, data[state.durable_bytes :], offset=state.durable_bytes, chunk_bytes=300_000)
     assert values(await exported(fresh)) == values(data)
+
+
+async def test_ImportTranscript__a_policy_on_secrets_that_comes_meanwhile_holds_for_the_rest(
+    service: Service, superuser: AsyncConnection[tuple[Any, ...]]
+) -> None:
+    fresh = service.session()
+    await fresh.prepare_tenant(1, mask_secrets=False)
+    key = "ghp_" + "a1B2c3D4e5" * 4
+    head = file_of(HEADER, *(message(number, content="y" * 1000) for number in range(1, 700)))
+    data = head + file_of(message(700, content=f"it is {key}"))
+
+    async def requests() -> AsyncIterator[pb.ImportTranscriptRequest]:
+        yield pb.ImportTranscriptRequest(spec=pb.ImportSpec(session_id=fresh.session_id))
+        yield pb.ImportTranscriptRequest(chunk=pb.ImportChunk(data=head))
+        async with asyncio.timeout(30):
+            while "entries" not in await rows_of(superuser, fresh.tenant_id):
+                await asyncio.sleep(0.02)
+        await fresh.prepare_tenant(2, mask_secrets=True)
+        yield pb.ImportTranscriptRequest(chunk=pb.ImportChunk(offset=len(head), data=data[len(head) :]))
+        yield pb.ImportTranscriptRequest(finish=pb.ImportFinish())
+
+    with refused(Reason.IMPORT_OFFSET_DIFFERS) as facts:
+        await send_requests(fresh, requests())
+    durable = int(facts["durable_bytes"])
+    assert 0 < durable <= len(head)
+    await send(fresh, data[durable:], offset=durable, chunk_bytes=100_000)
+    out = await exported(fresh)
+    assert key.encode() not in out
+    assert b"it is [$redacted:provider_key]" in out

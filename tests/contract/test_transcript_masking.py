@@ -1,5 +1,6 @@
 """A tenant's policy on secrets, through the RPCs."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.contract.transcript_fixtures import (
     Session,
     bash,
     call_block,
+    mirror,
     note,
     service,
     session,
@@ -88,3 +90,22 @@ async def test_PrepareTenant__another_replica_masks_at_once(service: Service, se
                 await replica.unary(stub.AppendEntries, request)
             stored = (await session.entries())[-1].body
             assert (stored == user(SECRET)) is not is_masked
+
+
+async def test_PrepareTenant__what_stands_for_a_handed_over_file_tells_of_its_own_bytes(session: Session) -> None:
+    await session.prepare_tenant(1, mask_secrets=True)
+    claim = await session.acquire(1)
+    handed = f"the key is {SECRET}"
+    arguments = {"task": f"use {SECRET}", "attachments": [{"name": "a", "content": handed}]}
+    call = call_block("c", json.dumps({"id": "c", "name": "sessions_spawn", "arguments": arguments}), "sessions_spawn")
+    mirrored = mirror("m")
+    mirrored.mirror.destination = "https://me:hunter2@chat.example/room"
+    said = content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[call])
+    await session.append([entry_pb2.EntryBody(message=said)], claim=claim)
+    await session.append([mirrored], token=session.mirror_token())
+    _, entry, copy = await session.entries()
+    stored = json.loads(entry.body.message.content[0].tool_call.block_json)["arguments"]
+    assert stored["task"] == "use [$redacted:provider_key]"
+    content = stored["attachments"][0]["content"]
+    assert (content["sha256"], content["bytes"]) == (hashlib.sha256(handed.encode()).hexdigest(), len(handed))
+    assert copy.body.mirror.destination == "https://me:[$redacted:url_credentials]@chat.example/room"

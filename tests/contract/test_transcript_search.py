@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import random
+from base64 import urlsafe_b64encode
 from typing import Any
 
 import pytest
@@ -266,3 +268,80 @@ async def test_SearchEntries__what_was_handed_over_or_masked_is_not_found(sessio
     assert await seqs(session, words="visible") == [2]
     assert await seqs(session, words="hiddenbytes") == []
     assert await seqs(session, pattern="hidden") == []
+
+
+async def test_SearchEntries__long_words_of_many_bytes_are_found(session: Session) -> None:
+    letters = "абвгдежзик"
+    words = ["".join(letters[int(digit)] for digit in f"{number:0200}") for number in range(2900)]
+    await session.append([user(" ".join(words))])
+    assert await seqs(session, words=words[2750]) == [2]
+
+
+async def test_SearchEntries__more_words_than_are_looked_for_are_refused(session: Session) -> None:
+    await session.append([user("a b")])
+    assert await seqs(session, words=" ".join(["a"] * 32)) == [2]
+    with refused(Reason.SEARCH_REFUSED) as facts:
+        await search(session, words=" ".join([*["a"] * 32, "-b"]))
+    assert (facts["why"], facts["term_limit"]) == ("WORDS", "32")
+
+
+async def test_SearchEntries__goes_on_behind_a_session_that_was_deleted(session: Session) -> None:
+    children = sorted((session.sibling() for _ in range(2)), key=lambda child: child.session_id)
+    for child in children:
+        await child.create(child_of=session)
+        await child.append([user("word")] * 2)
+    first = await search(session, words="word", with_descendants=True, page_size=1)
+    assert [hit.session_id for hit in first.hits] == [children[0].session_id]
+    await children[0].delete()
+    rest = await search(session, words="word", with_descendants=True, page_token=first.next_page_token)
+    assert [hit.session_id for hit in rest.hits] == [children[1].session_id] * 2
+
+
+async def test_SearchEntries__a_session_that_goes_meanwhile_hides_no_others(
+    session: Session, superuser: AsyncConnection[tuple[Any, ...]]
+) -> None:
+    child = session.sibling()
+    await child.create(child_of=session)
+    for one in (session, child):
+        await one.append([user("word")])
+    async with superuser.transaction():
+        held = "select from transcript.transcripts where session_id = %s for update"
+        await superuser.execute(held, (session.session_id,))
+        searching_now = asyncio.create_task(seqs(session, words="word", with_descendants=True))
+        async with asyncio.timeout(30):
+            while await (await superuser.execute("select from pg_locks where not granted")).fetchone() is None:
+                await asyncio.sleep(0.02)
+        await child.delete()
+    assert await searching_now == [2]
+
+
+async def test_SearchEntries__a_pattern_is_bounded_over_all_sessions_together(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "PATTERN_ENTRY_LIMIT", 20)
+    for _ in range(3):
+        child = session.sibling()
+        await child.create(child_of=session)
+        await child.append([user("word")] * 9)
+        assert len(await seqs(child, pattern="w.rd")) == 9
+    with refused(Reason.SEARCH_REFUSED) as facts:
+        await search(session, pattern="w.rd", with_descendants=True, page_size=200)
+    assert facts["why"] == "WINDOW"
+
+
+@pytest.mark.parametrize("token", [["ses", float("inf")], ["ses"], "x", {}, [[]] * 2])
+async def test_SearchEntries__a_token_that_was_never_given_out_is_refused(session: Session, token: Any) -> None:
+    with refused(Reason.INVALID_REQUEST):
+        await search(session, words="a", page_token=urlsafe_b64encode(json.dumps(token).encode()).decode())
+
+
+@pytest.mark.parametrize("start", [0, 2_940, 2_955, 2_967, 3_100])
+async def test_SearchEntries__long_parts_of_a_text_are_found_wherever_they_are(session: Session, start: int) -> None:
+    drawn = random.Random(1)
+    text = "".join(chr(drawn.randrange(0x4E00, 0x9000)) for _ in range(4_000))
+    words = [f"w{drawn.randrange(10**9)}" for _ in range(4_000)]
+    await session.append([user(text), user(" ".join(words))])
+    assert await seqs(session, words=text[start : start + 60]) == [2]
+    assert await seqs(session, words=f'"{" ".join(words[start : start + 60])}"') == [3]
+    turned = text[start + 30 : start + 60] + text[start : start + 30]
+    assert await seqs(session, words=turned) == []

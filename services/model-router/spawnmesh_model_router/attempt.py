@@ -5,6 +5,7 @@ from contextlib import aclosing
 
 from spawnmesh_model_router.providers.answer import Answer, Call, Pieces, TextPiece
 from spawnmesh_model_router.providers.failure import failed_call
+from spawnmesh_model_router.providers.mend import Mender
 
 
 async def attempt(pieces: Pieces, answer: Answer, provider: str) -> AsyncGenerator[TextPiece | Call, None]:
@@ -12,15 +13,17 @@ async def attempt(pieces: Pieces, answer: Answer, provider: str) -> AsyncGenerat
 
     Raises ProviderFailed. Closing the generator, or cancelling it, cancels the call and is no failure.
     """
+    mender = Mender()
     async with aclosing(pieces):
         while True:
             try:
-                piece = await anext(pieces)
+                whole = mender.mend(await anext(pieces))
             except StopAsyncIteration:
                 break
             except Exception as error:
                 raise failed_call(error, provider) from error
-            answer.add(piece)
-            if isinstance(piece, TextPiece | Call):
-                yield piece
+            for piece in whole:
+                answer.add(piece)
+                if isinstance(piece, TextPiece | Call):
+                    yield piece
     answer.require_whole()

@@ -40,7 +40,8 @@ class Availability:
         self._config = config
         self._source = source
         self._cooldowns = cooldowns
-        self._turns: defaultdict[str, int] = defaultdict(int)
+        self._use_count = 0
+        self._last_uses: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self._last_probes: dict[ModelRef, datetime] = {}
 
     def assess(
@@ -72,8 +73,8 @@ class Availability:
     def credential_for(self, provider: str, now: datetime) -> Credential | None:
         """The one whose turn it is; None where none can be read."""
         known = self._credentials(provider)
-        chosen = pick_credential(tuple(known), self._next_turn(provider), self._resting(provider, known.values()), now)
-        return known[chosen] if chosen is not None else None
+        chosen = pick_credential(tuple(known), self._last_uses[provider], self._resting(provider, known.values()), now)
+        return self._used(provider, known[chosen]) if chosen is not None else None
 
     def other_credential(
         self, provider: str, reason: FailoverReason, used: Collection[str], now: datetime
@@ -84,11 +85,11 @@ class Availability:
             reason,
             tuple(known),
             used,
-            self._next_turn(provider),
+            self._last_uses[provider],
             self._resting(provider, known.values()),
             now,
         )
-        return known[chosen] if chosen is not None else None
+        return self._used(provider, known[chosen]) if chosen is not None else None
 
     def rest(self, ref: ModelRef, blame: Blame, now: datetime) -> None:
         """Rests what the failure is about: the model, the credential, the provider, or nothing."""
@@ -131,9 +132,10 @@ class Availability:
         found = {one.fingerprint: self._cooldowns.of(_credential_target(provider, one)) for one in credentials}
         return {fingerprint: cooldown for fingerprint, cooldown in found.items() if cooldown is not None}
 
-    def _next_turn(self, provider: str) -> int:
-        self._turns[provider] += 1
-        return self._turns[provider] - 1
+    def _used(self, provider: str, credential: Credential) -> Credential:
+        self._use_count += 1
+        self._last_uses[provider][credential.fingerprint] = self._use_count
+        return credential
 
 
 def credential_target(provider: str, fingerprint: str) -> Target:

@@ -43,6 +43,7 @@ class Policies:
         self._changes = 0
         self._away_until = 0.0
         self._given_up: set[asyncio.Task[Any]] = set()
+        self._charging: set[asyncio.Task[None]] = set()
 
     async def of(self, tenant_id: str) -> TenantPolicy:
         """What holds for the tenant now."""
@@ -92,9 +93,15 @@ class Policies:
             raise budget_exceeded(over)
 
     async def charge(self, tenant_id: str, limits: Limits, token_count: int, spend_micros: int) -> None:
-        """Adds what a call of a tenant that has limits used up."""
+        """Adds what a call of a tenant that has limits used up; also for a caller who is gone meanwhile."""
         if not limits:
             return
+        charging = asyncio.create_task(self._charge(tenant_id, token_count, spend_micros))
+        self._charging.add(charging)
+        charging.add_done_callback(self._charging.discard)
+        await asyncio.shield(charging)
+
+    async def _charge(self, tenant_id: str, token_count: int, spend_micros: int) -> None:
         try:
             await self._reach(tenant_id, lambda link: policy_store.charge(link, tenant_id, token_count, spend_micros))
         except _AWAY as error:
@@ -137,6 +144,10 @@ class Policies:
         self._changes += 1
         self._fresh.clear()
 
+    async def finish(self) -> None:
+        """Waits until what is being counted is counted, or given up."""
+        await asyncio.gather(*self._charging, return_exceptions=True)
+
     async def keep_for_ever(self) -> None:
         """Forgets whenever a policy was changed, here or in another replica."""
         while True:
@@ -155,6 +166,7 @@ async def open_policies(database: Database, listener: Listener) -> AsyncIterator
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+            await policies.finish()
 
 
 def _remember(policies: OrderedDict[str, TenantPolicy], tenant_id: str, policy: TenantPolicy) -> None:

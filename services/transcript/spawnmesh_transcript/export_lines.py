@@ -1,11 +1,13 @@
 """Entries that no import made, as lines of a session file."""
 
 import json
+import re
 from base64 import b64encode
 from typing import Any
 
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
+from spawnmesh_core.json_text import NotJson, Object, parse_json, quoted
 
 from spawnmesh_transcript.domain.entries import StoredEntry
 
@@ -17,7 +19,17 @@ _ROLES = {
     content_pb.ROLE_BASH_EXECUTION: "bashExecution",
     content_pb.ROLE_CUSTOM: "custom",
 }
-_CALLS = frozenset({"toolCall", "toolUse", "functionCall", "tool_call", "tool_use", "function_call"})
+_CALLS = ("toolCall", "toolUse", "functionCall", "tool_call", "tool_use", "function_call")
+
+# What was written with line breaks, also within strings, is one line of a file.
+_STRING_OR_BREAK = re.compile(r'"(?:[^"\\]|\\.)*"|[\r\n]+', re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f]")
+
+
+class _Raw(str):
+    """JSON that goes into the line as it was stored: its numbers and escapes are not read, and need no value here."""
+
+    __slots__ = ()
 
 
 def line_of(entry: StoredEntry, body: pb.EntryBody, parent_id: str) -> str:
@@ -28,8 +40,34 @@ def line_of(entry: StoredEntry, body: pb.EntryBody, parent_id: str) -> str:
         header["timestamp"] = made["timestamp"]
         if body.header.forked_from_session_id:
             header["parentSession"] = body.header.forked_from_session_id
-        return json.dumps(header, ensure_ascii=False)
-    return json.dumps({**_said(body), **made}, ensure_ascii=False)
+        return _written(header)
+    return _written({**_said(body), **made})
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, _Raw):
+        return value
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{quoted(name)}: {_written(child)}" for name, child in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_written, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _raw(text: str) -> _Raw:
+    return _Raw(_STRING_OR_BREAK.sub(_in_one_line, text))
+
+
+def _in_one_line(found: re.Match[str]) -> str:
+    text = found.group()
+    return _CONTROL.sub(lambda one: f"\\u{ord(one.group()):04x}", text) if text.startswith('"') else " "
+
+
+def _members(text: str) -> dict[str, _Raw]:
+    """Of a JSON object, each as it was stored; the last of a name, as JSON readers take it."""
+    root = parse_json(text)
+    members = root.members if isinstance(root, Object) else ()
+    return {name: _raw(text[node.start : node.end]) for name, node in members}
 
 
 def _said(body: pb.EntryBody) -> dict[str, Any]:
@@ -52,9 +90,9 @@ def _said(body: pb.EntryBody) -> dict[str, Any]:
             return {**summary, "fromId": body.branch_summary.from_entry_id or None}
         case "custom":
             said: dict[str, Any] = {"type": "custom", "customType": body.custom.custom_type}
-            return {**said, "data": json.loads(body.custom.data_json)} if body.custom.data_json else said
+            return {**said, "data": _raw(body.custom.data_json)} if body.custom.data_json else said
         case "opaque":
-            return {**json.loads(body.opaque.entry_json), "type": body.opaque.type}
+            return {**_members(body.opaque.entry_json), "type": body.opaque.type}
         case _:
             data = {"message": _message(body.mirror.message), "destination": body.mirror.destination}
             return {"type": "custom", "customType": "spawnmesh.mirror", "data": data}
@@ -108,7 +146,7 @@ def _usage(usage: content_pb.TokenUsage) -> dict[str, int]:
     }
 
 
-def _block(block: content_pb.ContentBlock) -> dict[str, Any]:
+def _block(block: content_pb.ContentBlock) -> dict[str, Any] | _Raw:
     match block.WhichOneof("block"):
         case "text":
             return {"type": "text", "text": block.text.text}
@@ -122,11 +160,22 @@ def _block(block: content_pb.ContentBlock) -> dict[str, Any]:
             return {"type": "image", "mimeType": block.image.mime_type, "data": data}
 
 
-def _call(call: content_pb.ToolCall) -> dict[str, Any]:
+def _call(call: content_pb.ToolCall) -> dict[str, Any] | _Raw:
     """The provider's block, where it is one that an import knows again; else our shape, with the block beside it."""
-    block: dict[str, Any] = json.loads(call.block_json, strict=False)
+    try:
+        block = json.loads(call.block_json, strict=False, parse_int=len)  # Python refuses to read very long numbers.
+    except RecursionError:
+        block = {}
+    provider_block = _raw(call.block_json)
     if block.get("type") in _CALLS and block.get("id") == call.tool_call_id and block.get("name") == call.name:
-        return block
-    arguments: Any = next((block[name] for name in ("arguments", "input") if name in block), {})
-    made = {"type": "toolCall", "id": call.tool_call_id, "name": call.name, "arguments": arguments}
-    return {**made, "providerBlock": block}
+        return provider_block
+    made = {"type": "toolCall", "id": call.tool_call_id, "name": call.name, "arguments": _arguments(call.block_json)}
+    return {**made, "providerBlock": provider_block}
+
+
+def _arguments(block_json: str) -> _Raw:
+    try:
+        members = _members(block_json)
+    except NotJson:  # Nested too deep to be searched; the block beside it has them.
+        members = {}
+    return next((members[name] for name in ("arguments", "input") if name in members), _Raw("{}"))

@@ -14,6 +14,7 @@ def masked_body(body: pb.EntryBody, path: str) -> pb.EntryBody:
             mask_message(masked.message, f"{path}.message")
         case "mirror":
             mask_message(masked.mirror.message, f"{path}.mirror.message")
+            masked.mirror.destination = mask_text(masked.mirror.destination)
         case "system_note":
             masked.system_note.text = mask_text(masked.system_note.text)
         case "compaction":

@@ -67,9 +67,11 @@ def _prepare(bodies: Sequence[pb.EntryBody], policy: TenantPolicy) -> Prepared:
         given = serialize(body)
         content.update(len(given).to_bytes(8))
         content.update(given)
-        if policy.mask_secrets:
-            body = masked_body(body, f"entries[{index}]")
-        entries.append(_entry(body, f"entries[{index}]", policy.token_vocabulary))
+        path = f"entries[{index}]"
+        body = _redacted_body(body, path)
+        if policy.mask_secrets:  # Behind the redaction, whose markers tell of the content as it was handed over.
+            body = masked_body(body, path)
+        entries.append(_entry(body, path, policy.token_vocabulary))
     return Prepared(tuple(entries), content.digest())
 
 
@@ -78,7 +80,7 @@ def _entry(body: pb.EntryBody, path: str, vocabulary: Vocabulary) -> NewEntry:
         raise invalid(f"{path}.source", "is written by imports alone")
     match body.WhichOneof("kind"):
         case "message":
-            return message_entry(_storable_message(body.message, f"{path}.message"), vocabulary=vocabulary)
+            return message_entry(body.message, vocabulary=vocabulary)
         case "system_note":
             token_count = count_tokens(body.system_note.text, vocabulary)
             return NewEntry(EntryKind.NOTE, serialize(body), token_count=token_count, token_vocabulary=vocabulary)
@@ -116,18 +118,29 @@ def _record(body: pb.EntryBody, path: str) -> NewEntry:
             check_text(target, f"{path}.branch_summary.from_entry_id")
             return NewEntry(kind=EntryKind.BRANCH_SUMMARY, body=serialize(body), target_entry_id=target)
         case "custom":
-            custom = pb.Custom(custom_type=body.custom.custom_type)
-            if body.custom.data_json:
-                custom.data_json = _redacted(body.custom.data_json, f"{path}.custom.data_json", is_object=False)
-            return NewEntry(kind=EntryKind.CUSTOM, body=serialize(pb.EntryBody(custom=custom)))
+            return NewEntry(kind=EntryKind.CUSTOM, body=serialize(body))
         case "opaque":
-            entry_json = _redacted(body.opaque.entry_json, f"{path}.opaque.entry_json", is_object=True)
-            opaque = pb.Opaque(type=body.opaque.type, entry_json=entry_json)
-            return NewEntry(kind=EntryKind.OPAQUE, body=serialize(pb.EntryBody(opaque=opaque)))
+            return NewEntry(kind=EntryKind.OPAQUE, body=serialize(body))
         case _:
-            message = _storable_message(body.mirror.message, f"{path}.mirror.message")
-            mirror = pb.Mirror(message=message, destination=body.mirror.destination)
-            return NewEntry(kind=EntryKind.MIRROR, body=serialize(pb.EntryBody(mirror=mirror)))
+            return NewEntry(kind=EntryKind.MIRROR, body=serialize(body))
+
+
+def _redacted_body(body: pb.EntryBody, path: str) -> pb.EntryBody:
+    """A copy with names trimmed and without what was handed over."""
+    stored = pb.EntryBody()
+    stored.CopyFrom(body)
+    match stored.WhichOneof("kind"):
+        case "message":
+            _redact_message(stored.message, f"{path}.message")
+        case "mirror":
+            _redact_message(stored.mirror.message, f"{path}.mirror.message")
+        case "custom" if stored.custom.data_json:
+            at = f"{path}.custom.data_json"
+            stored.custom.data_json = _redacted(stored.custom.data_json, at, is_object=False)
+        case "opaque":
+            at = f"{path}.opaque.entry_json"
+            stored.opaque.entry_json = _redacted(stored.opaque.entry_json, at, is_object=True)
+    return stored
 
 
 def _redacted(text: str, path: str, *, is_object: bool) -> str:
@@ -137,15 +150,12 @@ def _redacted(text: str, path: str, *, is_object: bool) -> str:
         raise invalid(path, f"is not one JSON {'object' if is_object else 'value'} of reasonable depth") from error
 
 
-def _storable_message(message: content_pb.Message, path: str) -> content_pb.Message:
-    stored = content_pb.Message()
-    stored.CopyFrom(message)
-    stored.tool_name = message.tool_name.strip()
-    check_message(stored, path)
-    for index, block in enumerate(stored.content):
+def _redact_message(message: content_pb.Message, path: str) -> None:
+    message.tool_name = message.tool_name.strip()
+    check_message(message, path)
+    for index, block in enumerate(message.content):
         if block.HasField("tool_call"):
             _redact_call(block.tool_call, f"{path}.content[{index}].tool_call")
-    return stored
 
 
 def _redact_call(call: content_pb.ToolCall, path: str) -> None:

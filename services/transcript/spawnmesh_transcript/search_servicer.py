@@ -84,7 +84,7 @@ def _resume(token: str) -> tuple[str, int]:
     try:
         session_id, seq = json.loads(urlsafe_b64decode(token))
         return str(session_id), min(max(0, int(seq)), _BEHIND_ALL)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         raise invalid("page_token", "is none that was given out") from None
 
 

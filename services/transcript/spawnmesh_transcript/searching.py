@@ -8,14 +8,15 @@ from datetime import datetime
 from psycopg.rows import DictRow
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.clock import monotonic_seconds
-from spawnmesh_core.errors import not_found
+from spawnmesh_core.errors import MeshError, not_found
+from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database
 
 from spawnmesh_transcript import search_store, store
 from spawnmesh_transcript.domain.entries import EntryKind
 from spawnmesh_transcript.domain.patterns import Finder, compile_pattern
 from spawnmesh_transcript.domain.refusals import search_refused
-from spawnmesh_transcript.domain.words import Term, find_term, parse_words, words_of
+from spawnmesh_transcript.domain.words import MAX_TERMS, Term, find_term, parse_words, parts_of, words_of
 from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.search_index import index_up_to_head
 from spawnmesh_transcript.search_store import Range
@@ -83,18 +84,26 @@ async def search_entries(database: Database, payloads: Payloads, key: Key, searc
             raise not_found("transcript", key.session_id)
         family = await search_store.family_of(connection, key) if search.with_descendants else [key.session_id]
     hits: list[Hit] = []
-    is_resumed = not search.resume_session_id
     for session_id in family:
         within = search.within
-        if not is_resumed:
-            if session_id != search.resume_session_id:
+        if search.resume_session_id:  # Which may be gone meanwhile; those behind it are not.
+            if _place_in_family(session_id, key) < _place_in_family(search.resume_session_id, key):
                 continue
-            is_resumed = True
-            within = replace(within, before_seq=min(within.before_seq, search.resume_before_seq))
-        hits += await find(Key(key.tenant_id, session_id), within, search.page_size + 1 - len(hits))
+            if session_id == search.resume_session_id:
+                within = replace(within, before_seq=min(within.before_seq, search.resume_before_seq))
+        try:
+            hits += await find(Key(key.tenant_id, session_id), within, search.page_size + 1 - len(hits))
+        except MeshError as error:
+            if error.reason is not Reason.NOT_FOUND or session_id == key.session_id:
+                raise  # One that descends from it may go while it is searched.
         if len(hits) > search.page_size:
             return hits[: search.page_size], True
     return hits, False
+
+
+def _place_in_family(session_id: str, key: Key) -> tuple[bool, str]:
+    """By which a family is in order: the session first, then those that descend from it by their ids."""
+    return session_id != key.session_id, session_id
 
 
 def _by_words(database: Database, payloads: Payloads, search: Search) -> _Find:
@@ -102,6 +111,8 @@ def _by_words(database: Database, payloads: Payloads, search: Search) -> _Find:
     wanted = [term for term in terms if not term.is_excluded]
     if not wanted:
         raise search_refused("NO_WORDS", "there is no word to look for: give one with a letter or a digit")
+    if len(terms) > MAX_TERMS:
+        raise search_refused("WORDS", f"there are more than {MAX_TERMS} words to look for", term_limit=MAX_TERMS)
     give_up_time = monotonic_seconds() + _INDEX_SECONDS
 
     async def find(key: Key, within: Range, limit: int) -> list[Hit]:
@@ -112,7 +123,7 @@ def _by_words(database: Database, payloads: Payloads, search: Search) -> _Find:
                 connection,
                 key,
                 within,
-                wanted=[term.tsquery() for term in wanted],
+                wanted=[part.tsquery() for term in wanted for part in parts_of(term)],
                 excluded=[term.tsquery() for term in terms if term.is_excluded],
                 limit=limit,
             )
@@ -124,17 +135,20 @@ def _by_words(database: Database, payloads: Payloads, search: Search) -> _Find:
 
 def _by_pattern(database: Database, payloads: Payloads, search: Search) -> _Find:
     finder = compile_pattern(search.pattern)
+    entries_left, bytes_left = PATTERN_ENTRY_LIMIT, PATTERN_BYTE_LIMIT  # For all sessions of the call together.
 
     async def find(key: Key, within: Range, limit: int) -> list[Hit]:
+        nonlocal entries_left, bytes_left
         async with database.transaction(key.tenant_id) as connection:
             await store.begin_snapshot(connection)
-            entry_count, byte_count = await search_store.measure_window(
-                connection, key, within, limit=PATTERN_ENTRY_LIMIT + 1
-            )
-            if entry_count > PATTERN_ENTRY_LIMIT or byte_count > PATTERN_BYTE_LIMIT:
+            entry_count, byte_count = await search_store.measure_window(connection, key, within, limit=entries_left + 1)
+            entries_left -= entry_count
+            bytes_left -= byte_count
+            if entries_left < 0 or bytes_left < 0:
                 raise search_refused(
                     "WINDOW",
-                    f"a pattern is run over {PATTERN_ENTRY_LIMIT} entries or {PATTERN_BYTE_LIMIT} bytes at most: give a narrower range of seqs",
+                    f"a pattern is run over {PATTERN_ENTRY_LIMIT} entries or {PATTERN_BYTE_LIMIT} bytes at most: "
+                    "give a narrower range of seqs, or fewer sessions",
                     pattern_entry_limit=PATTERN_ENTRY_LIMIT,
                     pattern_byte_limit=PATTERN_BYTE_LIMIT,
                 )

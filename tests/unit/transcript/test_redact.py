@@ -62,6 +62,9 @@ def test_example_case(case: dict[str, Any], name_from: str) -> None:
         {"attachments": [{"name": "a", "file": {"data": SECRET}}]},
         {"attachments": [{"name": "a", "file": json.dumps({"content": SECRET})}]},
         {"attachments": [{"name": "a", " Content ": SECRET}]},
+        {"attachments": [{"name": "a", "value": SECRET}]},
+        {"attachments": [{"name": "a", "url": f"data:text/plain,{SECRET}"}]},
+        {"attachments": [{"name": "a", "source": {"uri": f" DATA:,{SECRET}"}}]},
         {"Attachments": [{"name": "a", "CONTENT": SECRET}]},
         json.dumps(_attachments())[:-4],
         json.dumps(_attachments()) + " trailing",
@@ -184,6 +187,8 @@ def test_lone_surrogates_are_survived() -> None:
         [{"name": "a", "content": json.dumps(json.dumps(_marker(b"x")))}],
         [{"name": "a", "content": '{"\\u0024redacted":1}'}],
         [{"name": "a", "encoding": "base64", "content": b64encode(json.dumps(_marker(b"x")).encode()).decode()}],
+        [{"name": "a", "content": [_marker(b"x")]}],
+        [{"name": "a", "content": {"type": "text", "text": _marker(b"x")}}],
         [_marker(b"x")],
         _marker(b"x"),
         json.dumps(_marker(b"x")),
@@ -241,3 +246,30 @@ def test_content_does_not_survive_any_wrapping(junk: Any, wrappings: list[str], 
     stored = redact_block("spawn_session", json.dumps({"id": "c", key: value}))
     assert SECRET not in stored
     json.loads(stored)
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [{"name": "sessions_spawn", "arguments": _attachments()}],
+        {"a": {"tool": " Spawn_Session", "input": json.dumps(_attachments())}},
+        [{"recipient_name": "functions.sessions_spawn", "parameters": _attachments()}],
+        [{"function": "sessions_spawn", "arguments": json.dumps(_attachments())}],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_call_within_a_call_that_makes_several_is_redacted(calls: Any, as_text: bool) -> None:
+    arguments = {"calls": calls, "kept": "é"}
+    block = {"name": "batch", "arguments": json.dumps(arguments) if as_text else arguments}
+    stored = redact_block("batch", json.dumps(block))
+    assert SECRET not in stored
+    assert "$redacted" in stored
+    made = json.loads(stored)["arguments"]
+    assert (json.loads(made) if as_text else made)["kept"] == "é"
+
+
+def test_a_call_that_is_only_written_down_is_none() -> None:
+    spawn = json.dumps({"name": "sessions_spawn", "arguments": _attachments()})
+    block = json.dumps({"name": "write", "arguments": {"path": "a.json", "content": spawn}})
+    assert redact_block("write", block) is block

@@ -1,11 +1,13 @@
 """Texts are found by their words, in any script."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from spawnmesh_core.errors import MeshError
 from spawnmesh_transcript.domain.patterns import compile_pattern
-from spawnmesh_transcript.domain.words import PIECE_WORDS, find_term, parse_words, pieces_of, words_of
+from spawnmesh_transcript.domain.words import PIECE_WORDS, find_term, parse_words, parts_of, pieces_of, words_of
 
 
 def finds(query: str, text: str) -> str | None:
@@ -100,3 +102,22 @@ def test_patterns_that_ruin_others_are_run_in_no_time() -> None:
     find = compile_pattern("(a*)*(a|aa)+$")
     assert find("a" * 50_000 + "!") is None
     assert compile_pattern("ü+")("aüü") == (1, 3)
+
+
+def test_pieces_are_no_larger_than_the_database_takes() -> None:
+    letters = "абвгдежзиклмнопрст"
+    words = ["".join(letters[int(digit)] for digit in f"{number:0200}") for number in range(PIECE_WORDS)]
+    pieces = list(pieces_of([" ".join(words)]))
+    assert all(len(piece.encode()) < 1024 * 1024 for piece in pieces)
+    assert all(any(f"'{word}'" in piece for piece in pieces) for word in words)
+
+
+@given(st.integers(1, 120))
+def test_the_parts_of_a_phrase_say_all_of_it(count: int) -> None:
+    (term,) = parse_words('"' + " ".join(f"w{number}" for number in range(count)) + '"')
+    parts = parts_of(term)
+    assert [part for part in parts if len(part.lexemes) > 32] == []
+    assert [lexeme for lexeme in term.lexemes if not any(lexeme in part.lexemes for part in parts)] == []
+    for one, following in pairwise(parts):
+        assert len(set(one.lexemes) & set(following.lexemes)) == 16
+    assert count > 32 or parts == [term]

@@ -3,9 +3,14 @@
 import hashlib
 import json
 import re
+import sys
 from typing import Any, Final
 
+from spawnmesh_model_router.domain.unicode import mended
+
 _PORTABLE_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_HALF: Final = re.compile(r"\\u[dD][89A-Fa-f]")
+"""Half a character as JSON spells it."""
 
 
 def call_block(call_id: str, name: str, arguments: str) -> str:
@@ -20,13 +25,13 @@ def call_block(call_id: str, name: str, arguments: str) -> str:
 
 def arguments_of(block_json: str) -> Any:
     """The arguments in a block of any provider's shape; a string is decoded where it is JSON. None for a block that is no object."""
-    block = _decoded(block_json)
+    block = decoded(block_json)
     if not isinstance(block, dict):
         return None
     given: Any = next((block[key] for key in ("arguments", "input", "args") if key in block), {})
     if not isinstance(given, str):
         return given
-    return _decoded(given) if _is_json(given) else given
+    return decoded(given) if _is_json(given) else given
 
 
 def portable_id(call_id: str) -> str:
@@ -37,16 +42,24 @@ def portable_id(call_id: str) -> str:
 
 
 def _is_json(text: str) -> bool:
-    return text.strip() == "null" or _decoded(text) is not None
+    return text.strip() == "null" or decoded(text) is not None
 
 
-def _decoded(text: str) -> Any:
-    """None for what is not JSON, with `NaN` and its like, or is nested beyond reason."""
+def decoded(text: str) -> Any:
+    """What the JSON text says, in a form that can be sent; None for what is not JSON, with `NaN` and its like, or is nested beyond reason."""
     try:
-        return json.loads(text, parse_constant=_refuse)
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        if _HALF.search(text):
+            value = json.loads(mended(json.dumps(value, ensure_ascii=False)))
     except (ValueError, RecursionError):
         return None
+    return value
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(constant)
+
+
+def _finite(written: str) -> float:
+    """The number, or the nearest one there is: what is read as infinite could not be written again."""
+    return min(max(float(written), -sys.float_info.max), sys.float_info.max)

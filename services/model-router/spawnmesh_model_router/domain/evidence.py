@@ -19,7 +19,7 @@ _TEXT_FIELDS = ("message", "detail", "msg", "error_description", "raw")
 _STATUS_FIELDS = ("status", "code", "status_code", "statusCode", "http_status")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{1,79}")
 # `ThrottlingException: …`, `botocore.errorfactory.ValidationException`, `An error occurred (InternalFailure) when calling`
-_EXCEPTION = re.compile(r"\b[A-Z][A-Za-z]{2,60}(?:Exception|Error)\b|(?<=error occurred \()[A-Z][A-Za-z]{2,60}(?=\))")
+_EXCEPTION = re.compile(r"\b[A-Za-z]{3,60}(?:Exception|Error)\b|(?<=error occurred \()[A-Z][A-Za-z]{2,60}(?=\))")
 # A text that is, or begins with, the name of an error: `not_found_error`, `RATE_LIMIT_EXCEEDED: …`
 _SPELLED = re.compile(r"\s*([A-Za-z]+(?:_[A-Za-z]+)+)\s*(?::|$)")
 _HTML = re.compile(r"<!doctype\s+html|<html\b", re.IGNORECASE)

@@ -116,7 +116,7 @@ def parse_retry_after(value: str, now: datetime) -> float | None:
 def _seconds_until(date: str, now: datetime) -> float | None:
     try:
         then = parsedate_to_datetime(date)
-    except (ValueError, TypeError, IndexError):
+    except (ValueError, TypeError, IndexError, OverflowError):
         return None
     aware = then if then.tzinfo is not None else then.replace(tzinfo=UTC)
     return max((aware - now).total_seconds(), 0.0)

@@ -13,15 +13,15 @@ MOST_CREDENTIALS_TRIED: Final = 2
 
 
 def pick_credential(
-    credentials: Sequence[str], turn: int, cooldowns: Mapping[str, Cooldown], now: datetime
+    credentials: Sequence[str], last_uses: Mapping[str, int], cooldowns: Mapping[str, Cooldown], now: datetime
 ) -> str | None:
-    """The credential whose turn it is among those that do not rest, else the one whose rest ends first; None of none.
+    """The credential that was not used for longest among those that do not rest, else the one whose rest ends first; None of none.
 
-    `turn` counts the calls of the provider, so that its credentials share the load evenly. A resting one is given for a probe.
+    `last_uses` grow from call to call; a credential without one was never used. A resting one is given for a probe.
     """
     awake = [name for name in credentials if not _rests(cooldowns.get(name), now)]
     if awake:
-        return awake[turn % len(awake)]
+        return min(awake, key=lambda name: last_uses.get(name, -1))
     return min(credentials, key=lambda name: cooldowns[name].until, default=None)
 
 
@@ -29,7 +29,7 @@ def other_credential(
     reason: R,
     credentials: Sequence[str],
     used: Collection[str],
-    turn: int,
+    last_uses: Mapping[str, int],
     cooldowns: Mapping[str, Cooldown],
     now: datetime,
 ) -> str | None:
@@ -37,7 +37,7 @@ def other_credential(
     if reason not in OF_THE_ACCOUNT or len(used) >= MOST_CREDENTIALS_TRIED:
         return None
     unused = [name for name in credentials if name not in used and not _rests(cooldowns.get(name), now)]
-    return pick_credential(unused, turn, cooldowns, now)
+    return pick_credential(unused, last_uses, cooldowns, now)
 
 
 def resting(

@@ -48,7 +48,7 @@ async def read_messages(events: AsyncIterator[RawMessageStreamEvent]) -> Pieces:
         match event.type:
             case "message_start":
                 response_id, response_model = event.message.id, event.message.model
-                usage = _usage(event.message.usage, usage)
+                usage = _usage(getattr(event.message, "usage", None), usage)
             case "content_block_start":
                 blocks[event.index] = _GrowingBlock(event.content_block)
                 if event.content_block.type == "text" and event.content_block.text:
@@ -63,7 +63,7 @@ async def read_messages(events: AsyncIterator[RawMessageStreamEvent]) -> Pieces:
                     yield block
             case "message_delta":
                 reason = event.delta.stop_reason or reason
-                usage = _usage(event.usage, usage)
+                usage = _usage(getattr(event, "usage", None), usage)
             case "message_stop":
                 yield Finished(_STOPS.get(reason, Stop.UNSPECIFIED), usage, response_id, response_model)
 
@@ -72,7 +72,7 @@ def _grow(block: _GrowingBlock, delta: Any) -> str:
     """Adds to the block; gives the text that the caller is to see."""
     match delta.type:
         case "text_delta":
-            return str(delta.text)
+            return str(delta.text or "")
         case "input_json_delta":
             block.text.append(delta.partial_json)
         case "thinking_delta":
@@ -84,6 +84,8 @@ def _grow(block: _GrowingBlock, delta: Any) -> str:
 
 def _usage(said: Any, before: Usage) -> Usage:
     """Counts are totals so far; one that is left out has not changed."""
+    if said is None:  # Some endpoints that speak the format leave all of them out.
+        return before
     uncached = before.input - before.cache_read - before.cache_write
     read = _newest(said.cache_read_input_tokens, before.cache_read)
     write = _newest(said.cache_creation_input_tokens, before.cache_write)

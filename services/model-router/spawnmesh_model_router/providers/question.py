@@ -1,6 +1,5 @@
 """What is asked of a provider, in terms that both wire formats share."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,6 +8,7 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh_core.errors import invalid
 
+from spawnmesh_model_router.domain.calls import decoded
 from spawnmesh_model_router.domain.thinking import ThinkingLevel
 
 NO_IMAGE = "[An image was left out here.]"
@@ -63,10 +63,7 @@ def parse_tools(declarations: Sequence[generation_pb2.ToolDeclaration]) -> tuple
     for index, declared in enumerate(declarations):
         if not declared.name or declared.name in tools:
             raise invalid(f"tools[{index}].name", "must be there and differ from the others")
-        try:
-            parameters = json.loads(declared.parameters_json or '{"type":"object","properties":{}}')
-        except (ValueError, RecursionError):
-            parameters = None
+        parameters = decoded(declared.parameters_json or '{"type":"object","properties":{}}')
         if not isinstance(parameters, dict):
             raise invalid(f"tools[{index}].parameters_json", "must be a JSON object")
         tools[declared.name] = Tool(declared.name, declared.description, parameters, declared.is_idempotent)

@@ -6,15 +6,20 @@ where tenant_id = %(tenant_id)s;
 
 -- name: extend_cooldown
 -- Locks the row. Index: cooldowns_pkey. The later rest wins, with its reason and count: replicas that failed at once cannot shorten it.
+-- A failure within a rest that it does not lengthen is counted all the same.
 insert into cooldowns as c
     (tenant_id, scope, target, until_time, failure_count, reason, counted_time, last_failure_time)
 values
     (%(tenant_id)s, %(scope)s, %(target)s, %(until_time)s, %(failure_count)s, %(reason)s, %(counted_time)s, %(last_failure_time)s)
 on conflict (tenant_id, scope, target) do update
 set until_time = greatest(c.until_time, excluded.until_time),
-    failure_count = case when excluded.until_time > c.until_time then excluded.failure_count else c.failure_count end,
+    failure_count = case when excluded.until_time > c.until_time then excluded.failure_count
+                         when excluded.until_time = c.until_time then greatest(c.failure_count, excluded.failure_count)
+                         else c.failure_count end,
     reason = case when excluded.until_time > c.until_time then excluded.reason else c.reason end,
-    counted_time = case when excluded.until_time > c.until_time then excluded.counted_time else c.counted_time end,
+    counted_time = case when excluded.until_time > c.until_time then excluded.counted_time
+                        when excluded.until_time = c.until_time then greatest(c.counted_time, excluded.counted_time)
+                        else c.counted_time end,
     last_failure_time = greatest(c.last_failure_time, excluded.last_failure_time);
 
 -- name: end_cooldown

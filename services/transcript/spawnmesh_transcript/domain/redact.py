@@ -33,7 +33,7 @@ from spawnmesh_transcript.domain.marker import (
 SPAWN_TOOLS = frozenset({"sessions_spawn", "spawn_session"})
 
 # Keys are compared without case and punctuation: `mimeType`, `mime_type` and `MIME-Type` are one.
-_NAME_KEYS = frozenset({"name", "tool", "toolname", "functionname"})
+_NAME_KEYS = frozenset({"name", "tool", "toolname", "function", "functionname", "recipientname"})
 _ARGUMENT_KEYS = frozenset(
     {
         "arguments",
@@ -63,6 +63,7 @@ _CONTENT_KEYS = frozenset(
         "payload",
         "blob",
         "raw",
+        "value",
     }
 )
 _METADATA_KEYS = frozenset(
@@ -83,6 +84,7 @@ _METADATA_KEYS = frozenset(
         "description",
     }
 )
+_NAMESPACE = "functions."  # Which models put before a name when they make several calls at once.
 _PUNCTUATION = re.compile(r"[\W_]+")
 
 
@@ -112,10 +114,11 @@ def redact_block(tool_name: str, block_json: str) -> str:
     root = parse_json(block_json)
     if not isinstance(root, Object):
         raise NotJson("not an object")
-    if not (_is_spawn_tool(tool_name) or _names_spawn_tool(root)):
-        return block_json
     edits = Edits()
-    _search(block_json, root, 0, edits)
+    if _is_spawn_tool(tool_name) or _names_spawn_tool(root):
+        _search(block_json, root, 0, edits)
+    else:
+        _search_batch(block_json, root, 0, edits)
     return apply_edits(block_json, edits)
 
 
@@ -151,6 +154,26 @@ def _search_blocks(text: str, node: Node, depth: int, edits: Edits) -> None:
         _inside(node, depth, edits, visit=_search_blocks, or_replace=False)
 
 
+def _search_batch(text: str, node: Node, depth: int, edits: Edits) -> None:
+    """Looks for calls of the spawn tool in a call of another that makes several at once.
+
+    Of its texts only those are opened that are arguments: what a tool is given to write down is no call.
+    """
+    _check_depth(depth)
+    if isinstance(node, Object):
+        if depth and _names_spawn_tool(node):
+            _search(text, node, depth, edits)
+            return
+        for key, child in node.members:
+            if isinstance(child, String) and _plain(key) in _ARGUMENT_KEYS and may_hold_spawn_call(child.value):
+                _inside(child, depth, edits, visit=_search_batch, or_replace=False)
+            else:
+                _search_batch(text, child, depth + 1, edits)
+    elif isinstance(node, List):
+        for item in node.items:
+            _search_batch(text, item, depth + 1, edits)
+
+
 def _require_object(text: str) -> None:
     try:
         value = json.loads(
@@ -168,7 +191,7 @@ def may_hold_spawn_call(text: str) -> bool:
 
 
 def _is_spawn_tool(name: str) -> bool:
-    return name.strip().casefold() in SPAWN_TOOLS
+    return name.strip().casefold().removeprefix(_NAMESPACE) in SPAWN_TOOLS
 
 
 def _names_spawn_tool(block: Object) -> bool:
@@ -269,6 +292,8 @@ def _item_part(text: str, node: Node, depth: int, edits: Edits) -> None:
     elif isinstance(node, List):
         for item in node.items:
             _item_part(text, item, depth + 1, edits)
+    elif isinstance(node, String) and node.value.lstrip()[:5].casefold() == "data:":
+        _replace(text, node, edits, is_base64=False)  # A URL that is itself what it leads to.
     elif isinstance(node, String):
         _inside(node, depth, edits, visit=_item_part, or_replace=False)
 
@@ -311,7 +336,19 @@ def _replace(text: str, node: Node, edits: Edits, *, is_base64: bool) -> None:
     content = content_bytes(node.value, is_base64=is_base64) if isinstance(node, String) else as_written.encode()
     if not edits.keeps_markers:
         refuse_marker(content)
+        _refuse_markers_in(node)
     edits.append(Edit(node.start, node.end, marker_json(content)))
+
+
+def _refuse_markers_in(node: Node) -> None:
+    """Content may also be a list of parts, or a part: a marker is none of them."""
+    if isinstance(node, Object):
+        refuse_marker_object(node)
+        for _, child in node.members:
+            _refuse_markers_in(child)
+    elif isinstance(node, List):
+        for item in node.items:
+            _refuse_markers_in(item)
 
 
 def _check_depth(depth: int) -> None:

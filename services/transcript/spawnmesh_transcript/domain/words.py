@@ -29,10 +29,13 @@ PIECE_WORDS = 3_000
 """Words in one piece of a text, far below the number of places that the database can tell apart."""
 
 _SAME_WORDS = 250  # Nor can it keep more places of one word.
+_PIECE_BYTES = 512 * 1024  # Of a piece's words: the database takes less than twice as much.
 _OVERLAP = 32
-"""Words that a piece has of the one before, so that no phrase of fewer falls between two."""
+"""Words that a piece has of the one before, so that no phrase of as many falls between two. Longer ones are asked for in parts."""
 
 MAX_TERMS = 32
+"""In one question."""
+
 _GAP = 5  # Between texts of one entry: no phrase goes from one to the next.
 
 
@@ -90,16 +93,18 @@ def pieces_of(texts: Sequence[str]) -> Iterator[str]:
     """The index of an entry's texts: each piece as a list of words with their places, as the database reads it."""
     places: dict[str, list[int]] = {}
     recent: deque[str] = deque(maxlen=_OVERLAP)
-    count = 0
+    count = size = 0
     for text in texts:
         for word in words_of(text):
-            if count >= PIECE_WORDS or len(places.get(word.word, ())) >= _SAME_WORDS:
+            if count >= PIECE_WORDS or len(places.get(word.word, ())) >= _SAME_WORDS or size >= _PIECE_BYTES:
                 yield _tsvector(places)
-                places, count = {}, 0
+                places, count, size = {}, 0, 0
                 for repeated in recent:
                     count += 1
+                    size += len(repeated.encode())
                     places.setdefault(repeated, []).append(count)
             count += 1
+            size += len(word.word.encode())
             places.setdefault(word.word, []).append(count)
             recent.append(word.word)
         count += _GAP
@@ -109,7 +114,7 @@ def pieces_of(texts: Sequence[str]) -> Iterator[str]:
 
 
 def parse_words(query: str) -> list[Term]:
-    """The terms of a question, those without a word in them left out; at most MAX_TERMS."""
+    """The terms of a question, those without a word in them left out."""
     terms: list[Term] = []
     for found in _TERM.finditer(query):
         text = found.group()
@@ -119,7 +124,17 @@ def parse_words(query: str) -> list[Term]:
         lexemes = _lexemes(text.strip('"'), is_prefix=is_prefix)
         if lexemes:
             terms.append(Term(lexemes, is_excluded))
-    return terms[:MAX_TERMS]
+    return terms
+
+
+def parts_of(term: Term) -> list[Term]:
+    """The term as phrases that are each within one piece of a text that has it."""
+    first, last = term.lexemes[0].offset, term.lexemes[-1].offset
+    parts: list[Term] = []
+    for start in range(first, max(first, last - _OVERLAP // 2) + 1, _OVERLAP // 2):
+        lexemes = tuple(lexeme for lexeme in term.lexemes if start <= lexeme.offset < start + _OVERLAP)
+        parts.append(Term(lexemes, term.is_excluded))
+    return parts
 
 
 def find_term(words: Sequence[Word], term: Term) -> tuple[int, int] | None:

@@ -22,7 +22,7 @@ with recursive family as (
     from family f
     join transcripts t on t.tenant_id = %(tenant_id)s and t.parent_session_id = f.session_id and t.parent_session_id <> ''
 )
-select session_id from family where state = 'LIVE' order by session_id <> %(session_id)s, session_id;
+select session_id from family where state = 'LIVE' order by session_id <> %(session_id)s, session_id collate "C";
 
 -- name: read_search_progress
 -- No lock. Index: the primary keys.

@@ -233,7 +233,7 @@ class RoutingPolicy(_message.Message):
     stop_after_side_effects: _builtins.bool
     """After a tool ran that is not idempotent, the chain does not cross to another provider: the call fails instead."""
     max_try_count: _builtins.int
-    """Tries of one candidate in all; it can only lower the operator's."""
+    """Tries of one candidate in all, and one more for each other credential that may do better; it can only lower the operator's."""
     max_requests_per_minute: _builtins.int
     """Calls of Generate in a minute."""
     max_tokens_per_minute: _builtins.int

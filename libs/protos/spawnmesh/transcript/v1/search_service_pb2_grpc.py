@@ -52,9 +52,10 @@ class SearchServiceServicer:
         """Entries of the session, and with `with_descendants` of all that descend from it, newest first in each session. What is found is what is
         stored: redacted and masked; drafts that were superseded are found only when they are asked for. Sees what was committed before the call.
         A search is never answered with nothing because it was not run: SEARCH_REFUSED with a fact `why` for words without a letter or digit (NO_WORDS),
-        a pattern that cannot be run in linear time or is malformed (PATTERN), or a pattern over more than `pattern_entry_limit` entries or
-        `pattern_byte_limit` bytes (WINDOW; both in the facts): give it a narrower range of seqs. The first search of a long transcript has to read all of
-        it: DEPENDENCY_UNAVAILABLE with RetryInfo says that it has got on, and is to be asked again.
+        more than `term_limit` of them (WORDS; in the facts), a pattern that cannot be run in linear time or is malformed (PATTERN), or a pattern over more
+        than `pattern_entry_limit` entries or `pattern_byte_limit` bytes in all sessions of the call together (WINDOW; both in the facts): give it a narrower
+        range of seqs, or fewer sessions. The first search of a long transcript has to read all of it: DEPENDENCY_UNAVAILABLE with RetryInfo says that it
+        has got on, and is to be asked again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

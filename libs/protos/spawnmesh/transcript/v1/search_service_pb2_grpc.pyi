@@ -39,9 +39,10 @@ class SearchServiceStub:
     """Entries of the session, and with `with_descendants` of all that descend from it, newest first in each session. What is found is what is
     stored: redacted and masked; drafts that were superseded are found only when they are asked for. Sees what was committed before the call.
     A search is never answered with nothing because it was not run: SEARCH_REFUSED with a fact `why` for words without a letter or digit (NO_WORDS),
-    a pattern that cannot be run in linear time or is malformed (PATTERN), or a pattern over more than `pattern_entry_limit` entries or
-    `pattern_byte_limit` bytes (WINDOW; both in the facts): give it a narrower range of seqs. The first search of a long transcript has to read all of
-    it: DEPENDENCY_UNAVAILABLE with RetryInfo says that it has got on, and is to be asked again.
+    more than `term_limit` of them (WORDS; in the facts), a pattern that cannot be run in linear time or is malformed (PATTERN), or a pattern over more
+    than `pattern_entry_limit` entries or `pattern_byte_limit` bytes in all sessions of the call together (WINDOW; both in the facts): give it a narrower
+    range of seqs, or fewer sessions. The first search of a long transcript has to read all of it: DEPENDENCY_UNAVAILABLE with RetryInfo says that it
+    has got on, and is to be asked again.
     """
 
 @_typing.type_check_only
@@ -55,9 +56,10 @@ class SearchServiceAsyncStub(SearchServiceStub):
     """Entries of the session, and with `with_descendants` of all that descend from it, newest first in each session. What is found is what is
     stored: redacted and masked; drafts that were superseded are found only when they are asked for. Sees what was committed before the call.
     A search is never answered with nothing because it was not run: SEARCH_REFUSED with a fact `why` for words without a letter or digit (NO_WORDS),
-    a pattern that cannot be run in linear time or is malformed (PATTERN), or a pattern over more than `pattern_entry_limit` entries or
-    `pattern_byte_limit` bytes (WINDOW; both in the facts): give it a narrower range of seqs. The first search of a long transcript has to read all of
-    it: DEPENDENCY_UNAVAILABLE with RetryInfo says that it has got on, and is to be asked again.
+    more than `term_limit` of them (WORDS; in the facts), a pattern that cannot be run in linear time or is malformed (PATTERN), or a pattern over more
+    than `pattern_entry_limit` entries or `pattern_byte_limit` bytes in all sessions of the call together (WINDOW; both in the facts): give it a narrower
+    range of seqs, or fewer sessions. The first search of a long transcript has to read all of it: DEPENDENCY_UNAVAILABLE with RetryInfo says that it
+    has got on, and is to be asked again.
     """
 
 class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -74,9 +76,10 @@ class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
         """Entries of the session, and with `with_descendants` of all that descend from it, newest first in each session. What is found is what is
         stored: redacted and masked; drafts that were superseded are found only when they are asked for. Sees what was committed before the call.
         A search is never answered with nothing because it was not run: SEARCH_REFUSED with a fact `why` for words without a letter or digit (NO_WORDS),
-        a pattern that cannot be run in linear time or is malformed (PATTERN), or a pattern over more than `pattern_entry_limit` entries or
-        `pattern_byte_limit` bytes (WINDOW; both in the facts): give it a narrower range of seqs. The first search of a long transcript has to read all of
-        it: DEPENDENCY_UNAVAILABLE with RetryInfo says that it has got on, and is to be asked again.
+        more than `term_limit` of them (WORDS; in the facts), a pattern that cannot be run in linear time or is malformed (PATTERN), or a pattern over more
+        than `pattern_entry_limit` entries or `pattern_byte_limit` bytes in all sessions of the call together (WINDOW; both in the facts): give it a narrower
+        range of seqs, or fewer sessions. The first search of a long transcript has to read all of it: DEPENDENCY_UNAVAILABLE with RetryInfo says that it
+        has got on, and is to be asked again.
         """
 
 def add_SearchServiceServicer_to_server(servicer: SearchServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
