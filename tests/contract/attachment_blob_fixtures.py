@@ -17,7 +17,9 @@ from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
 from spawnmesh_attachment_blob import store
 from spawnmesh_attachment_blob.app import open_service
-from spawnmesh_attachment_blob.domain.sets import SetToStage, StoredFile, object_key
+from spawnmesh_attachment_blob.domain import AttachmentLimits
+from spawnmesh_attachment_blob.domain.comparison import hash_of_key
+from spawnmesh_attachment_blob.domain.sets import SetToStage, StoredFile
 from spawnmesh_attachment_blob.objects import ObjectStore
 from spawnmesh_attachment_blob.removal import Removal
 from spawnmesh_attachment_blob.s3_calls import http_pool, open_s3_calls
@@ -178,6 +180,11 @@ class Tenant:
         found = self.service.admin.list_objects(self.bucket, recursive=True)
         return sorted(str(entry.object_name) for entry in found)
 
+    def key_of(self, sha256: str) -> str:
+        """Where the one object with this hash is."""
+        (key,) = (key for key in self.object_keys() if hash_of_key(key) == sha256)
+        return key
+
     def unfinished_multiparts(self) -> list[str]:
         """Keys of multipart uploads that were begun and not ended, as the administrator sees them."""
         found = self.service.admin._list_multipart_uploads(self.bucket)
@@ -189,11 +196,11 @@ class Tenant:
 
     def overwrite(self, sha256: str, data: bytes) -> None:
         """Changes stored bytes behind the service's back."""
-        self.service.admin.put_object(self.bucket, object_key(sha256), io.BytesIO(data), len(data))
+        self.put(self.key_of(sha256), data)
 
     def lose(self, sha256: str) -> None:
         """Deletes stored bytes behind the service's back."""
-        self.service.admin.remove_object(self.bucket, object_key(sha256))
+        self.service.admin.remove_object(self.bucket, self.key_of(sha256))
 
     async def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows a transaction of the tenant sees; the statement names no tenant."""
@@ -259,8 +266,9 @@ async def tenant(blobs: BlobService) -> Tenant:
 
 async def stage_within(connection: Connection, tenant_id: str, *files: StoredFile) -> frozenset[str]:
     """Writes a new set down as staging does, in a transaction that stays open; the hashes whose objects are to be put."""
-    wanted = SetToStage(new_set_id(), new_id(IdKind.SESSION), files, {file.sha256: b"" for file in files})
-    rows = store.staged_rows(await (await connection.execute(*store.staging_of(tenant_id, 1, wanted))).fetchall())
+    wanted = SetToStage(new_set_id(), new_id(IdKind.SESSION), files, {file.sha256: b"" for file in files}, "suffix")
+    staging = store.staging_of(tenant_id, AttachmentLimits(), wanted)
+    rows = store.staged_rows(await (await connection.execute(*staging)).fetchall())
     assert rows.outcome is store.StageOutcome.WRITTEN
     return rows.unstored
 

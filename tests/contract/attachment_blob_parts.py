@@ -14,6 +14,7 @@ from spawnmesh_attachment_blob.app import open_stores
 from spawnmesh_attachment_blob.attaching import Attaching
 from spawnmesh_attachment_blob.collecting import Collecting
 from spawnmesh_attachment_blob.collection_metrics import CollectionMetrics
+from spawnmesh_attachment_blob.domain.comparison import hash_of_key
 from spawnmesh_attachment_blob.multiparts import Multiparts
 from spawnmesh_attachment_blob.objects import NotAllPut, ObjectStore
 from spawnmesh_attachment_blob.reading import Reading
@@ -106,15 +107,15 @@ class PausedPuts(ObjectStore):
         self.puts_before: int | None = None
         self.fails = False
 
-    async def put_all(self, tenant_id: str, data_by_hash: Mapping[str, bytes]) -> None:
-        self.put_hashes |= data_by_hash.keys()
-        before = dict(islice(data_by_hash.items(), self.puts_before))
+    async def put_all(self, tenant_id: str, data_by_key: Mapping[str, bytes]) -> None:
+        self.put_hashes |= {hash_of_key(key) for key in data_by_key}
+        before = dict(islice(data_by_key.items(), self.puts_before))
         await super().put_all(tenant_id, before)
         self.were_put.set()
         await self.go_on.wait()
         if self.fails:
             raise NotAllPut(frozenset())
-        await super().put_all(tenant_id, {sha256: data_by_hash[sha256] for sha256 in data_by_hash.keys() - before})
+        await super().put_all(tenant_id, {key: data_by_key[key] for key in data_by_key.keys() - before})
 
 
 class BreakingDatabase(Database):
@@ -147,9 +148,9 @@ class SlowObjects(ObjectStore):
     async def _pause(self) -> None:
         await sleep(self.rng.choice((0, 0, 0.001, 0.004)))
 
-    async def put_all(self, tenant_id: str, data_by_hash: Mapping[str, bytes]) -> None:
+    async def put_all(self, tenant_id: str, data_by_key: Mapping[str, bytes]) -> None:
         await self._pause()
-        await super().put_all(tenant_id, data_by_hash)
+        await super().put_all(tenant_id, data_by_key)
         await self._pause()
 
     async def delete_all(self, tenant_id: str, keys: Any) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import tracemalloc
 from collections.abc import Awaitable, Callable, Collection
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh_attachment_blob.app import open_stores, open_worker
 from spawnmesh_attachment_blob.collecting import Collecting
 from spawnmesh_attachment_blob.collection_metrics import CollectionMetrics
+from spawnmesh_attachment_blob.domain.garbage import GarbageCounts
 from spawnmesh_attachment_blob.domain.sets import object_key
 from spawnmesh_attachment_blob.objects import ObjectStore
 from spawnmesh_attachment_blob.removal import Removal
@@ -150,15 +152,16 @@ async def test_blob_left_deleting_without_a_set(tenant: Tenant) -> None:
 async def test_objects_that_no_row_knows(tenant: Tenant) -> None:
     kept = await tenant.stage(text("kept", "kept"))
     known = hashlib.sha256(b"kept").hexdigest()
+    key = tenant.key_of(known)
     lost = hashlib.sha256(b"lost").hexdigest()
-    for key in (object_key(lost), f"{object_key(known)}.0123", f"{object_key(lost)}.4567"):
-        tenant.put(key, b"x")
+    for orphan in (object_key(lost), f"{object_key(known)}.0123", f"{object_key(lost)}.4567"):
+        tenant.put(orphan, b"x")
     tenant.put("README", b"not ours")
     tenant.put("sha256/zz/not-a-hash", b"not ours")
 
     await repaired(tenant, {"orphan_object_count": 3})
 
-    assert sorted(tenant.object_keys()) == sorted(["README", "sha256/zz/not-a-hash", object_key(known)])
+    assert sorted(tenant.object_keys()) == sorted(["README", "sha256/zz/not-a-hash", key])
     assert await tenant.read(kept.set_id, "kept") == b"kept"
     assert len(await tenant.rows("blobs")) == 1
 
@@ -281,14 +284,35 @@ def in_a_minute() -> Any:
     return utc_now() + timedelta(minutes=1)
 
 
+async def test_rows_without_objects_are_compared_in_pages(tenant: Tenant) -> None:
+    """As after the loss of a bucket's objects: what is held in memory is pages, not all that was lost."""
+    async with tenant.service.database.transaction(tenant.tenant_id) as connection:
+        await connection.execute(
+            """insert into blobs (tenant_id, sha256, size_bytes, state, object_key)
+            select current_setting('spawnmesh.tenant'), sha, 1, 'DELETING', 'sha256/' || left(sha, 2) || '/' || sha
+            from (select encode(sha256(n::text::bytea), 'hex') as sha from generate_series(1, 20000) n) s"""
+        )
+    tracemalloc.start()
+    try:
+        async with open_stores(tenant.service.settings) as on:
+            before, _ = tracemalloc.get_traced_memory()
+            await on.collecting._compare_objects(tenant.tenant_id, GarbageCounts(), dry_run=True)
+            peak = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 2 * 1024 * 1024
+
+
 async def test_an_orphan_whose_bytes_are_wanted_again_meanwhile_is_left(tenant: Tenant) -> None:
     """The collector has seen an object without a row; then somebody stores the same bytes."""
-    key = object_key(hashlib.sha256(b"same").hexdigest())
-    tenant.put(key, b"same")
     staged = await tenant.stage(text("a", "same"))
+    (key,) = tenant.object_keys()
+    orphan = object_key(hashlib.sha256(b"same").hexdigest())
+    tenant.put(orphan, b"same")
 
     async with open_stores(tenant.service.settings) as on:
-        assert await on.removal.remove_orphans(tenant.tenant_id, [key]) == 0
+        assert await on.removal.remove_orphans(tenant.tenant_id, [key, orphan]) == 1
 
     assert await tenant.read(staged.set_id, "a") == b"same"
 
@@ -302,7 +326,7 @@ async def test_staging_and_collecting_at_once_lose_nothing(tenant: Tenant) -> No
 
     async with open_stores(tenant.service.settings) as on:
         for _ in range(4):
-            keys = [object_key(hashlib.sha256(text.encode()).hexdigest()) for text in ("0", "1", "2")]
+            keys = tenant.object_keys()
             work: list[Awaitable[Any]] = [come_and_go(n) for n in range(8)]
             work += [on.removal.remove_orphans(tenant.tenant_id, keys) for _ in range(8)]
             await asyncio.gather(*work)

@@ -2,6 +2,7 @@
 
 import hashlib
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -181,3 +182,26 @@ async def test_credentials_that_S3_refuses_are_replaced_within_the_call(
 
         with pytest.raises(CredentialsRefused):
             await calls.put(Put(tenant.bucket, "k", SHA256_OF_X, b"x", None), bad)
+
+
+def test_who_waits_for_an_sts_that_fails_does_not_ask_after_the_one_before(sts: tuple[Sts, Ahead]) -> None:
+    """It may take seconds to fail: one after the other would hold the threads of every tenant's calls."""
+    credentials, _ = sts
+    credentials.away = True
+    credentials.go_on.clear()
+    with ThreadPoolExecutor(8) as threads:
+        first = threads.submit(credentials.retrieve)
+        assert credentials.entered.wait(20)
+        waiting = [threads.submit(credentials.retrieve) for _ in range(7)]
+        while not all(each.running() for each in waiting):
+            pass
+        deadline = time.monotonic() + 0.2  # For the last one to come to the lock.
+        while time.monotonic() < deadline:
+            pass
+        credentials.go_on.set()
+        for each in (first, *waiting):
+            assert isinstance(each.exception(20), ConnectionError)
+    assert credentials.calls == 1
+    credentials.away = False
+
+    assert credentials.retrieve().session_token

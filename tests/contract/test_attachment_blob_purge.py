@@ -2,6 +2,7 @@
 
 import asyncio
 
+import psycopg
 import pytest
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh_attachment_blob.app import open_stores
@@ -12,10 +13,12 @@ from spawnmesh_attachment_blob.s3_calls import http_pool
 from spawnmesh_attachment_blob.staging import SetRequest
 from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
 from spawnmesh_attachment_blob.tenants import Tenants
+from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.service_roles import ServiceDsn
 
 from tests.contract.attachment_blob_fixtures import (
     TABLES,
@@ -92,6 +95,33 @@ async def test_PurgeTenant__gone_on_with_after_it_was_cut_off(tenant: Tenant) ->
     assert await nothing_is_left(tenant)
 
 
+async def test_PurgeTenant__of_more_rows_than_the_statistics_know(
+    tenant: Tenant, databases: dict[str, ServiceDsn]
+) -> None:
+    """A page is found and deleted once, whatever the planner believes."""
+    await tenant.stage(text("a", "x"))
+    async with await psycopg.AsyncConnection.connect(databases["attachment_blob"].owner, autocommit=True) as owner:
+        await owner.execute("analyze sets, set_files")
+        await owner.execute("alter table sets set (autovacuum_enabled = false)")
+        await owner.execute("alter table set_files set (autovacuum_enabled = false)")
+    async with await psycopg.AsyncConnection.connect(databases["attachment_blob"].app) as connection:
+        await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (tenant.tenant_id,))
+        await connection.execute(
+            """insert into sets (tenant_id, set_id, session_id, state)
+               select current_setting('spawnmesh.tenant'), 'att_' || n, 'ses_' || n, 'STAGED' from generate_series(1, 20000) n"""
+        )
+        await connection.execute(
+            """insert into set_files
+               select current_setting('spawnmesh.tenant'), 'att_' || n, 0, 'a', 1, repeat('0', 64), 'text/plain'
+               from generate_series(1, 20000) n"""
+        )
+    began = monotonic_seconds()
+    while not (await purge(tenant)).done:
+        pass
+    assert monotonic_seconds() - began < 30
+    assert await nothing_is_left(tenant)
+
+
 async def test_PurgeTenant__a_tenant_may_come_back(tenant: Tenant) -> None:
     staged = await tenant.stage(text("a", "x"))
     await purge(tenant)
@@ -104,6 +134,17 @@ async def test_PurgeTenant__a_tenant_may_come_back(tenant: Tenant) -> None:
     assert await tenant.read(again.set_id, "a") == b"x"
 
 
+async def test_PurgeTenant__its_limits_do_not_hold_for_the_tenant_that_comes_back(tenant: Tenant) -> None:
+    """Both have the first version of their settings."""
+    await tenant.stage(text("a", "x"), text("b", "y"))
+    while not (await purge(tenant)).done:
+        pass
+    await tenant.prepare(1, max_file_count=1)
+
+    with refused(Reason.ATTACHMENTS_FILE_COUNT_EXCEEDED, limit="1"):
+        await tenant.stage(text("a", "x"), text("b", "y"))
+
+
 async def test_PurgeTenant__while_sets_are_staged(tenant: Tenant) -> None:
     staging = [asyncio.ensure_future(tenant.stage(text("a", f"{n}"))) for n in range(12)]
     async with asyncio.timeout(60):
@@ -112,6 +153,33 @@ async def test_PurgeTenant__while_sets_are_staged(tenant: Tenant) -> None:
     await asyncio.gather(*staging, return_exceptions=True)
 
     assert (await purge(tenant)).done
+    assert await nothing_is_left(tenant)
+
+
+async def test_PurgeTenant__waits_for_an_upload_that_is_just_beginning(tenant: Tenant, postgres: Postgres) -> None:
+    async with tenant.service.database.transaction(tenant.tenant_id) as connection:
+        await connection.execute("lock table uploads in share row exclusive mode")
+        begun = asyncio.ensure_future(send(tenant, begin(spec_of(b"x"))))
+        await eventually(lambda: waits_for_a_lock(postgres))
+        purging = asyncio.ensure_future(purge(tenant))
+        await eventually(lambda: waits_for_a_lock(postgres, 2))
+        assert [row["purging"] for row in await tenant.rows("attachment_tenants")] == [False]
+    await begun
+
+    assert (await purging).done
+    assert await nothing_is_left(tenant)
+
+
+async def test_ReleaseSet__of_a_tenant_that_is_gone_leaves_no_row(tenant: Tenant) -> None:
+    staged = await tenant.stage(text("a", "x"))
+    async with open_stores(tenant.service.settings) as on:
+        purging = Purging(on.database, on.objects, on.multiparts, on.buckets, on.calls, max_pages=1)
+        assert not (await purging.purge(tenant.tenant_id)).done
+    assert await tenant.release(staged.set_id) == 0
+    while not (await purge(tenant)).done:
+        pass
+
+    assert await tenant.release(staged.set_id) == await tenant.release(new_set_id()) == 0
     assert await nothing_is_left(tenant)
 
 

@@ -214,8 +214,8 @@ class Killed(BaseException):
 
 
 class KilledAfterPut(ObjectStore):
-    async def put_all(self, tenant_id: str, data_by_hash: Mapping[str, bytes]) -> None:
-        await super().put_all(tenant_id, data_by_hash)
+    async def put_all(self, tenant_id: str, data_by_key: Mapping[str, bytes]) -> None:
+        await super().put_all(tenant_id, data_by_key)
         raise Killed
 
 
@@ -245,4 +245,4 @@ async def test_StageSet__after_a_staging_that_was_killed_between_put_and_commit(
 
     assert await tenant.read(set_id, "b") == b"B"
     assert await tenant.release(set_id) == 2
-    assert await tenant.left() == (0, 0, 0)
+    assert await tenant.left() == (0, 0, 2)

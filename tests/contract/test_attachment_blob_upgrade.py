@@ -24,12 +24,13 @@ async def left_by_the_version_before(tenant: Tenant, set_id: str, *contents: str
     hashes = [hashlib.sha256(one.encode()).hexdigest() for one in contents]
     columns = (list(contents), [len(one) for one in contents], hashes, [""] * len(hashes))
     async with tenant.service.database.transaction(tenant.tenant_id) as connection:
-        await connection.execute(
-            "select intend_set(%s, 1, %s, 'ses_x', %s::text[], %s::bigint[], %s::text[], %s::text[])",
+        cursor = await connection.execute(
+            "select unstored from intend_set(%s, 1, %s, 'ses_x', %s::text[], %s::bigint[], %s::text[], %s::text[])",
             (tenant.tenant_id, set_id, *columns),
         )
+        ((unstored,),) = [tuple(row.values()) for row in await cursor.fetchall()]
     for one, sha256 in zip(contents, hashes, strict=True):
-        if put:
+        if put and sha256 in unstored:
             tenant.put(object_key(sha256), one.encode())
 
 
@@ -57,7 +58,8 @@ async def test_a_set_that_a_replica_of_the_version_before_left_is_staged_again(t
     await tenant.stage(text("b", "other"), text("c", "C"), set_id=set_id)
 
     assert await tenant.read(set_id, "b") == b"other"
-    await repaired(tenant, {"unsettled_blob_count": 1})
+    # What it put of the bytes that were put anew lies under another key.
+    await repaired(tenant, {"unsettled_blob_count": 1} | ({"orphan_object_count": 1} if put else {}))
     assert await tenant.left() == (2, 2, 2)
 
 

@@ -15,6 +15,7 @@ from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 
 from tests.contract.attachment_blob_fixtures import BlobService, Tenant, blobs, open_blob_service, refused, text
+from tests.contract.attachment_blob_parts import eventually
 from tests.contract.attachment_blob_uploads import (
     CHUNK,
     MIB,
@@ -185,6 +186,75 @@ async def test_UploadFile__two_streams_of_one_upload(tenant: Tenant) -> None:
     with refused(Reason.UPLOAD_TAKEN_OVER, upload_id=spec.upload_id):
         await first
     assert (await send(tenant, begin(spec), chunks(data, start=PART), finish())).state == COMPLETE
+
+
+async def test_UploadFile__a_stream_that_was_taken_over_does_not_judge_the_other_ones_bytes(tenant: Tenant) -> None:
+    spec, was_taken_over = spec_of(b"right"), asyncio.Event()
+
+    async def wrong() -> Any:
+        async def messages() -> Any:
+            yield begin(spec)
+            yield chunk(0, b"wrong")
+            await was_taken_over.wait()
+            yield finish()
+
+        return await tenant.call("UploadFile", messages(), token=tenant.client_token(), timeout_seconds=30)
+
+    async def generation() -> int:
+        return sum([row["generation"] for row in await tenant.rows("uploads")])
+
+    async def is_writing(streams: int) -> bool:
+        return await generation() == streams
+
+    go_on = asyncio.Event()
+    first = asyncio.ensure_future(wrong())
+    await eventually(lambda: is_writing(1))
+    right = asyncio.ensure_future(send(tenant, begin(spec), chunk(0, b"ri"), hold=go_on))
+    await eventually(lambda: is_writing(2))
+    was_taken_over.set()
+    with refused(Reason.UPLOAD_TAKEN_OVER):
+        await first
+    go_on.set()
+
+    assert (await right).durable_bytes == 0
+    assert (await send(tenant, begin(spec), chunk(0, b"right"), finish())).state == COMPLETE
+
+
+async def test_UploadFile__begun_again_where_the_bucket_ended_what_was_unfinished(tenant: Tenant) -> None:
+    data = content(2 * PART + 1)
+    spec = spec_of(data)
+    assert (await send(tenant, begin(spec), chunks(data, end=PART))).durable_bytes == PART
+    (row,) = await tenant.rows("uploads")
+    tenant.service.admin._abort_multipart_upload(tenant.bucket, row["object_key"], row["multipart_id"])
+
+    with refused(Reason.UPLOAD_TAKEN_OVER):
+        await send(tenant, begin(spec), chunks(data, start=PART), finish())
+
+    assert await tenant.rows("uploads") == []
+    assert (await send(tenant, begin(spec), chunks(data), finish())).state == COMPLETE
+
+
+async def test_UploadFile__one_tenants_senders_that_dawdle_leave_room_for_other_tenants(
+    databases: dict[str, ServiceDsn], s3: S3Endpoint, keys: Path
+) -> None:
+    async with open_blob_service(databases["attachment_blob"], s3, keys, upload_max_streams=2) as service:
+        slow, other = service.tenant(), service.tenant()
+        await slow.prepare()
+        await other.prepare()
+        hold = asyncio.Event()
+        specs = [spec_of(content(10, seed)) for seed in range(3)]
+        streams = [
+            asyncio.ensure_future(send(slow, begin(spec), chunk(0, content(10, seed)), hold=hold))
+            for seed, spec in enumerate(specs)
+        ]
+
+        async def all_began() -> bool:
+            return len(await slow.rows("uploads")) == len(specs)
+
+        await eventually(all_began)
+        assert (await upload(other, b"quick")).state == COMPLETE
+        hold.set()
+        await asyncio.gather(*streams)
 
 
 @pytest.mark.parametrize(

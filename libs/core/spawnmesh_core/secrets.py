@@ -37,8 +37,9 @@ def marker(kind: Secret) -> str:
     return f"[$redacted:{kind}]"
 
 
-# Nothing that goes on as base64, an identifier or a path does: before a key, and behind it.
-_START = r"(?<![A-Za-z0-9+/_.-])"
+# Nothing that goes on as base64, an identifier or a path does: before a key, and behind it. A line break or a tab that is still written as an
+# escape is none of these before it, and neither is a terminal's colour.
+_START = r"(?:(?<![A-Za-z0-9+/_.-])|(?<=\\[nrt])|(?<=\x1b\[[0-9]m)|(?<=\x1b\[[0-9]{2}m)|(?<=\x1b\[[0-9];[0-9]{2}m))"
 _END = r"(?![A-Za-z0-9+/=_-])"
 
 _PREFIXED = "|".join(
@@ -65,6 +66,16 @@ _PREFIXED = "|".join(
         r"ya29\.[A-Za-z0-9_-]{20,}",
         r"dop_v1_[0-9a-f]{64}",
         r"shp(?:at|ss|ca)_[0-9a-fA-F]{32}",
+        r"sk_[0-9a-f]{48}",
+        r"csk-(?=[A-Za-z0-9]*[0-9])[A-Za-z0-9]{40,}",
+        r"tvly-(?:dev-|prod-)?(?=[A-Za-z0-9]*[0-9])[A-Za-z0-9]{30,}",
+        r"jina_(?=[A-Za-z0-9_-]*[0-9])[A-Za-z0-9_-]{50,}",
+        r"fw_(?=[A-Za-z0-9]*[0-9])[A-Za-z0-9]{22,}",
+        r"GOCSPX-[A-Za-z0-9_-]{28}",
+        r"ABSK[A-Za-z0-9+/]{100,}={0,2}",
+        r"hvs\.[A-Za-z0-9_-]{24,}",
+        r"dapi[0-9a-f]{32}",
+        r"whsec_(?=[A-Za-z0-9+/]*[0-9])[A-Za-z0-9+/]{32,}",
     )
 )
 _JWT = r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{16,}"
@@ -91,6 +102,15 @@ _FORMS = (
             r"(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----|(?=[^A-Za-z0-9+/=\s\\:,.()-])|\Z))"
         ),
     ),
+    _Form(  # Each line behind a number, a quote's mark or within quotes, whatever they are: both ends are there.
+        Secret.PRIVATE_KEY,
+        ("private key",),
+        re.compile(
+            r"(?P<secret>-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----(?=(?:(?!-----(?:BEGIN|END) ).){0,400}?[A-Za-z0-9+/]{40})"
+            r"(?:(?!-----(?:BEGIN|END) ).){40,16384}?-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----)",
+            re.DOTALL,
+        ),
+    ),
     _Form(
         Secret.URL_CREDENTIALS,
         ("://",),
@@ -109,7 +129,8 @@ _FORMS = (
         Secret.PROVIDER_KEY,
         (
             *("sk-", "sk_", "rk_", "aiza", "akia", "asia", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-"),
-            *("xox", "hf_", "gsk_", "xai-", "pplx-", "nvapi-", "r8_", "npm_", "pypi-", "sg.", "ya29.", "dop_v1_", "shp"),
+            *("xox", "hf_", "gsk_", "xai-", "pplx-", "nvapi-", "r8_", "npm_", "pypi-", "sg.", "ya29.", "dop_v1_", "shp", "csk-"),
+            *("tvly-", "jina_", "fw_", "gocspx-", "absk", "hvs.", "dapi", "whsec_"),
         ),
         re.compile(f"{_START}(?P<secret>{_PREFIXED}){_END}"),
     ),
@@ -215,9 +236,9 @@ def _masked_value(key: str, value: str, depth: int, hidden: list[Hidden]) -> str
         hidden.append(Hidden(Secret.PROVIDER_KEY, value, depth))
         return marker(Secret.PROVIDER_KEY)
     masked = _mask_text(value, depth, hidden)
-    if masked == value and "\\" in value and value.lstrip()[:1] in ("{", "["):
+    if "\\" in masked and masked.lstrip()[:1] in ("{", "["):
         try:
-            return _mask_document(value, depth + 1, hidden)  # JSON in a string, where an escape may hide one.
+            return _mask_document(masked, depth + 1, hidden)  # JSON in a string, where an escape may hide one.
         except NotJson:
-            return value
+            return masked
     return masked

@@ -44,6 +44,7 @@ class BucketCredentials(Provider):
         self._lock = threading.Lock()
         self._current: Credentials | None = None
         self._renew_time: datetime | None = None
+        self._failure_count = 0
 
     def retrieve(self) -> Credentials:
         """Credentials that hold for longer than a call takes. Raises S3_FAILURES where there are none left."""
@@ -52,10 +53,18 @@ class BucketCredentials(Provider):
             return at_hand
         if self._current is not None and self._left(self._current) > _LET_GO_BEFORE:
             return self._renewed(self._current)
+        failed_before = self._failure_count
         with self._lock:
             if self._current is not None and self._left(self._current) > _LET_GO_BEFORE:
                 return self._current
-            return self._take(self._assume_role())
+            # Who waited while another one asked in vain does not ask after it: one by one they would hold the threads of all tenants.
+            if self._failure_count != failed_before:
+                raise ConnectionError("STS gave nothing")
+            try:
+                return self._take(self._assume_role())
+            except S3_FAILURES:
+                self._failure_count += 1
+                raise
 
     def at_hand(self) -> Credentials | None:
         """Credentials that need not be renewed yet. Does not block."""

@@ -17,7 +17,7 @@ from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_attachment_blob import garbage_store, store, upload_store
 from spawnmesh_attachment_blob.collection_metrics import CollectionMetrics
-from spawnmesh_attachment_blob.domain.comparison import BlobEntry, ObjectEntry, compare
+from spawnmesh_attachment_blob.domain.comparison import BlobEntry, Differences, ObjectEntry, compare
 from spawnmesh_attachment_blob.domain.garbage import GarbageCounts
 from spawnmesh_attachment_blob.garbage_store import Page
 from spawnmesh_attachment_blob.multiparts import BucketMissing, MultipartEntry, Multiparts
@@ -99,7 +99,7 @@ class Collecting:
             async for upload_ids in pages:
                 counts.expired_upload_count += len(upload_ids)
                 for upload_id in () if dry_run else upload_ids:
-                    await self._upload_removal.remove(tenant_id, upload_id)
+                    await self._upload_removal.remove_expired(tenant_id, upload_id)
         async with aclosing(self._pages(tenant_id, garbage_store.unsettled_blobs)) as pages:
             async for hashes in pages:
                 counts.unsettled_blob_count += len(hashes)
@@ -145,20 +145,24 @@ class Collecting:
         *,
         dry_run: bool,
     ) -> None:
-        blobs: list[BlobEntry] = []
-        async with self._database.transaction(tenant_id) as connection:
-            expected = await garbage_store.upload_keys_between(connection, tenant_id, after, until)
-            rows_after = after
-            while True:
-                page = Page(rows_after, self._page_rows)
-                found = await garbage_store.blobs_between(connection, tenant_id, page, until)
-                blobs += found
-                if len(found) < self._page_rows:
-                    break
-                rows_after = found[-1].key
-        orphaned_before = self._clock() - timedelta(seconds=self._grace_seconds)
-        differences = compare(entries, blobs, expected, orphaned_before)
+        """Goes by pages of rows too: there may be many more than objects, where those are lost."""
         counts.seen_object_count += len(entries)
+        while True:
+            async with self._database.transaction(tenant_id) as connection:
+                page = Page(after, self._page_rows)
+                blobs = await garbage_store.blobs_between(connection, tenant_id, page, until)
+                rows_until = until if len(blobs) < self._page_rows else blobs[-1].key
+                expected = await garbage_store.upload_keys_between(connection, tenant_id, after, rows_until)
+            among = [
+                entry for entry in entries if entry.key > after and (rows_until is None or entry.key <= rows_until)
+            ]
+            orphaned_before = self._clock() - timedelta(seconds=self._grace_seconds)
+            await self._settle(tenant_id, compare(among, blobs, expected, orphaned_before), counts, dry_run=dry_run)
+            if rows_until is None or rows_until == until:
+                return
+            after = rows_until
+
+    async def _settle(self, tenant_id: str, differences: Differences, counts: GarbageCounts, *, dry_run: bool) -> None:
         counts.orphan_object_count += len(differences.orphan_keys)
         if differences.orphan_keys and not dry_run:
             await self._removal.remove_orphans(tenant_id, differences.orphan_keys)
@@ -177,7 +181,7 @@ class Collecting:
     async def _report(self, event: str, tenant_id: str, blob: BlobEntry) -> None:
         async with self._database.transaction(tenant_id) as connection:
             set_ids = await garbage_store.sets_of(connection, tenant_id, blob.sha256)
-        log.error(event, tenant_id=tenant_id, sha256=blob.sha256, set_ids=set_ids)
+        log.error(event, tenant_id=tenant_id, sha256=blob.sha256, object_key=blob.key, set_ids=set_ids)
 
     async def _abort_multiparts(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
         begun_before = self._clock() - timedelta(seconds=self._grace_seconds)

@@ -63,7 +63,7 @@ class Multiparts:
         return await self._calls.run(self._begin, tenant_id, key)
 
     async def put_part(self, tenant_id: str, key: str, multipart_id: str, number: int, data: memoryview) -> StoredPart:
-        """The part, durable; one of that number put before is replaced."""
+        """The part, durable; one of that number put before is replaced. Raises PartsLost where the multipart upload was ended."""
         return await self._calls.run(self._put_part, tenant_id, key, multipart_id, number, data)
 
     async def complete(self, tenant_id: str, key: str, multipart_id: str, parts: Sequence[StoredPart]) -> None:
@@ -94,9 +94,14 @@ class Multiparts:
         body = cast(
             bytes, data
         )  # Whatever has a length and a buffer is hashed and sent; a copy would cost a part of memory.
-        etag: str = self._buckets.within(
-            tenant_id, lambda client, bucket: client._upload_part(bucket, key, body, None, multipart_id, number)
-        )
+        try:
+            etag: str = self._buckets.within(
+                tenant_id, lambda client, bucket: client._upload_part(bucket, key, body, None, multipart_id, number)
+            )
+        except S3Error as error:
+            if error.code in _GONE:
+                raise PartsLost from None
+            raise
         return StoredPart(number, len(data), etag)
 
     def _complete(self, tenant_id: str, key: str, multipart_id: str, parts: Sequence[StoredPart]) -> None:

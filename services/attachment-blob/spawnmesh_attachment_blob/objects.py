@@ -14,7 +14,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.telemetry import traced
 
-from spawnmesh_attachment_blob.domain.sets import object_key
+from spawnmesh_attachment_blob.domain.comparison import hash_of_key
 from spawnmesh_attachment_blob.s3_calls import S3Calls, S3Failed
 from spawnmesh_attachment_blob.s3_puts import CredentialsRefused, Put
 from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
@@ -24,11 +24,11 @@ PIECE_BYTES = 256 * 1024
 
 
 class NotAllPut(S3Failed):
-    """Some objects of a set could not be put. Those of `never_sent_hashes` are certainly not there because of this."""
+    """Some objects of a set could not be put. Those of `never_sent_keys` are certainly not there."""
 
-    def __init__(self, never_sent_hashes: frozenset[str]) -> None:
+    def __init__(self, never_sent_keys: frozenset[str]) -> None:
         super().__init__(never_sent=False)
-        self.never_sent_hashes = never_sent_hashes
+        self.never_sent_keys = never_sent_keys
 
 
 class ObjectMissing(Exception):
@@ -74,11 +74,13 @@ class ObjectStore:
         self._buckets = buckets
         self._calls = calls
 
-    async def put_all(self, tenant_id: str, data_by_hash: Mapping[str, bytes]) -> None:
-        """Puts all of them side by side, each under its hash, and waits for all; for a caller that is not interrupted. Raises NotAllPut."""
-        async with traced("s3.put_objects", spawnmesh__object_count=len(data_by_hash)):
+    async def put_all(self, tenant_id: str, data_by_key: Mapping[str, bytes]) -> None:
+        """Puts all of them, each under a key of its hash, side by side, and waits for all; for a caller that is not interrupted. Raises
+        NotAllPut.
+        """
+        async with traced("s3.put_objects", spawnmesh__object_count=len(data_by_key)):
             results = await asyncio.gather(
-                *(self._put(tenant_id, object_key(sha256), sha256, data) for sha256, data in data_by_hash.items()),
+                *(self._put(tenant_id, key, hash_of_key(key), data) for key, data in data_by_key.items()),
                 return_exceptions=True,
             )
         failed = [result for result in results if isinstance(result, BaseException)]
@@ -86,10 +88,8 @@ class ObjectStore:
             if not isinstance(error, S3Failed):
                 raise error
         if failed:
-            by_hash = zip(data_by_hash, results, strict=True)
-            raise NotAllPut(
-                frozenset(sha256 for sha256, found in by_hash if isinstance(found, S3Failed) and found.never_sent)
-            )
+            by_key = zip(data_by_key, results, strict=True)
+            raise NotAllPut(frozenset(key for key, found in by_key if isinstance(found, S3Failed) and found.never_sent))
 
     async def put(self, tenant_id: str, key: str, sha256: str, data: bytes) -> None:
         """The object, durable; `sha256` is that of the bytes. Raises S3Failed. A cancelled caller is held until its fate is known."""

@@ -49,11 +49,14 @@ class Purging:
         async with self._database.transaction(tenant_id) as connection:
             await garbage_store.mark_purging(connection, tenant_id)
         objects = rows = 0
+        has_bucket = True
         for _ in range(self._max_pages):
-            deleted = await self._empty_bucket(tenant_id)
-            objects += deleted or 0
-            if deleted is not None:
-                continue
+            if has_bucket:  # Once it is gone, looking for it again would take longer than a page of rows.
+                deleted = await self._empty_bucket(tenant_id)
+                objects += deleted or 0
+                has_bucket = deleted is not None
+                if has_bucket:
+                    continue
             is_last = False
             async with self._database.transaction(tenant_id) as connection:
                 gone = await garbage_store.purge_rows(connection, tenant_id, _PAGE)

@@ -32,17 +32,20 @@ class Removal:
         async with self._database.transaction(tenant_id) as connection:
             if not await store.release_set(connection, tenant_id, set_id):
                 return 0
-            await store.condemn_blobs(connection, tenant_id, set_id)
+            keys = await store.condemn_blobs(connection, tenant_id, set_id)
         async with self._turns.taken():
-            return await uninterrupted(self._remove_files(tenant_id, set_id))
+            return await uninterrupted(self._remove_files(tenant_id, set_id, keys))
 
-    async def _remove_files(self, tenant_id: str, set_id: str) -> int:
+    async def _remove_files(self, tenant_id: str, set_id: str, keys: set[str]) -> int:
         async with self._database.transaction(tenant_id) as connection:
             await store.lock_set(connection, tenant_id, set_id)
             condemned = await store.lock_condemned_blobs(connection, tenant_id, set_id)
             await self._remove_objects(connection, tenant_id, condemned)
             await store.forget_files(connection, tenant_id, set_id)
-            return len(condemned)
+        put_anew = keys - {blob.object_key for blob in condemned}  # Elsewhere, by who wanted the bytes again meanwhile.
+        if put_anew:
+            await self.take_back(tenant_id, put_anew)
+        return len(condemned)
 
     async def remove_condemned(self, tenant_id: str, hashes: Sequence[str]) -> int:
         """Those of the blobs that are DELETING are gone, with their objects; how many. Raises S3Failed; then they stay DELETING."""
@@ -73,10 +76,10 @@ class Removal:
             orphans = []
             for key in sorted(keys, key=hash_of_key):  # The order in which everybody locks blobs.
                 sha256 = hash_of_key(key)
-                if sha256 in claimed or await garbage_store.lock_blob_elsewhere(connection, tenant_id, sha256, key):
-                    orphans.append(key)
-                elif await garbage_store.claim_orphan(connection, tenant_id, sha256, key):
+                if sha256 not in claimed and await garbage_store.claim_orphan(connection, tenant_id, sha256, key):
                     claimed.add(sha256)
+                # In this order: who was storing the bytes has been waited for, and has a row now.
+                if sha256 in claimed or await garbage_store.lock_blob_elsewhere(connection, tenant_id, sha256, key):
                     orphans.append(key)
             await self._objects.delete_all(tenant_id, orphans)
             await store.forget_blobs(connection, tenant_id, claimed)

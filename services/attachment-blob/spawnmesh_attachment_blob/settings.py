@@ -44,7 +44,7 @@ class AttachmentBlobSettings(ProcessSettings):
     upload_idle_seconds: float = Field(default=30.0, gt=0, le=3600)
     """Longest silence of an upload's sender before its stream is ended."""
     upload_max_streams: int = Field(default=6, ge=1, le=256)
-    """Uploads received at the same time; each takes two parts of memory, 10 MiB. Others wait."""
+    """Uploads received at the same time; each takes two parts of memory, 10 MiB. Others wait; so do a tenant's when it has half of them."""
     collect_interval_seconds: float = Field(default=600.0, gt=0)
     """How often the worker compares each tenant's bucket with its rows."""
     collect_grace_seconds: int = Field(default=3600, ge=0)

@@ -3,12 +3,14 @@
 One transaction writes the set and its blobs, waits until the objects are put, and commits. Whoever wants to release the set, or to store, delete
 or collect one of the blobs, meets the rows that are not committed yet and waits; nobody else sees them. Wherever it is cut off, the rows are
 gone and all there may be is objects without a row: whoever staged takes them back, or the collector does. Its first step makes sure that the
-policy by which the set was judged still holds, so that the tenant need not be asked for before.
+limits by which the set was judged still hold, so that the tenant need not be asked for before. Each staging has keys of its own: a deletion of
+the same bytes that was given up, and is carried out by S3 later, does not meet them.
 """
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+import secrets
+from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -26,7 +28,6 @@ from spawnmesh_attachment_blob.domain.sets import (
     SetState,
     SetToStage,
     StoredFile,
-    object_key,
     require_repeat,
     stored_files,
     wrong_state,
@@ -34,7 +35,7 @@ from spawnmesh_attachment_blob.domain.sets import (
 from spawnmesh_attachment_blob.domain.uploads import UploadRef, files_of_uploads
 from spawnmesh_attachment_blob.errors import unknown_tenant
 from spawnmesh_attachment_blob.objects import NotAllPut, ObjectStore
-from spawnmesh_attachment_blob.policies import KnownPolicies, KnownPolicy
+from spawnmesh_attachment_blob.policies import KnownLimits
 from spawnmesh_attachment_blob.removal import Removal
 from spawnmesh_attachment_blob.s3_turns import S3Turns
 from spawnmesh_attachment_blob.store import StageOutcome, TenantRow
@@ -66,7 +67,7 @@ class BlobRequest:
     mime_type: str
 
 
-Judge = Callable[[], Awaitable[tuple[KnownPolicy, SetToStage]]]
+Judge = Callable[[], Awaitable[tuple[AttachmentLimits, SetToStage]]]
 
 
 class Staging:
@@ -77,11 +78,11 @@ class Staging:
         self._objects = objects
         self._turns = turns
         self._removal = removal
-        self._policies = KnownPolicies()
+        self._limits = KnownLimits()
 
     async def stage(self, tenant_id: str, request: SetRequest) -> AttachmentSet:
         """The set, STAGED or further, with every object durable. Raises MeshError, and then no row is left of this call."""
-        known = self._policies.get(tenant_id)
+        known = self._limits.get(tenant_id)
         wanted = None if known is None or request.uploads else await _fitting(request, known)
         return await self._write(tenant_id, known, wanted, lambda: self._judged(tenant_id, request))
 
@@ -89,51 +90,51 @@ class Staging:
         """The payload, durable, as a set of one file that no limits hold for. Raises MeshError, and then no row is left of this call."""
         sha256 = await asyncio.to_thread(lambda: hashlib.sha256(request.data).hexdigest())
         file = StoredFile(BLOB_NAME, len(request.data), sha256, request.mime_type)
-        wanted = SetToStage(request.blob_id, request.session_id, (file,), {sha256: request.data})
+        wanted = SetToStage(request.blob_id, request.session_id, (file,), {sha256: request.data}, secrets.token_hex(8))
 
-        async def judged() -> tuple[KnownPolicy, SetToStage]:
-            return (await self._policy(tenant_id))[0], wanted
+        async def judged() -> tuple[AttachmentLimits, SetToStage]:
+            return (await self._tenant(tenant_id)).policy.limits, wanted
 
-        await self._write(tenant_id, self._policies.get(tenant_id), wanted, judged)
+        await self._write(tenant_id, self._limits.get(tenant_id), wanted, judged)
         return file
 
     async def _write(
-        self, tenant_id: str, known: KnownPolicy | None, wanted: SetToStage | None, judged: Judge
+        self, tenant_id: str, known: AttachmentLimits | None, wanted: SetToStage | None, judged: Judge
     ) -> AttachmentSet:
         while True:
             if known is None or wanted is None:
                 known, wanted = await judged()
             async with self._turns.taken():
-                written = await self._write_under(tenant_id, known.settings_version, wanted)
+                written = await self._write_under(tenant_id, known, wanted)
             if written is not None:
                 return written
             known = None
 
-    async def _judged(self, tenant_id: str, request: SetRequest) -> tuple[KnownPolicy, SetToStage]:
-        """The policy as it is in the database, and the set, which fits it."""
-        known, tenant = await self._policy(tenant_id, request.set_id, [ref.upload_id for ref in request.uploads])
+    async def _judged(self, tenant_id: str, request: SetRequest) -> tuple[AttachmentLimits, SetToStage]:
+        """The tenant's limits as they are in the database, and the set, which fits them."""
+        tenant = await self._tenant(tenant_id, request.set_id, [ref.upload_id for ref in request.uploads])
         uploaded = files_of_uploads(request.uploads, tenant.uploads, request.uploader_session_id)
-        return known, await _wanted(request, _limits(request.set_id, tenant), uploaded)
+        return tenant.policy.limits, await _wanted(request, _limits(request.set_id, tenant), uploaded)
 
-    async def _policy(
-        self, tenant_id: str, set_id: str = "", upload_ids: Sequence[str] = ()
-    ) -> tuple[KnownPolicy, TenantRow]:
+    async def _tenant(self, tenant_id: str, set_id: str = "", upload_ids: Sequence[str] = ()) -> TenantRow:
         async with self._database.transaction(tenant_id) as connection:
             tenant = await store.get_tenant(connection, tenant_id, set_id, upload_ids)
         if tenant is None or tenant.purging:
             raise unknown_tenant()
-        return self._policies.remember(tenant_id, tenant), tenant
+        self._limits.remember(tenant_id, tenant.policy.limits)
+        return tenant
 
-    async def _write_under(self, tenant_id: str, settings_version: int, wanted: SetToStage) -> AttachmentSet | None:
-        """The set, durable; None where the tenant's policy has another version."""
+    async def _write_under(self, tenant_id: str, limits: AttachmentLimits, wanted: SetToStage) -> AttachmentSet | None:
+        """The set, durable; None where the tenant's limits are others."""
         async with AsyncExitStack() as transaction:
-            begun = self._database.transaction_of(tenant_id, *store.staging_of(tenant_id, settings_version, wanted))
+            begun = self._database.transaction_of(tenant_id, *store.staging_of(tenant_id, limits, wanted))
             connection, answer = await transaction.enter_async_context(begun)
             rows = store.staged_rows(answer)
             match rows.outcome:
                 case StageOutcome.WRITTEN:
                     if rows.unstored:
-                        await uninterrupted(self._put(tenant_id, wanted, rows.unstored, transaction.pop_all()))
+                        data_by_key = wanted.data_by_key(rows.unstored)
+                        await uninterrupted(self._put(tenant_id, data_by_key, transaction.pop_all()))
                     return AttachmentSet(
                         wanted.set_id, wanted.session_id, SetState.STAGED, wanted.files, rows.create_time
                     )
@@ -149,31 +150,29 @@ class Staging:
                 case StageOutcome.UPLOAD_GONE:
                     raise not_found("upload", ", ".join(wanted.upload_ids))
 
-    async def _put(
-        self, tenant_id: str, wanted: SetToStage, unstored: frozenset[str], transaction: AsyncExitStack
-    ) -> None:
+    async def _put(self, tenant_id: str, data_by_key: dict[str, bytes], transaction: AsyncExitStack) -> None:
         """Puts the objects, then commits. Where either fails, the rows are gone, unless just the answer to the commit was lost."""
         try:
             async with transaction:
-                await self._objects.put_all(tenant_id, {sha256: wanted.data_by_hash[sha256] for sha256 in unstored})
+                await self._objects.put_all(tenant_id, data_by_key)
         except Exception as error:
-            never_sent = error.never_sent_hashes if isinstance(error, NotAllPut) else frozenset[str]()
-            await self._take_back(tenant_id, unstored - never_sent)
+            never_sent = error.never_sent_keys if isinstance(error, NotAllPut) else frozenset[str]()
+            await self._take_back(tenant_id, data_by_key.keys() - never_sent)
             raise
 
-    async def _take_back(self, tenant_id: str, hashes: frozenset[str]) -> None:
+    async def _take_back(self, tenant_id: str, keys: Set[str]) -> None:
         """Objects without a row are deleted; what a commit made a row of after all, or another set, stays."""
         try:
-            if hashes:
-                await self._removal.take_back(tenant_id, [object_key(sha256) for sha256 in hashes])
+            if keys:
+                await self._removal.take_back(tenant_id, keys)
         except (MeshError, psycopg.Error) as error:
-            log.warning("objects_not_taken_back", object_count=len(hashes), error=type(error).__name__)
+            log.warning("objects_not_taken_back", object_count=len(keys), error=type(error).__name__)
 
 
-async def _fitting(request: SetRequest, known: KnownPolicy) -> SetToStage | None:
-    """The set, if it fits the policy as it was last seen. If it does not, the policy of now has the last word: it may allow more."""
+async def _fitting(request: SetRequest, known: AttachmentLimits) -> SetToStage | None:
+    """The set, if it fits the limits as they were last seen. If it does not, those of now have the last word: they may allow more."""
     try:
-        return await _wanted(request, known.limits, ())
+        return await _wanted(request, known, ())
     except MeshError:
         return None
 
@@ -186,6 +185,7 @@ async def _wanted(request: SetRequest, limits: AttachmentLimits, uploaded: tuple
         request.session_id,
         (*stored_files(files), *uploaded),
         {file.sha256: file.data for file in files},
+        secrets.token_hex(8),
         tuple(ref.upload_id for ref in request.uploads),
     )
 

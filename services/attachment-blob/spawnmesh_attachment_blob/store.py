@@ -109,14 +109,19 @@ async def get_tenant(
     return None if row is None else _tenant(row)
 
 
+async def hold_off_purge(connection: Connection, tenant_id: str) -> None:
+    """Whether the tenant is being purged does not change until the transaction ends."""
+    await connection.execute(_SQL["hold_off_purge"], {"tenant_id": tenant_id})
+
+
 async def list_tenants(connection: Connection, after: str, limit: int) -> list[str]:
     """Ids of prepared tenants behind `after`, in the scope of every tenant."""
     cursor = await connection.execute(_SQL["list_tenants"], {"tenant_id": None, "after": after, "limit": limit})
     return [row["tenant_id"] for row in await cursor.fetchall()]
 
 
-def staging_of(tenant_id: str, settings_version: int, wanted: SetToStage) -> tuple[str, dict[str, Any]]:
-    """A statement, and its parameters, that writes a set down as if its objects were there, if the policy of that version still holds.
+def staging_of(tenant_id: str, limits: AttachmentLimits, wanted: SetToStage) -> tuple[str, dict[str, Any]]:
+    """A statement, and its parameters, that writes a set down as if its objects were there, if these limits still hold.
 
     It waits for whoever stages or releases the set, or puts or deletes one of the objects. Until its transaction ends they wait for that, and
     nobody sees anything of it. After every outcome but WRITTEN and EXISTS the transaction has to be rolled back.
@@ -124,7 +129,7 @@ def staging_of(tenant_id: str, settings_version: int, wanted: SetToStage) -> tup
     files = wanted.files
     return _SQL["stage_set"], {
         "tenant_id": tenant_id,
-        "settings_version": settings_version,
+        "limits": [int(limits.enabled), limits.max_files, limits.max_file_bytes, limits.max_total_bytes],
         "set_id": wanted.set_id,
         "session_id": wanted.session_id,
         "names": [file.name for file in files],
@@ -132,6 +137,7 @@ def staging_of(tenant_id: str, settings_version: int, wanted: SetToStage) -> tup
         "hashes": [file.sha256 for file in files],
         "mime_types": [file.mime_type for file in files],
         "uploaded": [file.sha256 for file in files if file.sha256 not in wanted.data_by_hash],
+        "key_suffix": wanted.key_suffix,
     }
 
 
@@ -175,17 +181,21 @@ async def attach_set(connection: Connection, tenant_id: str, set_id: str) -> Non
 
 
 async def release_set(connection: Connection, tenant_id: str, set_id: str) -> bool:
-    """Any state, or none -> RELEASED; whether files of the set are still to be removed."""
-    await connection.execute(_SQL["release_set"], {"tenant_id": tenant_id, "set_id": set_id})
+    """Any state, or none -> RELEASED; whether files of the set are still to be removed. A tenant that is purged is left to that."""
+    await hold_off_purge(connection, tenant_id)
+    released = await connection.execute(_SQL["release_set"], {"tenant_id": tenant_id, "set_id": set_id})
+    if not released.rowcount:
+        return False
     cursor = await connection.execute(_SQL["has_files"], {"tenant_id": tenant_id, "set_id": set_id})
     row = await cursor.fetchone()
     return row is not None and bool(row["has_files"])
 
 
-async def condemn_blobs(connection: Connection, tenant_id: str, set_id: str) -> None:
-    """Marks for deletion what this set refers to and no other set that is not released."""
+async def condemn_blobs(connection: Connection, tenant_id: str, set_id: str) -> set[str]:
+    """Marks for deletion what this set refers to and no other set that is not released; where that is."""
     await connection.execute(_SQL["lock_blobs_of_set"], {"tenant_id": tenant_id, "set_id": set_id})
-    await connection.execute(_SQL["condemn_blobs"], {"tenant_id": tenant_id, "set_id": set_id})
+    cursor = await connection.execute(_SQL["condemn_blobs"], {"tenant_id": tenant_id, "set_id": set_id})
+    return {row["object_key"] for row in await cursor.fetchall()}
 
 
 async def lock_condemned_blobs(connection: Connection, tenant_id: str, set_id: str) -> list[CondemnedBlob]:

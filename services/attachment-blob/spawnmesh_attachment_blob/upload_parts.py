@@ -4,7 +4,9 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import NoReturn
 
+from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import Database
 
 from spawnmesh_attachment_blob import upload_store
@@ -124,7 +126,12 @@ class UploadWriter:
         await asyncio.to_thread(self._digest.update, data)
         if not self._multipart_id:
             self._multipart_id = await self._begin()
-        part = await within.multiparts.put_part(self._tenant_id, upload.object_key, self._multipart_id, number, data)
+        try:
+            part = await within.multiparts.put_part(
+                self._tenant_id, upload.object_key, self._multipart_id, number, data
+            )
+        except PartsLost:  # As a rule of the bucket does that ends what is unfinished for long: going on is in vain.
+            await self._give_up(taken_over(upload.spec.upload_id))
         async with within.database.transaction(self._tenant_id) as connection:
             upload_id, generation = upload.spec.upload_id, upload.generation
             if not await upload_store.add_part(
@@ -150,10 +157,9 @@ class UploadWriter:
         spec = self.upload.spec
         self._digest.update(data)
         if self._digest.hexdigest() != spec.sha256:
-            await self._give_up()
+            await self._give_up(hash_differs(spec.upload_id))
         if len(data) <= _MARKER_BYTES and is_redaction_marker(data):
-            await self._within.removal.remove(self._tenant_id, spec.upload_id, anyway=True)
-            raise content_is_marker(0)
+            await self._give_up(content_is_marker(0))
         await self._within.objects.put(self._tenant_id, self.upload.object_key, spec.sha256, data)
 
     async def _assemble(self) -> None:
@@ -161,13 +167,13 @@ class UploadWriter:
         upload, within = self.upload, self._within
         is_known = self._is_only_writer
         if is_known and self._digest.hexdigest() != upload.spec.sha256:
-            await self._give_up()
+            await self._give_up(hash_differs(upload.spec.upload_id))
         try:
             await within.multiparts.complete(self._tenant_id, upload.object_key, self._multipart_id, self._parts)
         except PartsLost:  # An earlier stream may have got this far before it was cut off: then the object says so.
             is_known = False
         if not is_known and not await self._reads_right():
-            await self._give_up()
+            await self._give_up(hash_differs(upload.spec.upload_id))
 
     async def _reads_right(self) -> bool:
         read_bytes = 0
@@ -190,6 +196,8 @@ class UploadWriter:
         if key != upload.object_key:  # Somebody stored the same bytes meanwhile.
             await within.objects.delete_all(self._tenant_id, [upload.object_key])
 
-    async def _give_up(self) -> None:
-        await self._within.removal.remove(self._tenant_id, self.upload.spec.upload_id, anyway=True)
-        raise hash_differs(self.upload.spec.upload_id)
+    async def _give_up(self, refusal: MeshError) -> NoReturn:
+        """The upload is forgotten, unless another stream goes on with it: that one's bytes are not judged by these."""
+        upload_id = self.upload.spec.upload_id
+        is_gone = await self._within.removal.give_up(self._tenant_id, upload_id, self.upload.generation)
+        raise refusal if is_gone else taken_over(upload_id)

@@ -149,9 +149,14 @@ async def expired(connection: Connection, tenant_id: str, after: str, limit: int
     return [row["upload_id"] for row in await cursor.fetchall()]
 
 
-async def abort(connection: Connection, tenant_id: str, upload_id: str, *, anyway: bool) -> Leftover | None:
-    """OPEN -> ABORTING, if its time is over or `anyway`; what there is to remove. None for one that is COMPLETE, alive or gone."""
-    arguments = {"tenant_id": tenant_id, "upload_id": upload_id, "anyway": anyway}
+async def abort(
+    connection: Connection, tenant_id: str, upload_id: str, generation: int | None = None
+) -> Leftover | None:
+    """OPEN -> ABORTING, if its time is over, or for who writes in this generation; what there is to remove.
+
+    None for one that is COMPLETE, alive, taken over or gone.
+    """
+    arguments = {"tenant_id": tenant_id, "upload_id": upload_id, "generation": generation}
     row = await (await connection.execute(_SQL["abort_upload"], arguments)).fetchone()
     return None if row is None else Leftover(row["object_key"], row["multipart_id"])
 

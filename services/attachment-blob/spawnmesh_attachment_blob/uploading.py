@@ -15,6 +15,7 @@ from spawnmesh_postgres.database import Database
 
 from spawnmesh_attachment_blob import store, upload_store
 from spawnmesh_attachment_blob.domain import AttachmentRefused
+from spawnmesh_attachment_blob.domain.sets import put_key
 from spawnmesh_attachment_blob.domain.uploads import (
     Chunk,
     Finish,
@@ -26,11 +27,11 @@ from spawnmesh_attachment_blob.domain.uploads import (
     require_next,
     require_same_spec,
     require_upload,
-    upload_key,
 )
 from spawnmesh_attachment_blob.errors import items_refused, unknown_tenant
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 from spawnmesh_attachment_blob.upload_parts import UploadParts, UploadWriter
+from spawnmesh_attachment_blob.upload_places import UploadPlaces
 
 Message = UploadSpec | Chunk | Finish
 
@@ -43,7 +44,7 @@ class Uploading:
         self._parts = parts
         self._ttl_seconds = settings.upload_ttl_seconds
         self._idle_seconds = settings.upload_idle_seconds
-        self._places = asyncio.Semaphore(settings.upload_max_streams)
+        self._places = UploadPlaces(settings.upload_max_streams)
 
     async def get(self, tenant_id: str, upload_id: str, session_id: str | None) -> Upload:
         """The upload. Raises NOT_FOUND."""
@@ -60,7 +61,7 @@ class Uploading:
             return upload
         first = await self._next(messages)
         if first is not None:
-            async with self._places, self._parts.writer(tenant_id, spec.upload_id) as writer:
+            async with self._places.taken(tenant_id), self._parts.writer(tenant_id, spec.upload_id) as writer:
                 await self._write(writer, first, messages)
         return await self.get(tenant_id, spec.upload_id, session_id)
 
@@ -95,6 +96,7 @@ class Uploading:
         async with self._database.transaction(tenant_id) as connection:
             found = await upload_store.get(connection, tenant_id, spec.upload_id)
             if found is None:
+                await store.hold_off_purge(connection, tenant_id)
                 tenant = await store.get_tenant(connection, tenant_id)
                 if tenant is None or tenant.purging:
                     raise unknown_tenant()
@@ -102,7 +104,7 @@ class Uploading:
                     require_allowed(spec, tenant.policy.limits)
                 except AttachmentRefused as refused:
                     raise items_refused(refused) from None
-                key = upload_key(spec.sha256, secrets.token_hex(8))
+                key = put_key(spec.sha256, secrets.token_hex(8))
                 await upload_store.insert(connection, tenant_id, spec, session_id or "", key, self._ttl_seconds)
             await upload_store.lock(connection, tenant_id, spec.upload_id)
             found = await upload_store.get(connection, tenant_id, spec.upload_id)

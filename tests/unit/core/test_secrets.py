@@ -53,6 +53,16 @@ KEYS = {
     "stripe": f"sk_live_{drawn(24)}",
     "npm": f"npm_{drawn(36)}",
     "sendgrid": f"SG.{drawn(22)}.{drawn(43)}",
+    "elevenlabs": f"sk_{drawn(48, '0123456789abcdef')}",
+    "cerebras": f"csk-{drawn(48)}",
+    "tavily": f"tvly-dev-{drawn(32)}",
+    "jina": f"jina_{drawn(60)}",
+    "fireworks": f"fw_{drawn(24)}",
+    "google client": f"GOCSPX-{drawn(28)}",
+    "bedrock": f"ABSK{drawn(120)}",
+    "vault": f"hvs.{drawn(90)}",
+    "databricks": f"dapi{drawn(32, '0123456789abcdef')}",
+    "webhook": f"whsec_{drawn(32)}",
 }
 AROUND = [
     "{}",
@@ -61,6 +71,8 @@ AROUND = [
     'curl -H "x-api-key: {}" https://a.example',
     "[{}]",
     "`{}`.",
+    "one\\n{}\\ntwo",
+    "\x1b[1;32m{}\x1b[0m",
 ]
 
 
@@ -100,6 +112,10 @@ def test_private_keys_go_in_every_spelling(traditional: bool) -> None:
         key[: len(key) // 2],
         f"before\n{key}behind",
         key.replace("\n", "\n    "),
+        key.replace("\n", "\n> "),
+        key.replace("\n", "\n# "),
+        "\n".join(f"{number:>6}→{line}" for number, line in enumerate(key.splitlines(), 1)),
+        "\n".join(f'  "{line}",' for line in key.splitlines()),
     ):
         masked = mask_text(spelled)
         assert marker(Secret.PRIVATE_KEY) in masked
@@ -152,6 +168,17 @@ def test_a_secret_written_with_escapes_goes_too() -> None:
         assert marker(Secret.PROVIDER_KEY) in masked
         assert key not in json.dumps(json.loads(masked))
         assert escaped not in masked
+
+
+def test_a_secret_that_is_escaped_goes_beside_one_that_is_not() -> None:
+    key, other = KEYS["openai"], KEYS["github"]
+    inner = json.dumps({"plain": other})[:-1] + f', "escaped": "\\u0073{key[1:]}"}}'
+    for text in (inner, json.dumps({"arguments": inner})):
+        masked = mask_document(text)
+        assert masked.count(marker(Secret.PROVIDER_KEY)) == 2
+        assert key[1:] not in masked
+        assert other not in masked
+        json.loads(masked)
 
 
 def test_ids_cursors_and_images_in_documents_are_kept() -> None:
@@ -210,6 +237,10 @@ def test_a_long_text_takes_time_in_proportion() -> None:
     """Nothing in it that a search could go over again and again, which would take hours: the test's own time limit ends it."""
     for piece in (
         "-----BEGIN PRIVATE KEY-----" + "A" * 50,
+        "-----BEGIN PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----" + "> " * 500,
+        "\\n",
+        "\x1b[1m",
         "a://b:",
         "bearer ",
         "sk-",

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,22 @@ def test_deep_tree_of_locked_directories_goes(unprivileged_workspace: Path, sour
     (unprivileged_workspace / HOME).chmod(0)
     remove(unprivileged_workspace, SET)
     assert os.listdir(unprivileged_workspace) == []
+
+
+def test_what_is_renamed_while_it_is_removed_is_gone_when_the_removal_says_so(
+    workspace: Path, snapshot: Snapshot
+) -> None:
+    for _ in range(4):
+        for n in range(100):
+            below = workspace / HOME / SET / f"{n}" / "deep"
+            below.mkdir(parents=True)
+            (below / "file").write_bytes(b"x")
+        command = [sys.executable, str(Path(__file__).with_name("renamer.py")), str(workspace / HOME)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as renamer:
+            assert renamer.stdout is not None
+            assert renamer.stdout.readline() == b"renaming\n"
+            try:
+                remove(workspace, SET)
+                assert snapshot(workspace) == {}
+            finally:
+                renamer.kill()

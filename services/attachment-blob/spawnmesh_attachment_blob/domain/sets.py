@@ -1,6 +1,6 @@
 """Attachment sets: what is in them and what may be done in which state."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -34,13 +34,18 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class SetToStage:
-    """A set that passed. Files that were uploaded have no bytes here."""
+    """A set that passed. Files that were uploaded have no bytes here. `key_suffix` is one that nobody used before."""
 
     set_id: str
     session_id: str
     files: tuple[StoredFile, ...]
     data_by_hash: Mapping[str, bytes]
+    key_suffix: str
     upload_ids: tuple[str, ...] = ()
+
+    def data_by_key(self, hashes: Iterable[str]) -> dict[str, bytes]:
+        """The objects to put for these hashes."""
+        return {put_key(sha256, self.key_suffix): self.data_by_hash[sha256] for sha256 in hashes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +60,13 @@ class AttachmentSet:
 
 
 def object_key(sha256: str) -> str:
-    """Where a tenant's bucket keeps the bytes with this hash."""
+    """What the keys of all objects with this hash begin with; the whole key of some that older versions put."""
     return f"sha256/{sha256[:2]}/{sha256}"
+
+
+def put_key(sha256: str, suffix: str) -> str:
+    """Where bytes with this hash are put. With a suffix of its own each time, what reaches S3 late meets nobody else's object."""
+    return f"{object_key(sha256)}.{suffix}"
 
 
 def stored_files(files: Sequence[ValidFile]) -> tuple[StoredFile, ...]:

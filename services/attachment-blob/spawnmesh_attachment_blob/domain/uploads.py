@@ -12,7 +12,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_attachment_blob.domain.limits import AttachmentLimits
 from spawnmesh_attachment_blob.domain.names import name_problem
 from spawnmesh_attachment_blob.domain.refusal import AttachmentReason, AttachmentRefused
-from spawnmesh_attachment_blob.domain.sets import StoredFile, object_key
+from spawnmesh_attachment_blob.domain.sets import StoredFile
 
 PART_BYTES = 5 * 1024 * 1024
 """What S3 takes for the parts of an object, except the last: at least this much. The same for every stream, so that a part is the same whoever
@@ -90,11 +90,6 @@ class NamedUpload:
     session_id: str
     state: UploadState
     file: StoredFile
-
-
-def upload_key(sha256: str, suffix: str) -> str:
-    """Where an upload's bytes are put: nobody else writes there, so that nothing unverified gets into the way of verified bytes."""
-    return f"{object_key(sha256)}.{suffix}"
 
 
 def require_allowed(spec: UploadSpec, limits: AttachmentLimits) -> None:

@@ -19,7 +19,8 @@ where b.tenant_id = %(tenant_id)s
         join sets s on s.tenant_id = f.tenant_id and s.set_id = f.set_id
         where f.tenant_id = b.tenant_id and f.sha256 = b.sha256 and f.set_id <> %(set_id)s and s.state <> 'RELEASED'
     )
-    and not exists (select from uploads u where u.tenant_id = b.tenant_id and u.sha256 = b.sha256 and u.state = 'COMPLETE');
+    and not exists (select from uploads u where u.tenant_id = b.tenant_id and u.sha256 = b.sha256 and u.state = 'COMPLETE')
+returning b.object_key;
 
 -- name: lock_condemned_blobs
 -- Locks the blobs in the order of their hashes. One that was taken back while this waited is left out: its state is looked at again under the

@@ -77,7 +77,7 @@ order by b.object_key
 limit %(limit)s;
 
 -- name: upload_keys_between
--- No lock: the objects of uploads that may be finished yet. Index: uploads_pkey.
+-- No lock: the objects of uploads that may be finished yet. Index: uploads_object_key_idx.
 select u.object_key
 from uploads u
 where u.tenant_id = %(tenant_id)s and u.state <> 'COMPLETE' and u.object_key > %(after)s and (%(until)s::text is null or u.object_key <= %(until)s);
@@ -90,10 +90,10 @@ on conflict (tenant_id, sha256) do nothing
 returning sha256;
 
 -- name: lock_blob_elsewhere
--- Locks the blob, where its bytes are stored under another key. Index: blobs_pkey.
+-- Locks the blob, where its bytes belong under another key: no other key is ever used again. Index: blobs_pkey.
 select b.sha256
 from blobs b
-where b.tenant_id = %(tenant_id)s and b.sha256 = %(sha256)s and b.state = 'STORED' and b.object_key <> %(object_key)s
+where b.tenant_id = %(tenant_id)s and b.sha256 = %(sha256)s and b.object_key <> %(object_key)s
 for update;
 
 -- name: stored_sets_of
@@ -122,27 +122,55 @@ set purging = true
 where tenant_id = %(tenant_id)s
 returning tenant_id;
 
+-- name: keep_to_indexes
+-- From here on, statements of the transaction find the rows of a page, and delete up to its last one, in the order of an index, whatever the planner was last
+-- told of how many there are.
+set local enable_sort = off;
+set local enable_seqscan = off;
+
 -- name: purge_set_files
--- Waits for whoever stages or releases one of them. Index: set_files_pkey.
+-- Waits for whoever stages or releases one of them. Needs `keep_to_indexes`. Index: set_files_pkey.
+with page as materialized (
+    select set_id, position from set_files
+    where tenant_id = %(tenant_id)s
+    order by set_id, position
+    limit %(limit)s
+)
 delete from set_files
-where (tenant_id, set_id, position) in (
-    select f.tenant_id, f.set_id, f.position from set_files f where f.tenant_id = %(tenant_id)s limit %(limit)s
-);
+where tenant_id = %(tenant_id)s and (set_id, position) <= (select set_id, position from page order by set_id desc, position desc limit 1);
 
 -- name: purge_sets
--- Waits for whoever stages or releases one of them. Index: sets_pkey.
+-- Waits for whoever stages or releases one of them. Needs `keep_to_indexes`. Index: sets_pkey.
+with page as materialized (
+    select set_id from sets
+    where tenant_id = %(tenant_id)s
+    order by set_id
+    limit %(limit)s
+)
 delete from sets
-where (tenant_id, set_id) in (select s.tenant_id, s.set_id from sets s where s.tenant_id = %(tenant_id)s limit %(limit)s);
+where tenant_id = %(tenant_id)s and set_id <= (select max(set_id) from page);
 
 -- name: purge_uploads
--- Waits for whoever writes to one of them; parts go with them. Index: uploads_pkey.
+-- Waits for whoever writes to one of them; parts go with them. Needs `keep_to_indexes`. Index: uploads_pkey.
+with page as materialized (
+    select upload_id from uploads
+    where tenant_id = %(tenant_id)s
+    order by upload_id
+    limit %(limit)s
+)
 delete from uploads
-where (tenant_id, upload_id) in (select u.tenant_id, u.upload_id from uploads u where u.tenant_id = %(tenant_id)s limit %(limit)s);
+where tenant_id = %(tenant_id)s and upload_id <= (select max(upload_id) from page);
 
 -- name: purge_blobs
--- Waits for whoever stores or deletes one of them. Index: blobs_pkey.
+-- Waits for whoever stores or deletes one of them. Needs `keep_to_indexes`. Index: blobs_pkey.
+with page as materialized (
+    select sha256 from blobs
+    where tenant_id = %(tenant_id)s
+    order by sha256
+    limit %(limit)s
+)
 delete from blobs
-where (tenant_id, sha256) in (select b.tenant_id, b.sha256 from blobs b where b.tenant_id = %(tenant_id)s limit %(limit)s);
+where tenant_id = %(tenant_id)s and sha256 <= (select max(sha256) from page);
 
 -- name: purge_tenant
 -- Index: attachment_tenants_pkey.

@@ -3,8 +3,8 @@
 -- back one that is marked for deletion. A purge of the tenant waits for it. Index: attachment_tenants_pkey, sets_pkey, blobs_pkey.
 select s.outcome, s.unstored, s.create_time
 from stage_set(
-    %(tenant_id)s, %(settings_version)s, %(set_id)s, %(session_id)s, %(names)s::text[], %(sizes)s::bigint[], %(hashes)s::text[],
-    %(mime_types)s::text[], %(uploaded)s::text[]
+    %(tenant_id)s, %(limits)s::bigint[], %(set_id)s, %(session_id)s, %(names)s::text[], %(sizes)s::bigint[], %(hashes)s::text[],
+    %(mime_types)s::text[], %(uploaded)s::text[], %(key_suffix)s
 ) s;
 
 -- name: get_set
@@ -55,9 +55,12 @@ set state = 'ATTACHED', state_time = now()
 where tenant_id = %(tenant_id)s and set_id = %(set_id)s and state = 'STAGED';
 
 -- name: release_set
--- Locks the set: waits for whoever stages or removes it; an unknown one becomes a tombstone. Index: sets_pkey.
+-- Locks the set: waits for whoever stages or removes it; an unknown one becomes a tombstone. Does nothing for a tenant that is purged, of which no
+-- row may be left. Index: attachment_tenants_pkey, sets_pkey.
 insert into sets as s (tenant_id, set_id, session_id, state)
-values (%(tenant_id)s, %(set_id)s, '', 'RELEASED')
+select t.tenant_id, %(set_id)s, '', 'RELEASED'
+from attachment_tenants t
+where t.tenant_id = %(tenant_id)s and not t.purging
 on conflict (tenant_id, set_id) do update
 set state = 'RELEASED', state_time = case s.state when 'RELEASED' then s.state_time else now() end;
 

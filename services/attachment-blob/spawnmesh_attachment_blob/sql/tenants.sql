@@ -26,6 +26,10 @@ select
 from attachment_tenants t
 where t.tenant_id = %(tenant_id)s;
 
+-- name: hold_off_purge
+-- Waits for a purge of the tenant that is just beginning; one that wants to begin waits until the transaction ends.
+select pg_advisory_xact_lock_shared(hashtextextended('store something of ' || %(tenant_id)s, 0));
+
 -- name: list_tenants
 -- No lock. For the collector, in the scope of every tenant where %(tenant_id)s is null. Index: attachment_tenants_pkey.
 select t.tenant_id

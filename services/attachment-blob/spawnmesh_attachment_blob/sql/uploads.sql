@@ -92,10 +92,12 @@ order by u.upload_id
 limit %(limit)s;
 
 -- name: abort_upload
--- Locks the upload; whoever writes to it is refused from then on. A COMPLETE one is left alone. Index: uploads_pkey.
+-- Locks the upload; whoever writes to it is refused from then on. A COMPLETE one is left alone; so is one that is not of the generation, where one is
+-- given, and one whose time is not over, where none is. Index: uploads_pkey.
 update uploads
 set state = 'ABORTING', generation = generation + 1
-where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and state <> 'COMPLETE' and (%(anyway)s or expire_time < now() or state = 'ABORTING')
+where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and state <> 'COMPLETE'
+    and case when %(generation)s::integer is null then expire_time < now() or state = 'ABORTING' else generation = %(generation)s end
 returning object_key, multipart_id;
 
 -- name: forget_upload
