@@ -53,6 +53,18 @@ async def test_FinalizeRun__an_earlier_runners_draft_is_offered_and_not_made_ane
     assert mesh.prompts == []
 
 
+async def test_FinalizeRun__a_draft_of_the_last_turn_is_offered_by_the_next_runner(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    draft_id = mesh.write(saying("Done before the crash."))
+    mesh.queue_run(epoch=2, max_turns=1)
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.finalized or mesh.failed)
+    assert mesh.failed is None
+    assert mesh.finalized is not None
+    assert mesh.finalized.draft_entry_id == draft_id
+
+
 async def test_SpawnSession__a_call_cut_off_by_a_takeover_spawns_once(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:

@@ -238,6 +238,17 @@ async def test_FailRun__message_that_the_failed_run_could_read_queues_no_other(m
     assert (after.run_id, after.state) == (third.run_id, session_pb2.RUN_STATE_FAILED)
 
 
+async def test_FailRun__message_that_came_before_the_run_was_given_back_has_a_run(mesh: Mesh) -> None:
+    session = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
+    held = await mesh.claim(session.session_id)
+    await send(mesh, session.session_id, "hurry")
+    await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
+    held = await mesh.claim(session.session_id)
+    await mesh.run(held, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="R", message="m"))
+    after = (await mesh.get(session.session_id)).latest_run
+    assert (after.state, after.run_id == held.run.run_id) == (session_pb2.RUN_STATE_QUEUED, False)
+
+
 async def test_SendMessage__repeats_need_one_connection_each(mesh: Mesh, open_mesh: OpenMesh) -> None:
     async with open_mesh(database_max_connections=2) as small:
         await small.create_tenant()

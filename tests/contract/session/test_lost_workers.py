@@ -1,0 +1,38 @@
+"""Jobs whose worker was killed."""
+
+from uuid import uuid4
+
+import psycopg
+from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh_session.app import sweep_of
+
+from tests.contract.session.harness import Mesh, attachment
+from tests.contract.session.remains import Remains
+from tests.contract.session.worker import parts_of
+
+_WORKER = "insert into session.procrastinate_workers (last_heartbeat) values (now() - %s::interval) returning id"
+_TAKE = """
+update session.procrastinate_jobs set status = 'doing', worker_id = %s
+where id = (select id from session.procrastinate_jobs where status = 'todo' and args ->> 'tenant_id' = %s limit 1)
+"""
+_HELD = "select worker_id from session.procrastinate_jobs where status = 'doing' and args ->> 'tenant_id' = %s"
+
+
+async def test_jobs_of_a_worker_that_was_killed_are_worked_on_again(mesh: Mesh, remains: Remains) -> None:
+    session = await mesh.spawn(attachments=[attachment()], label=uuid4().hex)
+    await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=session.session_id))
+    async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as link:
+        await link.execute("set search_path to session")
+        workers = []
+        for silent_for in ("1 hour", "1 second"):
+            row = await (await link.execute(_WORKER, (silent_for,))).fetchone()
+            assert row is not None
+            workers.append(row[0])
+        for worker in (*workers, None):  # The last one's row was removed by a worker that began since.
+            await link.execute(_TAKE, (worker, mesh.tenant))
+        async with parts_of(mesh.settings) as parts:
+            assert await sweep_of(parts, mesh.settings).revive_jobs() >= 2
+        held = await (await link.execute(_HELD, (mesh.tenant,))).fetchall()
+        assert [row[0] for row in held] == [workers[1]]
+        await link.execute("delete from session.procrastinate_jobs where args ->> 'tenant_id' = %s", (mesh.tenant,))
+        await link.execute("delete from session.procrastinate_workers where id = any (%s)", (workers,))
