@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -17,7 +18,9 @@ async def finish_in_thread(work: Callable[[], T]) -> T:
     try:
         return await asyncio.shield(thread)
     except asyncio.CancelledError:
-        await asyncio.wait([thread])
+        while not thread.done():
+            with suppress(asyncio.CancelledError):  # One is enough.
+                await asyncio.wait([thread])
         if not thread.cancelled():
             thread.exception()  # an error nobody waits for any more is seen here, not complained of at exit
         raise

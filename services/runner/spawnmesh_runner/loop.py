@@ -31,6 +31,10 @@ async def work_to_answer(assignment: Assignment) -> None:
             await see_hooks(assignment)
             read = await assemble(assignment)
             await finish_calls(assignment, open_calls(read.entries, assignment.run_id))
+            # It took its turn already: after the last one there is none left to offer it in.
+            draft = pending_draft(read.entries, assignment.run_id)
+            if draft is not None and await _is_accepted(assignment, draft):
+                return
     for turn in range(earlier_turn_count + 1, assignment.max_turn_count + 1):
         if await _take_turn(assignment, turn):
             return

@@ -23,14 +23,17 @@ async def private_workspace(root: Path, name: str) -> AsyncIterator[Path]:
 
     Raises MaterializeError when it cannot be made.
     """
-    lock_fd = await finish_in_thread(lambda: _make(root, name))
+    lock_fds: list[int] = []
     try:
+        # Whoever is cancelled meanwhile gets no result of the thread, and has a workspace to remove all the same.
+        await finish_in_thread(lambda: lock_fds.append(_make(root, name)))
         yield root / name
     finally:
-        try:
-            await finish_in_thread(lambda: _erase(root, name))
-        finally:
-            os.close(lock_fd)
+        for lock_fd in lock_fds:
+            try:
+                await finish_in_thread(lambda: _erase(root, name))
+            finally:
+                os.close(lock_fd)
 
 
 async def remove_abandoned(root: Path) -> int:

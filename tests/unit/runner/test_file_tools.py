@@ -212,3 +212,9 @@ async def test_wrong_arguments_are_named_and_not_repeated(workspace: Path, argum
     outcome = await call(workspace, "read_file", **arguments, content="do not echo")
     assert outcome.error_reason == "INVALID_ARGUMENTS"
     assert "do not echo" not in outcome.text
+
+
+async def test_read_file_beyond_any_file_is_empty(workspace: Path) -> None:
+    outcome = await call(workspace, "read_file", path="sub/poem.txt", offset=2**70)
+    assert outcome.error_reason == ""
+    assert json.loads(outcome.text)["text"] == ""

@@ -1,11 +1,14 @@
 """A run's directory: private, locked while in use, gone afterwards."""
 
+import asyncio
 import fcntl
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
+from spawnmesh_runner.in_thread import finish_in_thread
 from spawnmesh_runner.workspace import private_workspace, remove_abandoned
 
 
@@ -55,3 +58,36 @@ async def test_abandoned_workspaces_are_removed_and_used_ones_stay(tmp_path: Pat
     finally:
         os.close(held_fd)
     assert os.listdir(tmp_path) == ["held"]
+
+
+async def test_a_workspace_whose_making_is_cancelled_is_gone_and_unlocked(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with private_workspace(tmp_path / "root", "ses-1"):
+            raise AssertionError("it was cancelled before")
+
+    before = len(os.listdir("/proc/self/fd"))
+    using = asyncio.create_task(use())
+    await asyncio.sleep(0)  # The thread has its work, and the task waits for it.
+    using.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await using
+    assert os.listdir(tmp_path / "root") == []
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_file_work_is_at_rest_however_often_it_is_cancelled() -> None:
+    go_on, done = threading.Event(), threading.Event()
+
+    def work() -> None:
+        go_on.wait(10)
+        done.set()
+
+    working = asyncio.create_task(finish_in_thread(work))
+    for _ in range(3):
+        await asyncio.sleep(0)
+        working.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert done.is_set()

@@ -26,9 +26,9 @@ def read_file(workspace: Path, path: str, offset: int = 0, limit: int = MAX_READ
     What is not UTF-8 text is not decoded: size, SHA-256 of the whole file and its first bytes as hex come instead. Raises MaterializeError.
     """
     with open_for_reading(workspace, path) as file:
-        file.seek(offset)
-        window = file.read(limit)
         size = file.seek(0, 2)
+        file.seek(min(offset, size))  # A model may ask for any number, and no file has room for some.
+        window = file.read(limit)
         lead = _continuation_length(window) if offset else 0
         text = _text(window[lead:], is_last=offset + len(window) >= size)
         if text is None:

@@ -92,8 +92,10 @@ class Endings:
         )
         if closing or session["mode"] == SessionMode.RUN:
             await self.close(connection, tenant_id, session)
-        elif await inbox.count_waiting(connection, tenant_id, session_id, arrived_after=run["queue_time"]):
-            await self.queue_run(connection, tenant_id, session)
+        else:
+            began = run["deadline_time"] - session["run_timeout"]  # One that was given back has a later queue_time.
+            if await inbox.count_waiting(connection, tenant_id, session_id, arrived_after=began):
+                await self.queue_run(connection, tenant_id, session)
         return run
 
     async def close(self, connection: Connection, tenant_id: str, session: DictRow) -> None:

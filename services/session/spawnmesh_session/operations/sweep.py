@@ -1,8 +1,10 @@
-"""What nobody is left to do: undoing spawns that were cut off, ending runs that no runner can finish, finishing deletions, letting time pass."""
+"""What nobody is left to do: undoing spawns that were cut off, ending runs that no runner can finish, finishing deletions,
+giving back jobs, letting time pass."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import timedelta
 
 import structlog
 from psycopg.rows import DictRow
@@ -26,6 +28,7 @@ _LOST = Ending(
     state=RunState.FAILED, error_reason="ATTEMPTS_EXHAUSTED", error_message="every runner that held the run was lost"
 )
 _CUT_OFF = SpawnFailure.at("deadline", "the spawn was cut off and undone; spawn again with a new request_id")
+_WORKER_SILENT = timedelta(seconds=60)  # Several of its heartbeats.
 _AT_ONCE = 8  # A peer that is slow for one tenant must not hold up all others.
 
 
@@ -52,6 +55,7 @@ class Sweep:
             sweeps.create_task(self._repeat("retained_tenants", self.retain))
             sweeps.create_task(self._repeat("deleted_tenants", self.delete_tenants))
             sweeps.create_task(self._repeat("told_settings", self.tell_settings))
+            sweeps.create_task(self._repeat("revived_jobs", self.revive_jobs))
             sweeps.create_task(self._repeat("measured", self.backlog.measure))
 
     async def _repeat(self, what: str, sweep: Callable[[], Awaitable[int | None]]) -> None:
@@ -107,6 +111,11 @@ class Sweep:
     async def tell_settings(self) -> int:
         """Tells peers of settings that they were not told, or did not take; returns how many pushes were looked at."""
         return await self._take(runs.SETTINGS, self.push.repeat)
+
+    async def revive_jobs(self) -> int:
+        """Has jobs worked on again whose worker was killed or lost its database; returns how many."""
+        async with self.database.transaction(EVERY_TENANT) as connection:
+            return await runs.revive_jobs(connection, _WORKER_SILENT)
 
     async def _take(self, kind: str, work: Callable[[str, str], Awaitable[object]]) -> int:
         async with self.database.transaction(EVERY_TENANT) as connection:

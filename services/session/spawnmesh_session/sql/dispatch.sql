@@ -105,6 +105,16 @@ update dispatch d set due_time = now() + %(again_in)s::interval
 from taken where d.tenant_id = taken.tenant_id and d.kind = %(kind)s and d.subject_id = taken.subject_id
 returning d.tenant_id, d.subject_id
 
+-- name: revive_jobs
+-- Locks the jobs whose worker has gone without a word, and skips those that another sweep holds: they are to be worked on again. A worker says every
+-- ten seconds that it is there. The queue's own tables. Index: idx_procrastinate_jobs_worker_not_null, and few rows.
+update procrastinate_jobs set status = 'todo', worker_id = null, attempts = attempts + 1
+where id in (
+    select j.id from procrastinate_jobs j
+    where j.status = 'doing'
+      and not exists (select from procrastinate_workers w where w.id = j.worker_id and w.last_heartbeat >= now() - %(silent_for)s::interval)
+    for update of j skip locked)
+
 -- name: count_live_runs
 -- Locks nothing; reads the queue in the scope of every tenant.
 select count(*) filter (where not (leased and due_time > now())) as waiting, count(*) filter (where leased and due_time > now()) as held

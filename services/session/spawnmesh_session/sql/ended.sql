@@ -54,21 +54,23 @@ for update of s skip locked
 
 -- name: prune_events
 -- Locks the rows, and leaves out those that are locked. Index: session_events_time_idx.
-delete from session_events where (tenant_id, session_id, cursor) in (
-    select tenant_id, session_id, cursor from session_events
-    where tenant_id = %(tenant_id)s and event_time < now() - %(older_than)s::interval limit %(limit)s for update skip locked)
+delete from session_events where tenant_id = %(tenant_id)s and ctid = any (array(
+    select ctid from session_events
+    where tenant_id = %(tenant_id)s and event_time < now() - %(older_than)s::interval
+    order by event_time limit %(limit)s for update skip locked))
 
 -- name: prune_messages
 -- Locks the rows, and leaves out those that are locked. Index: inbox_messages_acknowledged_idx.
-delete from inbox_messages where (tenant_id, session_id, key) in (
-    select tenant_id, session_id, key from inbox_messages
-    where tenant_id = %(tenant_id)s and acknowledge_time < now() - %(older_than)s::interval limit %(limit)s for update skip locked)
+delete from inbox_messages where tenant_id = %(tenant_id)s and ctid = any (array(
+    select ctid from inbox_messages
+    where tenant_id = %(tenant_id)s and acknowledge_time < now() - %(older_than)s::interval
+    order by acknowledge_time limit %(limit)s for update skip locked))
 
 -- name: forget_deleted
 -- Locks the rows, and leaves out those that are locked, those whose files or transcript may be there still, and those whose request_id is to be remembered.
 -- Index: sessions_deleted_idx, dispatch_pkey.
-delete from sessions where (tenant_id, session_id) in (
-    select s.tenant_id, s.session_id from sessions s
+delete from sessions where tenant_id = %(tenant_id)s and ctid = any (array(
+    select s.ctid from sessions s
     where s.tenant_id = %(tenant_id)s and s.delete_time < now() - %(older_than)s::interval
       and not exists (select from dispatch d where d.tenant_id = s.tenant_id and d.kind = 'DELETE' and d.subject_id = s.session_id)
-    limit %(limit)s for update skip locked)
+    order by s.delete_time limit %(limit)s for update of s skip locked))

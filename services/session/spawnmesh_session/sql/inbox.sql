@@ -1,7 +1,7 @@
 -- name: insert_inbox_message
--- Does nothing where the key is known. Index: inbox_messages_pkey.
-insert into inbox_messages (tenant_id, session_id, key, text, child_session_id, child_run_state)
-values (%(tenant_id)s, %(session_id)s, %(key)s, %(text)s, %(child_session_id)s, %(child_run_state)s)
+-- Does nothing where the key is known. Its time is that of the statement, as a run's is: so it tells which came first. Index: inbox_messages_pkey.
+insert into inbox_messages (tenant_id, session_id, key, text, child_session_id, child_run_state, create_time)
+values (%(tenant_id)s, %(session_id)s, %(key)s, %(text)s, %(child_session_id)s, %(child_run_state)s, clock_timestamp())
 on conflict do nothing
 returning key
 

@@ -1,7 +1,7 @@
 -- name: insert_run
--- Fails on runs_live_idx where the session has a live run.
-insert into runs (tenant_id, run_id, session_id, state, deadline_time)
-values (%(tenant_id)s, %(run_id)s, %(session_id)s, 'QUEUED', now() + %(run_timeout)s::interval)
+-- Fails on runs_live_idx where the session has a live run. Its time is that of the statement: the session's lock may have been waited for.
+insert into runs (tenant_id, run_id, session_id, state, queue_time, deadline_time)
+select %(tenant_id)s, %(run_id)s, %(session_id)s, 'QUEUED', queued, queued + %(run_timeout)s::interval from clock_timestamp() as queued
 returning *
 
 -- name: get_run

@@ -31,17 +31,19 @@ with page as (
     order by session_id desc
     limit %(page_size)s
 ), counted as (
-    select p.session_id, r.run_id, count(*) over () as found, row_number() over newest as place,
+    select p.session_id, count(*) over () as found, row_number() over newest as place,
            sum(coalesce(octet_length(r.result_text), 0) + coalesce(octet_length(p.receipt::text), 0)) over newest as bytes
     from page p
-    left join lateral (select run_id, result_text from runs
+    left join lateral (select result_text from runs
                        where tenant_id = p.tenant_id and session_id = p.session_id order by run_id desc limit 1) r on true
     window newest as (order by p.session_id desc)
 )
 select s.*, to_jsonb(r) - 'tenant_id' as latest_run, c.found
 from counted c
-join sessions s on s.tenant_id = %(tenant_id)s and s.session_id = c.session_id
-left join runs r on r.tenant_id = %(tenant_id)s and r.run_id = c.run_id
+cross join lateral (select * from sessions
+                    where tenant_id = %(tenant_id)s and session_id between c.session_id and c.session_id order by session_id limit 1) s
+left join lateral (select * from runs
+                   where tenant_id = %(tenant_id)s and session_id = c.session_id order by run_id desc limit 1) r on true
 where c.bytes <= %(max_bytes)s or c.place = 1
 order by s.session_id desc
 

@@ -143,6 +143,11 @@ async def take_overdue(connection: Connection, kind: str, again_in: timedelta) -
     return await (await connection.execute(SQL["take_overdue"], {"kind": kind, "again_in": again_in})).fetchall()
 
 
+async def revive_jobs(connection: Connection, silent_for: timedelta) -> int:
+    """Gives jobs back to the queue whose worker has not been heard of for that long; returns how many. Serves all tenants."""
+    return (await connection.execute(SQL["revive_jobs"], {"silent_for": silent_for})).rowcount
+
+
 async def count_backlog(connection: Connection) -> dict[str, int]:
     """How much of each kind should have been seen to by now. In the scope of every tenant."""
     rows = await (await connection.execute(SQL["count_backlog"])).fetchall()
