@@ -14,7 +14,10 @@ from spawnmesh_devstack.watchdog import Watchdog
 SERVICES_WITH_DATABASE = ("session", "attachment_blob", "transcript", "model_router", "hook")
 
 
-_LONG = ("deploy", "mesh")  # Directories whose files take minutes; begun last, they would be waited for by one worker alone.
+_LONG = (
+    "deploy",
+    "mesh",
+)  # Directories whose files take minutes; begun last, they would be waited for by one worker alone.
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -228,3 +228,18 @@ async def test_ReadFile__a_download_that_broke_is_made_again(mesh: ScriptedMesh,
     listed = {entry["name"]: entry["sha256"] for entry in json.loads(texts(mesh.messages(RESULT))[0])["entries"]}
     assert listed["a.bin"] == hashlib.sha256(data).hexdigest()
     assert listed["b.bin"] == hashlib.sha256(data[::-1]).hexdigest()
+
+
+async def test_ClaimRuns__a_turn_that_was_taken_over_names_the_model_that_broke_off(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    """Which need not be the first of the run's: it may have stood in for that."""
+    began = calling(("c1", "list_files", "{}"))
+    began.model = "other/stand-in"
+    mesh.write(began, epoch=1)
+    mesh.answers.append(saying("Done."))
+    mesh.queue_run(epoch=2, tools=("list_files",))
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.finalized or mesh.failed)
+    assert mesh.failed is None
+    assert [attempt.model for attempt in mesh.prompts[0].earlier_attempts] == ["other/stand-in"]

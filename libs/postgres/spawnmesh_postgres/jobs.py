@@ -13,7 +13,6 @@ from psycopg.conninfo import make_conninfo
 from spawnmesh_postgres.database import Connection
 
 _RECONNECT_SECONDS = 1.0
-_REVIVE_SECONDS = 10.0
 JobArguments = Mapping[str, str | int]
 
 
@@ -32,7 +31,7 @@ async def enqueue(app: App, connection: Connection, task: str, arguments: JobArg
 
 
 async def work_on_jobs(app: App, *, concurrency: int) -> None:
-    """Works on jobs until cancelled; while the database is away it tries again. Jobs that a lost worker held are given to others."""
+    """Works on jobs until cancelled; while the database is away it tries again. Jobs that a lost worker held are not its own to take."""
     log = structlog.get_logger()
     while True:
         try:

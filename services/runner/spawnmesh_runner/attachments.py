@@ -98,8 +98,9 @@ def _write(passing: IO[bytes], data: bytes) -> None:
 def _piece(passing: IO[bytes], start: int, size: int) -> Iterator[bytes]:
     at = start
     while at < start + size:
-        passing.seek(at)
-        data = passing.read(min(_READ_BYTES, start + size - at))
+        with os_errors_typed():
+            passing.seek(at)
+            data = passing.read(min(_READ_BYTES, start + size - at))
         if not data:
             return
         at += len(data)

@@ -41,7 +41,7 @@ async def build_prompt(assignment: Assignment, entries: Sequence[entry_pb2.Entry
         request.partial_execution.tool_names.extend(turn.tool_names)
         request.partial_execution.sent_to_person = await _was_delivered(assignment, turn)
     if turn.epochs - {assignment.epoch}:
-        request.earlier_attempts.add(model=first, reason=generation_pb2.FAILOVER_REASON_UNKNOWN)
+        request.earlier_attempts.add(model=turn.model or first, reason=generation_pb2.FAILOVER_REASON_UNKNOWN)
     return request
 
 

@@ -15,6 +15,8 @@ _TAKE = """
 update session.procrastinate_jobs set status = 'doing', worker_id = %s
 where id = (select id from session.procrastinate_jobs where status = 'todo' and args ->> 'tenant_id' = %s limit 1)
 """
+_SETTLED = "update tenant_deletions set settle_time = now() where tenant_id = %s"
+_STEP = "select step from tenant_deletions where tenant_id = %s"
 _HELD = "select worker_id from session.procrastinate_jobs where status = 'doing' and args ->> 'tenant_id' = %s"
 
 
@@ -36,3 +38,27 @@ async def test_jobs_of_a_worker_that_was_killed_are_worked_on_again(mesh: Mesh, 
         assert [row[0] for row in held] == [workers[1]]
         await link.execute("delete from session.procrastinate_jobs where args ->> 'tenant_id' = %s", (mesh.tenant,))
         await link.execute("delete from session.procrastinate_workers where id = any (%s)", (workers,))
+
+
+async def test_DeleteTenant__waits_for_a_job_that_was_tried_again_just_before_it_had_settled(
+    mesh: Mesh, remains: Remains
+) -> None:
+    session = await mesh.spawn(attachments=[attachment()])
+    await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=session.session_id))
+    async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as link:
+        await link.execute("set search_path to session")
+        row = await (await link.execute(_WORKER, ("1 second",))).fetchone()
+        assert row is not None
+        await link.execute(_TAKE, (row[0], mesh.tenant))
+        await mesh.delete_tenant()
+        async with parts_of(mesh.settings) as parts:
+            deletion = sweep_of(parts, mesh.settings).deletion
+            for _ in range(2):  # It takes longer than was thought.
+                await deletion.run(mesh.tenant)
+                await link.execute(_SETTLED, (mesh.tenant,))
+            assert (await (await link.execute(_STEP, (mesh.tenant,))).fetchone()) == ("SETTLE",)
+            assert (await remains.of(mesh.tenant))["objects"] == 1
+            await link.execute("delete from procrastinate_jobs where args ->> 'tenant_id' = %s", (mesh.tenant,))
+            await deletion.advance(mesh.tenant)
+        assert (await (await link.execute(_STEP, (mesh.tenant,))).fetchone()) != ("SETTLE",)
+        await link.execute("delete from procrastinate_workers where id = %s", row)

@@ -92,7 +92,9 @@ class TenantDeletion:
         async with self.database.transaction(tenant_id) as connection:
             if not await tenant_deletions.is_settled(connection, tenant_id):
                 return False
-            await tenant_deletions.drop_jobs(connection, tenant_id)
+            if await tenant_deletions.drop_jobs(connection, tenant_id):  # One was tried again just before.
+                await tenant_deletions.report(connection, tenant_id, settle_in=_JOB_TIME)
+                return False
             return await tenant_deletions.step(connection, tenant_id, DeletionStep.SETTLE, DeletionStep.ROWS)
 
     async def _remove_rows(self, tenant_id: str) -> bool:
