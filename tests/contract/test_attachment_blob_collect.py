@@ -382,6 +382,6 @@ async def test_the_worker_collects_for_each_tenant_once_in_each_interval(eager: 
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(100):  # The worker goes through the tenants of all tests.
         while not holds():
             await asyncio.sleep(0.02)

@@ -184,7 +184,9 @@ async def test_runner__going_on_after_a_crash_the_model_is_told_what_was_begun(
 ) -> None:
     world.provider.on("one", sse(*chat("Noted.")))
     queue(mesh, world, epoch=2)
-    mesh.write(calling(("call_1", "sessions_spawn", json.dumps({"task": "send the mail"}))), epoch=1)
+    began = calling(("call_1", "sessions_spawn", json.dumps({"task": "send the mail"})))
+    began.model = world.ref("one")
+    mesh.write(began, epoch=1)
     claimed = mesh.queue.get_nowait()
     claimed.agent.tools.append("sessions_spawn")
     mesh.queue.put_nowait(claimed)

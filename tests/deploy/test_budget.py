@@ -128,7 +128,7 @@ async def test_queue_of_jobs_has_the_connections_that_are_counted_for_it(
     postgres: Postgres, migrated: dict[str, ServiceDsn]
 ) -> None:
     app = open_job_app(migrated["session"].app, name="counted jobs")
-    working = asyncio.create_task(work_on_jobs(app, concurrency=8))
+    working = asyncio.create_task(work_on_jobs(app, concurrency=8, grace_seconds=5.0))
     await until_connected(postgres, "application_name", "counted jobs", JOBS_AT_REST)
     busy = [asyncio.create_task(app.connector.execute_query_one_async("select pg_sleep(1)")) for _ in range(8)]
     await until_connected(postgres, "application_name", "counted jobs", JOBS_IN_USE)

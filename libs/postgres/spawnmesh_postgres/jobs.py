@@ -30,14 +30,20 @@ async def enqueue(app: App, connection: Connection, task: str, arguments: JobArg
     await app.configure_task(task, connection=connection).defer_async(**arguments)
 
 
-async def work_on_jobs(app: App, *, concurrency: int) -> None:
-    """Works on jobs until cancelled; while the database is away it tries again. Jobs that a lost worker held are not its own to take."""
+async def work_on_jobs(app: App, *, concurrency: int, grace_seconds: float) -> None:
+    """Works on jobs until cancelled; while the database is away it tries again. Jobs that a lost worker held are not its own to take.
+
+    Once cancelled, the jobs under way have the grace to end in; what takes longer is given back, to be tried again.
+    """
     log = structlog.get_logger()
     while True:
         try:
             async with app.open_async():
                 await app.run_worker_async(
-                    concurrency=concurrency, install_signal_handlers=False, delete_jobs="successful"
+                    concurrency=concurrency,
+                    install_signal_handlers=False,
+                    delete_jobs="successful",
+                    shutdown_graceful_timeout=grace_seconds,
                 )
         except (ConnectorException, psycopg.Error) as error:
             log.warning("job_worker_lost_database", error=type(error).__name__, retry_seconds=_RECONNECT_SECONDS)

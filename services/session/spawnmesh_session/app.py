@@ -44,6 +44,8 @@ from spawnmesh_session.servicers.session import SessionServicer
 from spawnmesh_session.servicers.tenant import TenantServicer
 from spawnmesh_session.settings import SessionSettings
 
+_GATE_MARGIN_SECONDS = 5.0  # A spawn whose time is over says so itself, and not that a plugin was slow.
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -92,7 +94,7 @@ async def open_parts(process: Process, settings: SessionSettings) -> AsyncIterat
         hook = await stack.enter_async_context(open_peer(process, "hook", settings.hook_target))
         router = await stack.enter_async_context(open_peer(process, "model-router", settings.model_router_target))
         sets, transcripts = AttachmentSets(blob, step), Transcripts(transcript, step)
-        hooks = Hooks(hook, step, settings.spawn_deadline_seconds)
+        hooks = Hooks(hook, step, settings.spawn_deadline_seconds + _GATE_MARGIN_SECONDS)
         job_app = open_job_app(settings.database_direct_url or settings.database_url, name="session jobs")
         add_tasks(job_app, sets, hooks)
         run_metrics = RunMetrics(process.metrics.meter)
@@ -188,4 +190,7 @@ async def work(process: Process, settings: SessionSettings) -> None:
     async with open_parts(process, settings) as parts, asyncio.TaskGroup() as tasks:
         tasks.create_task(beat_for_ever(parts.database, "session-worker"), name="beat")
         tasks.create_task(sweep_of(parts, settings).run_for_ever(), name="sweep")
-        tasks.create_task(work_on_jobs(parts.job_app, concurrency=settings.worker_concurrency), name="jobs")
+        jobs = work_on_jobs(
+            parts.job_app, concurrency=settings.worker_concurrency, grace_seconds=settings.drain_grace_seconds
+        )
+        tasks.create_task(jobs, name="jobs")

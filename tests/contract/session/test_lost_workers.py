@@ -1,10 +1,13 @@
 """Jobs whose worker was killed."""
 
+import asyncio
 from uuid import uuid4
 
 import psycopg
 from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh_postgres.jobs import open_job_app, work_on_jobs
 from spawnmesh_session.app import sweep_of
+from spawnmesh_session.jobs import Retry
 
 from tests.contract.session.harness import Mesh, attachment
 from tests.contract.session.remains import Remains
@@ -17,6 +20,7 @@ where id = (select id from session.procrastinate_jobs where status = 'todo' and 
 """
 _SETTLED = "update tenant_deletions set settle_time = now() where tenant_id = %s"
 _STEP = "select step from tenant_deletions where tenant_id = %s"
+_STATUS = "select status::text from session.procrastinate_jobs where task_name = %s"
 _HELD = "select worker_id from session.procrastinate_jobs where status = 'doing' and args ->> 'tenant_id' = %s"
 
 
@@ -38,6 +42,32 @@ async def test_jobs_of_a_worker_that_was_killed_are_worked_on_again(mesh: Mesh, 
         assert [row[0] for row in held] == [workers[1]]
         await link.execute("delete from session.procrastinate_jobs where args ->> 'tenant_id' = %s", (mesh.tenant,))
         await link.execute("delete from session.procrastinate_workers where id = any (%s)", (workers,))
+
+
+async def test_a_worker_that_is_stopped_gives_back_what_takes_too_long(mesh: Mesh, remains: Remains) -> None:
+    begun = asyncio.Event()
+
+    async def hang(**_: str) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    name = f"hang_{uuid4().hex}"
+    app = open_job_app(mesh.settings.database_url, name="test jobs")
+    app.task(name=name, queue=name, retry=Retry())(hang)
+    async with app.open_async():
+        await app.configure_task(name).defer_async(tenant_id=mesh.tenant)
+    app = open_job_app(mesh.settings.database_url, name="test jobs")
+    app.task(name=name, queue=name, retry=Retry())(hang)
+    working = asyncio.create_task(work_on_jobs(app, concurrency=1, grace_seconds=0.2))
+    async with asyncio.timeout(20):
+        await begun.wait()
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+    async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as link:
+        status = await (await link.execute(_STATUS, (name,))).fetchone()
+        await link.execute("set search_path to session")
+        await link.execute("delete from procrastinate_jobs where task_name = %s", (name,))
+    assert status == ("todo",)
 
 
 async def test_DeleteTenant__waits_for_a_job_that_was_tried_again_just_before_it_had_settled(

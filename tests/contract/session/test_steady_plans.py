@@ -36,12 +36,13 @@ select tenant_id, session_id, 'k', '', now() - interval '9 days' from session.se
 """
 
 
-@pytest.fixture
-async def grown(remains: Remains) -> AsyncIterator[str]:
-    """A tenant of which the planner knows a few rows at most."""
+@pytest.fixture(params=[(3, 3), (60, 40)])
+async def grown(remains: Remains, request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    """A tenant of which the planner knows nothing, beside so many others of so many sessions each."""
+    others, size = request.param
     tenant = f"t-{uuid4().hex[:12]}"
     async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as link:
-        for name, count in [*((f"t-{uuid4().hex[:12]}", 3) for _ in range(3)), (tenant, SESSIONS)]:
+        for name, count in [*((f"t-{uuid4().hex[:12]}", size) for _ in range(others)), (tenant, SESSIONS)]:
             if name == tenant:
                 await link.execute(
                     "analyze session.sessions, session.runs, session.session_events, session.inbox_messages"

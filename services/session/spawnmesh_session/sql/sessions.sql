@@ -23,29 +23,25 @@ where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.delete
 -- Locks nothing. As many as fit into %(max_bytes)s of results and receipts, and one in any case; `found` says how many there were before that.
 -- Index: sessions_pkey backwards; with a parent sessions_parent_idx; runs_session_idx.
 with page as (
-    select tenant_id, session_id, receipt from sessions s
+    select * from sessions s
     where tenant_id = %(tenant_id)s and delete_time is null and (archive_time is null or %(include_archived)s)
       and (%(parent_session_id)s = '' or parent_session_id = %(parent_session_id)s)
       and (%(visible_to)s = '' or session_id = %(visible_to)s or %(visible_to)s = any (ancestor_ids))
       and (%(before_id)s = '' or session_id < %(before_id)s)
     order by session_id desc
     limit %(page_size)s
-), counted as (
-    select p.session_id, count(*) over () as found, row_number() over newest as place,
+), measured as (
+    select p as session, to_jsonb(r) - 'tenant_id' as latest_run, count(*) over () as found, row_number() over newest as place,
            sum(coalesce(octet_length(r.result_text), 0) + coalesce(octet_length(p.receipt::text), 0)) over newest as bytes
     from page p
-    left join lateral (select result_text from runs
+    left join lateral (select * from runs
                        where tenant_id = p.tenant_id and session_id = p.session_id order by run_id desc limit 1) r on true
     window newest as (order by p.session_id desc)
 )
-select s.*, to_jsonb(r) - 'tenant_id' as latest_run, c.found
-from counted c
-cross join lateral (select * from sessions
-                    where tenant_id = %(tenant_id)s and session_id between c.session_id and c.session_id order by session_id limit 1) s
-left join lateral (select * from runs
-                   where tenant_id = %(tenant_id)s and session_id = c.session_id order by run_id desc limit 1) r on true
-where c.bytes <= %(max_bytes)s or c.place = 1
-order by s.session_id desc
+select (session).*, latest_run, found
+from measured
+where bytes <= %(max_bytes)s or place = 1
+order by place
 
 -- name: lock_session
 -- Locks the session until the transaction ends. Index: sessions_pkey.
