@@ -36,6 +36,8 @@ def peer_options(settings: ProcessSettings) -> Options:
         *_both_ends(settings),
         ("grpc.service_config", _service_config()),
         ("grpc.enable_http_proxy", 0),
+        # A new channel is no heir to the failures of another one to the same address.
+        ("grpc.use_local_subchannel_pool", 1),
         # A peer that restarts must be found again in well under the default of up to two minutes.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),

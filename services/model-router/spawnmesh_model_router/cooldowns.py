@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import psycopg
 import structlog
 from psycopg_pool import PoolClosed, PoolTimeout
+from spawnmesh_core.cancellation import raise_if_cancelled
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.listener import Listener, Subscription
 
@@ -136,6 +137,7 @@ class Cooldowns:
             else:
                 await asyncio.sleep(pause)
             pause = _REFRESH_SECONDS if await self.refresh() else _TRY_AGAIN_SECONDS
+            raise_if_cancelled()
 
 
 @asynccontextmanager

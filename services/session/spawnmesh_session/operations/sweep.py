@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import structlog
 from psycopg.rows import DictRow
+from spawnmesh_core.cancellation import raise_if_cancelled
 from spawnmesh_postgres.database import EVERY_TENANT, Database
 from spawnmesh_runtime.acting import acting_for
 
@@ -66,6 +67,7 @@ class Sweep:
                     log.info("swept", what=what, count=count)
             except Exception as error:  # noqa: BLE001 - the next sweep goes on, whatever stopped this one.
                 log.warning("sweep_failed", what=what, error=type(error).__name__)
+            raise_if_cancelled()
             await asyncio.sleep(self.interval_seconds)
 
     async def end_lost_runs(self) -> int:
