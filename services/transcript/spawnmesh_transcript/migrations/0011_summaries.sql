@@ -14,6 +14,7 @@ create table summaries (
     source_entry_count       integer not null,
     source_token_count       bigint  not null,
     covered_turn_count       bigint  not null,
+    covered_superseded_count bigint  not null,
     covered_token_count      bigint  not null,
     token_count              integer not null,
     method                   text    not null check (method in ('NORMAL', 'AGGRESSIVE', 'EXCERPT')),
