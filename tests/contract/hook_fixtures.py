@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc import aio
@@ -26,6 +27,7 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.app import open_service, open_tellers
 from spawnmesh_hook.settings import HookSettings
 from spawnmesh_hook.tellers import Tellers
+from spawnmesh_postgres.database import EVERY_TENANT
 from spawnmesh_postgres.migrations import migrate
 from spawnmesh_runtime.acting import acting_for, acting_with_token
 from spawnmesh_runtime.caller import Caller, current_caller
@@ -311,8 +313,12 @@ async def hook_replica(database: ServiceDsn, keys: Path, **settings: Any) -> Asy
 
 @asynccontextmanager
 async def open_mesh(database: ServiceDsn, keys: Path) -> AsyncIterator[HookMesh]:
-    """A mesh on the migrated schema."""
+    """A mesh on the migrated schema, with nothing to tell: a telling that another test left would come due in this one,
+    and its plugin's port may be another plugin's by now."""
     migrate(database.owner, package="spawnmesh_hook", schema="hook")
+    async with await psycopg.AsyncConnection.connect(database.app) as connection:
+        await connection.execute("select set_config('spawnmesh.tenant', %s, false)", (EVERY_TENANT,))
+        await connection.execute("delete from tellings")
     async with AsyncExitStack() as stack:
         yield HookMesh(stack, database, keys)
 

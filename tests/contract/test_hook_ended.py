@@ -50,11 +50,7 @@ async def tenant(mesh: HookMesh) -> Tenant:
 
 
 @pytest.fixture
-async def tellers(mesh: HookMesh, databases: dict[str, ServiceDsn]) -> Tellers:
-    """With nothing to tell yet: what other tests left in the outbox would come due between the lines of this one."""
-    async with await psycopg.AsyncConnection.connect(databases["hook"].app) as connection:
-        await connection.execute("select set_config('spawnmesh.tenant', %s, false)", (EVERY_TENANT,))
-        await connection.execute("delete from tellings")
+async def tellers(mesh: HookMesh) -> Tellers:
     return await mesh.tellers()
 
 

@@ -231,7 +231,8 @@ async def test_what_is_told_and_kept_for_observers(
     tellers = await mesh.tellers(webhook_ca_file=certificate)
     while not (plugin.heard and webhook.heard):
         await tellers.tell_due()
-    [told] = plugin.heard
+    told = plugin.heard[0]
+    assert all(again == told for again in plugin.heard)  # At least once is what is promised.
     if not on:
         assert getattr(told, kind) == OBSERVED[kind]
         assert KEY in webhook.heard[0]
@@ -241,7 +242,7 @@ async def test_what_is_told_and_kept_for_observers(
     assert all(secret.encode() not in told.SerializeToString() for secret in SECRETS)
     rows = await kept(databases["hook"], tenant)
     assert [secret for secret in SECRETS if secret.encode() in rows] == []
-    assert {(row.decision, row.error) for row in await tenant.deliveries()} == {("told", "")}
+    assert {row.plugin for row in await tenant.deliveries() if row.decision == "told"} == {"grpc", "webhook"}
 
 
 async def test_what_was_published_before_is_told_masked(mesh: HookMesh, replica: Peer, tenant: Tenant) -> None:
