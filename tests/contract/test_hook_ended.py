@@ -19,7 +19,7 @@ from spawnmesh_hook.domain.plugins import HookKind
 from spawnmesh_hook.domain.telling import MAX_ATTEMPT_COUNT
 from spawnmesh_hook.outbox_store import Telling
 from spawnmesh_hook.tellers import Tellers
-from spawnmesh_postgres.database import EVERY_TENANT, Connection, open_database
+from spawnmesh_postgres.database import Connection, open_database
 
 from tests.contract.hook_fixtures import (
     ALLOW,
