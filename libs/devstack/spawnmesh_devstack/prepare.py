@@ -12,7 +12,7 @@ from typing import Any
 from spawnmesh_postgres.jobs import install_job_tables
 from spawnmesh_postgres.migrations import migrate
 
-from spawnmesh_devstack.failures import StackError
+from spawnmesh_devstack.failures import PortBusy, StackError
 from spawnmesh_devstack.members import SERVICES, snake
 from spawnmesh_devstack.ports import LOOPBACK, free_ports, require_free
 from spawnmesh_devstack.service_roles import ServiceDsn, create_service_database
@@ -38,11 +38,17 @@ def choose_ports(asked: Mapping[str, int]) -> dict[str, int]:
 
 @contextmanager
 def held(ports: Iterable[int]) -> Iterator[None]:
-    """Keeps free ports from being picked a second time while they wait for the process they are for."""
+    """Keeps free ports from being picked a second time while they wait for the process they are for.
+
+    Raises PortBusy for one that is taken by now.
+    """
     with ExitStack() as sockets:
         for port in ports:
-            # Without SO_REUSEADDR: only so is a port refused to others although nobody listens.
-            sockets.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM)).bind((LOOPBACK, port))
+            try:
+                # It listens, since only a listener keeps others away from a port that connections of a former one still linger on.
+                sockets.enter_context(socket.create_server((LOOPBACK, port), backlog=1))
+            except OSError:
+                raise PortBusy(port, "a process of the mesh") from None
         yield
 
 

@@ -35,6 +35,19 @@ def test_held_port_is_not_free_until_it_is_let_go():
     assert require_free(port, "a test") == port
 
 
+def test_port_that_connections_of_a_former_listener_linger_on_can_be_held():
+    with socket.create_server(("127.0.0.1", 0)) as former:
+        port = former.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as caller:
+            former.accept()[0].close()  # Who closes first is left with what lingers.
+            assert caller.recv(1) == b""
+
+    with held([port]):
+        pass
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(PortBusy), held([port]):
+        pass
+
+
 def test_mesh_file_is_for_its_owner_and_gone_afterwards(tmp_path):
     with sole_use(tmp_path / "data") as data:
         write_mesh_file(
