@@ -1,6 +1,5 @@
 """The commands `up` and `demo` of `spawnmesh`. What they need is imported when they run: any other command starts without it."""
 
-import asyncio
 import json
 import os
 import sys
@@ -11,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 from spawnmesh_client.cli.run import reported, settings_of
+from spawnmesh_runtime.foreground import run_in_foreground
 
 from spawnmesh_devstack.failures import StackError
 
@@ -74,7 +74,7 @@ def _run(work: Callable[[Console], Coroutine[Any, Any, T]], *, as_json: bool = F
     stream = sys.stderr if as_json else sys.stdout  # what is for people stays out of a program's document
     console = Console(file=stream, width=None if stream.isatty() else _WIDTH_WITHOUT_TERMINAL)
     try:
-        return asyncio.run(work(console))
+        return run_in_foreground(work(console))
     except StackError as error:
         _tell(str(error))
         raise typer.Exit(1) from None

@@ -1,6 +1,5 @@
 """How a command finds the mesh, speaks to it, and ends when it is refused. Commands from other packages use this too."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, TypeVar
@@ -10,6 +9,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.foreground import run_in_foreground
 
 from spawnmesh_client.cli.refusals import report
 from spawnmesh_client.mesh import Mesh, connect
@@ -53,7 +53,7 @@ def with_mesh(context: typer.Context, body: Callable[[Mesh], Awaitable[T]], *, a
 def with_connected(settings: ClientSettings, body: Callable[[Mesh], Awaitable[T]], *, admin: bool = False) -> T:
     """What `body` makes of the mesh of these settings. Raises MeshError where it is refused."""
     where = locate(settings)
-    return asyncio.run(_connected(settings, where, token_for(settings, where, admin=admin), body))
+    return run_in_foreground(_connected(settings, where, token_for(settings, where, admin=admin), body))
 
 
 async def _connected(
