@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler
 from opentelemetry.trace import Tracer
+from spawnmesh_core.cancellation import keep_cancellations
 
 from spawnmesh_runtime.health import Health, open_health
 from spawnmesh_runtime.jwks import JwksFile, JwksUnreadable, JwksUrl
@@ -83,6 +84,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     A SIGTERM that nothing has taken over yet cancels it, and ends the process with exit code 0: as the first process of a container it would not
     be ended by that signal otherwise.
     """
+    keep_cancellations()
     told = threading.Event()
     try:
         return uvloop.run(_cancelled_when_told(main, told))
