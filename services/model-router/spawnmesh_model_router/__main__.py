@@ -1,6 +1,5 @@
 """`python -m spawnmesh_model_router serve|migrate`."""
 
-import gc
 import sys
 from functools import partial
 
@@ -19,8 +18,6 @@ async def _serve(settings: ModelRouterSettings) -> None:
     async with start_process("model-router", settings) as process:
         await await_schema("model-router", settings.database_url, partial(answering_alone, process))
         async with open_service(process, settings) as server:
-            gc.collect()
-            gc.freeze()  # The SDKs bring thousands of classes: looking through them again and again slows every call.
             await run_until_stopped(process, server)
 
 

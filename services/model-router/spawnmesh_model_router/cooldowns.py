@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 import psycopg
 import structlog
@@ -12,6 +13,7 @@ from psycopg_pool import PoolClosed, PoolTimeout
 from spawnmesh_core.cancellation import raise_if_cancelled
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.listener import Listener, Subscription
+from spawnmesh_runtime.afterwards import afterwards
 
 from spawnmesh_model_router import store
 from spawnmesh_model_router.domain.cooldown import Cooldown, extend, scope_of
@@ -75,7 +77,7 @@ class Cooldowns:
         cooldown = extend(before, reason, now, retry_after) if scope_of(reason) is target.scope else None
         if cooldown is not None:
             if before is None or not before.active(now):
-                self._metrics.rested(target.provider, target.scope, reason)
+                afterwards(partial(self._metrics.rested, target.provider, target.scope, reason))
             self._rests[target] = Rest(cooldown, now)
             self._save(target, self._rests[target])
 

@@ -21,7 +21,7 @@ class CredentialSource:
     """Reads the keys that references name: from the environment (the process's own, if none is given), and from files, anew when they change."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
-        self._environ = os.environ if environ is None else environ
+        self._environ = dict(os.environ) if environ is None else environ  # Nobody changes a process's own.
         self._variables: dict[str, tuple[str, Credential | None]] = {}
         self._files: dict[str, tuple[tuple[int, int, int], Credential | None]] = {}
 

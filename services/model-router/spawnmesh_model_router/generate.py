@@ -2,8 +2,10 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 
 from spawnmesh_core.errors import MeshError
+from spawnmesh_runtime.afterwards import afterwards
 
 from spawnmesh_model_router.ask import Ask
 from spawnmesh_model_router.candidate_call import CandidateCall
@@ -35,7 +37,8 @@ async def generate(parts: Parts, ask: Ask) -> AsyncGenerator[Event, None]:
         if verdict.probe:
             parts.availability.note_probe(link.model, now)
         if progress.attempts and (reason := progress.previous_reason) is not None:
-            parts.metrics.failed_over(progress.attempts[-1].model.provider, link.model.provider, reason)
+            failed = progress.attempts[-1].model
+            afterwards(partial(parts.metrics.failed_over, failed.provider, link.model.provider, reason))
         call = CandidateCall(parts, ask, progress, link.model, progress.chain[position + 1 :])
         async with aclosing(call.events()) as events:
             async for event in events:

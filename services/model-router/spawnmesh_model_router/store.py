@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
@@ -18,8 +18,7 @@ MESH_TENANT = "mesh"
 COOLDOWNS_CHANNEL = "model_router_cooldowns"
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """What rests: `provider/model`, `provider/<fingerprint of a credential>` or `provider`, by scope."""
 
     scope: Scope

@@ -1,7 +1,6 @@
 """`python -m spawnmesh_transcript serve|worker|migrate`."""
 
 import asyncio
-import gc
 import sys
 from functools import partial
 
@@ -20,7 +19,6 @@ async def _serve(settings: TranscriptSettings) -> None:
     async with start_process("transcript", settings) as process:
         await await_schema("transcript", settings.database_url, partial(answering_alone, process))
         async with open_service(process, settings) as server:
-            gc.freeze()  # Contexts are made of thousands of objects; what is there for good need not be searched for garbage with them.
             await run_until_stopped(process, server)
 
 

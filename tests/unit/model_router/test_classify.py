@@ -87,3 +87,13 @@ def test_hostile_text_is_judged_in_time(piece: str) -> None:
 @given(st.builds(ModelFailure, status=st.none() | st.integers(100, 599), message=st.text(), code=st.text()))
 def test_every_failure_gets_some_reason(failure: ModelFailure) -> None:
     assert classify(failure) in FailoverReason
+
+
+@pytest.mark.parametrize("blanks", [0, 10_000])
+def test_a_failure_that_was_judged_before_is_judged_as_it_was_and_by_all_that_it_says(blanks: int) -> None:
+    said = json.dumps({"error": {"message": "slow down", "code": "odd"}, "more": " " * blanks})
+    unlike = ModelFailure(status=429, message=said.replace("slow down", "your credit balance is too low"))
+    for _ in range(2):
+        assert classify(ModelFailure(status=429, message=said)) is FailoverReason.RATE_LIMIT
+        assert classify(unlike) is FailoverReason.BILLING
+        assert classify(ModelFailure(status=503, message=said)) is FailoverReason.SERVER_ERROR

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from spawnmesh_model_router.domain.cooldown import Cooldown, should_probe
 from spawnmesh_model_router.domain.reasons import CHAIN_STOPPING, FailoverReason
@@ -13,8 +13,7 @@ from spawnmesh_model_router.domain.reasons import CHAIN_STOPPING, FailoverReason
 MAX_ALIAS_STEPS: Final = 8
 
 
-@dataclass(frozen=True, order=True)
-class ModelRef:
+class ModelRef(NamedTuple):
     """A model of a provider. The provider is lower case; the model is spelled as the provider spells it."""
 
     provider: str

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from spawnmesh_model_router.domain.evidence import Evidence, gather
@@ -58,6 +58,8 @@ _WINDOW: Final = re.compile(
     r"|\b(?:try again|retry)\b (?:after|in|at|later|tomorrow)\b|\bretry[- ]?(?:after|delay)\b",
     re.IGNORECASE | re.DOTALL,
 )
+_KNOWN_CHARS: Final = 2048  # Longer failures are not remembered: they are rare, and each would take its room.
+
 _TOO_LARGE: Final = re.compile(r"\btoo (?:large|long|big)\b|\bexceed", re.IGNORECASE)
 _LEADING_PAYMENT: Final = re.compile(
     r"^\s*(?:error:?\s+)?(?:http\s*)?(?:402)?[\s:]*payment required[\s:.\-]*", re.IGNORECASE
@@ -66,6 +68,17 @@ _LEADING_PAYMENT: Final = re.compile(
 
 def classify(failure: ModelFailure) -> FailoverReason:
     """The reason of `failure`. A text that nothing in the tables knows is NO_FAILOVER: it may well be the caller's own."""
+    said = (failure.message, failure.code, failure.error_type, *failure.details, *failure.cause_messages)
+    return _known(failure) if sum(map(len, said)) <= _KNOWN_CHARS else _judge(failure)
+
+
+@lru_cache(maxsize=256)
+def _known(failure: ModelFailure) -> FailoverReason:
+    """While a limit lasts, a provider says the same to every call."""
+    return _judge(failure)
+
+
+def _judge(failure: ModelFailure) -> FailoverReason:
     evidence = gather(failure)
     if evidence.is_html and _is_transport(evidence.status):
         return _rule_of(evidence.status).reason

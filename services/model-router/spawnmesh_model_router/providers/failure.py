@@ -75,7 +75,11 @@ def _response_text(error: Exception) -> str:
         return details if isinstance(details, str) else json.dumps(details, default=str)
     response: Any = getattr(error, "response", None)
     try:
-        return str(response.text)
+        content: bytes = response.content
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            return str(response.text)  # In the encoding that its headers name.
     except Exception:  # noqa: BLE001 - a body that was never read or cannot be decoded says nothing
         return ""
 

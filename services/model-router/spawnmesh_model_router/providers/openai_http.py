@@ -12,6 +12,17 @@ import openai
 _FIRST_ERROR_STATUS = 400
 
 
+class Refused(Exception):
+    """An answer that is an error, read to its end: what the SDK's exception for it says, without the models that the SDK makes of it."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        super().__init__(f"HTTP {response.status_code}")
+        self.status_code = response.status_code
+        self.response = response
+        said = _said(response.content)
+        self.code, self.type = said.get("code"), said.get("type")
+
+
 class OpenAiLine:
     """Sends what one client of the SDK would, over the same connections. `http` is the one the client was made with."""
 
@@ -26,7 +37,7 @@ class OpenAiLine:
     async def post(self, path: str, body: dict[str, Any]) -> httpx2.Response:
         """The answer, of which nothing is read yet; the caller closes it.
 
-        Raises openai.APIStatusError for one that is an error from the start, openai.APIConnectionError where there is none.
+        Raises Refused for one that is an error from the start, openai.APIConnectionError where there is none.
         """
         prepared = self._prepared.get(path) or self._prepare(path)
         content = json.dumps({**body, "stream": True}, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -41,7 +52,7 @@ class OpenAiLine:
             raise openai.APIConnectionError(request=request) from error
         if response.status_code >= _FIRST_ERROR_STATUS:
             await response.aread()
-            raise _status_error(response)
+            raise Refused(response)
         return response
 
     def _prepare(self, path: str) -> httpx2.Request:
@@ -52,10 +63,11 @@ class OpenAiLine:
         return prepared
 
 
-def _status_error(response: httpx2.Response) -> openai.APIStatusError:
+def _said(content: bytes) -> dict[str, Any]:
+    """The error that a body of JSON tells; empty for any other body."""
     try:
-        body = response.json()
+        body = json.loads(content)
     except ValueError:
-        body = response.text
+        return {}
     said = body.get("error", body) if isinstance(body, dict) else body
-    return openai.APIStatusError(f"Error code: {response.status_code}", response=response, body=said)
+    return said if isinstance(said, dict) else {}

@@ -20,7 +20,7 @@ from spawnmesh_model_router.providers.anthropic_request import messages_request
 from spawnmesh_model_router.providers.gemini_answer import read_generated
 from spawnmesh_model_router.providers.gemini_request import generate_request
 from spawnmesh_model_router.providers.openai_answer import read_chat
-from spawnmesh_model_router.providers.openai_http import OpenAiLine
+from spawnmesh_model_router.providers.openai_http import OpenAiLine, Refused
 from spawnmesh_model_router.providers.openai_request import chat_request
 from spawnmesh_model_router.providers.pace import paced
 from spawnmesh_model_router.providers.question import Question
@@ -106,7 +106,7 @@ class OpenAiUpstream:
         async with asyncio.timeout(timing.first_seconds):
             try:
                 response = await line.post(path, body)
-            except openai.APIStatusError as error:
+            except Refused as error:
                 if error.code != _FOREIGN_SEAL:
                     raise
                 # What was thought is sealed for another account; the conversation goes on without it.
