@@ -15,6 +15,7 @@ from spawnmesh_attachment_blob.attaching import Attaching
 from spawnmesh_attachment_blob.collecting import Collecting
 from spawnmesh_attachment_blob.collection_metrics import CollectionMetrics
 from spawnmesh_attachment_blob.domain.comparison import hash_of_key
+from spawnmesh_attachment_blob.domain.garbage import Ages
 from spawnmesh_attachment_blob.multiparts import Multiparts
 from spawnmesh_attachment_blob.objects import NotAllPut, ObjectStore
 from spawnmesh_attachment_blob.reading import Reading
@@ -29,6 +30,9 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_runtime.metrics import NO_METRICS
 
 from tests.contract.attachment_blob_fixtures import BlobService
+
+AGES = Ages(grace_seconds=0, staged_seconds=3600, tombstone_seconds=24 * 3600)
+"""At which the collectors of tests take things."""
 
 
 class Killed(BaseException):
@@ -209,5 +213,7 @@ async def open_parts(
             Uploading(
                 database, UploadParts(database, objects, multiparts, upload_removal, ttl_seconds), service.settings
             ),
-            Collecting(database, objects, multiparts, removal, upload_removal, 0, CollectionMetrics(NO_METRICS.meter)),
+            Collecting(
+                database, objects, multiparts, removal, upload_removal, AGES, CollectionMetrics(NO_METRICS.meter)
+            ),
         )

@@ -39,7 +39,7 @@ from tests.contract.attachment_blob_fixtures import (
     repaired,
     text,
 )
-from tests.contract.attachment_blob_parts import PausedPuts, eventually, waits_for_a_lock
+from tests.contract.attachment_blob_parts import AGES, PausedPuts, eventually, waits_for_a_lock
 from tests.contract.attachment_blob_uploads import (
     PART,
     WHOLE,
@@ -269,7 +269,7 @@ async def test_pages_of_two_see_as_much_as_one(tenant: Tenant) -> None:
             on.multiparts,
             on.removal,
             on.upload_removal,
-            0,
+            AGES,
             CollectionMetrics(NO_METRICS.meter),
             page_rows=2,
             clock=in_a_minute,

@@ -17,6 +17,7 @@ from spawnmesh_attachment_blob.attaching import Attaching
 from spawnmesh_attachment_blob.blob_servicer import BlobServicer
 from spawnmesh_attachment_blob.collecting import Collecting
 from spawnmesh_attachment_blob.collection_metrics import CollectionMetrics
+from spawnmesh_attachment_blob.domain.garbage import Ages
 from spawnmesh_attachment_blob.multiparts import Multiparts
 from spawnmesh_attachment_blob.objects import ObjectStore
 from spawnmesh_attachment_blob.purging import Purging
@@ -71,8 +72,9 @@ async def open_stores(settings: AttachmentBlobSettings, metrics: Metrics = NO_ME
         turns = S3Turns(max_connections)
         removal = Removal(database, objects, turns)
         upload_removal = UploadRemoval(database, objects, multiparts, removal)
-        grace_seconds, counting = settings.collect_grace_seconds, CollectionMetrics(metrics.meter)
-        collecting = Collecting(database, objects, multiparts, removal, upload_removal, grace_seconds, counting)
+        ages = Ages(settings.collect_grace_seconds, settings.staged_ttl_seconds, settings.tombstone_ttl_seconds)
+        counting = CollectionMetrics(metrics.meter)
+        collecting = Collecting(database, objects, multiparts, removal, upload_removal, ages, counting)
         yield Stores(database, calls, buckets, objects, multiparts, turns, removal, upload_removal, collecting)
 
 

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from xml.etree.ElementTree import ParseError
 
 import structlog
@@ -71,6 +71,10 @@ class BucketCredentials(Provider):
         if self._current is None or self._renew_time is None or self._clock() >= self._renew_time:
             return None
         return self._current
+
+    def end_of(self, credentials: Credentials) -> datetime:
+        """When S3 stops taking them."""
+        return (self._clock() + self._left(credentials)).astimezone(UTC)
 
     def _renewed(self, still_good: Credentials) -> Credentials:
         if not self._lock.acquire(blocking=False):

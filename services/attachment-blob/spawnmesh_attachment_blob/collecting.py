@@ -2,11 +2,11 @@
 
 First the rows that say themselves that something is unfinished, then the bucket. Everything goes in pages, and leftovers younger than the grace
 period are left alone: whoever makes them may be at work. A row whose object is missing or has another size is never removed: it is all that
-tells which file was lost.
+tells which file was lost. What S3 refuses to delete is counted, told and left to the next collection, and holds nothing else up.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from datetime import timedelta
 
 import structlog
@@ -18,11 +18,12 @@ from spawnmesh_runtime.telemetry import traced
 from spawnmesh_attachment_blob import garbage_store, store, upload_store
 from spawnmesh_attachment_blob.collection_metrics import CollectionMetrics
 from spawnmesh_attachment_blob.domain.comparison import BlobEntry, Differences, ObjectEntry, compare
-from spawnmesh_attachment_blob.domain.garbage import GarbageCounts
-from spawnmesh_attachment_blob.garbage_store import Page
+from spawnmesh_attachment_blob.domain.garbage import Ages, GarbageCounts
+from spawnmesh_attachment_blob.garbage_store import BEFORE_ALL_TOMBSTONES, Page
 from spawnmesh_attachment_blob.multiparts import BucketMissing, MultipartEntry, Multiparts
 from spawnmesh_attachment_blob.objects import ObjectStore
 from spawnmesh_attachment_blob.removal import Removal
+from spawnmesh_attachment_blob.s3_calls import DeletionsRefused
 from spawnmesh_attachment_blob.upload_removal import UploadRemoval
 
 PREFIX = "sha256/"
@@ -42,7 +43,7 @@ class Collecting:
         multiparts: Multiparts,
         removal: Removal,
         upload_removal: UploadRemoval,
-        grace_seconds: int,
+        ages: Ages,
         metrics: CollectionMetrics,
         *,
         page_rows: int = 200,
@@ -53,7 +54,7 @@ class Collecting:
         self._multiparts = multiparts
         self._removal = removal
         self._upload_removal = upload_removal
-        self._grace_seconds = grace_seconds
+        self._ages = ages
         self._metrics = metrics
         self._page_rows = page_rows
         self._clock = clock
@@ -85,40 +86,65 @@ class Collecting:
                 await self._abort_multiparts(tenant_id, counts, dry_run=dry_run)
             except BucketMissing:
                 log.error("bucket_missing", tenant_id=tenant_id)
+            await self._forget_tombstones(tenant_id, counts, dry_run=dry_run)
 
     async def _settle_rows(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
-        async with aclosing(self._pages(tenant_id, garbage_store.unremoved_sets)) as pages:
+        grace = self._ages.grace_seconds
+        async with aclosing(self._pages(tenant_id, garbage_store.unremoved_sets, grace)) as pages:
             async for set_ids in pages:
                 counts.unremoved_set_count += len(set_ids)
-                await self._release(tenant_id, () if dry_run else set_ids)
-        async with aclosing(self._pages(tenant_id, garbage_store.outlived_sets)) as pages:
+                await self._release(tenant_id, () if dry_run else set_ids, counts)
+        async with aclosing(self._pages(tenant_id, garbage_store.outlived_sets, grace)) as pages:
             async for set_ids in pages:
                 counts.expired_set_count += len(set_ids)
-                await self._release(tenant_id, () if dry_run else set_ids)
-        async with aclosing(self._pages(tenant_id, _expired_uploads)) as pages:
+                await self._release(tenant_id, () if dry_run else set_ids, counts)
+        staged_seconds = self._ages.staged_seconds
+        async with aclosing(self._pages(tenant_id, garbage_store.abandoned_sets, staged_seconds)) as pages:
+            async for set_ids in pages:
+                counts.expired_set_count += len(set_ids)
+                log.warning("sets_abandoned", tenant_id=tenant_id, set_ids=set_ids)
+                for set_id in () if dry_run else set_ids:
+                    with _counting_refused(tenant_id, counts):
+                        await self._removal.release_staged(tenant_id, set_id, staged_seconds)
+        async with aclosing(self._pages(tenant_id, _expired_uploads, grace)) as pages:
             async for upload_ids in pages:
                 counts.expired_upload_count += len(upload_ids)
                 for upload_id in () if dry_run else upload_ids:
-                    await self._upload_removal.remove_expired(tenant_id, upload_id)
-        async with aclosing(self._pages(tenant_id, garbage_store.unsettled_blobs)) as pages:
+                    with _counting_refused(tenant_id, counts):
+                        await self._upload_removal.remove_expired(tenant_id, upload_id)
+        async with aclosing(self._pages(tenant_id, garbage_store.unsettled_blobs, grace)) as pages:
             async for hashes in pages:
                 counts.unsettled_blob_count += len(hashes)
                 if not dry_run:
                     async with self._database.transaction(tenant_id) as connection:
                         await garbage_store.condemn_unreferenced(connection, tenant_id, hashes)
-                    await self._removal.remove_condemned(tenant_id, hashes)
+                    with _counting_refused(tenant_id, counts):
+                        await self._removal.remove_condemned(tenant_id, hashes)
 
-    async def _release(self, tenant_id: str, set_ids: tuple[()] | list[str]) -> None:
+    async def _release(self, tenant_id: str, set_ids: tuple[()] | list[str], counts: GarbageCounts) -> None:
         for set_id in set_ids:
-            await self._removal.release(tenant_id, set_id)
+            with _counting_refused(tenant_id, counts):
+                await self._removal.release(tenant_id, set_id)
 
-    async def _pages(self, tenant_id: str, rows: Rows) -> AsyncGenerator[list[str], None]:
+    async def _pages(self, tenant_id: str, rows: Rows, age_seconds: int) -> AsyncGenerator[list[str], None]:
         after = ""
         while True:
             async with self._database.transaction(tenant_id) as connection:
-                page = await rows(connection, tenant_id, Page(after, self._page_rows), self._grace_seconds)
+                page = await rows(connection, tenant_id, Page(after, self._page_rows), age_seconds)
             if page:
                 yield page
+            if len(page) < self._page_rows:
+                return
+            after = page[-1]
+
+    async def _forget_tombstones(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
+        after, age_seconds = BEFORE_ALL_TOMBSTONES, self._ages.tombstone_seconds
+        while True:
+            async with self._database.transaction(tenant_id) as connection:
+                page = await garbage_store.old_tombstones(connection, tenant_id, after, self._page_rows, age_seconds)
+                if page and not dry_run:
+                    await garbage_store.forget_tombstones(connection, tenant_id, after, page)
+            counts.forgotten_set_count += sum(not tombstone.has_files for tombstone in page)
             if len(page) < self._page_rows:
                 return
             after = page[-1]
@@ -156,7 +182,7 @@ class Collecting:
             among = [
                 entry for entry in entries if entry.key > after and (rows_until is None or entry.key <= rows_until)
             ]
-            orphaned_before = self._clock() - timedelta(seconds=self._grace_seconds)
+            orphaned_before = self._clock() - timedelta(seconds=self._ages.grace_seconds)
             await self._settle(tenant_id, compare(among, blobs, expected, orphaned_before), counts, dry_run=dry_run)
             if rows_until is None or rows_until == until:
                 return
@@ -165,7 +191,8 @@ class Collecting:
     async def _settle(self, tenant_id: str, differences: Differences, counts: GarbageCounts, *, dry_run: bool) -> None:
         counts.orphan_object_count += len(differences.orphan_keys)
         if differences.orphan_keys and not dry_run:
-            await self._removal.remove_orphans(tenant_id, differences.orphan_keys)
+            with _counting_refused(tenant_id, counts):
+                await self._removal.remove_orphans(tenant_id, differences.orphan_keys)
         for blob in differences.missing:
             if await self._objects.size_of(tenant_id, blob.key) is None and await self._is_stored(tenant_id, blob):
                 counts.missing_object_count += 1
@@ -184,7 +211,7 @@ class Collecting:
         log.error(event, tenant_id=tenant_id, sha256=blob.sha256, object_key=blob.key, set_ids=set_ids)
 
     async def _abort_multiparts(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
-        begun_before = self._clock() - timedelta(seconds=self._grace_seconds)
+        begun_before = self._clock() - timedelta(seconds=self._ages.grace_seconds)
         after: MultipartEntry | None = None
         while True:
             entries = await self._multiparts.list_unfinished(tenant_id, after, self._page_rows)
@@ -195,14 +222,25 @@ class Collecting:
                     continue
                 counts.orphan_multipart_count += 1
                 if not dry_run:
-                    await self._multiparts.abort(tenant_id, entry.key, entry.multipart_id)
+                    with _counting_refused(tenant_id, counts):
+                        await self._multiparts.abort(tenant_id, entry.key, entry.multipart_id)
             if len(entries) < self._page_rows:
                 return
             after = entries[-1]
 
 
-async def _expired_uploads(connection: Connection, tenant_id: str, page: Page, _grace_seconds: int) -> list[str]:
+async def _expired_uploads(connection: Connection, tenant_id: str, page: Page, _age_seconds: int) -> list[str]:
     return await upload_store.expired(connection, tenant_id, page.after, page.limit)
+
+
+@contextmanager
+def _counting_refused(tenant_id: str, counts: GarbageCounts) -> Iterator[None]:
+    """Goes on behind the block where S3 refused to delete something."""
+    try:
+        yield
+    except DeletionsRefused as refused:
+        counts.refused_deletion_count += len(refused.keys)
+        log.error("deletions_refused", tenant_id=tenant_id, object_keys=sorted(refused.keys))
 
 
 def _told(counts: GarbageCounts) -> dict[str, int]:

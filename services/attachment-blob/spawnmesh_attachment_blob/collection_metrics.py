@@ -10,13 +10,15 @@ _SUFFIX = "_count"
 
 
 class CollectionMetrics:
-    """Counts over all tenants. What is reported and left, missing and damaged objects, is counted again by each collection that finds it."""
+    """Counts over all tenants. What is reported and left, missing and damaged objects and refused deletions, is counted again by each
+    collection that finds it.
+    """
 
     def __init__(self, meter: Meter) -> None:
         self._items = meter.create_counter(
             "spawnmesh.garbage.items",
             unit="{item}",
-            description="What collections found, by kind; all but missing and damaged objects removed.",
+            description="What collections found, by kind; all but missing and damaged objects removed, unless their deletion was refused.",
         )
         self._objects = meter.create_counter(
             "spawnmesh.garbage.objects_compared",

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
@@ -20,32 +21,78 @@ class Page:
     limit: int
 
 
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """What a released set leaves; `has_files` where it is not removed yet."""
+
+    set_id: str
+    state_time: datetime
+    has_files: bool = False
+
+
+BEFORE_ALL_TOMBSTONES = Tombstone("", datetime.min.replace(tzinfo=UTC))
+
+
 async def claim_collection(connection: Connection, tenant_id: str, interval_seconds: float) -> bool:
     """Whether the tenant's turn has come and the caller is the one to work for it."""
     arguments = {"tenant_id": tenant_id, "interval_seconds": interval_seconds}
     return await (await connection.execute(_SQL["claim_collection"], arguments)).fetchone() is not None
 
 
-async def unremoved_sets(connection: Connection, tenant_id: str, page: Page, grace_seconds: int) -> list[str]:
-    """Ids of sets that are RELEASED, or were left unfinished, for longer than the grace period and have files left."""
-    return await _ids(connection, "unremoved_sets", "set_id", tenant_id, page, grace_seconds)
+async def unremoved_sets(connection: Connection, tenant_id: str, page: Page, age_seconds: int) -> list[str]:
+    """Ids of sets that are RELEASED, or were left unfinished, for longer than this and have files left."""
+    return await _ids(connection, "unremoved_sets", "set_id", tenant_id, page, age_seconds)
 
 
-async def outlived_sets(connection: Connection, tenant_id: str, page: Page, grace_seconds: int) -> list[str]:
+async def outlived_sets(connection: Connection, tenant_id: str, page: Page, age_seconds: int) -> list[str]:
     """Ids of sets that are ATTACHED for longer than the tenant's retention, which is what counts here."""
-    return await _ids(connection, "outlived_sets", "set_id", tenant_id, page, grace_seconds)
+    return await _ids(connection, "outlived_sets", "set_id", tenant_id, page, age_seconds)
 
 
-async def unsettled_blobs(connection: Connection, tenant_id: str, page: Page, grace_seconds: int) -> list[str]:
-    """Hashes of blobs that nobody refers to and that are not STORED for longer than the grace period."""
-    return await _ids(connection, "unsettled_blobs", "sha256", tenant_id, page, grace_seconds)
+async def abandoned_sets(connection: Connection, tenant_id: str, page: Page, age_seconds: int) -> list[str]:
+    """Ids of sets of attachments that are STAGED for longer than this."""
+    return await _ids(connection, "abandoned_sets", "set_id", tenant_id, page, age_seconds)
+
+
+async def unsettled_blobs(connection: Connection, tenant_id: str, page: Page, age_seconds: int) -> list[str]:
+    """Hashes of blobs that nobody refers to and that are not STORED for longer than this."""
+    return await _ids(connection, "unsettled_blobs", "sha256", tenant_id, page, age_seconds)
 
 
 async def _ids(
-    connection: Connection, statement: str, column: str, tenant_id: str, page: Page, grace_seconds: int
+    connection: Connection, statement: str, column: str, tenant_id: str, page: Page, age_seconds: int
 ) -> list[str]:
-    arguments = {"tenant_id": tenant_id, "after": page.after, "limit": page.limit, "grace_seconds": grace_seconds}
+    arguments = {"tenant_id": tenant_id, "after": page.after, "limit": page.limit, "age_seconds": age_seconds}
     return [row[column] for row in await (await connection.execute(_SQL[statement], arguments)).fetchall()]
+
+
+async def old_tombstones(
+    connection: Connection, tenant_id: str, after: Tombstone, limit: int, age_seconds: int
+) -> list[Tombstone]:
+    """Tombstones older than this, behind `after`, the oldest first. Turns plans of the transaction to indexes."""
+    await connection.execute(_SQL["keep_to_indexes"])
+    arguments = {
+        "tenant_id": tenant_id,
+        "after_time": after.state_time,
+        "after_id": after.set_id,
+        "limit": limit,
+        "age_seconds": age_seconds,
+    }
+    cursor = await connection.execute(_SQL["old_tombstones"], arguments)
+    return [Tombstone(row["set_id"], row["state_time"], row["has_files"]) for row in await cursor.fetchall()]
+
+
+async def forget_tombstones(connection: Connection, tenant_id: str, after: Tombstone, page: Sequence[Tombstone]) -> int:
+    """Deletes those of a page, which begins behind `after`, that have no files, in the transaction that has read it; how many."""
+    arguments = {
+        "tenant_id": tenant_id,
+        "after_time": after.state_time,
+        "after_id": after.set_id,
+        "last_time": page[-1].state_time,
+        "last_id": page[-1].set_id,
+        "kept_ids": [tombstone.set_id for tombstone in page if tombstone.has_files],
+    }
+    return (await connection.execute(_SQL["forget_tombstones"], arguments)).rowcount
 
 
 async def condemn_unreferenced(connection: Connection, tenant_id: str, hashes: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from minio.error import S3Error
 from spawnmesh_core.clock import utc_now
 
 from spawnmesh_attachment_blob.domain.comparison import ObjectEntry
-from spawnmesh_attachment_blob.s3_calls import S3Calls
+from spawnmesh_attachment_blob.s3_calls import DeletionsRefused, S3Calls, S3Failed
 from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
 
 T = TypeVar("T")
@@ -71,8 +71,13 @@ class Multiparts:
         await self._calls.run(self._complete, tenant_id, key, multipart_id, parts)
 
     async def abort(self, tenant_id: str, key: str, multipart_id: str) -> None:
-        """Its parts are gone; one that is gone already counts."""
-        await self._calls.run(self._abort, tenant_id, key, multipart_id)
+        """Its parts are gone; one that is gone already counts. Raises DeletionsRefused."""
+        try:
+            await self._calls.run(self._abort, tenant_id, key, multipart_id)
+        except S3Failed as failed:
+            if failed.is_deletion_refused:
+                raise DeletionsRefused(frozenset({key})) from None
+            raise
 
     async def list_unfinished(self, tenant_id: str, after: MultipartEntry | None, limit: int) -> list[MultipartEntry]:
         """Up to `limit` (at most 1000) of the bucket's unfinished multipart uploads, behind `after`. Raises BucketMissing."""

@@ -4,18 +4,19 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
 from minio.credentials.credentials import Credentials
 from minio.error import S3Error
+from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_attachment_blob.domain.comparison import hash_of_key
-from spawnmesh_attachment_blob.s3_calls import S3Calls, S3Failed
+from spawnmesh_attachment_blob.s3_calls import DeletionsRefused, S3Calls, S3Failed
 from spawnmesh_attachment_blob.s3_puts import CredentialsRefused, Put
 from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
 from spawnmesh_attachment_blob.uninterrupted import uninterrupted
@@ -115,14 +116,22 @@ class ObjectStore:
         return at_hand if at_hand is not None else await self._calls.run(self._buckets.credentials, tenant_id)
 
     async def delete_all(self, tenant_id: str, keys: Collection[str]) -> None:
-        """Deletes all of them side by side and waits for all; one that is not there counts as deleted. Raises S3Failed."""
+        """Deletes all of them side by side and waits for all; one that is not there counts as deleted.
+
+        Raises DeletionsRefused where nothing but refusals was in the way, S3Failed for all else.
+        """
         async with traced("s3.delete_objects", spawnmesh__object_count=len(keys)):
             results = await asyncio.gather(
                 *(self._calls.run(self._delete, tenant_id, key) for key in keys), return_exceptions=True
             )
-        for result in results:
-            if isinstance(result, BaseException):
+        refused = set()
+        for key, result in zip(keys, results, strict=True):
+            if isinstance(result, S3Failed) and result.is_deletion_refused:
+                refused.add(key)
+            elif isinstance(result, BaseException):
                 raise result
+        if refused:
+            raise DeletionsRefused(frozenset(refused))
 
     @asynccontextmanager
     async def open(self, tenant_id: str, key: str, offset: int = 0, length: int = 0) -> AsyncIterator[OpenObject]:
@@ -137,8 +146,11 @@ class ObjectStore:
         """The object's size; None where it is not there. Raises S3Failed."""
         return await self._calls.run(self._size, tenant_id, key)
 
-    async def download_url(self, tenant_id: str, key: str, name: str, lifetime_seconds: int) -> str:
-        """A URL that gives the object as a download of that name, whatever its bytes look like. Raises S3Failed."""
+    async def download_url(self, tenant_id: str, key: str, name: str, lifetime_seconds: int) -> tuple[str, datetime]:
+        """A URL that gives the object as a download of that name, whatever its bytes look like, and when it stops to.
+
+        That is earlier than asked for where STS gives no credentials that last as long. Raises S3Failed.
+        """
         return await self._calls.run(self._url, tenant_id, key, name, lifetime_seconds)
 
     def _delete(self, tenant_id: str, key: str) -> None:
@@ -164,19 +176,23 @@ class ObjectStore:
         size: int = found.size
         return size
 
-    def _url(self, tenant_id: str, key: str, name: str, lifetime_seconds: int) -> str:
+    def _url(self, tenant_id: str, key: str, name: str, lifetime_seconds: int) -> tuple[str, datetime]:
         # Not the sender's MIME type: a browser would run what it names.
         headers: dict[str, str | list[str] | tuple[str]] = {
             "response-content-type": "application/octet-stream",
             "response-content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
         }
-        url: str = self._buckets.within(
-            tenant_id,
-            lambda client, bucket: client.presigned_get_object(
-                bucket, key, expires=timedelta(seconds=lifetime_seconds), response_headers=headers
-            ),
+        signer = self._buckets.signer(tenant_id)
+        sign_time = utc_now().replace(microsecond=0)  # A URL says whole seconds.
+        lifetime = min(timedelta(seconds=lifetime_seconds), signer.end_time.replace(microsecond=0) - sign_time)
+        url = signer.client.presigned_get_object(
+            self._buckets.bucket_of(tenant_id),
+            key,
+            expires=lifetime,
+            response_headers=headers,
+            request_date=sign_time,
         )
-        return url
+        return url, sign_time + lifetime
 
 
 def _close(response: Any) -> None:

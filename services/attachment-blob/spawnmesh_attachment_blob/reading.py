@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from datetime import datetime
 
 from spawnmesh_postgres.database import Database
 
@@ -31,8 +32,8 @@ class Reading:
         async with self._database.transaction(tenant_id) as connection:
             return await store.list_sets(connection, tenant_id, session_id, before_set_id, limit)
 
-    async def download_url(self, tenant_id: str, set_id: str, name: str) -> tuple[str, int]:
-        """A URL for a file and for how many seconds it works.
+    async def download_url(self, tenant_id: str, set_id: str, name: str) -> tuple[str, datetime]:
+        """A URL for a file and when it stops working.
 
         Raises DOWNLOAD_URLS_DISABLED, NOT_FOUND, ATTACHMENT_SET_STATE, STORED_HASH_DIFFERS where there is no object, and S3Failed.
         """
@@ -45,7 +46,7 @@ class Reading:
         if await self._objects.size_of(tenant_id, key) is None:
             await self._find(tenant_id, set_id, name, None)  # It may have been released meanwhile.
             raise stored_hash_differs(file.sha256)
-        return await self._objects.download_url(tenant_id, key, name, lifetime_seconds), lifetime_seconds
+        return await self._objects.download_url(tenant_id, key, name, lifetime_seconds)
 
     async def read(
         self, tenant_id: str, set_id: str, name: str, session_id: str | None, wanted: ByteRange

@@ -11,6 +11,7 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_attachment_blob import garbage_store, store
 from spawnmesh_attachment_blob.domain.comparison import hash_of_key
 from spawnmesh_attachment_blob.objects import ObjectStore
+from spawnmesh_attachment_blob.s3_calls import DeletionsRefused
 from spawnmesh_attachment_blob.s3_turns import S3Turns
 from spawnmesh_attachment_blob.store import CondemnedBlob
 from spawnmesh_attachment_blob.uninterrupted import uninterrupted
@@ -33,6 +34,17 @@ class Removal:
             if not await store.release_set(connection, tenant_id, set_id):
                 return 0
             keys = await store.condemn_blobs(connection, tenant_id, set_id)
+        return await self._in_turn(tenant_id, set_id, keys)
+
+    async def release_staged(self, tenant_id: str, set_id: str, age_seconds: int) -> int:
+        """Like `release`, for a set that is STAGED for longer than this; one that is anything else, by now, is left alone."""
+        async with self._database.transaction(tenant_id) as connection:
+            if not await store.release_staged(connection, tenant_id, set_id, age_seconds):
+                return 0
+            keys = await store.condemn_blobs(connection, tenant_id, set_id)
+        return await self._in_turn(tenant_id, set_id, keys)
+
+    async def _in_turn(self, tenant_id: str, set_id: str, keys: set[str]) -> int:
         async with self._turns.taken():
             return await uninterrupted(self._remove_files(tenant_id, set_id, keys))
 
@@ -40,29 +52,47 @@ class Removal:
         async with self._database.transaction(tenant_id) as connection:
             await store.lock_set(connection, tenant_id, set_id)
             condemned = await store.lock_condemned_blobs(connection, tenant_id, set_id)
-            await self._remove_objects(connection, tenant_id, condemned)
-            await store.forget_files(connection, tenant_id, set_id)
+            refused = await self._remove_objects(connection, tenant_id, condemned)
+            if refused is None:
+                await store.forget_files(connection, tenant_id, set_id)
         put_anew = keys - {blob.object_key for blob in condemned}  # Elsewhere, by who wanted the bytes again meanwhile.
         if put_anew:
             await self.take_back(tenant_id, put_anew)
+        if refused is not None:
+            raise refused
         return len(condemned)
 
     async def remove_condemned(self, tenant_id: str, hashes: Sequence[str]) -> int:
-        """Those of the blobs that are DELETING are gone, with their objects; how many. Raises S3Failed; then they stay DELETING."""
+        """Those of the blobs that are DELETING are gone, with their objects; how many. Raises S3Failed; then they stay DELETING, but after
+        DeletionsRefused those alone that it names.
+        """
         async with self._turns.taken():
             return await uninterrupted(self._remove_condemned(tenant_id, hashes))
 
     async def _remove_condemned(self, tenant_id: str, hashes: Sequence[str]) -> int:
         async with self._database.transaction(tenant_id) as connection:
             condemned = await garbage_store.lock_deleting_blobs(connection, tenant_id, hashes)
-            await self._remove_objects(connection, tenant_id, condemned)
-            return len(condemned)
+            refused = await self._remove_objects(connection, tenant_id, condemned)
+        if refused is not None:
+            raise refused
+        return len(condemned)
 
     async def _remove_objects(
         self, connection: Connection, tenant_id: str, condemned: Collection[CondemnedBlob]
-    ) -> None:
-        await self._objects.delete_all(tenant_id, [blob.object_key for blob in condemned])
-        await store.forget_blobs(connection, tenant_id, [blob.sha256 for blob in condemned])
+    ) -> DeletionsRefused | None:
+        """Blobs whose objects are gone are forgotten. What S3 refused is to be raised once that is committed."""
+        refused = await self._delete(tenant_id, [blob.object_key for blob in condemned])
+        kept = frozenset[str]() if refused is None else refused.keys
+        gone = [blob.sha256 for blob in condemned if blob.object_key not in kept]
+        await store.forget_blobs(connection, tenant_id, gone)
+        return refused
+
+    async def _delete(self, tenant_id: str, keys: Collection[str]) -> DeletionsRefused | None:
+        try:
+            await self._objects.delete_all(tenant_id, keys)
+        except DeletionsRefused as refused:
+            return refused
+        return None
 
     async def remove_orphans(self, tenant_id: str, keys: Collection[str]) -> int:
         """Objects that no row knows are gone; how many were. One whose bytes somebody is storing right now is left alone. Raises S3Failed."""
@@ -81,6 +111,8 @@ class Removal:
                 # In this order: who was storing the bytes has been waited for, and has a row now.
                 if sha256 in claimed or await garbage_store.lock_blob_elsewhere(connection, tenant_id, sha256, key):
                     orphans.append(key)
-            await self._objects.delete_all(tenant_id, orphans)
+            refused = await self._delete(tenant_id, orphans)
             await store.forget_blobs(connection, tenant_id, claimed)
-            return len(orphans)
+        if refused is not None:
+            raise refused
+        return len(orphans)

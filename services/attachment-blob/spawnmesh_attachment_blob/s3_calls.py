@@ -23,10 +23,17 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 
-class S3Failed(MeshError):
-    """S3 did not do it, or did not say so. `never_sent` when no connection came about: then nothing can have happened there."""
+_OBJECT_IS_KEPT = frozenset({"AccessDenied", "InvalidRequest", "MethodNotAllowed", "ObjectLockedByBucketPolicy"})
+"""What stores say to who deletes an object that a lock, a legal hold or a policy of the bucket keeps."""
 
-    def __init__(self, *, never_sent: bool) -> None:
+
+class S3Failed(MeshError):
+    """S3 did not do it, or did not say so. `never_sent` when no connection came about: then nothing can have happened there.
+
+    `code` is what S3 answered, empty where it answered nothing.
+    """
+
+    def __init__(self, *, never_sent: bool, code: str = "") -> None:
         refusal = unavailable("S3")
         super().__init__(
             refusal.reason,
@@ -35,6 +42,20 @@ class S3Failed(MeshError):
             facts=refusal.facts,
         )
         self.never_sent = never_sent
+        self.code = code
+
+    @property
+    def is_deletion_refused(self) -> bool:
+        """Whether S3 is well and will not delete what it was asked to, for as long as something keeps that."""
+        return self.code in _OBJECT_IS_KEPT
+
+
+class DeletionsRefused(S3Failed):
+    """S3 will not delete what is under these keys. All else that was to be deleted with it is gone."""
+
+    def __init__(self, keys: frozenset[str]) -> None:
+        super().__init__(never_sent=False)
+        self.keys = keys
 
 
 def http_pool(settings: AttachmentBlobSettings) -> urllib3.PoolManager:
@@ -61,8 +82,9 @@ class S3Calls:
         try:
             return await uninterrupted(self._in_thread(lambda: call(*args, **kwargs)))
         except S3_FAILURES as error:
-            log.warning("s3_call_failed", error=type(error).__name__, code=str(getattr(error, "code", "")))
-            raise S3Failed(never_sent=_never_sent(error)) from None
+            code = str(getattr(error, "code", ""))
+            log.warning("s3_call_failed", error=type(error).__name__, code=code)
+            raise S3Failed(never_sent=_never_sent(error), code=code) from None
 
     async def put(self, put: Put, credentials: Credentials) -> None:
         """The object, durable. Raises CredentialsRefused where S3 says that these do not hold, S3Failed for all else that goes wrong.

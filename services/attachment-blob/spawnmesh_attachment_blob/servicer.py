@@ -3,13 +3,11 @@
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from grpc import aio
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceServicer
-from spawnmesh_core.clock import utc_now
 from spawnmesh_runtime.caller import CallerKind, current_caller
 
 from spawnmesh_attachment_blob.attaching import Attaching
@@ -120,9 +118,9 @@ class AttachmentBlobServicer(AttachmentBlobServiceServicer):
     async def CreateDownloadUrl(
         self, request: pb.CreateDownloadUrlRequest, context: Context
     ) -> pb.CreateDownloadUrlResponse:
-        tenant_id, set_id, now = current_caller().tenant_id, parse_set_id(request.set_id), utc_now()
-        url, seconds = await self._parts.reading.download_url(tenant_id, set_id, request.name)
-        return pb.CreateDownloadUrlResponse(url=url, expire_time=timestamp(now + timedelta(seconds=seconds)))
+        tenant_id, set_id = current_caller().tenant_id, parse_set_id(request.set_id)
+        url, expire_time = await self._parts.reading.download_url(tenant_id, set_id, request.name)
+        return pb.CreateDownloadUrlResponse(url=url, expire_time=timestamp(expire_time))
 
     async def CollectGarbage(self, request: pb.CollectGarbageRequest, context: Context) -> pb.CollectGarbageResponse:
         counts = await self._parts.collecting.collect(request.tenant_id, dry_run=request.dry_run)

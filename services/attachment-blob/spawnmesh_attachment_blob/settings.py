@@ -45,6 +45,14 @@ class AttachmentBlobSettings(ProcessSettings):
     """Longest silence of an upload's sender before its stream is ended."""
     upload_max_streams: int = Field(default=6, ge=1, le=256)
     """Uploads received at the same time; each takes two parts of memory, 10 MiB. Others wait; so do a tenant's when it has half of them."""
+    upload_max_open: int = Field(default=1000, ge=1, le=1_000_000)
+    """How many uploads of one tenant may be open at the same time, on all replicas together."""
+    upload_max_open_bytes: int = Field(default=100 * 1024**3, ge=1)
+    """How large all files together may be whose uploads are open, for one tenant; counted by what was announced."""
+    staged_ttl_seconds: int = Field(default=24 * 3600, ge=3600)
+    """How long a set waits to be attached. Must be longer than any spawn may take, by far: `spawn_deadline_seconds` of the session service."""
+    tombstone_ttl_seconds: int = Field(default=30 * 24 * 3600, ge=24 * 3600)
+    """How long it is known that a set was released: for so long it is shown as RELEASED, and no late call stages it again."""
     collect_interval_seconds: float = Field(default=600.0, gt=0)
     """How often the worker compares each tenant's bucket with its rows."""
     collect_grace_seconds: int = Field(default=3600, ge=0)

@@ -125,7 +125,7 @@ class Staging:
         return tenant
 
     async def _write_under(self, tenant_id: str, limits: AttachmentLimits, wanted: SetToStage) -> AttachmentSet | None:
-        """The set, durable; None where the tenant's limits are others."""
+        """The set, durable; None where the tenant is to be looked at again: its limits are others, or something went meanwhile."""
         async with AsyncExitStack() as transaction:
             begun = self._database.transaction_of(tenant_id, *store.staging_of(tenant_id, limits, wanted))
             connection, answer = await transaction.enter_async_context(begun)
@@ -140,9 +140,8 @@ class Staging:
                     )
                 case StageOutcome.EXISTS:
                     found = await store.get_set(connection, tenant_id, wanted.set_id)
-                    if found is None:  # The tenant was purged this moment.
-                        raise unknown_tenant()
-                    return require_repeat(found, wanted)
+                    # It may have gone this moment: with its tenant, or as what a set leaves that was released long ago.
+                    return None if found is None else require_repeat(found, wanted)
                 case StageOutcome.POLICY_CHANGED:
                     return None
                 case StageOutcome.UNKNOWN_TENANT:

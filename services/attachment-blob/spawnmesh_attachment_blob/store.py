@@ -191,6 +191,12 @@ async def release_set(connection: Connection, tenant_id: str, set_id: str) -> bo
     return row is not None and bool(row["has_files"])
 
 
+async def release_staged(connection: Connection, tenant_id: str, set_id: str, age_seconds: int) -> bool:
+    """STAGED for longer than this -> RELEASED; whether it was."""
+    arguments = {"tenant_id": tenant_id, "set_id": set_id, "age_seconds": age_seconds}
+    return await (await connection.execute(_SQL["release_staged"], arguments)).fetchone() is not None
+
+
 async def condemn_blobs(connection: Connection, tenant_id: str, set_id: str) -> set[str]:
     """Marks for deletion what this set refers to and no other set that is not released; where that is."""
     await connection.execute(_SQL["lock_blobs_of_set"], {"tenant_id": tenant_id, "set_id": set_id})

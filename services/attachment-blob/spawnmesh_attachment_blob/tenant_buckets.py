@@ -4,12 +4,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import urllib3
 from minio import Minio
 from minio.credentials.credentials import Credentials
-from minio.credentials.providers import Provider
+from minio.credentials.providers import Provider, StaticProvider
 from minio.error import S3Error
 from minio.sse import Sse, SseKMS, SseS3
 from spawnmesh_core.clock import Clock, utc_now
@@ -27,6 +28,14 @@ class _Access:
 
     credentials: BucketCredentials
     client: Minio
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """A client that signs with the same credentials each time, until `end_time`, when they are worth nothing any more."""
+
+    client: Minio
+    end_time: datetime
 
 
 class TenantBuckets:
@@ -87,6 +96,13 @@ class TenantBuckets:
     def client_for(self, tenant_id: str) -> Minio:
         """A client with credentials for the tenant's bucket alone; kept for the next call, as those of the most recent tenants are."""
         return self._access(tenant_id).client
+
+    def signer(self, tenant_id: str) -> Signer:
+        """Who signs what others are to use, with credentials that were renewed where that was due and STS did it; else they may end soon."""
+        held = self._access(tenant_id).credentials
+        credentials = held.retrieve()
+        keys = StaticProvider(credentials.access_key, credentials.secret_key, credentials.session_token)
+        return Signer(self._client(keys), held.end_of(credentials))
 
     def credentials(self, tenant_id: str) -> Credentials:
         """Credentials for the tenant's bucket alone, fetched or renewed where that is due."""

@@ -19,12 +19,14 @@ from spawnmesh_attachment_blob.domain.sets import put_key
 from spawnmesh_attachment_blob.domain.uploads import (
     Chunk,
     Finish,
+    OpenUploads,
     Upload,
     UploadSpec,
     UploadState,
     incomplete,
     require_allowed,
     require_next,
+    require_room,
     require_same_spec,
     require_upload,
 )
@@ -45,6 +47,7 @@ class Uploading:
         self._ttl_seconds = settings.upload_ttl_seconds
         self._idle_seconds = settings.upload_idle_seconds
         self._places = UploadPlaces(settings.upload_max_streams)
+        self._may_be_open = OpenUploads(settings.upload_max_open, settings.upload_max_open_bytes)
 
     async def get(self, tenant_id: str, upload_id: str, session_id: str | None) -> Upload:
         """The upload. Raises NOT_FOUND."""
@@ -104,6 +107,11 @@ class Uploading:
                     require_allowed(spec, tenant.policy.limits)
                 except AttachmentRefused as refused:
                     raise items_refused(refused) from None
+                if not await upload_store.lock_stored_blob(
+                    connection, tenant_id, spec
+                ):  # Else it is not opened at all.
+                    beside = await upload_store.lock_room(connection, tenant_id, spec.upload_id)
+                    require_room(spec, beside, self._may_be_open)
                 key = put_key(spec.sha256, secrets.token_hex(8))
                 await upload_store.insert(connection, tenant_id, spec, session_id or "", key, self._ttl_seconds)
             await upload_store.lock(connection, tenant_id, spec.upload_id)

@@ -24,11 +24,13 @@ _TOLD = {
     "orphan_object_count": "objects that no row knows: removed",
     "unsettled_blob_count": "bytes that nobody refers to: removed",
     "unremoved_set_count": "files of released sets: removed",
-    "expired_set_count": "sets kept past the tenant's retention: released",
+    "expired_set_count": "sets kept past the tenant's retention, or never attached: released",
     "expired_upload_count": "expired uploads: removed",
     "orphan_multipart_count": "unfinished uploads that no row knows: removed",
     "missing_object_count": "rows whose object is missing: left as they are",
     "damaged_object_count": "rows whose object has another size: left as they are",
+    "forgotten_set_count": "remains of sets released long ago: removed",
+    "refused_deletion_count": "keys that S3 refuses to delete: left as they are",
 }
 
 
@@ -142,7 +144,7 @@ def gc(
 ) -> None:
     """For operators: compare the bucket of --tenant with its rows, and repair what interrupted work left.
 
-    The exit code is 1 when bytes are missing or damaged, which nothing can repair.
+    The exit code is 1 when bytes are missing or damaged, or S3 refuses to delete some, which this cannot repair.
     """
     tenant_id = settings_of(context).tenant
     counts = with_mesh(
@@ -157,7 +159,7 @@ def gc(
         if dry_run:
             print("a dry run: nothing was changed")
         print_table(("count", "what"), ((str(getattr(counts, name)), told) for name, told in _TOLD.items()))
-    if counts.missing_object_count or counts.damaged_object_count:
+    if counts.missing_object_count or counts.damaged_object_count or counts.refused_deletion_count:
         raise typer.Exit(1)
 
 

@@ -3,6 +3,18 @@
 from dataclasses import dataclass
 
 
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """How long, in seconds, what a collection takes has to have been as it is."""
+
+    grace_seconds: int
+    """For what is left over: whoever left it may be at work."""
+    staged_seconds: int
+    """For sets that nobody attached."""
+    tombstone_seconds: int
+    """For what released sets leave."""
+
+
 @dataclass(slots=True)
 class GarbageCounts:
     """Counted up while a collection works; the contract says what each is."""
@@ -16,3 +28,5 @@ class GarbageCounts:
     orphan_multipart_count: int = 0
     missing_object_count: int = 0
     damaged_object_count: int = 0
+    forgotten_set_count: int = 0
+    refused_deletion_count: int = 0

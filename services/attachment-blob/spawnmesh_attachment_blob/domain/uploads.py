@@ -19,6 +19,7 @@ PART_BYTES = 5 * 1024 * 1024
 sends it."""
 MAX_UPLOAD_BYTES = 10_000 * PART_BYTES
 """S3 takes ten thousand parts."""
+_ROOM_AGAIN_SECONDS = 60.0  # Others may have finished by then.
 
 
 class UploadState(StrEnum):
@@ -59,6 +60,14 @@ class Upload:
     def durable_bytes(self) -> int:
         """Where a new stream goes on."""
         return self.spec.size_bytes if self.state is UploadState.COMPLETE else self.part_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OpenUploads:
+    """Uploads of a tenant that are not COMPLETE: how many, and how large all their files are together, or may be."""
+
+    count: int
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +113,30 @@ def require_allowed(spec: UploadSpec, limits: AttachmentLimits) -> None:
         raise AttachmentRefused(AttachmentReason.FILE_BYTES_EXCEEDED, facts)
     if spec.size_bytes > limits.max_total_bytes:
         raise AttachmentRefused(AttachmentReason.TOTAL_BYTES_EXCEEDED, {"limit_bytes": limits.max_total_bytes})
+
+
+def require_room(spec: UploadSpec, found: OpenUploads, may_be: OpenUploads) -> None:
+    """Raises BUDGET_EXCEEDED where, with this one, more would be open than may be."""
+    facts: dict[str, str | int]
+    if found.count + 1 > may_be.count:
+        facts = {"budget": "open_uploads", "limit": may_be.count, "open": found.count}
+        text = f"{found.count} uploads of the tenant are open, and no more may be"
+    elif found.size_bytes + spec.size_bytes > may_be.size_bytes:
+        facts = {
+            "budget": "open_upload_bytes",
+            "limit_bytes": may_be.size_bytes,
+            "open_bytes": found.size_bytes,
+            "size_bytes": spec.size_bytes,
+        }
+        text = f"the tenant's open uploads are of {found.size_bytes} bytes, and may be of {may_be.size_bytes} with this one"
+    else:
+        return
+    raise MeshError(
+        Reason.BUDGET_EXCEEDED,
+        f"{text}; finish some of them, or wait until those expire that nobody goes on with",
+        retry_after_seconds=_ROOM_AGAIN_SECONDS,
+        facts=facts,
+    )
 
 
 def require_upload(found: Upload | None, upload_id: str, reader_session_id: str | None) -> Upload:

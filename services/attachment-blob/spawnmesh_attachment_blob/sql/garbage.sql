@@ -11,7 +11,7 @@ returning tenant_id;
 select s.set_id
 from sets s
 where s.tenant_id = %(tenant_id)s and s.state in ('RELEASED', 'STAGING')
-    and s.state_time < now() - make_interval(secs => %(grace_seconds)s) and s.set_id > %(after)s
+    and s.state_time < now() - make_interval(secs => %(age_seconds)s) and s.set_id > %(after)s
     and exists (select from set_files f where f.tenant_id = s.tenant_id and f.set_id = s.set_id)
 order by s.set_id
 limit %(limit)s;
@@ -27,12 +27,21 @@ where s.tenant_id = %(tenant_id)s and s.state = 'ATTACHED' and t.retention_secon
 order by s.set_id
 limit %(limit)s;
 
+-- name: abandoned_sets
+-- No lock. Index: sets_staged_idx.
+select s.set_id
+from sets s
+where s.tenant_id = %(tenant_id)s and s.state = 'STAGED' and starts_with(s.set_id, 'att_')
+    and s.state_time < now() - make_interval(secs => %(age_seconds)s) and s.set_id > %(after)s
+order by s.set_id
+limit %(limit)s;
+
 -- name: unsettled_blobs
 -- No lock. Those of sets that are not removed yet are left to the removal of the set.
 -- Index: blobs_unsettled_idx, set_files_sha256_idx, uploads_sha256_idx.
 select b.sha256
 from blobs b
-where b.tenant_id = %(tenant_id)s and b.state <> 'STORED' and b.state_time < now() - make_interval(secs => %(grace_seconds)s)
+where b.tenant_id = %(tenant_id)s and b.state <> 'STORED' and b.state_time < now() - make_interval(secs => %(age_seconds)s)
     and b.sha256 > %(after)s
     and not exists (select from set_files f where f.tenant_id = b.tenant_id and f.sha256 = b.sha256)
     and not exists (select from uploads u where u.tenant_id = b.tenant_id and u.sha256 = b.sha256 and u.state = 'COMPLETE')
@@ -127,6 +136,32 @@ returning tenant_id;
 -- told of how many there are.
 set local enable_sort = off;
 set local enable_seqscan = off;
+
+-- name: old_tombstones
+-- No lock. Needs `keep_to_indexes`. Looks for files set by set, which keeps the planner from reading all of the tenant's. Index: sets_released_idx,
+-- set_files_pkey.
+select s.set_id, s.state_time, f.set_id is not null as has_files
+from (
+    select r.set_id, r.state_time
+    from sets r
+    where r.tenant_id = %(tenant_id)s and r.state = 'RELEASED'
+        and r.state_time < now() - make_interval(secs => %(age_seconds)s)
+        and (r.state_time, r.set_id) > (%(after_time)s, %(after_id)s)
+    order by r.state_time, r.set_id
+    limit %(limit)s
+) s
+left join lateral (
+    select g.set_id from set_files g where g.tenant_id = %(tenant_id)s and g.set_id = s.set_id limit 1
+) f on true
+order by s.state_time, s.set_id;
+
+-- name: forget_tombstones
+-- Waits for whoever releases one of them again. A set that is RELEASED gets no files any more. Needs `keep_to_indexes`: deletes within a range of the
+-- index, whatever the planner was last told of how many there are. Index: sets_released_idx.
+delete from sets
+where tenant_id = %(tenant_id)s and state = 'RELEASED'
+    and (state_time, set_id) > (%(after_time)s, %(after_id)s) and (state_time, set_id) <= (%(last_time)s, %(last_id)s)
+    and set_id <> all(%(kept_ids)s::text[]);
 
 -- name: purge_set_files
 -- Waits for whoever stages or releases one of them. Needs `keep_to_indexes`. Index: set_files_pkey.

@@ -64,6 +64,14 @@ where t.tenant_id = %(tenant_id)s and not t.purging
 on conflict (tenant_id, set_id) do update
 set state = 'RELEASED', state_time = case s.state when 'RELEASED' then s.state_time else now() end;
 
+-- name: release_staged
+-- Locks the set: waits for whoever attaches or releases it, and then leaves it alone. Index: sets_pkey.
+update sets
+set state = 'RELEASED', state_time = now()
+where tenant_id = %(tenant_id)s and set_id = %(set_id)s and state = 'STAGED'
+    and state_time < now() - make_interval(secs => %(age_seconds)s)
+returning set_id;
+
 -- name: has_files
 -- No lock. A statement of its own after release_set, which does not see the files of a set that was being written while it waited.
 -- Index: set_files_pkey.

@@ -7,6 +7,18 @@ values
      now() + make_interval(secs => %(ttl_seconds)s))
 on conflict (tenant_id, upload_id) do nothing;
 
+-- name: lock_room
+-- Waits for whoever opens an upload of the tenant; who wants to begin to waits until the transaction ends.
+select pg_advisory_xact_lock(hashtextextended('open an upload of ' || %(tenant_id)s, 0));
+
+-- name: count_open_uploads
+-- A statement of its own after lock_room, so that it sees what was committed while that waited; the upload itself may be among that, and is
+-- left out. One that is being removed still has its bytes.
+-- Index: uploads_object_key_idx.
+select count(*) as open_count, coalesce(sum(u.size_bytes), 0)::bigint as open_bytes
+from uploads u
+where u.tenant_id = %(tenant_id)s and u.state <> 'COMPLETE' and u.upload_id <> %(upload_id)s;
+
 -- name: get_upload
 -- No lock. Index: uploads_pkey, upload_parts_pkey.
 select

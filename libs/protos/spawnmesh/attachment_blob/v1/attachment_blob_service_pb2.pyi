@@ -716,6 +716,8 @@ class GarbageCounts(_message.Message):
     ORPHAN_MULTIPART_COUNT_FIELD_NUMBER: _builtins.int
     MISSING_OBJECT_COUNT_FIELD_NUMBER: _builtins.int
     DAMAGED_OBJECT_COUNT_FIELD_NUMBER: _builtins.int
+    FORGOTTEN_SET_COUNT_FIELD_NUMBER: _builtins.int
+    REFUSED_DELETION_COUNT_FIELD_NUMBER: _builtins.int
     seen_object_count: _builtins.int
     """Objects looked at."""
     orphan_object_count: _builtins.int
@@ -735,7 +737,7 @@ class GarbageCounts(_message.Message):
     unremoved_set_count: _builtins.int
     """Released sets whose files were left over: removed."""
     expired_set_count: _builtins.int
-    """Sets kept longer than the tenant's policy says: released."""
+    """Sets kept longer than the tenant's policy says, or staged for longer than the service lets them wait to be attached: released."""
     expired_upload_count: _builtins.int
     """Uploads past their time: removed with what they had stored."""
     orphan_multipart_count: _builtins.int
@@ -744,6 +746,10 @@ class GarbageCounts(_message.Message):
     """Rows whose object is not there: reported, never removed."""
     damaged_object_count: _builtins.int
     """Rows whose object has another size: reported, never removed."""
+    forgotten_set_count: _builtins.int
+    """What released sets leave, so that they cannot be revived, once it is older than the service is told to remember: removed."""
+    refused_deletion_count: _builtins.int
+    """Keys of which S3 refused to delete what is under them: reported, and tried again by the next comparison."""
     def __init__(
         self,
         *,
@@ -757,10 +763,12 @@ class GarbageCounts(_message.Message):
         orphan_multipart_count: _builtins.int = ...,
         missing_object_count: _builtins.int = ...,
         damaged_object_count: _builtins.int = ...,
+        forgotten_set_count: _builtins.int = ...,
+        refused_deletion_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["damaged_object_count", b"damaged_object_count", "expired_set_count", b"expired_set_count", "expired_upload_count", b"expired_upload_count", "missing_object_count", b"missing_object_count", "orphan_multipart_count", b"orphan_multipart_count", "orphan_object_count", b"orphan_object_count", "seen_object_count", b"seen_object_count", "unfinished_set_count", b"unfinished_set_count", "unremoved_set_count", b"unremoved_set_count", "unsettled_blob_count", b"unsettled_blob_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["damaged_object_count", b"damaged_object_count", "expired_set_count", b"expired_set_count", "expired_upload_count", b"expired_upload_count", "forgotten_set_count", b"forgotten_set_count", "missing_object_count", b"missing_object_count", "orphan_multipart_count", b"orphan_multipart_count", "orphan_object_count", b"orphan_object_count", "refused_deletion_count", b"refused_deletion_count", "seen_object_count", b"seen_object_count", "unfinished_set_count", b"unfinished_set_count", "unremoved_set_count", b"unremoved_set_count", "unsettled_blob_count", b"unsettled_blob_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

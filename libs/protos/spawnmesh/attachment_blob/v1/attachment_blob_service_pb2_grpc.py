@@ -124,7 +124,9 @@ class AttachmentBlobServiceServicer:
         `durable_bytes`, and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. Bytes that the tenant has already are not moved:
         the spec is answered with COMPLETE at once (to know a hash is to have the bytes, within a tenant); send the spec alone to learn it.
         UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish;
-        after UPLOAD_HASH_DIFFERS the upload is forgotten. Not promised: that bytes behind `durable_bytes` survive a cut.
+        after UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads open, or
+        larger ones together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, with the limit and what is open beside it;
+        what is open already goes on. Not promised: that bytes behind `durable_bytes` survive a cut.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -156,7 +158,9 @@ class AttachmentBlobServiceServicer:
 
     def ReleaseSet(self, request, context):
         """Any state -> RELEASED, and the bytes nobody else refers to are deleted before the answer. Idempotent: an unknown set answers OK and stays
-        refused afterwards, so that a late StageSet of the same id cannot revive it.
+        refused afterwards, so that a late StageSet of the same id cannot revive it. That holds for as long as the service is told to remember, by
+        default 30 days after the first release; then the set is NOT_FOUND, and a repeat begins that time anew. Where S3 refuses to delete an
+        object, DEPENDENCY_UNAVAILABLE: the set is RELEASED all the same.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -187,7 +191,8 @@ class AttachmentBlobServiceServicer:
 
     def CreateDownloadUrl(self, request, context):
         """A URL from which a file can be fetched for a short while by whoever has it, past this service: nothing verifies the hash, and a release
-        ends it only when the bytes are gone. DOWNLOAD_URLS_DISABLED unless the tenant's policy gives URLs a lifetime.
+        ends it only when the bytes are gone. It works until `expire_time`, which is earlier than the policy says where the service's own access to
+        S3 ends before and cannot be renewed at the moment. DOWNLOAD_URLS_DISABLED unless the tenant's policy gives URLs a lifetime.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -195,7 +200,8 @@ class AttachmentBlobServiceServicer:
 
     def CollectGarbage(self, request, context):
         """Compares a tenant's bucket with its rows, both ways, and repairs what interrupted work left, once it is older than the grace period. The
-        service does the same by itself from time to time. A row whose object is missing is counted, logged and left.
+        service does the same by itself from time to time. A row whose object is missing is counted, logged and left. What S3 refuses to delete, as
+        under an object lock, is logged and counted, and all the rest goes; the other counts say what there was to do.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

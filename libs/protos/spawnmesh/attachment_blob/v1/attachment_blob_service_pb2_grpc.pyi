@@ -48,7 +48,9 @@ class AttachmentBlobServiceStub:
     `durable_bytes`, and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. Bytes that the tenant has already are not moved:
     the spec is answered with COMPLETE at once (to know a hash is to have the bytes, within a tenant); send the spec alone to learn it.
     UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish;
-    after UPLOAD_HASH_DIFFERS the upload is forgotten. Not promised: that bytes behind `durable_bytes` survive a cut.
+    after UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads open, or
+    larger ones together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, with the limit and what is open beside it;
+    what is open already goes on. Not promised: that bytes behind `durable_bytes` survive a cut.
     """
     GetUpload: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.GetUploadRequest, _attachment_blob_service_pb2.GetUploadResponse]
     """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only."""
@@ -62,7 +64,9 @@ class AttachmentBlobServiceStub:
     """STAGED -> ATTACHED. Idempotent; ATTACHMENT_SET_STATE when the set was released."""
     ReleaseSet: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.ReleaseSetRequest, _attachment_blob_service_pb2.ReleaseSetResponse]
     """Any state -> RELEASED, and the bytes nobody else refers to are deleted before the answer. Idempotent: an unknown set answers OK and stays
-    refused afterwards, so that a late StageSet of the same id cannot revive it.
+    refused afterwards, so that a late StageSet of the same id cannot revive it. That holds for as long as the service is told to remember, by
+    default 30 days after the first release; then the set is NOT_FOUND, and a repeat begins that time anew. Where S3 refuses to delete an
+    object, DEPENDENCY_UNAVAILABLE: the set is RELEASED all the same.
     """
     GetSet: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.GetSetRequest, _attachment_blob_service_pb2.GetSetResponse]
     """The set and its manifest. A run sees the set of its own session only."""
@@ -75,11 +79,13 @@ class AttachmentBlobServiceStub:
     """
     CreateDownloadUrl: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.CreateDownloadUrlRequest, _attachment_blob_service_pb2.CreateDownloadUrlResponse]
     """A URL from which a file can be fetched for a short while by whoever has it, past this service: nothing verifies the hash, and a release
-    ends it only when the bytes are gone. DOWNLOAD_URLS_DISABLED unless the tenant's policy gives URLs a lifetime.
+    ends it only when the bytes are gone. It works until `expire_time`, which is earlier than the policy says where the service's own access to
+    S3 ends before and cannot be renewed at the moment. DOWNLOAD_URLS_DISABLED unless the tenant's policy gives URLs a lifetime.
     """
     CollectGarbage: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.CollectGarbageRequest, _attachment_blob_service_pb2.CollectGarbageResponse]
     """Compares a tenant's bucket with its rows, both ways, and repairs what interrupted work left, once it is older than the grace period. The
-    service does the same by itself from time to time. A row whose object is missing is counted, logged and left.
+    service does the same by itself from time to time. A row whose object is missing is counted, logged and left. What S3 refuses to delete, as
+    under an object lock, is logged and counted, and all the rest goes; the other counts say what there was to do.
     """
 
 @_typing.type_check_only
@@ -102,7 +108,9 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     `durable_bytes`, and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. Bytes that the tenant has already are not moved:
     the spec is answered with COMPLETE at once (to know a hash is to have the bytes, within a tenant); send the spec alone to learn it.
     UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish;
-    after UPLOAD_HASH_DIFFERS the upload is forgotten. Not promised: that bytes behind `durable_bytes` survive a cut.
+    after UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads open, or
+    larger ones together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, with the limit and what is open beside it;
+    what is open already goes on. Not promised: that bytes behind `durable_bytes` survive a cut.
     """
     GetUpload: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.GetUploadRequest, _attachment_blob_service_pb2.GetUploadResponse]  # type: ignore[assignment]
     """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only."""
@@ -116,7 +124,9 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     """STAGED -> ATTACHED. Idempotent; ATTACHMENT_SET_STATE when the set was released."""
     ReleaseSet: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.ReleaseSetRequest, _attachment_blob_service_pb2.ReleaseSetResponse]  # type: ignore[assignment]
     """Any state -> RELEASED, and the bytes nobody else refers to are deleted before the answer. Idempotent: an unknown set answers OK and stays
-    refused afterwards, so that a late StageSet of the same id cannot revive it.
+    refused afterwards, so that a late StageSet of the same id cannot revive it. That holds for as long as the service is told to remember, by
+    default 30 days after the first release; then the set is NOT_FOUND, and a repeat begins that time anew. Where S3 refuses to delete an
+    object, DEPENDENCY_UNAVAILABLE: the set is RELEASED all the same.
     """
     GetSet: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.GetSetRequest, _attachment_blob_service_pb2.GetSetResponse]  # type: ignore[assignment]
     """The set and its manifest. A run sees the set of its own session only."""
@@ -129,11 +139,13 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     """
     CreateDownloadUrl: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.CreateDownloadUrlRequest, _attachment_blob_service_pb2.CreateDownloadUrlResponse]  # type: ignore[assignment]
     """A URL from which a file can be fetched for a short while by whoever has it, past this service: nothing verifies the hash, and a release
-    ends it only when the bytes are gone. DOWNLOAD_URLS_DISABLED unless the tenant's policy gives URLs a lifetime.
+    ends it only when the bytes are gone. It works until `expire_time`, which is earlier than the policy says where the service's own access to
+    S3 ends before and cannot be renewed at the moment. DOWNLOAD_URLS_DISABLED unless the tenant's policy gives URLs a lifetime.
     """
     CollectGarbage: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.CollectGarbageRequest, _attachment_blob_service_pb2.CollectGarbageResponse]  # type: ignore[assignment]
     """Compares a tenant's bucket with its rows, both ways, and repairs what interrupted work left, once it is older than the grace period. The
-    service does the same by itself from time to time. A row whose object is missing is counted, logged and left.
+    service does the same by itself from time to time. A row whose object is missing is counted, logged and left. What S3 refuses to delete, as
+    under an object lock, is logged and counted, and all the rest goes; the other counts say what there was to do.
     """
 
 class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -171,7 +183,9 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         `durable_bytes`, and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. Bytes that the tenant has already are not moved:
         the spec is answered with COMPLETE at once (to know a hash is to have the bytes, within a tenant); send the spec alone to learn it.
         UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish;
-        after UPLOAD_HASH_DIFFERS the upload is forgotten. Not promised: that bytes behind `durable_bytes` survive a cut.
+        after UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads open, or
+        larger ones together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, with the limit and what is open beside it;
+        what is open already goes on. Not promised: that bytes behind `durable_bytes` survive a cut.
         """
 
     @_abc_1.abstractmethod
@@ -209,7 +223,9 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_attachment_blob_service_pb2.ReleaseSetResponse, _abc.Awaitable[_attachment_blob_service_pb2.ReleaseSetResponse]]:
         """Any state -> RELEASED, and the bytes nobody else refers to are deleted before the answer. Idempotent: an unknown set answers OK and stays
-        refused afterwards, so that a late StageSet of the same id cannot revive it.
+        refused afterwards, so that a late StageSet of the same id cannot revive it. That holds for as long as the service is told to remember, by
+        default 30 days after the first release; then the set is NOT_FOUND, and a repeat begins that time anew. Where S3 refuses to delete an
+        object, DEPENDENCY_UNAVAILABLE: the set is RELEASED all the same.
         """
 
     @_abc_1.abstractmethod
@@ -246,7 +262,8 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_attachment_blob_service_pb2.CreateDownloadUrlResponse, _abc.Awaitable[_attachment_blob_service_pb2.CreateDownloadUrlResponse]]:
         """A URL from which a file can be fetched for a short while by whoever has it, past this service: nothing verifies the hash, and a release
-        ends it only when the bytes are gone. DOWNLOAD_URLS_DISABLED unless the tenant's policy gives URLs a lifetime.
+        ends it only when the bytes are gone. It works until `expire_time`, which is earlier than the policy says where the service's own access to
+        S3 ends before and cannot be renewed at the moment. DOWNLOAD_URLS_DISABLED unless the tenant's policy gives URLs a lifetime.
         """
 
     @_abc_1.abstractmethod
@@ -256,7 +273,8 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_attachment_blob_service_pb2.CollectGarbageResponse, _abc.Awaitable[_attachment_blob_service_pb2.CollectGarbageResponse]]:
         """Compares a tenant's bucket with its rows, both ways, and repairs what interrupted work left, once it is older than the grace period. The
-        service does the same by itself from time to time. A row whose object is missing is counted, logged and left.
+        service does the same by itself from time to time. A row whose object is missing is counted, logged and left. What S3 refuses to delete, as
+        under an object lock, is logged and counted, and all the rest goes; the other counts say what there was to do.
         """
 
 def add_AttachmentBlobServiceServicer_to_server(servicer: AttachmentBlobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -53,7 +53,7 @@ class _SetStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SetState.Val
     SET_STATE_UNSPECIFIED: _SetState.ValueType  # 0
     """Never sent."""
     SET_STATE_STAGED: _SetState.ValueType  # 1
-    """Stored, not yet promised to anyone; released when its session is not spawned."""
+    """Stored, not yet promised to anyone; released when its session is not spawned, or when nobody attaches it for long, by default a day."""
     SET_STATE_ATTACHED: _SetState.ValueType  # 2
     """Belongs to a live session."""
     SET_STATE_RELEASED: _SetState.ValueType  # 3
@@ -65,7 +65,7 @@ class SetState(_SetState, metaclass=_SetStateEnumTypeWrapper):
 SET_STATE_UNSPECIFIED: SetState.ValueType  # 0
 """Never sent."""
 SET_STATE_STAGED: SetState.ValueType  # 1
-"""Stored, not yet promised to anyone; released when its session is not spawned."""
+"""Stored, not yet promised to anyone; released when its session is not spawned, or when nobody attaches it for long, by default a day."""
 SET_STATE_ATTACHED: SetState.ValueType  # 2
 """Belongs to a live session."""
 SET_STATE_RELEASED: SetState.ValueType  # 3

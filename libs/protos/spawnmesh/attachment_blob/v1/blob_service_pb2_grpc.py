@@ -74,7 +74,7 @@ class BlobServiceServicer:
 
     def ReleaseBlob(self, request, context):
         """Gives a payload up, under the rules of ReleaseSet: bytes nobody else refers to are deleted before the answer, an unknown blob answers OK and
-        cannot be put afterwards.
+        cannot be put afterwards, for as long.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -42,7 +42,7 @@ class BlobServiceStub:
     """A payload's bytes, or a range of them, under the rules of ReadFile."""
     ReleaseBlob: _grpc.UnaryUnaryMultiCallable[_blob_service_pb2.ReleaseBlobRequest, _blob_service_pb2.ReleaseBlobResponse]
     """Gives a payload up, under the rules of ReleaseSet: bytes nobody else refers to are deleted before the answer, an unknown blob answers OK and
-    cannot be put afterwards.
+    cannot be put afterwards, for as long.
     """
 
 @_typing.type_check_only
@@ -59,7 +59,7 @@ class BlobServiceAsyncStub(BlobServiceStub):
     """A payload's bytes, or a range of them, under the rules of ReadFile."""
     ReleaseBlob: _aio.UnaryUnaryMultiCallable[_blob_service_pb2.ReleaseBlobRequest, _blob_service_pb2.ReleaseBlobResponse]  # type: ignore[assignment]
     """Gives a payload up, under the rules of ReleaseSet: bytes nobody else refers to are deleted before the answer, an unknown blob answers OK and
-    cannot be put afterwards.
+    cannot be put afterwards, for as long.
     """
 
 class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -91,7 +91,7 @@ class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_blob_service_pb2.ReleaseBlobResponse, _abc.Awaitable[_blob_service_pb2.ReleaseBlobResponse]]:
         """Gives a payload up, under the rules of ReleaseSet: bytes nobody else refers to are deleted before the answer, an unknown blob answers OK and
-        cannot be put afterwards.
+        cannot be put afterwards, for as long.
         """
 
 def add_BlobServiceServicer_to_server(servicer: BlobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,251 @@
+"""What goes by its age alone: sets that nobody attached, and what is remembered of released ones."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import DictRow
+from spawnmesh.attachment_blob.v1 import attachment_pb2
+from spawnmesh_attachment_blob import garbage_store, store
+from spawnmesh_attachment_blob.app import open_stores
+from spawnmesh_attachment_blob.domain import Encoding, InlineItem
+from spawnmesh_attachment_blob.garbage_store import BEFORE_ALL_TOMBSTONES, Tombstone
+from spawnmesh_attachment_blob.staging import SetRequest
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_postgres.database import Connection, Database
+
+from tests.contract.attachment_blob_fixtures import (
+    BlobService,
+    Tenant,
+    blobs,
+    new_set_id,
+    open_staging,
+    refused,
+    repaired,
+    tenant,
+    text,
+)
+from tests.contract.attachment_blob_parts import eventually, waits_for_a_lock
+from tests.contract.test_attachment_blob_blobs import got, put
+from tests.contract.test_attachment_blob_blobs import release as release_blob
+
+__all__ = ["blobs", "tenant"]
+
+DAY = 24 * 3600
+
+
+async def age(tenant: Tenant, set_id: str, interval: str) -> None:
+    """Sets back when the set came into its state."""
+    async with tenant.service.database.transaction(tenant.tenant_id) as connection:
+        statement = "update sets set state_time = now() - %s::interval where set_id = %s"
+        assert (await connection.execute(statement, (interval, set_id))).rowcount == 1
+
+
+async def states(tenant: Tenant) -> dict[str, str]:
+    return {row["set_id"]: row["state"] for row in await tenant.rows("sets")}
+
+
+async def test_a_set_that_nobody_attached_is_released_after_a_day(tenant: Tenant) -> None:
+    """As when the row of its session was lost: nobody is left who would attach or release it."""
+    abandoned, young, attached = [await tenant.stage(text("a", name)) for name in ("abandoned", "young", "attached")]
+    await tenant.attach(attached.set_id)
+    payload, _ = await put(tenant, b"payload")  # Is never attached, and does not expire.
+    await age(tenant, young.set_id, "23 hours 59 minutes")
+    for set_id in (abandoned.set_id, attached.set_id, payload):
+        await age(tenant, set_id, "24 hours 1 second")
+
+    await repaired(tenant, {"expired_set_count": 1})
+
+    assert await tenant.left() == (3, 3, 3)
+    with refused(Reason.ATTACHMENT_SET_STATE, state="RELEASED"):
+        await tenant.attach(abandoned.set_id)
+    assert (await tenant.get(young.set_id)).state == attachment_pb2.SET_STATE_STAGED
+    assert await tenant.read(attached.set_id, "a") == b"attached"
+    assert await got(tenant, payload) == b"payload"
+
+
+async def test_a_set_that_is_attached_just_before_it_would_be_released_stays(
+    tenant: Tenant, postgres: Postgres
+) -> None:
+    staged = await tenant.stage(text("a", "x"))
+    await age(tenant, staged.set_id, "2 days")
+    async with open_stores(tenant.service.settings) as on:
+        async with tenant.service.database.transaction(tenant.tenant_id) as connection:
+            await store.attach_set(connection, tenant.tenant_id, staged.set_id)
+            collecting = asyncio.ensure_future(on.collecting.collect(tenant.tenant_id, dry_run=False))
+            await eventually(lambda: waits_for_a_lock(postgres))
+        await collecting
+
+    assert (await tenant.get(staged.set_id)).state == attachment_pb2.SET_STATE_ATTACHED
+    assert await tenant.read(staged.set_id, "a") == b"x"
+
+
+async def test_released_sets_are_remembered_for_thirty_days_and_then_forgotten(tenant: Tenant) -> None:
+    old, young = await tenant.stage(text("a", "x")), await tenant.stage(text("a", "y"))
+    never_staged, kept = new_set_id(), await tenant.stage(text("a", "z"))
+    payload, _ = await put(tenant, b"payload")
+    for set_id in (old.set_id, young.set_id, never_staged):
+        await tenant.release(set_id)
+    await release_blob(tenant, payload)
+    await age(tenant, young.set_id, "29 days 23 hours")
+    for set_id in (old.set_id, never_staged, payload):
+        await age(tenant, set_id, "30 days 1 second")
+    await tenant.attach(kept.set_id)
+    await age(tenant, kept.set_id, "99 days")
+    before = await states(tenant)
+    for set_id in (old.set_id, never_staged):
+        with refused(Reason.ATTACHMENT_SET_STATE, state="RELEASED"):
+            await tenant.stage(text("a", "x"), set_id=set_id)
+        assert await tenant.release(set_id) == 0  # Does not make it younger.
+
+    async with open_stores(tenant.service.settings) as on:
+        for dry_run, are_left in ((True, before), (False, {young.set_id: "RELEASED", kept.set_id: "ATTACHED"})):
+            counts = await on.collecting.collect(tenant.tenant_id, dry_run=dry_run)
+            assert counts.forgotten_set_count == 3
+            assert await states(tenant) == are_left
+    assert await tenant.collect() == {}
+    with refused(Reason.NOT_FOUND):
+        await tenant.get(old.set_id)
+    with refused(Reason.ATTACHMENT_SET_STATE):
+        await tenant.stage(text("a", "y"), set_id=young.set_id)
+    assert await tenant.release(old.set_id) == 0  # Still no error; remembered anew.
+    assert (await states(tenant))[old.set_id] == "RELEASED"
+
+
+async def test_a_released_set_whose_files_are_left_over_goes_with_them(tenant: Tenant) -> None:
+    staged = await tenant.stage(text("a", "x"))
+    async with tenant.service.database.transaction(tenant.tenant_id) as connection:
+        await connection.execute("update sets set state = 'RELEASED', state_time = now() - interval '40 days'")
+
+    async with open_stores(tenant.service.settings) as on:
+        tombstones = await page_of(on.database, tenant)
+        assert [(each.set_id, each.has_files) for each in tombstones] == [(staged.set_id, True)]
+        async with on.database.transaction(tenant.tenant_id) as connection:
+            gone = await garbage_store.forget_tombstones(
+                connection, tenant.tenant_id, BEFORE_ALL_TOMBSTONES, tombstones
+            )
+    assert gone == 0
+
+    assert await tenant.collect() == {"unremoved_set_count": 1, "forgotten_set_count": 1}
+    assert await tenant.rows("sets") == []
+    assert await tenant.left() == (0, 0, 0)
+
+
+async def page_of(database: Database, tenant: Tenant, limit: int = 200) -> list[Tombstone]:
+    async with database.transaction(tenant.tenant_id) as connection:
+        return await garbage_store.old_tombstones(connection, tenant.tenant_id, BEFORE_ALL_TOMBSTONES, limit, 30 * DAY)
+
+
+class Forgetful(Database):
+    """Has something happen once between the statement that stages and what comes after it."""
+
+    def __init__(self, database: Database, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(database._pool, database._metrics)
+        self._meanwhile: Callable[[], Awaitable[object]] | None = meanwhile
+
+    @asynccontextmanager
+    async def transaction_of(self, tenant_id: str, *call: Any) -> AsyncIterator[tuple[Connection, list[DictRow]]]:
+        async with super().transaction_of(tenant_id, *call) as begun:
+            meanwhile, self._meanwhile = self._meanwhile, None
+            if meanwhile is not None:
+                await meanwhile()
+            yield begun
+
+
+async def test_a_set_that_meets_the_last_moment_of_a_tombstone_is_staged(tenant: Tenant) -> None:
+    set_id, session_id = new_set_id(), new_id(IdKind.SESSION)
+    await tenant.release(set_id)
+    await age(tenant, set_id, "31 days")
+    request = SetRequest(set_id, session_id, [InlineItem("a", "x", Encoding.UTF8)])
+    database = Forgetful(tenant.service.database, tenant.collect)
+    async with open_staging(tenant.service, database=database) as (staging, _):
+        staging._limits.remember(tenant.tenant_id, (await tenant_limits(tenant)))
+        await staging.stage(tenant.tenant_id, request)
+
+    assert await tenant.read(set_id, "a") == b"x"
+
+
+async def tenant_limits(tenant: Tenant) -> Any:
+    async with tenant.service.database.transaction(tenant.tenant_id) as connection:
+        found = await store.get_tenant(connection, tenant.tenant_id)
+    assert found is not None
+    return found.policy.limits
+
+
+def rows_read(plan: dict[str, Any]) -> float:
+    """How many rows the scans of a plan looked at."""
+    own = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
+    is_scan = "Relation Name" in plan
+    return (own * plan["Actual Loops"] if is_scan else 0) + sum(rows_read(child) for child in plan.get("Plans", []))
+
+
+class Explained:
+    """A connection that tells how many rows each statement that reads or deletes looked at."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.rows_read: list[float] = []
+
+    async def execute(self, statement: str, arguments: Any = None) -> Any:
+        if arguments is not None:
+            await self._connection.execute("savepoint explained")
+            explain = f"explain (analyze, format json) {statement}"
+            row = await (await self._connection.execute(explain, arguments)).fetchone()
+            assert row is not None
+            self.rows_read.append(rows_read(row["QUERY PLAN"][0]["Plan"]))
+            await self._connection.execute("rollback to savepoint explained")
+        return await self._connection.execute(statement, arguments)
+
+
+@pytest.fixture
+async def grown(blobs: BlobService, databases: dict[str, ServiceDsn]) -> Tenant:
+    """A tenant of whose many sets the planner was told nothing."""
+    tenant = blobs.tenant()
+    await tenant.prepare()
+    await tenant.stage(text("a", "x"))
+    async with await psycopg.AsyncConnection.connect(databases["attachment_blob"].owner, autocommit=True) as owner:
+        await owner.execute("analyze sets, set_files")
+        await owner.execute("alter table sets set (autovacuum_enabled = false)")
+        await owner.execute("alter table set_files set (autovacuum_enabled = false)")
+    async with tenant.service.database.transaction(tenant.tenant_id) as connection:
+        await connection.execute(
+            """insert into sets (tenant_id, set_id, session_id, state, state_time)
+               select current_setting('spawnmesh.tenant'), 'att_' || n, 'ses_' || n, (array['RELEASED', 'ATTACHED'])[n % 2 + 1],
+                   now() - interval '40 days' - make_interval(secs => n)
+               from generate_series(1, 20000) n"""
+        )
+        await connection.execute(
+            """insert into set_files
+               select current_setting('spawnmesh.tenant'), 'att_' || n, 0, 'a', 1, repeat('0', 64), 'text/plain'
+               from generate_series(1, 20000, 2) n"""
+        )
+    return tenant
+
+
+async def test_tombstones_are_read_and_deleted_page_by_page_whatever_the_planner_believes(grown: Tenant) -> None:
+    limit, after = 200, BEFORE_ALL_TOMBSTONES
+    async with grown.service.database.transaction(grown.tenant_id) as connection:
+        explained: Any = Explained(connection)
+        for _ in range(3):
+            page = await garbage_store.old_tombstones(explained, grown.tenant_id, after, limit, 30 * DAY)
+            gone = await garbage_store.forget_tombstones(explained, grown.tenant_id, after, page)
+            assert (len(page), gone) == (limit, limit)
+            after = page[-1]
+
+    assert max(explained.rows_read) <= 2 * limit
+
+
+async def test_all_pages_of_tombstones_go_in_one_collection(grown: Tenant) -> None:
+    async with open_stores(grown.service.settings) as on:
+        assert len(await page_of(on.database, grown, 20_000)) == 10_000
+
+    await grown.collect()
+
+    assert set((await states(grown)).values()) == {"STAGED", "ATTACHED"}
+    assert len(await states(grown)) == 10_001
