@@ -181,6 +181,7 @@ async def test_AssembleContext__and_pages_cost_what_is_read_and_not_what_is_ther
         "scan_entries": {**key, "after_seq": 500, "before_seq": 4003, "row_count": 100},
         "read_entries": {**key, "first_seqs": [3000, 3900], "last_seqs": [3040, 3950]},
         "newest_summary": key,
+        "read_kept": {**key, "after_seq": 300},
         "scan_sources": {**key, "after_seq": 3000, "row_count": 100},
         "list_sources": {
             **key,

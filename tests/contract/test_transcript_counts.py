@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from psycopg import AsyncConnection
 from spawnmesh.content.v1.message_pb2 import ROLE_ASSISTANT, ROLE_TOOL_RESULT
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import storage_service_pb2 as storage_pb
@@ -30,6 +31,7 @@ from tests.contract.transcript_fixtures import (
     session,
     superuser,
     user,
+    waits_for,
 )
 from tests.contract.transcript_tier import NO_TAIL, Tiered, long_text, tier_service, tiered
 
@@ -352,6 +354,39 @@ async def test_TierTranscript__references_made_later_are_counted_as_their_entrie
     with acting_with_token(tiered.session.client_token()):
         done = await peer.unary(StorageServiceStub(peer.channel).TierTranscript, request)
     assert done.externalized_entry_count == 1
+    assembled = await tiered.context(tail=NO_TAIL)
+    assert len(assembled.stubbed) == 1
+    assert [entry.token_count for entry in assembled.entries] == tokens(assembled.entries, CL100K)
+
+
+async def test_TierTranscript__references_made_beside_a_recount_are_counted_as_their_entries_are(
+    tiered: Tiered, superuser: Superuser
+) -> None:
+    claim = await tiered.session.acquire(1)
+    await tiered.set_tier(2, is_on=False)
+    [seq] = await tiered.converse(claim, TEXT * 200)
+    await tiered.session.append([assistant("end")], claim=claim)
+    await set_vocabulary(tiered.session, 3, CL100K, stub_large_tool_payloads=True)
+    session = tiered.session
+    [entry] = [entry for entry in await session.entries() if entry.seq == seq]
+    counts = [seq], tokens([entry], CL100K)
+    request = storage_pb.TierTranscriptRequest(session_id=session.session_id, action=storage_pb.TIER_ACTION_APPLY)
+    stub = StorageServiceStub(session.service.peer.channel)
+    async with await AsyncConnection.connect(session.service.dsn.owner, autocommit=False) as recounting:
+        await recounting.execute("set local search_path = transcript")
+        head = (await session.page()).head
+        await recounting.execute(
+            "select recount_entries(set_config('spawnmesh.tenant', %s, true), %s, %s, 'cl100k_base', %s, %s::integer[], %s::integer[])",
+            (session.tenant_id, session.session_id, head.incarnation, *counts, [None]),
+        )
+        with acting_with_token(session.client_token()):
+            tiering = asyncio.create_task(session.service.peer.unary(stub.TierTranscript, request))
+        async with asyncio.timeout(10):  # It has read the entry, and waits for the recount's lock.
+            while not await waits_for(superuser, recounting):
+                await asyncio.sleep(0.01)
+        await recounting.commit()
+    assert (await tiering).externalized_entry_count == 1
+    await recount(session)
     assembled = await tiered.context(tail=NO_TAIL)
     assert len(assembled.stubbed) == 1
     assert [entry.token_count for entry in assembled.entries] == tokens(assembled.entries, CL100K)

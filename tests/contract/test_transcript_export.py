@@ -5,6 +5,7 @@ import json
 import pytest
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
 from tests.contract.transcript_files import HEADER, exported, file_of, message, pieces, send, values
@@ -21,6 +22,8 @@ from tests.contract.transcript_fixtures import (
     result,
     service,
     session,
+    superseded,
+    text_of,
     user,
 )
 
@@ -63,6 +66,53 @@ async def test_ExportTranscript__what_was_written_here_comes_back_the_same(servi
             assert one.body == other.body
     lines = values(out)
     assert [line["parentId"] for line in lines[1:]] == [None, *(line["id"] for line in lines[1:-1])]
+
+
+async def test_ExportTranscript__labels_come_back_as_what_they_were(service: Service, session: Session) -> None:
+    claim = await session.acquire(1)
+    first = await session.append([user("task"), assistant("draft")], claim=claim)
+    final = await session.append([assistant("answer")], claim=claim)
+    label = entry_pb2.Label(entry_id=final.entries[0].entry_id, kind=entry_pb2.LABEL_KIND_FINAL)
+    await session.append([superseded(first.entries[1].entry_id), entry_pb2.EntryBody(label=label)], claim=claim)
+    out = await exported(session)
+    again = service.session()
+    await send(again, out)
+    await again.append([user("more")])
+    [_, _, draft, _, *marks, more] = await again.entries()
+    assert [mark.body.label.kind for mark in marks] == [entry_pb2.LABEL_KIND_SUPERSEDED, entry_pb2.LABEL_KIND_FINAL]
+    assert marks[0].body.label.entry_id == draft.entry_id
+    assert await said(again) == [*await said(session), "more"] == ["task", "answer", "more"]
+    assert (await again.context()).superseded_entry_count == (await session.context()).superseded_entry_count == 1
+
+    bodies = [superseded(more.entry_id), superseded((await again.entries())[3].entry_id)]
+    await again.append(bodies, claim=await again.acquire(1))
+    out = await exported(again)
+    third = service.session()
+    await send(third, out)
+    assert await exported(third) == out
+    assert await said(third) == await said(again) == ["task"]
+
+
+async def test_ImportTranscript__labels_of_others_and_of_nothing_mark_nothing(service: Service) -> None:
+    fresh = service.session()
+    ours, later = new_id(IdKind.ENTRY), new_id(IdKind.ENTRY)
+    data = file_of(
+        HEADER,
+        message(1),
+        {"type": "label", "id": "m2", "parentId": "m1", "targetId": "m1", "label": "superseded"},
+        {"type": "label", "id": ours, "parentId": "m2", "targetId": "m3", "label": "superseded"},
+        {"type": "label", "id": later, "parentId": ours, "targetId": "m1", "label": "start"},
+        {**message(3), "parentId": later},
+    )
+    await send(fresh, data)
+    assert [entry.body.WhichOneof("kind") for entry in await fresh.entries()][2:5] == ["opaque"] * 3
+    assert await said(fresh) == ["text 1", "text 3"]
+    assert values(await exported(fresh)) == values(data)
+
+
+async def said(session: Session) -> list[str]:
+    """What a model reads."""
+    return [text_of(entry) for entry in (await session.context()).entries]
 
 
 async def test_ExportTranscript__goes_on_behind_a_position(service: Service) -> None:

@@ -12,6 +12,7 @@ from psycopg import AsyncConnection
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import archive_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.json_text import MAX_NODES
 from spawnmesh_core.reasons import Reason
 
 from tests.contract.test_transcript_deletion import rows_of
@@ -191,6 +192,20 @@ async def test_ImportTranscript__malformed_lines_are_told_and_nothing_is_left(
     assert facts["lines"] == expected
     assert await rows_of(superuser, fresh.tenant_id) == {}
     await send(fresh, file_of(*LINES[:3]))
+    assert len(await fresh.entries()) == 3
+
+
+async def test_ImportTranscript__a_line_of_too_many_values_is_told_with_its_number(
+    service: Service, superuser: AsyncConnection[tuple[Any, ...]]
+) -> None:
+    fresh = service.session()
+    many = "0," * MAX_NODES
+    hostile = f'{{"type":"something_new","id":"m2","parentId":"m1","list":[{many}0]}}'
+    with refused(Reason.IMPORT_MALFORMED) as facts:
+        await send(fresh, file_of(HEADER, message(1), hostile), chunk_bytes=500_000)
+    assert facts["lines"] == "3"
+    assert await rows_of(superuser, fresh.tenant_id) == {}
+    await send(fresh, file_of(HEADER, message(1), message(2, content=f"[{many}]")), chunk_bytes=500_000)
     assert len(await fresh.entries()) == 3
 
 

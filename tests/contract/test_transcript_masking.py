@@ -1,5 +1,6 @@
 """A tenant's policy on secrets, through the RPCs."""
 
+import asyncio
 import hashlib
 import json
 from pathlib import Path
@@ -10,6 +11,7 @@ from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.acting import acting_with_token
 from spawnmesh_transcript.app import open_service
 from spawnmesh_transcript.settings import TranscriptSettings
@@ -22,10 +24,12 @@ from tests.contract.transcript_fixtures import (
     call_block,
     mirror,
     note,
+    refused,
     service,
     session,
     superuser,
     user,
+    waits_for,
 )
 
 __all__ = ["service", "session", "superuser"]
@@ -109,3 +113,70 @@ async def test_PrepareTenant__what_stands_for_a_handed_over_file_tells_of_its_ow
     content = stored["attachments"][0]["content"]
     assert (content["sha256"], content["bytes"]) == (hashlib.sha256(handed.encode()).hexdigest(), len(handed))
     assert copy.body.mirror.destination == "https://me:[$redacted:url_credentials]@chat.example/room"
+
+
+async def test_CreateTranscript__a_fork_is_masked_as_its_tenant_says_now(
+    session: Session, superuser: AsyncConnection[tuple[Any, ...]]
+) -> None:
+    claim = await session.acquire(1)
+    await session.append([user("nothing in it"), user(f"it is {SECRET}")])
+    await session.append(_bodies(), claim=claim)
+    as_it_was = session.sibling()
+    await as_it_was.create(fork_of=session)
+    assert str(await as_it_was.entries()).count(SECRET) == 4
+    await session.prepare_tenant(1, mask_secrets=True)
+    fork, appended = session.sibling(), session.sibling()
+    await fork.create(fork_of=session)
+    await appended.create()
+    bodies = [entry.body for entry in await session.entries(after_seq=1)]
+    await appended.append(bodies[:2])
+    await appended.append(bodies[2:], claim=await appended.acquire(1))
+    copies, like = await fork.entries(after_seq=1), await appended.entries(after_seq=1)
+    copies = [entry for entry in copies if entry.body.message.role != content_pb.ROLE_TOOL_RESULT]
+    assert [(entry.body, entry.token_count) for entry in copies] == [(entry.body, entry.token_count) for entry in like]
+    assert SECRET not in str(copies)
+    assert (await fork.context()).token_count == sum(entry.token_count for entry in await fork.entries())
+    rows = await superuser.execute(
+        "select bool_or(position(%s::bytea in body) > 0) from entries where tenant_id = %s and session_id = %s",
+        (SECRET.encode(), session.tenant_id, fork.session_id),
+    )
+    assert await rows.fetchone() == (False,)
+
+
+async def test_CreateTranscript__is_told_to_come_again_where_masking_was_switched_on_meanwhile(
+    session: Session, superuser: AsyncConnection[tuple[Any, ...]]
+) -> None:
+    await session.append([user(SECRET)])
+    fork = session.sibling()
+    async with await AsyncConnection.connect(session.service.dsn.owner) as other:
+        await other.execute("set local search_path = transcript")
+        await other.execute("select set_config('spawnmesh.tenant', %s, true)", (session.tenant_id,))
+        await other.execute(
+            "insert into transcripts select (jsonb_populate_record(t, jsonb_build_object('session_id', %s::text))).* from transcripts t"
+            " where t.tenant_id = %s and t.session_id = %s",
+            (fork.session_id, session.tenant_id, session.session_id),
+        )
+        forking = asyncio.create_task(fork.create(fork_of=session))
+        async with asyncio.timeout(
+            10
+        ):  # It has made its copies, and waits to see whether there is a transcript already.
+            while not await waits_for(superuser, other):
+                await asyncio.sleep(0.01)
+        await session.prepare_tenant(1, mask_secrets=True)
+        await other.rollback()
+    with refused(Reason.CONFLICT):
+        await forking
+    await fork.create(fork_of=session)
+    assert SECRET not in str(await fork.entries())
+
+
+async def test_CreateTranscript__a_masked_fork_keeps_within_its_cap(session: Session) -> None:
+    await session.append([user("oldest"), *(user("ab://b:c@d") for _ in range(9))])
+    await session.prepare_tenant(1, mask_secrets=True)
+    whole = sum(entry.token_count for entry in await session.entries())
+    fork = session.sibling()
+    await fork.create(fork_of=session, max_token_count=whole)
+    copies = await fork.entries(after_seq=1)
+    counts = [entry.token_count for entry in copies]
+    assert whole - max(counts) < sum(counts) <= whole
+    assert all("[$redacted:url_credentials]" in str(entry.body) for entry in copies)

@@ -238,6 +238,30 @@ async def test_CreateTranscript__a_fork_has_references_of_its_own(tiered: Tiered
     assert await objects(tiered) == 0
 
 
+async def test_CreateTranscript__the_references_of_a_masked_fork_are_of_masked_payloads(tiered: Tiered) -> None:
+    claim = await tiered.session.acquire(1)
+    key = "ghp_" + "a1B2c3D4e5" * 4
+    text = f"{long_text('a')} {key} end"
+    await tiered.converse(claim, text, path="/x")
+    await tiered.session.append([assistant("end")], claim=claim)
+    await tiered.set_tier(2, is_on=True, mask_secrets=True)
+    fork = tiered.on(tiered.session.sibling())
+    await fork.session.create(fork_of=tiered.session, max_token_count=100_000)
+    async with asyncio.timeout(10):
+        while not (context := await fork.context(tail=NO_TAIL)).stubbed:
+            await asyncio.sleep(0.02)
+    [forked] = context.stubbed
+    masked = text.replace(key, "[$redacted:provider_key]")
+    assert await fork.blob(forked.file_ids[0]) == masked.encode()
+    assert (await fork.describe(forked.file_ids[0], expand=True)).content.data.decode() == masked
+    [whole] = [entry for entry in await fork.session.entries() if entry.seq == forked.seq]
+    assert (text_of(whole), whole.token_count) == (masked, forked.full_token_count)
+    await tiered.session.append([whole.body], claim=claim)
+    assert (await tiered.session.entries())[-1].token_count == whole.token_count
+    [own] = (await tiered.context(tail=NO_TAIL)).stubbed[:1]
+    assert await tiered.blob(own.file_ids[0]) == text.encode()
+
+
 async def test_PurgeTenant__leaves_no_row(tiered: Tiered, superuser: Superuser) -> None:
     claim = await tiered.session.acquire(1)
     await tiered.converse(claim, long_text("a"))

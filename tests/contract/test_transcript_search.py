@@ -139,7 +139,10 @@ async def test_SearchEntries__says_where_and_shows_it(session: Session) -> None:
     (by_pattern,) = (await search(session, pattern="N..dle")).hits
     assert (by_pattern.path, by_pattern.byte_offset) == (hit.path, hit.byte_offset)
     (in_call,) = (await search(session, words="néedle")).hits
-    assert (in_call.path, in_call.byte_offset) == ("message.content[1].tool_call.block_json", 0)
+    assert in_call.path == "message.content[1].tool_call.block_json"
+    assert call.tool_call.block_json.encode()[in_call.byte_offset :].startswith(rb"n\u00e9edle in it")
+    (of_name,) = (await search(session, words="exec")).hits
+    assert call.tool_call.block_json.encode()[of_name.byte_offset :].startswith(b'exec"')
 
 
 async def test_SearchEntries__pages(session: Session) -> None:

@@ -1,12 +1,18 @@
 """Contexts that begin with a summary, and the way back to what it was made of."""
 
 import json
+from typing import Any
 
+from psycopg import AsyncConnection
 from spawnmesh.hook.v1 import compaction_pb2 as hook_pb
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
+from spawnmesh.transcript.v1 import storage_service_pb2 as storage_pb
+from spawnmesh.transcript.v1.context_pb2 import FreshTail
+from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import open_database
 from spawnmesh_postgres.statements import load_statements
+from spawnmesh_runtime.acting import acting_with_token
 
 from tests.contract.attachment_blob_fixtures import blobs
 from tests.contract.test_transcript_command import command
@@ -23,11 +29,12 @@ from tests.contract.transcript_fixtures import (
     refused,
     service,
     superseded,
+    superuser,
     text_of,
     user,
 )
 
-__all__ = ["blobs", "compacting", "compaction_service", "service"]
+__all__ = ["blobs", "compacting", "compaction_service", "service", "superuser"]
 
 
 async def test_CompactTranscript__the_newest_question_stays_when_it_is_summarized(compacting: Compacting) -> None:
@@ -65,6 +72,59 @@ async def test_AssembleContext__the_budget_holds_with_a_summary_and_what_it_cove
     context = await compacting.context(summary.token_count + 100)
     assert not any(entry.body.HasField("compaction") for entry in context.entries), "it would leave no room"
     assert context.dropped_entry_count == 20 - len(context.entries)
+
+
+async def test_CompactTranscript__tells_what_is_kept_without_what_is_superseded(
+    compacting: Compacting, superuser: AsyncConnection[tuple[Any, ...]]
+) -> None:
+    claim = await compacting.session.acquire(1)
+    await compacting.converse(claim, turns=7)
+    entries = await compacting.session.entries()
+    first = (await compacting.compact(claim, tail=FreshTail(message_count=9))).summary.body.compaction
+    assert first.first_kept_entry_id == entries[first.sources.last_seq].entry_id
+    # One that is covered, one that will be, and two that are kept, one of these marked twice.
+    marks = [superseded(entries[number].entry_id) for number in (2, -7, -4, -3, -4)]
+    await compacting.session.append(marks, claim=claim)
+    second = (await compacting.compact(claim)).summary
+    told = second.body.compaction
+    context = await compacting.context()
+    assert context.token_count == told.token_count_after == sum(entry.token_count for entry in context.entries)
+    assert told.first_kept_entry_id == context.entries[1].entry_id
+    assert (context.superseded_entry_count, context.dropped_entry_count) == (2, 0)
+    kept = sum(entry.token_count for entry in context.entries[1:])
+    assert told.token_count_before == told.sources.token_count + kept
+    assert await covered(superuser, compacting) == [
+        sum(entry.token_count for entry in entries if entry.seq <= seq)
+        for seq in (first.sources.last_seq, told.sources.last_seq)
+    ]
+
+
+async def test_CompactTranscript__what_was_recounted_meanwhile_is_covered_as_it_counts_now(
+    compacting: Compacting, superuser: AsyncConnection[tuple[Any, ...]]
+) -> None:
+    claim = await compacting.session.acquire(1)
+    await compacting.converse(claim, turns=5, name="పరీక్ష వాక్యం")
+    await compacting.set_threshold(1, 0, token_vocabulary="cl100k_base")
+
+    async def recount() -> None:
+        request = storage_pb.RecountTranscriptRequest(session_id=compacting.session.session_id)
+        stub = StorageServiceStub(compacting.session.service.peer.channel)
+        with acting_with_token(compacting.session.client_token()):
+            done = await compacting.session.service.peer.unary(stub.RecountTranscript, request)
+        assert done.recounted_entry_count == 10
+
+    compacting.peers.on_generate = recount
+    sources = (await compacting.compact(claim)).summary.body.compaction.sources
+    entries = await compacting.session.entries()
+    assert await covered(superuser, compacting) == [
+        sum(entry.token_count for entry in entries if entry.seq <= sources.last_seq)
+    ]
+
+
+async def covered(superuser: AsyncConnection[tuple[Any, ...]], compacting: Compacting) -> list[int]:
+    """What each summary is said to cover, in tokens."""
+    statement = "select covered_token_count from summaries where tenant_id = %s order by seq"
+    return [row[0] async for row in await superuser.execute(statement, (compacting.session.tenant_id,))]
 
 
 async def test_AssembleContext__what_is_superseded_behind_a_summary_is_counted_and_what_it_covers_is_not(

@@ -30,6 +30,7 @@ from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter
 from spawnmesh_transcript import payload_store, tier_store
 from spawnmesh_transcript.activities import open_activities
+from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.large_results import Stub
 from spawnmesh_transcript.metrics import CoolingMetrics
 from spawnmesh_transcript.payloads import open_payloads
@@ -357,7 +358,7 @@ async def test_moves_of_what_others_moved_meanwhile_do_nothing(
     async with database.transaction(key.tenant_id) as connection:
         await payload_store.mark_stored(connection, key, body.blob_ids)
         assert await payload_store.read_payload(connection, key.tenant_id, body.blob_ids[0]) is None
-    stub = Stub(4, None, 0, ())
+    stub = Stub(4, None, 0, (), Vocabulary.O200K)
     assert await tier_store.keep_payloads(database, key, [stub], first_seq=0) == set()
     gone = replace(key, session_id="ses_" + "0" * 26)
     assert await tier_store.warm_entries(database, gone, {4: None}) == {}

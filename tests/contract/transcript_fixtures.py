@@ -238,6 +238,13 @@ async def superuser(postgres: Postgres) -> AsyncIterator[AsyncConnection[tuple[A
         yield connection
 
 
+async def waits_for(superuser: AsyncConnection[tuple[Any, ...]], holder: AsyncConnection[Any]) -> bool:
+    """Whether somebody waits for what the connection holds."""
+    statement = "select count(*) from pg_stat_activity where %s = any(pg_blocking_pids(pid))"
+    row = await (await superuser.execute(statement, (holder.info.backend_pid,))).fetchone()
+    return bool(row and row[0])
+
+
 @contextmanager
 def refused(reason: Reason) -> Iterator[dict[str, str]]:
     """The block must be refused with this reason; gives its facts, filled once it was."""

@@ -35,8 +35,12 @@ class Tiered:
     session: Session
     blobs: Tenant
 
-    async def set_tier(self, version: int, *, is_on: bool, large_payload_bytes: int = 0) -> None:
-        settings = tenant_pb.TranscriptSettings(stub_large_tool_payloads=is_on, large_payload_bytes=large_payload_bytes)
+    async def set_tier(
+        self, version: int, *, is_on: bool, large_payload_bytes: int = 0, mask_secrets: bool = False
+    ) -> None:
+        settings = tenant_pb.TranscriptSettings(
+            stub_large_tool_payloads=is_on, large_payload_bytes=large_payload_bytes, mask_secrets=mask_secrets
+        )
         request = tenant_pb.PrepareTenantRequest(settings_version=version, settings=settings)
         with acting_with_token(self.session.service_token()):
             await self.session.service.peer.unary(self.session.service.stub.PrepareTenant, request)

@@ -7,6 +7,10 @@ from json import JSONDecoder, dumps
 MAX_DEPTH = 100
 """Deeper nesting than any tool call has; a text beyond it is refused rather than half understood."""
 
+MAX_NODES = 500_000
+"""Values in one document, keys not counted: about a second of work. A document of eight megabytes has fewer, unless they are of 16 bytes each
+with their keys; without a limit, one of nothing but commas has eight times as many."""
+
 # Not strict: some providers send raw line breaks inside strings, and a text that is not understood is not redacted.
 _STRINGS = JSONDecoder(strict=False)
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -16,6 +20,17 @@ _SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true
 
 class NotJson(ValueError):
     """The text is not one JSON value."""
+
+
+class TooManyNodes(NotJson):
+    """The text has more values than it is searched for, whether or not it is JSON."""
+
+
+@dataclass(slots=True)
+class NodeBudget:
+    """How many values may still be read of a document, with those of the JSON texts in its strings."""
+
+    left: int = MAX_NODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +79,20 @@ class Edit:
     text: str
 
 
-def parse_json(text: str) -> Node:
-    """The one JSON value that `text` is. Raises NotJson, also for nesting beyond MAX_DEPTH."""
-    node = _value(text, _skip_space(text, 0), 0)
+def parse_json(text: str, budget: NodeBudget | None = None) -> Node:
+    """The one JSON value that `text` is. Raises NotJson, also for nesting beyond MAX_DEPTH, and TooManyNodes.
+
+    What it reads is taken from `budget`; without one, it may read MAX_NODES.
+    """
+    node = _value(text, _skip_space(text, 0), 0, NodeBudget() if budget is None else budget)
     if _skip_space(text, node.end) != len(text):
         raise NotJson("text behind the value")
     return node
+
+
+def may_have_too_many_nodes(text: str) -> bool:
+    """A cheap look that is never wrong about a text of few values: each of them but the first follows one of these characters."""
+    return sum(map(text.count, ",[{")) >= MAX_NODES
 
 
 def quoted(text: str) -> str:
@@ -93,17 +116,20 @@ def _skip_space(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _value(text: str, at: int, depth: int) -> Node:
+def _value(text: str, at: int, depth: int, budget: NodeBudget) -> Node:
     if depth > MAX_DEPTH:
         raise NotJson("nested too deep")
+    if budget.left <= 0:
+        raise TooManyNodes("too many values")
+    budget.left -= 1
     first = text[at : at + 1]
     if first == '"':
         value, end = _string(text, at)
         return String(at, end, value)
     if first == "{":
-        return _object(text, at, depth)
+        return _object(text, at, depth, budget)
     if first == "[":
-        return _list(text, at, depth)
+        return _list(text, at, depth, budget)
     scalar = _SCALAR.match(text, at)
     if scalar is None:
         raise NotJson("no value")
@@ -118,7 +144,7 @@ def _string(text: str, at: int) -> tuple[str, int]:
     return str(value), end
 
 
-def _object(text: str, start: int, depth: int) -> Object:
+def _object(text: str, start: int, depth: int, budget: NodeBudget) -> Object:
     members: list[tuple[str, Node]] = []
     at = _skip_space(text, start + 1)
     if text[at : at + 1] == "}":
@@ -130,7 +156,7 @@ def _object(text: str, start: int, depth: int) -> Object:
         at = _skip_space(text, at)
         if text[at : at + 1] != ":":
             raise NotJson("no colon")
-        node = _value(text, _skip_space(text, at + 1), depth + 1)
+        node = _value(text, _skip_space(text, at + 1), depth + 1, budget)
         members.append((key, node))
         at = _skip_space(text, node.end)
         separator = text[at : at + 1]
@@ -141,13 +167,13 @@ def _object(text: str, start: int, depth: int) -> Object:
         at = _skip_space(text, at + 1)
 
 
-def _list(text: str, start: int, depth: int) -> List:
+def _list(text: str, start: int, depth: int, budget: NodeBudget) -> List:
     items: list[Node] = []
     at = _skip_space(text, start + 1)
     if text[at : at + 1] == "]":
         return List(start, at + 1, ())
     while True:
-        node = _value(text, _skip_space(text, at), depth + 1)
+        node = _value(text, _skip_space(text, at), depth + 1, budget)
         items.append(node)
         at = _skip_space(text, node.end)
         separator = text[at : at + 1]

@@ -14,9 +14,11 @@ from spawnmesh_core.json_text import (
     Edit,
     List,
     Node,
+    NodeBudget,
     NotJson,
     Object,
     String,
+    TooManyNodes,
     apply_edits,
     parse_json,
     quoted,
@@ -37,9 +39,17 @@ def marker(kind: Secret) -> str:
     return f"[$redacted:{kind}]"
 
 
-# Nothing that goes on as base64, an identifier or a path does: before a key, and behind it. A line break or a tab that is still written as an
-# escape is none of these before it, and neither is a terminal's colour.
-_START = r"(?:(?<![A-Za-z0-9+/_.-])|(?<=\\[nrt])|(?<=\x1b\[[0-9]m)|(?<=\x1b\[[0-9]{2}m)|(?<=\x1b\[[0-9];[0-9]{2}m))"
+def _start(begun: str = "") -> str:
+    """Nothing that goes on as base64, an identifier or a path does is before a key, of which `begun` is what already stands there.
+
+    A line break or a tab that is still written as an escape is none of these, and neither is a terminal's colour.
+    """
+    colours = (r"\x1b\[[0-9]m", r"\x1b\[[0-9]{2}m", r"\x1b\[[0-9];[0-9]{2}m")
+    return "|".join((rf"(?<![A-Za-z0-9+/_.-]{begun})", *(f"(?<={one}{begun})" for one in (r"\\[nrt]", *colours))))
+
+
+_START = f"(?:{_start()})"
+# Nor behind one.
 _END = r"(?![A-Za-z0-9+/=_-])"
 
 _PREFIXED = "|".join(
@@ -82,14 +92,27 @@ _JWT = r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{16,}"
 # Words and digits both: a name in source code has no three digits in a row of 24 characters by accident, a key has.
 _RANDOM = r"(?=(?:[A-Za-z/+_-]*[0-9]){3})(?=[0-9/+_-]*[A-Za-z])[A-Za-z0-9/+_-]{24,}={0,2}"
 _KEY_NAMES = r"(?:api[_-]?key|secret[_-]?access[_-]?key|account[_-]?key|client[_-]?secret)"
+# Of one length, in both cases, and with something that no name in source code has: of these, one in twenty has not three digits.
+_AWS_FORM = r"(?=[A-Z0-9/+]{0,39}[a-z])(?=[a-z0-9/+]{0,39}[A-Z])(?=[A-Za-z]{0,39}[0-9/+])[A-Za-z0-9/+]{40}"
+_AWS_NAMES = r"(?:secret[ _-]?(?:access[ _-]?)?key|aws[_-]?secret)"
+_TELEGRAM_FORM = r"(?=[A-Z0-9_-]{0,34}[a-z])(?=[a-z0-9_-]{0,34}[A-Z])(?=A|[A-Za-z]{0,34}[0-9_-])[A-Za-z0-9_-]{35}"
 
 
 class _Form(NamedTuple):
-    """One form of secret. The group `secret` is what goes. `hints` are the texts of which one is in whatever matches, in lower case."""
+    """One form of secret. The group `secret` is what goes. `hints` are the texts of which one is in whatever matches, in lower case.
+
+    Where there is no such text, `look` finds something in whatever matches, also in a JSON text with it.
+    """
 
     kind: Secret
     hints: tuple[str, ...]
     pattern: re.Pattern[str]
+    look: re.Pattern[str] | None = None
+
+    def may_be_in(self, text: str, lower: str) -> bool:
+        return any(hint in lower for hint in self.hints) or (
+            self.look is not None and self.look.search(text) is not None
+        )
 
 
 _FORMS = (
@@ -141,6 +164,29 @@ _FORMS = (
             rf"(?i:{_KEY_NAMES})[\"'\\]{{0,4}}\s{{0,4}}[:=]\s{{0,4}}[\"'\\]{{0,4}}(?P<secret>{_RANDOM})(?![A-Za-z0-9/+_=.(\[-])"
         ),
     ),
+    _Form(
+        Secret.PROVIDER_KEY,
+        ("secret",),
+        re.compile(
+            rf"(?i:{_AWS_NAMES})[\"'\\]{{0,4}}(?:\s{{0,4}}(?:[:=]>?|>)\s{{0,4}}|[ \t]{{1,4}}(?:is )?)[\"'`\\]{{0,4}}(?P<secret>{_AWS_FORM})"
+            r"(?![A-Za-z0-9/+_=.(\[-])"
+        ),
+    ),
+    _Form(
+        Secret.URL_CREDENTIALS,
+        ("hooks.slack",),
+        re.compile(
+            r"(?i:\bhooks\.slack(?:-gov)?\.com)\\?/(?:services|workflows|triggers)(?:\\?/[A-Z0-9]{6,20}){1,3}\\?/"
+            r"(?P<secret>(?=[A-Z0-9]{0,79}[a-z])(?=[a-z]{0,79}[A-Z0-9])[A-Za-z0-9]{16,80})(?![A-Za-z0-9])"
+        ),
+    ),
+    _Form(
+        Secret.PROVIDER_KEY,
+        (),
+        # Where a token begins is seen behind its first digit: a search that begins with a character of few goes over a text fast.
+        re.compile(rf"(?P<secret>[0-9](?:{_start('[0-9]')}|(?<=/bot[0-9]))[0-9]{{7,9}}:{_TELEGRAM_FORM})(?![A-Za-z0-9+=_-])"),
+        look=re.compile(r"[0-9]{8}:[A-Za-z0-9_-]{35}"),
+    ),
 )  # fmt: skip
 
 # Where a value is what another party handed out to be handed back, or is no text.
@@ -151,6 +197,8 @@ _KEPT_KEYS = frozenset(
 _KEPT_ENDINGS = ("cursor", "pagetoken", "nexttoken", "continuationtoken", "synctoken")
 _KEY_NAME = re.compile(r"(?i)^(?:.*[_-])?(?:x-?)?" + _KEY_NAMES + "$")
 _RANDOM_VALUE = re.compile(_RANDOM)
+_AWS_NAME = re.compile(rf"(?i)^.*{_AWS_NAMES}$")
+_AWS_VALUE = re.compile(_AWS_FORM)
 # In one piece or in long lines: words and private keys in their armour are made of the same characters.
 _BASE64 = re.compile(
     r"(?:data:[\w/+.;=-]+,)?(?:[A-Za-z0-9+/_-]{256,}|\s*(?:[A-Za-z0-9+/]{60,}\s+){3,}[A-Za-z0-9+/]*)={0,2}\s*"
@@ -166,46 +214,54 @@ class Hidden(NamedTuple):
     depth: int
 
 
+class _Found(list[Hidden]):
+    """What was replaced so far, and how many values may still be read: those in the strings of a document count with its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.budget = NodeBudget()
+
+
 def mask_text(text: str) -> str:
     """The text with each secret in it replaced; the same text where there is none."""
-    return _mask_text(text, 0, [])
+    return _mask_text(text, 0, _Found())
 
 
 def mask_document(text: str) -> str:
-    """A JSON text with the secrets in its strings replaced, and every other byte as it is. Raises NotJson."""
-    return _mask_document(text, 0, [])
+    """A JSON text with the secrets in its strings replaced, and every other byte as it is. Raises NotJson, and TooManyNodes."""
+    return _mask_document(text, 0, _Found())
 
 
 def hidden_in(text: str) -> list[Hidden]:
-    """What `mask_document` replaces in a JSON text, in the order in which it does. Raises NotJson."""
-    hidden: list[Hidden] = []
-    _mask_document(text, 0, hidden)
-    return hidden
+    """What `mask_document` replaces in a JSON text, in the order in which it does. Raises NotJson, and TooManyNodes."""
+    found = _Found()
+    _mask_document(text, 0, found)
+    return list(found)
 
 
 def may_hold_secret(text: str) -> bool:
     """A cheap look that is never wrong about a text without secrets: in JSON, escapes may hide any of them."""
     lower = text.casefold()
-    return "\\u" in lower or any(hint in lower for form in _FORMS for hint in form.hints)
+    return "\\u" in lower or any(form.may_be_in(text, lower) for form in _FORMS)
 
 
-def _mask_text(text: str, depth: int, hidden: list[Hidden]) -> str:
+def _mask_text(text: str, depth: int, hidden: _Found) -> str:
     lower = text.casefold()
     for form in _FORMS:
-        if any(hint in lower for hint in form.hints):
+        if form.may_be_in(text, lower):
             text = form.pattern.sub(_replacement(form.kind, depth, hidden), text)
     return text
 
 
-def _mask_document(text: str, depth: int, hidden: list[Hidden]) -> str:
+def _mask_document(text: str, depth: int, hidden: _Found) -> str:
     if not may_hold_secret(text):
         return text
     edits: list[Edit] = []
-    _mask("", parse_json(text), edits, depth, hidden)
+    _mask("", parse_json(text, hidden.budget), edits, depth, hidden)
     return apply_edits(text, edits)
 
 
-def _replacement(kind: Secret, depth: int, hidden: list[Hidden]) -> Callable[[re.Match[str]], str]:
+def _replacement(kind: Secret, depth: int, hidden: _Found) -> Callable[[re.Match[str]], str]:
     def replaced(found: re.Match[str]) -> str:
         group = "secret" if found["secret"] is not None else "basic"
         whole, start = found.group(), found.start()
@@ -215,7 +271,7 @@ def _replacement(kind: Secret, depth: int, hidden: list[Hidden]) -> Callable[[re
     return replaced
 
 
-def _mask(key: str, node: Node, edits: list[Edit], depth: int, hidden: list[Hidden]) -> None:
+def _mask(key: str, node: Node, edits: list[Edit], depth: int, hidden: _Found) -> None:
     if isinstance(node, Object):
         for name, child in node.members:
             _mask(name, child, edits, depth, hidden)
@@ -228,17 +284,21 @@ def _mask(key: str, node: Node, edits: list[Edit], depth: int, hidden: list[Hidd
             edits.append(Edit(node.start, node.end, quoted(masked)))
 
 
-def _masked_value(key: str, value: str, depth: int, hidden: list[Hidden]) -> str:
+def _masked_value(key: str, value: str, depth: int, hidden: _Found) -> str:
     plain = _PUNCTUATION.sub("", key.casefold())
     if plain in _KEPT_KEYS or plain.endswith(_KEPT_ENDINGS) or _BASE64.fullmatch(value):
         return value
-    if _KEY_NAME.match(key) and _RANDOM_VALUE.fullmatch(value):
+    if (_KEY_NAME.match(key) and _RANDOM_VALUE.fullmatch(value)) or (
+        _AWS_VALUE.fullmatch(value) and _AWS_NAME.match(key)
+    ):
         hidden.append(Hidden(Secret.PROVIDER_KEY, value, depth))
         return marker(Secret.PROVIDER_KEY)
     masked = _mask_text(value, depth, hidden)
     if "\\" in masked and masked.lstrip()[:1] in ("{", "["):
         try:
             return _mask_document(masked, depth + 1, hidden)  # JSON in a string, where an escape may hide one.
+        except TooManyNodes:
+            raise  # What was not searched to its end is not passed on as if it had been.
         except NotJson:
             return masked
     return masked

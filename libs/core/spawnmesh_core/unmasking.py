@@ -3,7 +3,19 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from spawnmesh_core.json_text import Edit, List, Node, NotJson, Object, String, apply_edits, parse_json, quoted
+from spawnmesh_core.json_text import (
+    Edit,
+    List,
+    Node,
+    NodeBudget,
+    NotJson,
+    Object,
+    String,
+    TooManyNodes,
+    apply_edits,
+    parse_json,
+    quoted,
+)
 from spawnmesh_core.secrets import Hidden, Secret, hidden_in, marker
 
 _ANY_MARKER = re.compile(r"\[\$redacted:(?P<kind>[a-z_]*)(?P<end>\]?)")
@@ -21,11 +33,12 @@ def unmask_document(written: str, original: str, max_bytes: int) -> str:
     """
     if "\\" not in written and _ANY_MARKER.search(written) is None:
         return written
+    budget = NodeBudget()
     try:
-        node = parse_json(written)
+        node = parse_json(written, budget)
+        restored = _Restoring(_values(original), max_bytes, budget).document(written, node)
     except NotJson as error:
-        raise NotRestorable("is not one JSON value of reasonable depth") from error
-    restored = _Restoring(_values(original), max_bytes).document(written, node)
+        raise NotRestorable("is not one JSON value of reasonable depth and size") from error
     if len(restored.encode(errors="replace")) > max_bytes:
         raise NotRestorable(f"is larger than {max_bytes} bytes once its markers are replaced")
     return restored
@@ -62,9 +75,10 @@ def _written_markers(node: Node) -> set[str]:
 class _Restoring:
     """Counts what it puts in: a short text of many markers must not become one that fills the memory."""
 
-    def __init__(self, values: Mapping[str, frozenset[str | None]], max_bytes: int) -> None:
+    def __init__(self, values: Mapping[str, frozenset[str | None]], max_bytes: int, budget: NodeBudget) -> None:
         self._values = values
         self._max_bytes = max_bytes
+        self._budget = budget
         self._put_bytes = 0
 
     def document(self, text: str, node: Node) -> str:
@@ -91,9 +105,12 @@ class _Restoring:
         if "\\" not in restored or restored.lstrip()[:1] not in ("{", "["):
             return restored
         try:
-            return self.document(restored, parse_json(restored))  # JSON in a string, where an escape may hide a marker.
+            node = parse_json(restored, self._budget)  # JSON in a string, where an escape may hide a marker.
+        except TooManyNodes:
+            raise
         except NotJson:
             return restored
+        return self.document(restored, node)
 
     def _put(self, found: re.Match[str]) -> str:
         values: Sequence[str | None] = tuple(self._values.get(found["kind"], ()))

@@ -24,4 +24,4 @@ def masked_json(text: str, path: str) -> str:
     try:
         return mask_document(text)
     except NotJson as error:
-        raise invalid(path, "is not one JSON value of reasonable depth") from error
+        raise invalid(path, "is not one JSON value of reasonable depth and size") from error

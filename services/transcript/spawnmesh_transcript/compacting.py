@@ -155,7 +155,6 @@ class Compactor:
                 token_vocabulary=vocabulary,
             )
             head = await summary_store.append_summary(connection, key, entry, claim=asking.claim, client=asking.client)
-            covered = plan.covered
             summary = Summary(
                 seq=head.seq,
                 entry_id=entry_id,
@@ -164,9 +163,8 @@ class Compactor:
                 previous_seq=previous.seq if previous else None,
                 source_entry_count=len(plan.sources),
                 source_token_count=plan.source_token_count,
-                covered_turn_count=(previous.covered_turn_count if previous else 0) + len(covered),
-                covered_token_count=(previous.covered_token_count if previous else 0)
-                + sum(source.turn.token_count for source in covered),
+                covered_turn_count=(previous.covered_turn_count if previous else 0) + len(plan.covered),
+                covered_token_count=kept.covered_token_count,
                 token_count=token_count,
                 method=written.method,
                 model=written.model,

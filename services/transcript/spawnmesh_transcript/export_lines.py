@@ -3,11 +3,12 @@
 import json
 import re
 from base64 import b64encode
+from collections.abc import Mapping
 from typing import Any
 
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
-from spawnmesh_core.json_text import NotJson, Object, parse_json, quoted
+from spawnmesh_core.json_text import NodeBudget, NotJson, Object, parse_json, quoted
 
 from spawnmesh_transcript.domain.entries import StoredEntry
 
@@ -32,8 +33,8 @@ class _Raw(str):
     __slots__ = ()
 
 
-def line_of(entry: StoredEntry, body: pb.EntryBody, parent_id: str) -> str:
-    """The line, with the file's id of the entry before it as its parent."""
+def line_of(entry: StoredEntry, body: pb.EntryBody, parent_id: str, names: Mapping[str, str]) -> str:
+    """The line, with the file's id of the entry before it as its parent. `names` are the file's ids of what it may refer to."""
     made = {"id": entry.entry_id, "parentId": parent_id or None, "timestamp": entry.create_time.isoformat()}
     if body.HasField("header"):
         header: dict[str, Any] = {"type": "session", "version": _VERSION, "id": body.header.session_id}
@@ -41,7 +42,20 @@ def line_of(entry: StoredEntry, body: pb.EntryBody, parent_id: str) -> str:
         if body.header.forked_from_session_id:
             header["parentSession"] = body.header.forked_from_session_id
         return _written(header)
-    return _written({**_said(body), **made})
+    return _written({**_said(body, names), **made})
+
+
+def referred_id(body: pb.EntryBody) -> str:
+    """The mesh's id of the entry that the body names; empty where it names none."""
+    match body.WhichOneof("kind"):
+        case "label":
+            return body.label.entry_id
+        case "compaction":
+            return body.compaction.first_kept_entry_id
+        case "branch_summary":
+            return body.branch_summary.from_entry_id
+        case _:
+            return ""
 
 
 def _written(value: Any) -> str:
@@ -65,12 +79,13 @@ def _in_one_line(found: re.Match[str]) -> str:
 
 def _members(text: str) -> dict[str, _Raw]:
     """Of a JSON object, each as it was stored; the last of a name, as JSON readers take it."""
-    root = parse_json(text)
+    root = parse_json(text, NodeBudget(len(text)))  # Of what is stored, whatever the limit was then.
     members = root.members if isinstance(root, Object) else ()
     return {name: _raw(text[node.start : node.end]) for name, node in members}
 
 
-def _said(body: pb.EntryBody) -> dict[str, Any]:
+def _said(body: pb.EntryBody, names: Mapping[str, str]) -> dict[str, Any]:
+    referred = names.get(referred_id(body), referred_id(body))
     match body.WhichOneof("kind"):
         case "message":
             return {"type": "message", "message": _message(body.message)}
@@ -80,14 +95,14 @@ def _said(body: pb.EntryBody) -> dict[str, Any]:
             return {"type": "custom_message", "customType": "spawnmesh.note", "content": note.text, "details": details}
         case "label":
             label = pb.LabelKind.Name(body.label.kind).removeprefix("LABEL_KIND_").lower()
-            return {"type": "label", "targetId": body.label.entry_id, "label": label}
+            return {"type": "label", "targetId": referred, "label": label}
         case "model_change":
             return _model_change(body.model_change)
         case "compaction":
-            return _compaction(body.compaction)
+            return _compaction(body.compaction, referred)
         case "branch_summary":
             summary = {"type": "branch_summary", "summary": body.branch_summary.summary}
-            return {**summary, "fromId": body.branch_summary.from_entry_id or None}
+            return {**summary, "fromId": referred or None}
         case "custom":
             said: dict[str, Any] = {"type": "custom", "customType": body.custom.custom_type}
             return {**said, "data": _raw(body.custom.data_json)} if body.custom.data_json else said
@@ -106,10 +121,10 @@ def _model_change(change: pb.ModelChange) -> dict[str, Any]:
     return {**said, "thinkingLevel": change.thinking_level} if change.thinking_level else said
 
 
-def _compaction(compaction: pb.Compaction) -> dict[str, Any]:
+def _compaction(compaction: pb.Compaction, first_kept_id: str) -> dict[str, Any]:
     said: dict[str, Any] = {"type": "compaction", "summary": compaction.summary}
-    if compaction.first_kept_entry_id:
-        said["firstKeptEntryId"] = compaction.first_kept_entry_id
+    if first_kept_id:
+        said["firstKeptEntryId"] = first_kept_id
     said["tokensBefore"] = compaction.token_count_before
     if compaction.token_count_after:
         said["tokensAfter"] = compaction.token_count_after

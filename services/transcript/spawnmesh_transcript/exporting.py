@@ -1,14 +1,15 @@
 """Gives a transcript out as a session file, piece by piece."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Database
 
+from spawnmesh_transcript import import_store, store
 from spawnmesh_transcript.domain.entries import StoredEntry
-from spawnmesh_transcript.export_lines import line_of
+from spawnmesh_transcript.export_lines import line_of, referred_id
 from spawnmesh_transcript.importing import SERVICE
 from spawnmesh_transcript.operations import list_entries, list_stored_entries
 from spawnmesh_transcript.payloads import Payloads
@@ -48,12 +49,11 @@ async def export_transcript(
         head_seq = page.head.seq if head_seq < 0 else head_seq
         waiting = bytearray()
         sent_seq = after_seq
-        for entry in page.entries:
-            if entry.seq > head_seq:
-                break
-            body = pb.EntryBody.FromString(entry.body)
+        bodies = [pb.EntryBody.FromString(entry.body) for entry in page.entries if entry.seq <= head_seq]
+        names = await _names(database, key, page.entries, bodies)
+        for entry, body in zip(page.entries, bodies, strict=False):  # Entries behind the head are not in the file.
             if not _is_ours(entry, body):
-                line = whole_line(body) if body.HasField("source") else line_of(entry, body, newest_id)
+                line = whole_line(body) if body.HasField("source") else line_of(entry, body, newest_id, names)
                 newest_id = _exported_id(entry, body)
                 data = line.translate(_LINE_ENDS).encode() + b"\n"
                 if waiting and len(waiting) + len(data) > _PIECE_BYTES:
@@ -68,6 +68,25 @@ async def export_transcript(
         if waiting:
             yield Piece(bytes(waiting), after_seq, incarnation)
     yield Piece(b"", after_seq, incarnation)
+
+
+async def _names(
+    database: Database, key: Key, entries: Sequence[StoredEntry], bodies: Sequence[pb.EntryBody]
+) -> dict[str, str]:
+    """By the mesh's ids, those that entries have in the file to which others of the page refer; a header has none."""
+    referred = {referred_id(body) for body in bodies if not body.HasField("source")} - {""}
+    names = {
+        entry.entry_id: _exported_id(entry, body)
+        for entry, body in zip(entries, bodies, strict=False)
+        if entry.entry_id in referred
+    }
+    async with database.transaction(key.tenant_id) as connection:
+        await store.keep_index_order(connection)
+        for entry_id in referred - names.keys():  # One at a time: a body may be large.
+            seqs = await import_store.seqs_of(connection, key, [entry_id])
+            for entry in await store.read_entries(connection, key, seqs):
+                names[entry_id] = _exported_id(entry, pb.EntryBody.FromString(entry.body))
+    return names
 
 
 async def _exported_id_at(database: Database, key: Key, seq: int) -> str:
@@ -93,4 +112,4 @@ def _exported_id(entry: StoredEntry, body: pb.EntryBody) -> str:
 
 def _is_ours(entry: StoredEntry, body: pb.EntryBody) -> bool:
     """A mark that an import made: the file says it by its branches."""
-    return body.HasField("label") and entry.writer_service == SERVICE
+    return body.HasField("label") and not body.HasField("source") and entry.writer_service == SERVICE

@@ -1,20 +1,20 @@
 """A piece of a session file into entries. Work for the processor only."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.ids import IdKind, derived_id
-from spawnmesh_core.json_text import Node, NotJson, Object, Scalar, String, parse_json
+from spawnmesh_core.json_text import MAX_NODES, Node, NotJson, Object, Scalar, String, TooManyNodes, parse_json
 from spawnmesh_core.secrets import mask_document
 
-from spawnmesh_transcript.bodies import KINDS, serialize
+from spawnmesh_transcript.bodies import KINDS, LABELS, serialize
 from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
 from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.redact import may_hold_spawn_call, redact_document
 from spawnmesh_transcript.import_store import Progress
 from spawnmesh_transcript.prepare import message_entry
-from spawnmesh_transcript.session_lines import entry_of, header_of
+from spawnmesh_transcript.session_lines import entry_of, header_of, opaque_of
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 """Longer than any line that a page of entries could hold."""
@@ -23,6 +23,7 @@ MAX_MALFORMED = 100
 """Lines that are reported; the rest of the file is not read any more."""
 
 _REFERENCES = ("firstKeptEntryId", "fromId")
+_LABEL_REFERENCES = ("targetId",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,8 @@ def _read(file: File, text: str, reached: Progress) -> tuple[NewEntry, Progress]
         if file.mask_secrets:
             stored = mask_document(stored)
         root = parse_json(stored)
+    except TooManyNodes:
+        raise Malformed(f"has more than {MAX_NODES} JSON values") from None
     except NotJson:
         raise Malformed("is not one JSON object of reasonable depth") from None
     if not isinstance(root, Object):
@@ -116,7 +119,8 @@ def _entry(
     if not (parent is None or isinstance(parent, String) or (isinstance(parent, Scalar) and not parent.is_number)):
         raise Malformed("has a parentId that is no id")
     parent_id = parent.value if isinstance(parent, String) else ""
-    referred = next((text for name in _REFERENCES if (text := _text_of(root, name))), "")
+    names = _LABEL_REFERENCES if kind == "label" else _REFERENCES
+    referred = next((text for name in names if (text := _text_of(root, name))), "")
     body = entry_of(line, root, source_id, file.entry_id(referred) if referred else "")
     entry_id = file.entry_id(source_id)
     leaf = _text_of(root, "targetId") if kind == "leaf" else ""
@@ -129,9 +133,36 @@ def _entry(
     parent_entry_id = file.entry_id(parent_id) if parent_id else file.header_entry_id
     if body.HasField("message"):
         made = message_entry(body.message, body.source, vocabulary=file.token_vocabulary)
+    elif body.HasField("label"):
+        made = NewEntry(
+            kind=EntryKind.LABEL,
+            body=serialize(body),
+            label=LABELS[body.label.kind],
+            target_entry_id=body.label.entry_id,
+        )
     else:
         made = NewEntry(kind=KINDS[body.WhichOneof("kind") or "opaque"], body=serialize(body))
     return replace(made, entry_id=entry_id, parent_entry_id=parent_entry_id), reached
+
+
+def without_lost_labels(entries: Sequence[NewEntry], known_entry_ids: Collection[str]) -> list[NewEntry]:
+    """The entries, with the lines of labels kept as they are whose targets are neither known nor before them."""
+    before = set(known_entry_ids)
+    made: list[NewEntry] = []
+    for entry in entries:
+        is_lost = entry.label is not None and entry.target_entry_id not in before
+        made.append(_without_label(entry) if is_lost else entry)
+        before.add(entry.entry_id)
+    return made
+
+
+def _without_label(entry: NewEntry) -> NewEntry:
+    source = pb.EntryBody.FromString(entry.body).source
+    root = parse_json(source.line)
+    if not isinstance(root, Object):
+        raise TypeError("a label is made of an object")
+    body = serialize(opaque_of(source.line, root, source.id))
+    return replace(entry, kind=EntryKind.OPAQUE, body=body, label=None, target_entry_id="")
 
 
 def _member(root: Object, name: str) -> Node | None:

@@ -67,6 +67,12 @@ async def known_entry_ids(connection: Connection, key: Key, entry_ids: Sequence[
     return {row["entry_id"] for row in await cursor.fetchall()}
 
 
+async def seqs_of(connection: Connection, key: Key, entry_ids: Sequence[str]) -> list[int]:
+    """Of those that the transcript has."""
+    cursor = await connection.execute(_SQL["known_entry_ids"], {**_key(key), "entry_ids": list(entry_ids)})
+    return [row["seq"] for row in await cursor.fetchall()]
+
+
 async def entries_off_branch(connection: Connection, key: Key, leaf_entry_id: str) -> list[str]:
     """The messages that are not on the branch which ends there, oldest first. Needs `keep_index_order`."""
     cursor = await connection.execute(_SQL["entries_off_branch"], {**_key(key), "leaf_entry_id": leaf_entry_id})

@@ -22,7 +22,7 @@ from spawnmesh_transcript.domain.refusals import (
     transcript_deleted,
     transcript_exists,
 )
-from spawnmesh_transcript.import_lines import MAX_LINE_BYTES, MAX_MALFORMED, File, read_lines
+from spawnmesh_transcript.import_lines import MAX_LINE_BYTES, MAX_MALFORMED, File, read_lines, without_lost_labels
 from spawnmesh_transcript.import_store import Progress
 from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.store import Key
@@ -129,6 +129,9 @@ async def _take(taking: Taking, progress: Progress, waiting: bytearray, *, is_la
         if not await import_store.advance(connection, key, progress, reached):
             raise await _lost(connection, key)
         if not reached.malformed and entries:
+            targets = [entry.target_entry_id for entry in made if entry.label]
+            known = await import_store.known_entry_ids(connection, key, targets) if targets else set()
+            made = without_lost_labels(made, known)
             head = await store.write_entries(connection, key, made, service=SERVICE)
             if stubs:
                 await payload_store.insert_stubs(connection, key, stubs, first_seq=head.seq - len(made) + 1)

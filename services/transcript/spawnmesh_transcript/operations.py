@@ -1,6 +1,7 @@
 """What each verb does, in one transaction each."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from spawnmesh.transcript.v1 import entry_pb2 as pb
@@ -19,7 +20,7 @@ from spawnmesh_transcript.domain.refusals import claim_lost, other_origin, tenan
 from spawnmesh_transcript.domain.tier import TailLimits
 from spawnmesh_transcript.domain.turns import Group, Turn, turns_of
 from spawnmesh_transcript.payloads import Payloads
-from spawnmesh_transcript.prepare import message_entry
+from spawnmesh_transcript.prepare import masked_copies, message_entry
 from spawnmesh_transcript.store import Filter, Key, Position
 from spawnmesh_transcript.summary_store import Summary
 from spawnmesh_transcript.synthetic import synthetic_result
@@ -86,13 +87,13 @@ async def create_transcript(
     """Creates the transcript with its header and what is forked into it; answers where it stands if it is there already.
 
     Raises NOT_FOUND without the session to fork from, ALREADY_EXISTS for a transcript of another origin, TRANSCRIPT_DELETED for one that was
-    deleted, and UNKNOWN_TENANT while the tenant is being purged.
+    deleted, UNKNOWN_TENANT while the tenant is being purged, and CONFLICT where something changed meanwhile and a repeat will do.
     """
     origin = fork.source_session_id if fork else ""
     incarnation = new_id(IdKind.INCARNATION)
     header = pb.Header(session_id=key.session_id, forked_from_session_id=origin, incarnation=incarnation)
     entries = [NewEntry(kind=EntryKind.HEADER, body=serialize(pb.EntryBody(header=header)))]
-    copies = await _forked_entries(database, payloads, key, fork) if fork else []
+    forked = await _forked_entries(database, payloads, key, fork) if fork else _Forked(())
     async with database.transaction(key.tenant_id) as connection:
         if not await tenant_store.enter_tenant(connection, key.tenant_id):
             raise tenant_purged()
@@ -109,13 +110,15 @@ async def create_transcript(
             if existing.forked_from_session_id != origin:
                 raise other_origin(key.session_id, existing.forked_from_session_id)
             return existing.head
-        if copies is None:  # There was an import, which was given up meanwhile.
+        policy = await tenant_store.read_policy(connection, key.tenant_id)
+        if forked is None:  # There was an import, which was given up meanwhile.
             raise MeshError(Reason.CONFLICT, "the transcript was just removed; create it again")
-        entries += copies
+        if fork and policy.mask_secrets and not forked.is_masked:
+            raise MeshError(Reason.CONFLICT, "the tenant's settings just changed; create the transcript again")
+        entries += forked.entries
         head = await store.write_entries(connection, key, entries, service=service)
         has_payloads = False
         if fork:
-            policy = await tenant_store.read_policy(connection, key.tenant_id)
             has_payloads = await payloads.insert_forked(connection, key, entries, policy, first_seq=1)
     if has_payloads:
         payloads.put_waiting(key)
@@ -286,10 +289,19 @@ async def _entries_by_seq(connection: Connection, key: Key, seqs: Sequence[int])
     return entries
 
 
-async def _forked_entries(database: Database, payloads: Payloads, key: Key, fork: Fork) -> list[NewEntry] | None:
-    """Copies of the source's newest messages, as stored there: redacted already. Missing results are written down as what they are.
+@dataclass(frozen=True, slots=True)
+class _Forked:
+    """Copies of another transcript's messages, and whether they are without secrets."""
 
-    None where there is a transcript already, whatever became of its source.
+    entries: Sequence[NewEntry]
+    is_masked: bool = False
+
+
+async def _forked_entries(database: Database, payloads: Payloads, key: Key, fork: Fork) -> _Forked | None:
+    """Copies of the source's newest messages, redacted as they are there, and masked as they would be now. Missing results are written down as
+    what they are.
+
+    None where there is a transcript already, whatever became of its source. Raises INVALID_REQUEST for a call that cannot be masked.
     """
     source = Key(key.tenant_id, fork.source_session_id)
     async with database.transaction(key.tenant_id) as connection:
@@ -299,6 +311,7 @@ async def _forked_entries(database: Database, payloads: Payloads, key: Key, fork
             return None
         await store.keep_index_order(connection)
         transcript = await _transcript(connection, source)
+        policy = await tenant_store.read_policy(connection, key.tenant_id)
         chosen = await choose_fork(
             connection,
             source,
@@ -308,15 +321,20 @@ async def _forked_entries(database: Database, payloads: Payloads, key: Key, fork
         )
         stored = await _entries_of(connection, source, chosen.groups)
     stored = {entry.seq: entry for entry in await whole_entries(database, payloads, source, [*stored.values()])}
-    copies: list[NewEntry] = []
-    for group in chosen.groups:
-        head = pb.EntryBody.FromString(stored[group.head.seq].body).message
-        for member in group.members:
-            if isinstance(member, Turn):
-                copies.append(_copy(member, stored[member.seq].body))
-            else:
-                copies.append(message_entry(synthetic_result(head, member.call_id)))
-    return copies
+    copies = [_copies(group, stored) for group in chosen.groups]
+    if policy.mask_secrets:
+        copies = await asyncio.to_thread(masked_copies, copies, max_token_count=fork.max_token_count)
+    return _Forked([copy for group in copies for copy in group], policy.mask_secrets)
+
+
+def _copies(group: Group, stored: Mapping[int, StoredEntry]) -> list[NewEntry]:
+    head = pb.EntryBody.FromString(stored[group.head.seq].body).message
+    return [
+        _copy(member, stored[member.seq].body)
+        if isinstance(member, Turn)
+        else message_entry(synthetic_result(head, member.call_id))
+        for member in group.members
+    ]
 
 
 def _copy(turn: Turn, stored: bytes) -> NewEntry:

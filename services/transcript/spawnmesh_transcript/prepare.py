@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.errors import invalid
-from spawnmesh_core.json_text import NotJson
+from spawnmesh_core.json_text import MAX_NODES, NotJson, TooManyNodes
 
 from spawnmesh_transcript.bodies import LABELS, ROLES, check_message, check_text, serialize
 from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
@@ -58,6 +58,28 @@ def message_entry(
         answers=message.tool_call_id.strip() if role is Role.TOOL_RESULT else "",
         is_synthetic=role is Role.TOOL_RESULT and is_synthetic_result(message),
     )
+
+
+def masked_copies(groups: Sequence[Sequence[NewEntry]], *, max_token_count: int) -> list[list[NewEntry]]:
+    """Groups of messages as they would be stored where secrets are masked, without the oldest that no longer fit: a marker may count more.
+
+    Raises INVALID_REQUEST for a call that cannot be masked.
+    """
+    masked: list[list[NewEntry]] = []
+    left = max_token_count
+    for group in reversed(groups):
+        copies = [_masked_copy(entry) for entry in group]
+        left -= sum(copy.token_count for copy in copies)
+        if left < 0:
+            break
+        masked.append(copies)
+    return masked[::-1]
+
+
+def _masked_copy(entry: NewEntry) -> NewEntry:
+    body = pb.EntryBody.FromString(entry.body)
+    masked = masked_body(body, "fork.source_session_id")
+    return entry if masked == body else message_entry(masked.message, vocabulary=entry.token_vocabulary)
 
 
 def _prepare(bodies: Sequence[pb.EntryBody], policy: TenantPolicy) -> Prepared:
@@ -146,6 +168,8 @@ def _redacted_body(body: pb.EntryBody, path: str) -> pb.EntryBody:
 def _redacted(text: str, path: str, *, is_object: bool) -> str:
     try:
         return redact_document(text, is_object=is_object)
+    except TooManyNodes as error:
+        raise invalid(path, f"has more than {MAX_NODES} JSON values") from error
     except NotJson as error:
         raise invalid(path, f"is not one JSON {'object' if is_object else 'value'} of reasonable depth") from error
 
@@ -162,5 +186,7 @@ def _redact_call(call: content_pb.ToolCall, path: str) -> None:
     call.name = call.name.strip()
     try:
         call.block_json = redact_block(call.name, call.block_json)
+    except TooManyNodes as error:
+        raise invalid(f"{path}.block_json", f"has more than {MAX_NODES} JSON values") from error
     except NotJson as error:
         raise invalid(f"{path}.block_json", "is not one JSON object of reasonable depth") from error

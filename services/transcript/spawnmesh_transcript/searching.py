@@ -179,7 +179,7 @@ def _hits(key: Key, rows: Sequence[DictRow], locate: Locate, limit: int) -> list
                 EntryKind(row["kind"]),
                 row["create_time"],
                 place.text.path,
-                len(place.text.text[: place.start].encode()) if place.text.is_as_stored else 0,
+                place.text.byte_offset(place.start),
                 _snippet(place),
             )
         )

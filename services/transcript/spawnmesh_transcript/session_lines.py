@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import IdKind, is_id
 from spawnmesh_core.json_text import List, Node, Object, Scalar, String
 
 from spawnmesh_transcript.bodies import check_message
@@ -23,6 +24,7 @@ _ROLES = {
     "bash_execution": content_pb.ROLE_BASH_EXECUTION,
     "custom": content_pb.ROLE_CUSTOM,
 }
+_LABELS = {"superseded": pb.LABEL_KIND_SUPERSEDED, "final": pb.LABEL_KIND_FINAL}
 _CALLS = frozenset({"toolCall", "toolUse", "functionCall", "tool_call", "tool_use", "function_call"})
 _CALL_IDS = ("id", "toolCallId", "toolUseId", "tool_call_id", "tool_use_id", "callId", "call_id")
 _RESULT_IDS = ("toolCallId", "toolUseId", "tool_call_id", "tool_use_id", "callId", "call_id")
@@ -53,19 +55,24 @@ class _Draft:
 def entry_of(line: str, root: Object, source_id: str, kept_entry_id: str) -> pb.EntryBody:
     """The entry that a line makes; an opaque one where the contract has no shape for it.
 
-    `kept_entry_id` is the mesh's id of what a summary refers to.
+    `kept_entry_id` is the mesh's id of what a summary or a label refers to.
     """
     kind = _string(root, "type")
     draft = _Draft()
     try:
-        _fill(draft, kind, root, line, kept_entry_id)
+        _fill(draft, kind, root, line, kept_entry_id, is_ours=is_id(IdKind.ENTRY, source_id))
     except (_Unknown, MeshError):
-        draft = _Draft()
-        draft.body.opaque.type = _cut(kind, _MAX_TYPE_BYTES)
-        draft.body.opaque.entry_json = line[root.start : root.end]
-        draft.spans.append((root.start, root.end))
+        return opaque_of(line, root, source_id)
     draft.body.source.CopyFrom(with_gaps(line, source_id, draft.spans))
     return draft.body
+
+
+def opaque_of(line: str, root: Object, source_id: str) -> pb.EntryBody:
+    """The line kept as it is."""
+    body = pb.EntryBody(source=with_gaps(line, source_id, [(root.start, root.end)]))
+    body.opaque.type = _cut(_string(root, "type"), _MAX_TYPE_BYTES)
+    body.opaque.entry_json = line[root.start : root.end]
+    return body
 
 
 def header_of(line: str, root: Object, source_id: str, header: pb.Header) -> pb.EntryBody:
@@ -73,7 +80,7 @@ def header_of(line: str, root: Object, source_id: str, header: pb.Header) -> pb.
     return pb.EntryBody(header=header, source=with_gaps(line, source_id, ()))
 
 
-def _fill(draft: _Draft, kind: str, root: Object, line: str, kept_entry_id: str) -> None:
+def _fill(draft: _Draft, kind: str, root: Object, line: str, kept_entry_id: str, *, is_ours: bool) -> None:
     match kind:
         case "message":
             message = _member(root, "message")
@@ -105,6 +112,11 @@ def _fill(draft: _Draft, kind: str, root: Object, line: str, kept_entry_id: str)
             draft.body.branch_summary.from_entry_id = kept_entry_id
             if not draft.body.branch_summary.summary:
                 raise _Unknown
+        case "label":
+            label = _LABELS.get(_string(root, "label"))
+            if label is None or not kept_entry_id or not is_ours:  # Others name what they like as they like.
+                raise _Unknown
+            draft.body.label.kind, draft.body.label.entry_id = label, kept_entry_id
         case "custom":
             custom = draft.body.custom
             custom.custom_type = _cut(_string(root, "customType"), _MAX_TYPE_BYTES)

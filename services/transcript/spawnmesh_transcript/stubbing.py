@@ -65,7 +65,7 @@ def image_stubs(entries: Sequence[NewEntry], *, large_payload_bytes: int) -> lis
             ]
             if is_large([len(data) for _, _, data in images], large_payload_bytes=large_payload_bytes):
                 files = [_file(index, block, data, "", "") for index, block, data in images if _is_file(data)]
-                found.append(Stub(place, None, entry.token_count, tuple(files)))
+                found.append(Stub(place, None, entry.token_count, tuple(files), entry.token_vocabulary))
     return [stub for stub in found if stub.files]
 
 
@@ -124,7 +124,7 @@ def _stub(result: LargeResult, about: str) -> Stub:
             files.append(file)
             token_count -= saved
             block.text.text = reference
-    return Stub(result.place, serialize(body), token_count, tuple(files))
+    return Stub(result.place, serialize(body), token_count, tuple(files), result.token_vocabulary)
 
 
 def _is_file(payload: bytes) -> bool:

@@ -61,10 +61,11 @@ class UntoldSummary(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What no summary stands for: the first entry of it, empty where there is none, and its tokens."""
+    """What no summary stands for: its first entry, empty where there is none, and its tokens; and those of all messages and notes before."""
 
     first_entry_id: str
     token_count: int
+    covered_token_count: int
 
 
 async def newest_summary(connection: Connection, key: Key) -> Summary | None:
@@ -119,11 +120,11 @@ async def list_sources(
 
 
 async def read_kept(connection: Connection, key: Key, *, after_seq: int) -> Kept:
-    """What stands behind a seq."""
+    """What stands behind a seq, which no summary covers yet. Needs `lock_transcript` and `keep_index_order`."""
     row = await (await connection.execute(_SQL["read_kept"], _parameters(key, after_seq=after_seq))).fetchone()
     if row is None:
-        raise LookupError("an aggregate answers one row")
-    return Kept(row["first_entry_id"] or "", row["token_count"])
+        raise LookupError("the transcript's row is held")
+    return Kept(**row)
 
 
 async def lock_transcript(connection: Connection, key: Key) -> Head | None:

@@ -1,19 +1,46 @@
 """The texts of an entry that can be found, each under the path of its field."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
+from spawnmesh_core.json_text import List, Node, NodeBudget, NotJson, Object, Scalar, String, parse_json
+
+_ESCAPE = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
 
 
 class FoundText(NamedTuple):
-    """A text and the path of its field. `is_as_stored` where a place in it is that place in the field."""
+    """A text and the path of its field: all of it, or the strings and numbers of the JSON `document` that the field is, behind a `name`."""
 
     path: str
     text: str
-    is_as_stored: bool = True
+    document: str | None = None
+    name: str = ""
+
+    def byte_offset(self, place: int) -> int:
+        """Where in the field, as UTF-8, that place in the text is; of a document that is nested too deep to be searched, its beginning."""
+        if self.document is None:
+            return len(self.text[:place].encode())
+        return len(self.document[: self._place_in(self.document, place)].encode())
+
+    def _place_in(self, document: str, place: int) -> int:
+        begin = len(self.name) + 1 if self.name else 0
+        if self.text[begin:] == document:
+            return max(0, place - begin)
+        try:
+            values = list(_nodes(document, parse_json(document, NodeBudget(len(document)))))
+        except NotJson:
+            return 0
+        if place < begin:
+            return next((_place_of(document, node, place) for value, node in values if value.strip() == self.name), 0)
+        for value, node in values:
+            if place <= begin + len(value):
+                return _place_of(document, node, place - begin)
+            begin += len(value) + 1
+        return 0
 
 
 def texts_in(body: pb.EntryBody) -> list[FoundText]:
@@ -36,9 +63,9 @@ def _texts(body: pb.EntryBody) -> Iterator[FoundText]:
         case "model_change":
             yield FoundText("model_change.model", body.model_change.model)
         case "custom":
-            yield FoundText("custom.data_json", _values(body.custom.data_json), is_as_stored=False)
+            yield FoundText("custom.data_json", _values(body.custom.data_json), body.custom.data_json)
         case "opaque":
-            yield FoundText("opaque.entry_json", _values(body.opaque.entry_json), is_as_stored=False)
+            yield FoundText("opaque.entry_json", _values(body.opaque.entry_json), body.opaque.entry_json)
 
 
 def _message(message: content_pb.Message, path: str) -> Iterator[FoundText]:
@@ -54,7 +81,7 @@ def _message(message: content_pb.Message, path: str) -> Iterator[FoundText]:
             case "tool_call":
                 call = block.tool_call
                 text = f"{call.name}\n{_values(call.block_json)}"
-                yield FoundText(f"{at}.tool_call.block_json", text, is_as_stored=False)
+                yield FoundText(f"{at}.tool_call.block_json", text, call.block_json, call.name)
 
 
 def _values(document: str) -> str:
@@ -76,3 +103,33 @@ def _values(document: str) -> str:
         elif isinstance(value, dict):
             waiting += reversed(value.values())
     return "\n".join(found)
+
+
+def _nodes(document: str, root: Node) -> Iterator[tuple[str, String | Scalar]]:
+    """The same values in the same order as `_values` has them, with where they are."""
+    waiting: list[Node] = [root]
+    while waiting:
+        node = waiting.pop()
+        match node:
+            case String():
+                yield node.value, node
+            case Scalar() if node.is_number and not document[node.start : node.end].endswith(("y", "N")):
+                yield document[node.start : node.end], node
+            case List():
+                waiting += reversed(node.items)
+            case Object():
+                waiting += reversed(dict(node.members).values())
+
+
+def _place_of(document: str, node: String | Scalar, place: int) -> int:
+    """Where in the document a character of a value is written."""
+    if isinstance(node, Scalar):
+        return node.start + place
+    at = node.start + 1
+    while (escape := document.find("\\", at, min(at + place, node.end))) >= 0:
+        found = _ESCAPE.match(document, escape)
+        if found is None:
+            break
+        place -= escape - at + 1
+        at = found.end()
+    return at + place

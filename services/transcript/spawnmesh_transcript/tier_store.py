@@ -93,13 +93,17 @@ async def payloads_of_entries(connection: Connection, key: Key, seqs: Collection
 
 
 async def keep_payloads(database: Database, key: Key, stubs: Sequence[Stub], *, first_seq: int) -> set[int]:
-    """Names the payloads of entries, whose seqs count from there, and what stands for them; the seqs of those that had none before."""
+    """Names the payloads of entries, whose seqs count from there, and what stands for them.
+
+    The seqs of those that had none before, and are not counted by another vocabulary now.
+    """
     files = [{**file_values(file), "seq": first_seq + stub.place} for stub in stubs for file in stub.files]
     referring = [stub for stub in stubs if stub.body is not None]
     parameters = _parameters(
         key,
         seqs=[first_seq + stub.place for stub in referring],
         token_counts=[stub.token_count for stub in referring],
+        token_vocabularies=[stub.token_vocabulary for stub in referring],
         stub_bodies=[stub.body for stub in referring],
         files=Jsonb(files),
     )

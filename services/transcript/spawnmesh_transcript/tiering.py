@@ -199,11 +199,7 @@ class Tiering:
             if leaving:
                 failures |= await self._release(key, leaving)
                 page = await self._again(key, page)
-            for batch in batches(page.large()):
-                stubs = [replace(stub, place=entry.seq) for entry, stub in await self._stubs(key, batch, page.policy)]
-                if stubs:
-                    await tier_store.keep_payloads(self._database, key, stubs, first_seq=0)
-            page = await self._again(key, page)
+            page = await self._keep(key, page, failures)
             if waiting := page.waiting():
                 reason = await self._payloads.put_waiting(key)
                 page = await self._again(key, page)
@@ -219,6 +215,24 @@ class Tiering:
         except (psycopg.Error, PoolTimeout):
             failures |= dict.fromkeys(page.unfinished(), Reason.DEPENDENCY_UNAVAILABLE)
         _count(failures, report)
+
+    async def _keep(self, key: Key, page: _Page, failures: dict[int, str]) -> _Page:
+        """Names the payloads that have no rows yet; the page with these. What keeps others from it goes to `failures`."""
+        left: set[int] = set()
+        for _ in range(_TRIES):  # What is recounted meanwhile is counted again.
+            made: set[int] = set()
+            kept: set[int] = set()
+            for batch in batches(page.large()):
+                stubs = [replace(stub, place=entry.seq) for entry, stub in await self._stubs(key, batch, page.policy)]
+                if stubs:
+                    made |= {stub.place for stub in stubs}
+                    kept |= await tier_store.keep_payloads(self._database, key, stubs, first_seq=0)
+            page = await self._again(key, page)
+            left = (made - kept) & {one.seq for one in page.large()}
+            if not left:
+                return page
+        failures |= dict.fromkeys(left, Reason.CONFLICT)
+        return page
 
     async def _revert(self, key: Key, page: _Page, report: Report) -> None:
         """First the whole body, and in the same transaction no reference any more; then the blobs are given up, and then their rows go."""

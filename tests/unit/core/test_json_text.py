@@ -8,13 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spawnmesh_core.json_text import (
     MAX_DEPTH,
+    MAX_NODES,
     Edit,
     List,
     Node,
+    NodeBudget,
     NotJson,
     Object,
     String,
+    TooManyNodes,
     apply_edits,
+    may_have_too_many_nodes,
     parse_json,
 )
 
@@ -72,6 +76,33 @@ def test_nesting_has_a_limit() -> None:
     parse_json("[" * MAX_DEPTH + "]" * MAX_DEPTH)
     with pytest.raises(NotJson):
         parse_json("[" * 5000 + "]" * 5000)
+
+
+def _node_count(node: Node) -> int:
+    if isinstance(node, Object):
+        return 1 + sum(_node_count(child) for _, child in node.members)
+    return 1 + sum(map(_node_count, node.items)) if isinstance(node, List) else 1
+
+
+@given(_VALUES)
+def test_each_value_is_taken_from_the_budget(value: Any) -> None:
+    text = json.dumps(value)
+    count = _node_count(parse_json(text))
+    budget = NodeBudget(count)
+    parse_json(text, budget)
+    assert budget.left == 0
+    with pytest.raises(TooManyNodes):
+        parse_json(text, NodeBudget(count - 1))
+    assert count <= 1 + sum(map(text.count, ",[{"))
+
+
+def test_the_number_of_values_has_a_limit() -> None:
+    assert NodeBudget().left == MAX_NODES
+    text = "[" + "0," * MAX_NODES
+    assert may_have_too_many_nodes(text)
+    with pytest.raises(TooManyNodes):
+        parse_json(text)
+    parse_json(json.dumps("a,b,[c],{d}" * MAX_NODES))
 
 
 def test_edits_keep_everything_else() -> None:

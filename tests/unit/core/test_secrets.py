@@ -13,6 +13,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.json_text import MAX_NODES, TooManyNodes
 from spawnmesh_core.secrets import Secret, marker, mask_document, mask_text
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -63,7 +64,11 @@ KEYS = {
     "vault": f"hvs.{drawn(90)}",
     "databricks": f"dapi{drawn(32, '0123456789abcdef')}",
     "webhook": f"whsec_{drawn(32)}",
+    "telegram": f"1234567890:AA{drawn(33)}",
+    "telegram, of any letters": f"12345678:{drawn(35)}",
 }
+AWS_WITH_FEW_DIGITS = "wJalrXUtnFEMIxMDENGxbPxRfiCYabcdefKEYZz7"
+SLACK_SECRET = drawn(24)
 AROUND = [
     "{}",
     "key is {}, really",
@@ -94,6 +99,26 @@ def test_provider_keys_go(name: str, around: str) -> None:
         ("git clone https://me:{}@git.example/x.git", "p%40ss-w0rd!", Secret.URL_CREDENTIALS),
         ("redis://:{}@cache:6379/0", "s3cr3t", Secret.URL_CREDENTIALS),
         ("aws_secret_access_key = {}", drawn(36) + "/+/7", Secret.PROVIDER_KEY),
+        ("aws_secret_access_key = {}", AWS_WITH_FEW_DIGITS, Secret.PROVIDER_KEY),
+        ("export AWS_SECRET_ACCESS_KEY={}\n", AWS_WITH_FEW_DIGITS, Secret.PROVIDER_KEY),
+        ('{{"SecretAccessKey": "{}", "Expiration": 1}}', AWS_WITH_FEW_DIGITS, Secret.PROVIDER_KEY),
+        ('\\"secretAccessKey\\":\\"{}\\"', AWS_WITH_FEW_DIGITS, Secret.PROVIDER_KEY),
+        ("aws configure set aws_secret_access_key {} --profile a", AWS_WITH_FEW_DIGITS, Secret.PROVIDER_KEY),
+        ("<SecretAccessKey>{}</SecretAccessKey>", AWS_WITH_FEW_DIGITS[:-1] + "/", Secret.PROVIDER_KEY),
+        ("the secret access key is `{}`.", AWS_WITH_FEW_DIGITS, Secret.PROVIDER_KEY),
+        ("aws_secret => '{}'", AWS_WITH_FEW_DIGITS, Secret.PROVIDER_KEY),
+        (
+            "curl -d @a https://hooks.slack.com/services/T0A1B2C3D/B0A1B2C3D4E/{} -v",
+            SLACK_SECRET,
+            Secret.URL_CREDENTIALS,
+        ),
+        ('"https:\\/\\/hooks.slack.com\\/services\\/T0A1B2C3D\\/B0A1B2C3D\\/{}"', SLACK_SECRET, Secret.URL_CREDENTIALS),
+        (
+            "https://hooks.slack.com/workflows/T0A1B2C3D/A0A1B2C3D/123456789012345678/{}",
+            SLACK_SECRET,
+            Secret.URL_CREDENTIALS,
+        ),
+        ("https://api.telegram.org/bot{}/sendMessage", KEYS["telegram"], Secret.PROVIDER_KEY),
         ('"api_key": "{}"', drawn(32, "0123456789abcdef"), Secret.PROVIDER_KEY),
     ],
 )
@@ -160,6 +185,18 @@ def test_documents_keep_every_byte_but_the_secrets() -> None:
     assert masked.startswith('{ "id" : "toolu_1", "n":1.0e5,"input":{"command":')
 
 
+def test_a_key_of_aws_goes_where_only_its_name_in_a_document_tells_of_it() -> None:
+    for name in ("SecretAccessKey", "aws_secret_access_key", "s3SecretAccessKey", "MINIO_SECRET_KEY"):
+        text = json.dumps({name: AWS_WITH_FEW_DIGITS, "name": AWS_WITH_FEW_DIGITS})
+        assert json.loads(mask_document(text)) == {name: marker(Secret.PROVIDER_KEY), "name": AWS_WITH_FEW_DIGITS}
+
+
+def test_a_document_with_nothing_but_one_of_these_is_looked_at() -> None:
+    for secret in (KEYS["telegram"], f"https://hooks.slack.com/services/T0A1B2C3D/B0A1B2C3D/{SLACK_SECRET}"):
+        for before in ("", "a\n", "a\b", '"'):
+            assert "[$redacted:" in mask_document(json.dumps({"text": before + secret}))
+
+
 def test_a_secret_written_with_escapes_goes_too() -> None:
     key = KEYS["github"]
     escaped = "".join(f"\\u{ord(letter):04x}" for letter in key)
@@ -198,6 +235,12 @@ def test_ids_cursors_and_images_in_documents_are_kept() -> None:
     assert mask_document(text) == text
 
 
+def test_a_document_of_too_many_values_in_its_strings_is_refused_and_not_kept_as_it_is() -> None:
+    inner = json.dumps({"a": "sk- \\n", "b": [0] * (MAX_NODES // 2)})
+    with pytest.raises(TooManyNodes):
+        mask_document(json.dumps({"a": inner, "b": inner, "key": KEYS["openai"]}))
+
+
 def corpus() -> list[str]:
     """Lines that hold no secret: this repository's sources, and ids, cursors, hashes and images as mesh and providers make them."""
     listed = subprocess.run(
@@ -211,8 +254,32 @@ def corpus() -> list[str]:
         if (ROOT / name).exists() and not about_secrets.search(name)
         for line in (ROOT / name).read_text().splitlines()
     ]
+    words = "".join(random.Random(2).choices(string.ascii_lowercase, k=40))
+    lines += [
+        "aws_secret_access_key = os.environ['AWS_SECRET_ACCESS_KEY']",
+        "aws_secret_access_key=read_the_secret_access_key_from_the_configuration()",
+        "secretAccessKey: credentials.secretAccessKeyOfTheProfileThatIsUsed01.value,",
+        'secret_key = "' + "x" * 40 + '"',
+        f"AWS_SECRET_ACCESS_KEY={words}",
+        f"secret_access_key: {words.upper()}",
+        "secret key = da39a3ee5e6b4b0d3255bfef95601890afd80709",
+        "SecretAccessKey=<your secret access key of forty characters here>",
+        'type SecretAccessKey = ReadonlySecretAccessKeyOfTheAccount["value"]',
+        "https://hooks.slack.com/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX",
+        "https://hooks.slack.com/services/T00000000/B00000000/xxxxxxxxxxxxxxxxxxxxxxxx",
+        "https://hooks.slack.com/services/{team}/{channel}/{secret}",
+        "https://api.slack.com/apps/A0A1B2C3D/incoming-webhooks",
+        "https://api.telegram.org/bot<token>/sendMessage",
+        "123456789:da39a3ee5e6b4b0d3255bfef95601890afd",
+        f"1700000000:{'A' * 34}1",
+        f"12345678:{words[:35]}",
+        "20240101:ThisIsALongNameOfATestThatHasNoDigit",
+        "2024-01-01T00:00:00.12345678:continues",
+    ]
     for _ in range(5_000):
         lines += [
+            f"{secrets.randbelow(10**10):010}:{secrets.token_hex(20)}",
+            f"{secrets.token_hex(4)}:{secrets.token_urlsafe(24)}",
             *(new_id(kind) for kind in IdKind),
             f"toolu_{secrets.token_urlsafe(18)}",
             f"call_{secrets.token_hex(12)}",
@@ -247,6 +314,15 @@ def test_a_long_text_takes_time_in_proportion() -> None:
         "eyJaaaaaaaaaa.eyJ",
         "api_key=",
         "xoxb-a-",
+        "1" * 8,
+        "1" * 8 + ":",
+        "12345678:A" + "a" * 33,
+        "secret key ",
+        "aws_secret=" + "a" * 39,
+        "aws_secret   ",
+        "hooks.slack.com/services/",
+        "hooks.slack.com/services/T0A1B2C3D/B0A1B2C3D/" + "A" * 80,
+        "hooks.slack.com/services" + "/T0A1B2C3D" * 4,
         "A" * 60 + " ",
         "A" * 59 + "  ",
     ):

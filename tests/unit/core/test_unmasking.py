@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from spawnmesh_core.json_text import MAX_NODES
 from spawnmesh_core.secrets import Secret, marker, mask_document
 from spawnmesh_core.unmasking import NotRestorable, unmask_document
 
@@ -90,3 +91,9 @@ def test_many_markers_of_a_long_secret_do_not_fill_the_memory() -> None:
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_an_answer_of_too_many_values_in_its_strings_is_refused() -> None:
+    part = json.dumps({"a": "\\n", "b": [0] * (MAX_NODES // 2)})
+    with pytest.raises(NotRestorable):
+        unmask_document(json.dumps({"a": [part, part], "key": SHOWN}), json.dumps({"a": KEY}), 64 * 1024 * 1024)

@@ -14,5 +14,5 @@ def test_a_call_that_is_nested_too_deep_to_be_read_is_written_as_it_is() -> None
     block = '{"type":"toolCall","id":"c","name":"read","arguments":' + "[" * 5000 + "]" * 5000 + "}"
     call = content_pb.ToolCall(tool_call_id="c", name="read", block_json=block)
     said = content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[content_pb.ContentBlock(tool_call=call)])
-    line = line_of(ENTRY, pb.EntryBody(message=said), "")
+    line = line_of(ENTRY, pb.EntryBody(message=said), "", {})
     assert f'"arguments": {{}}, "providerBlock": {block}' in line

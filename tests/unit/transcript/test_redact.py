@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from spawnmesh_core.errors import MeshError
-from spawnmesh_core.json_text import NotJson
+from spawnmesh_core.json_text import MAX_NODES, NotJson, TooManyNodes
 from spawnmesh_core.reasons import Reason
 from spawnmesh_transcript.domain.redact import redact_block
 
@@ -273,3 +273,22 @@ def test_a_call_that_is_only_written_down_is_none() -> None:
     spawn = json.dumps({"name": "sessions_spawn", "arguments": _attachments()})
     block = json.dumps({"name": "write", "arguments": {"path": "a.json", "content": spawn}})
     assert redact_block("write", block) is block
+
+
+def test_values_in_the_strings_of_a_call_count_with_its_own() -> None:
+    part = json.dumps([0] * (MAX_NODES // 2))
+    with pytest.raises(TooManyNodes):
+        redact_block("spawn_session", json.dumps({"arguments": [part, part]}))
+
+
+def test_a_call_of_another_tool_has_the_same_limit() -> None:
+    with pytest.raises(TooManyNodes):
+        redact_block("read", json.dumps({"a": [0] * MAX_NODES}))
+    text = json.dumps({"a": "," * MAX_NODES})
+    assert redact_block("read", text) == text
+
+
+def test_content_of_many_values_that_mentions_a_marker_is_content() -> None:
+    content = json.dumps({"log": [{"text": "was redacted"}] * 1_000})
+    stored = redact_block("spawn_session", json.dumps({"arguments": {"attachments": [{"content": content}]}}))
+    assert json.loads(stored)["arguments"]["attachments"][0]["content"] == _marker(content.encode())

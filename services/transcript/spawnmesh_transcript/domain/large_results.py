@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.stub_text import about_call, call_input
 
 MAX_PAYLOAD_BYTES = 15 * 1024 * 1024
@@ -41,6 +42,8 @@ class Stub:
     body: bytes | None
     token_count: int
     files: tuple[File, ...]
+    token_vocabulary: Vocabulary
+    """Of the count."""
 
 
 def file_id_of(blob_id: str) -> str:

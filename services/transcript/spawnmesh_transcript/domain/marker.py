@@ -6,12 +6,13 @@ import re
 from base64 import b64decode
 
 from spawnmesh_core.errors import MeshError
-from spawnmesh_core.json_text import Node, NotJson, Object, Scalar, String, parse_json
+from spawnmesh_core.json_text import Node, NodeBudget, NotJson, Object, Scalar, String, parse_json
 from spawnmesh_core.reasons import Reason
 
 MARKER_KEY = "$redacted"
 
 _SHA256 = re.compile("[0-9a-f]{64}")
+_MAX_MARKER_NODES = 100  # With far fewer, something is a marker; with more, it is a file that mentions one.
 _MAX_SIZE_DIGITS = 15  # Enough for any size, and for nothing that somebody would hide in it.
 
 
@@ -63,7 +64,7 @@ def refuse_marker(content: bytes) -> None:
     text = content.decode("utf-8", "replace")
     while True:
         try:
-            node = parse_json(text)
+            node = parse_json(text, NodeBudget(_MAX_MARKER_NODES))
         except NotJson:
             return
         if not isinstance(node, String):

@@ -13,11 +13,14 @@ from spawnmesh_core.json_text import (
     Edit,
     List,
     Node,
+    NodeBudget,
     NotJson,
     Object,
     Scalar,
     String,
+    TooManyNodes,
     apply_edits,
+    may_have_too_many_nodes,
     parse_json,
     quoted,
 )
@@ -89,15 +92,19 @@ _PUNCTUATION = re.compile(r"[\W_]+")
 
 
 class Edits(list[Edit]):
-    """What is to be changed in a text. With `keeps_markers`, markers in it are what is left of an earlier redaction, and stay."""
+    """What is to be changed in a text. With `keeps_markers`, markers in it are what is left of an earlier redaction, and stay.
 
-    def __init__(self, *, keeps_markers: bool = False) -> None:
+    The JSON texts in its strings are read from the same budget as it is.
+    """
+
+    def __init__(self, *, keeps_markers: bool = False, budget: NodeBudget | None = None) -> None:
         super().__init__()
         self.keeps_markers = keeps_markers
+        self.budget = NodeBudget() if budget is None else budget
 
     def inner(self) -> "Edits":
         """For a text inside the text."""
-        return Edits(keeps_markers=self.keeps_markers)
+        return Edits(keeps_markers=self.keeps_markers, budget=self.budget)
 
 
 _Visit = Callable[[str, Node, int, Edits], None]
@@ -106,15 +113,15 @@ _Visit = Callable[[str, Node, int, Edits], None]
 def redact_block(tool_name: str, block_json: str) -> str:
     """The block as it may be stored; the same text where there is nothing to take out.
 
-    Raises NotJson for a text that is not one JSON object or too deeply nested to be searched, and ATTACHMENT_CONTENT_IS_MARKER.
+    Raises NotJson for a text that is not one JSON object or too deeply nested to be searched, TooManyNodes, and ATTACHMENT_CONTENT_IS_MARKER.
     """
     if not (_is_spawn_tool(tool_name) or may_hold_spawn_call(block_json)):
         _require_object(block_json)
         return block_json
-    root = parse_json(block_json)
+    edits = Edits()
+    root = parse_json(block_json, edits.budget)
     if not isinstance(root, Object):
         raise NotJson("not an object")
-    edits = Edits()
     if _is_spawn_tool(tool_name) or _names_spawn_tool(root):
         _search(block_json, root, 0, edits)
     else:
@@ -126,14 +133,14 @@ def redact_document(text: str, *, is_object: bool, keeps_markers: bool = False) 
     """A JSON text of unknown shape as it may be stored: whatever in it calls the spawn tool is redacted as such a block is.
 
     With `keeps_markers`, for what was stored before and comes back as a whole, a well-formed marker is left where it is.
-    Raises NotJson, also for a text that is no object where `is_object` asks for one, and ATTACHMENT_CONTENT_IS_MARKER.
+    Raises TooManyNodes and NotJson, also for a text that is no object where `is_object` asks for one, and ATTACHMENT_CONTENT_IS_MARKER.
     """
-    root = parse_json(text)
+    edits = Edits(keeps_markers=keeps_markers)
+    root = parse_json(text, edits.budget)
     if is_object and not isinstance(root, Object):
         raise NotJson("not an object")
     if not may_hold_spawn_call(text):
         return text
-    edits = Edits(keeps_markers=keeps_markers)
     _search_blocks(text, root, 0, edits)
     return apply_edits(text, edits)
 
@@ -175,6 +182,8 @@ def _search_batch(text: str, node: Node, depth: int, edits: Edits) -> None:
 
 
 def _require_object(text: str) -> None:
+    if may_have_too_many_nodes(text):
+        parse_json(text)
     try:
         value = json.loads(
             text, strict=False, parse_int=len
@@ -304,7 +313,9 @@ def _inside(node: String, depth: int, edits: Edits, *, visit: _Visit, or_replace
     if not inner.strip():
         return
     try:
-        root = parse_json(inner)
+        root = parse_json(inner, edits.budget)
+    except TooManyNodes:
+        raise
     except NotJson:
         if or_replace or _looks_like_attachments(inner):
             _replace("", node, edits, is_base64=False)

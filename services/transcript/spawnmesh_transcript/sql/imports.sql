@@ -26,7 +26,7 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'IMP
 
 -- name: known_entry_ids
 -- No lock. Index: entries (tenant_id, session_id, entry_id).
-select entry_id from entries
+select entry_id, seq from entries
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and entry_id = any(%(entry_ids)s);
 
 -- name: complete_import

@@ -71,15 +71,61 @@ where position <= %(page_size)s and (bytes_so_far <= %(max_bytes)s or position =
 order by seq;
 
 -- name: read_kept
--- No lock. The first message or note behind a seq that is not superseded, and the tokens of all such; reads them all, without their bodies.
--- Indexes: entries primary key, entries_superseded_idx.
-select (array_agg(said.entry_id order by said.seq))[1] as first_entry_id, coalesce(sum(said.token_count), 0)::bigint as token_count
-from entries said
-where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and said.seq > %(after_seq)s and said.kind in ('MESSAGE', 'NOTE')
-    and said.seq not in (
-        select target_seq from entries
-        where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s and label = 'SUPERSEDED'
-    );
+-- The transaction holds the transcript's row, or reads one moment. The first message or note behind a seq that is not superseded, the tokens of all such, and those of
+-- all messages and notes up to there, superseded ones among them. What is behind the seq is told by the totals: read are the entries between the newest
+-- summary's sources and the seq, and those that are superseded behind it, without their bodies. Needs `keep_index_order`. Indexes: the primary keys,
+-- entries_superseded_idx.
+select
+    coalesce(kept.entry_id, '') as first_entry_id, t.token_count - covered.token_count - superseded.token_count as token_count,
+    covered.token_count as covered_token_count
+from transcripts t
+left join lateral (
+    select said.entry_id
+    from entries said
+    where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and said.seq > %(after_seq)s and said.kind in ('MESSAGE', 'NOTE')
+        and not exists (
+            select from entries mark
+            where mark.tenant_id = %(tenant_id)s and mark.session_id = %(session_id)s and mark.target_seq = said.seq and mark.label = 'SUPERSEDED'
+        )
+    order by said.seq
+    limit 1
+) as kept on true
+left join lateral (
+    select s.covered_token_count, s.last_source_seq
+    from summaries s
+    where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s
+    order by s.seq desc
+    limit 1
+) as newest on true
+cross join lateral (
+    select coalesce(newest.covered_token_count, 0) + coalesce(sum(said.token_count), 0)::bigint as token_count
+    from (
+        select e.kind, e.token_count
+        from entries e
+        where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.seq > coalesce(newest.last_source_seq, 0)
+            and e.seq <= %(after_seq)s
+        order by e.seq
+        offset 0
+    ) as said
+    where said.kind in ('MESSAGE', 'NOTE')
+) as covered
+cross join lateral (
+    select coalesce(sum(said.token_count), 0)::bigint as token_count
+    from (
+        select distinct mark.target_seq as seq
+        from entries mark
+        where mark.tenant_id = %(tenant_id)s and mark.session_id = %(session_id)s and mark.target_seq > %(after_seq)s and mark.label = 'SUPERSEDED'
+    ) as marked
+    cross join lateral (
+        select e.kind, e.token_count
+        from entries e
+        where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.seq between marked.seq and marked.seq
+        order by e.seq
+        offset 0
+    ) as said
+    where said.kind in ('MESSAGE', 'NOTE')
+) as superseded
+where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s;
 
 -- name: lock_transcript
 -- Locks the transcript's row until commit. Index: transcripts primary key.

@@ -31,9 +31,9 @@ order by seq, block_index;
 -- name: keep_payloads
 -- A transaction of its own. See the function for its locks and its indexes.
 select *
-from keep_payloads(
-    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(seqs)s::bigint[], %(token_counts)s::integer[], %(stub_bodies)b::bytea[],
-    %(files)s
+from keep_counted_payloads(
+    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(seqs)s::bigint[], %(token_counts)s::integer[],
+    %(token_vocabularies)s::text[], %(stub_bodies)b::bytea[], %(files)s
 );
 
 -- name: cool_entries

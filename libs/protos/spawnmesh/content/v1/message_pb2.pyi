@@ -260,7 +260,8 @@ class ToolCall(_message.Message):
     """The tool's name."""
     block_json: _builtins.str
     """The whole block as one JSON object, as the provider shapes it: `{"type":"toolCall","id":…,"name":…,"arguments":{…}}`, or
-    `toolUse` / `functionCall`, or `input` for `arguments`. Kept byte for byte unless something in it is redacted.
+    `toolUse` / `functionCall`, or `input` for `arguments`. Kept byte for byte unless something in it is redacted. INVALID_REQUEST for more than
+    500,000 JSON values.
     """
     def __init__(
         self,

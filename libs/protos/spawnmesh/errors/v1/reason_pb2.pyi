@@ -153,7 +153,9 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_STREAM_BROKEN: _Reason.ValueType  # 113
     """ABORTED. The stream broke after output had been sent; what was sent stands, nothing is spliced."""
     REASON_BUDGET_EXCEEDED: _Reason.ValueType  # 114
-    """RESOURCE_EXHAUSTED with RetryInfo. The tenant's requests, tokens or spending for the time being are used up; which of them is in the facts."""
+    """RESOURCE_EXHAUSTED with RetryInfo. The tenant's requests, tokens or spending for the time being are used up, or its room for uploads that
+    are under way; which of them is in the facts.
+    """
     REASON_GRANT_MISSING: _Reason.ValueType  # 130
     """FAILED_PRECONDITION. A plugin asked for a hook without the grant it needs."""
     REASON_ENDPOINT_NOT_ALLOWED: _Reason.ValueType  # 131
@@ -299,7 +301,9 @@ REASON_MODEL_REFUSED: Reason.ValueType  # 112
 REASON_STREAM_BROKEN: Reason.ValueType  # 113
 """ABORTED. The stream broke after output had been sent; what was sent stands, nothing is spliced."""
 REASON_BUDGET_EXCEEDED: Reason.ValueType  # 114
-"""RESOURCE_EXHAUSTED with RetryInfo. The tenant's requests, tokens or spending for the time being are used up; which of them is in the facts."""
+"""RESOURCE_EXHAUSTED with RetryInfo. The tenant's requests, tokens or spending for the time being are used up, or its room for uploads that
+are under way; which of them is in the facts.
+"""
 REASON_GRANT_MISSING: Reason.ValueType  # 130
 """FAILED_PRECONDITION. A plugin asked for a hook without the grant it needs."""
 REASON_ENDPOINT_NOT_ALLOWED: Reason.ValueType  # 131

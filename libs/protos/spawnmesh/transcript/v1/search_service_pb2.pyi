@@ -150,7 +150,9 @@ class SearchHit(_message.Message):
     path: _builtins.str
     """Which text of the entry it is, such as `message.content[2].text.text`: the path of a field. Of a tool's call it is `…tool_call.block_json`."""
     byte_offset: _builtins.int
-    """Where in that text (as UTF-8) the first match begins; of a tool's call, in its `block_json`."""
+    """Where in that text (as UTF-8) the first match begins; of a tool's call, where its `block_json` has what is found, spelled with escapes as it may be.
+    0, the beginning, where words are found that stand in no one place, and in JSON that is nested more than 100 deep.
+    """
     snippet: _builtins.str
     """The match with what is around it."""
     file_id: _builtins.str

@@ -29,7 +29,7 @@ class TranscriptSettings(_message.Message):
     TOKEN_VOCABULARY_FIELD_NUMBER: _builtins.int
     mask_secrets: _builtins.bool
     """Provider keys, bearer tokens, private keys and passwords in URLs are replaced by typed markers before anything is stored. Thinking, images, ids
-    and cursors are left as they are. What was stored before stays. The session service tells it to the hook service as well, whose plugins get content
+    and cursors are left as they are. What was stored before stays, and is masked in forks. The session service tells it to the hook service as well, whose plugins get content
     with the same markers.
     """
     stub_large_tool_payloads: _builtins.bool

@@ -124,7 +124,9 @@ class TranscriptServiceServicer:
     def CreateTranscript(self, request, context):
         """Creates the session's transcript with its header entry. Idempotent: an existing one of the same origin answers the same. One that was
         deleted is never created again: TRANSCRIPT_DELETED, also where the deletion came before the first creation.
-        With `fork`, the newest messages of the source that fit the cap are copied behind the header, a call never without its result.
+        With `fork`, the newest messages of the source that fit the cap are copied behind the header, a call never without its result. Where the tenant
+        has secrets masked, they are masked in the copies as in an append, also those that were stored before; CONFLICT where that was switched on
+        meanwhile and a repeat will do, INVALID_REQUEST for a call that is nested too deep to be masked.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

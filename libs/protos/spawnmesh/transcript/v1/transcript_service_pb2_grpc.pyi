@@ -48,7 +48,9 @@ class TranscriptServiceStub:
     CreateTranscript: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.CreateTranscriptRequest, _transcript_service_pb2.CreateTranscriptResponse]
     """Creates the session's transcript with its header entry. Idempotent: an existing one of the same origin answers the same. One that was
     deleted is never created again: TRANSCRIPT_DELETED, also where the deletion came before the first creation.
-    With `fork`, the newest messages of the source that fit the cap are copied behind the header, a call never without its result.
+    With `fork`, the newest messages of the source that fit the cap are copied behind the header, a call never without its result. Where the tenant
+    has secrets masked, they are masked in the copies as in an append, also those that were stored before; CONFLICT where that was switched on
+    meanwhile and a repeat will do, INVALID_REQUEST for a call that is nested too deep to be masked.
     """
     DeleteTranscript: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.DeleteTranscriptRequest, _transcript_service_pb2.DeleteTranscriptResponse]
     """Deletes the transcript with its entries and all else of it. At once nobody reads or writes it any more; large ones take several transactions,
@@ -119,7 +121,9 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
     CreateTranscript: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.CreateTranscriptRequest, _transcript_service_pb2.CreateTranscriptResponse]  # type: ignore[assignment]
     """Creates the session's transcript with its header entry. Idempotent: an existing one of the same origin answers the same. One that was
     deleted is never created again: TRANSCRIPT_DELETED, also where the deletion came before the first creation.
-    With `fork`, the newest messages of the source that fit the cap are copied behind the header, a call never without its result.
+    With `fork`, the newest messages of the source that fit the cap are copied behind the header, a call never without its result. Where the tenant
+    has secrets masked, they are masked in the copies as in an append, also those that were stored before; CONFLICT where that was switched on
+    meanwhile and a repeat will do, INVALID_REQUEST for a call that is nested too deep to be masked.
     """
     DeleteTranscript: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.DeleteTranscriptRequest, _transcript_service_pb2.DeleteTranscriptResponse]  # type: ignore[assignment]
     """Deletes the transcript with its entries and all else of it. At once nobody reads or writes it any more; large ones take several transactions,
@@ -205,7 +209,9 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_transcript_service_pb2.CreateTranscriptResponse, _abc.Awaitable[_transcript_service_pb2.CreateTranscriptResponse]]:
         """Creates the session's transcript with its header entry. Idempotent: an existing one of the same origin answers the same. One that was
         deleted is never created again: TRANSCRIPT_DELETED, also where the deletion came before the first creation.
-        With `fork`, the newest messages of the source that fit the cap are copied behind the header, a call never without its result.
+        With `fork`, the newest messages of the source that fit the cap are copied behind the header, a call never without its result. Where the tenant
+        has secrets masked, they are masked in the copies as in an append, also those that were stored before; CONFLICT where that was switched on
+        meanwhile and a repeat will do, INVALID_REQUEST for a call that is nested too deep to be masked.
         """
 
     @_abc_1.abstractmethod
