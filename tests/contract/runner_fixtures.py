@@ -112,6 +112,7 @@ class ScriptedMesh:
         )
         claimed.deadline_time.GetCurrentTime()
         claimed.deadline_time.seconds += 600
+        claimed.time_left.seconds = 600
         self.queue.put_nowait(claimed)
 
     def write(self, message: message_pb2.Message, *, epoch: int = 1) -> str:

@@ -7,6 +7,7 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1 import run_service_pb2
 from spawnmesh.transcript.v1 import entry_pb2, transcript_service_pb2
 from spawnmesh.transcript.v1.context_pb2 import FreshTail
+from spawnmesh_core.clock import monotonic_seconds
 
 from spawnmesh_runner.domain import (
     DEFAULT_CONTEXT_TOKEN_BUDGET,
@@ -34,6 +35,7 @@ class Assignment:
     tools: dict[str, AnyTool]
     generate_timeout_seconds: float
     spending: Spending = field(default_factory=Spending)
+    began: float = field(default_factory=monotonic_seconds)
     listened: set[int] = field(default_factory=set)
     compacting: Compacting = field(default_factory=Compacting)
     covered: dict[int, list[entry_pb2.Entry]] = field(default_factory=dict)

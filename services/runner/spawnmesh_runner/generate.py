@@ -3,12 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
-from datetime import UTC
 
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.transcript.v1 import entry_pb2
-from spawnmesh_core.clock import utc_now
+from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
@@ -55,8 +54,8 @@ async def _generate_once(assignment: Assignment, request: pb.GenerateRequest) ->
 
 
 def call_seconds(assignment: Assignment) -> float:
-    """What is left of the run, but no more than one call may take."""
-    if not assignment.claimed.HasField("deadline_time"):
+    """What is left of the run, whatever this machine takes for the time, but no more than one call may take."""
+    if not assignment.claimed.HasField("time_left"):
         return assignment.generate_timeout_seconds
-    left = assignment.claimed.deadline_time.ToDatetime(tzinfo=UTC) - utc_now()
-    return min(max(left.total_seconds(), 0.0) + _PAST_DEADLINE_SECONDS, assignment.generate_timeout_seconds)
+    left = assignment.claimed.time_left.ToTimedelta().total_seconds() - (monotonic_seconds() - assignment.began)
+    return min(max(left, 0.0) + _PAST_DEADLINE_SECONDS, assignment.generate_timeout_seconds)

@@ -96,7 +96,7 @@ async def open_parts(process: Process, settings: SessionSettings) -> AsyncIterat
         sets, transcripts = AttachmentSets(blob, step), Transcripts(transcript, step)
         hooks = Hooks(hook, step, settings.spawn_deadline_seconds + _GATE_MARGIN_SECONDS)
         job_app = open_job_app(settings.database_direct_url or settings.database_url, name="session jobs")
-        add_tasks(job_app, sets, hooks)
+        add_tasks(job_app, sets, transcripts, hooks)
         run_metrics = RunMetrics(process.metrics.meter)
         endings = Endings(job_app, settings.max_run_attempts, run_metrics)
         undo = SpawnUndo(database, sets, transcripts, job_app)

@@ -1,4 +1,4 @@
-"""What happens after a session has ended, at least once each: files released, observers told."""
+"""What happens after a run or a session has ended, at least once each: claims given up, files released, observers told."""
 
 from dataclasses import dataclass
 
@@ -6,6 +6,7 @@ from procrastinate import App, BaseRetryStrategy, Blueprint, RetryDecision
 from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import Job
 from psycopg import Error as DatabaseError
+from psycopg.rows import DictRow
 from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent
 from spawnmesh.hook.v1.observed_pb2 import (
     AgentEndEvent,
@@ -15,13 +16,16 @@ from spawnmesh.hook.v1.observed_pb2 import (
     SubagentEndedEvent,
     SubagentSpawnedEvent,
 )
+from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
+from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.ids import IdKind, derived_id
+from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.jobs import JobArguments, enqueue
 from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.telemetry import continue_trace, traced
 
-from spawnmesh_session.peers import AttachmentSets, Hooks
+from spawnmesh_session.peers import AttachmentSets, Hooks, Transcripts
 
 _PREFIX = "session"
 _LONGEST_PAUSE_SECONDS = 300
@@ -45,6 +49,20 @@ async def enqueue_release(app: App, connection: Connection, tenant_id: str, sess
     """Releases the session's attachments after the transaction."""
     arguments = {"tenant_id": tenant_id, "session_id": session_id, "traceparent": traceparent}
     await _enqueue(app, connection, "release_attachments", arguments)
+
+
+async def enqueue_release_writer(
+    app: App, connection: Connection, tenant_id: str, run: DictRow, traceparent: str
+) -> None:
+    """Gives up, after the transaction, the transcript's claim of a run whose runner was lost and cannot do so itself."""
+    arguments = {
+        "tenant_id": tenant_id,
+        "session_id": run["session_id"],
+        "run_id": run["run_id"],
+        "epoch": run["epoch"],
+        "traceparent": traceparent,
+    }
+    await _enqueue(app, connection, "release_writer", arguments)
 
 
 async def enqueue_ended(
@@ -99,7 +117,7 @@ async def _enqueue(app: App, connection: Connection, task: str, arguments: JobAr
         raise
 
 
-def add_tasks(app: App, sets: AttachmentSets, hooks: Hooks) -> None:
+def add_tasks(app: App, sets: AttachmentSets, transcripts: Transcripts, hooks: Hooks) -> None:
     """Gives the queue's worker what it needs to work on the jobs."""
     blueprint = Blueprint()
 
@@ -108,6 +126,16 @@ def add_tasks(app: App, sets: AttachmentSets, hooks: Hooks) -> None:
         with continue_trace(traceparent), acting_for(tenant_id):
             async with traced("release_attachments"):
                 await sets.release(derived_id(IdKind.ATTACHMENT_SET, session_id))
+
+    @blueprint.task(name="release_writer", retry=Retry(max_attempts=_A_DAY_OF_PAUSES))
+    async def release_writer(tenant_id: str, session_id: str, run_id: str, epoch: int, traceparent: str) -> None:
+        with continue_trace(traceparent), acting_for(tenant_id):
+            async with traced("release_writer"):
+                try:
+                    await transcripts.release(session_id, WriterClaim(run_id=run_id, epoch=epoch))
+                except MeshError as error:
+                    if not refused_with(error, Reason.NOT_FOUND):  # Deleted meanwhile.
+                        raise
 
     @blueprint.task(name="tell_subagent_ended", retry=Retry(max_attempts=_A_DAY_OF_PAUSES))
     async def tell_subagent_ended(

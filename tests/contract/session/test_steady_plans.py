@@ -57,7 +57,7 @@ async def grown(remains: Remains, request: pytest.FixtureRequest) -> AsyncIterat
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("list_sessions", {"page_size": 100, "include_archived": True, "max_bytes": 1_000_000}),
+        ("list_newest", {"page_size": 100, "include_archived": True}),
         ("prune_events", {"older_than": "1 day", "limit": 1000}),
         ("prune_messages", {"older_than": "1 day", "limit": 1000}),
         ("forget_deleted", {"older_than": "1 day", "limit": 1000}),

@@ -13,6 +13,7 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh_materialize import MaterializeError, MaterializeReason
 from spawnmesh_runner.mesh import Mesh
 from spawnmesh_runner.tools.call import Outcome, run_call
+from spawnmesh_runner.tools.digest import MAX_HASHED_BYTES
 from spawnmesh_runner.tools.list_files import MAX_ENTRIES, list_files
 from spawnmesh_runner.tools.read_file import MAX_READ_BYTES, read_file
 from spawnmesh_runner.tools.registry import BUILT_IN
@@ -154,6 +155,13 @@ def test_a_binary_file_is_described_and_not_decoded(tmp_path: Path, data: bytes)
         "sha256": hashlib.sha256(data).hexdigest(),
         "first_bytes_hex": data[:64].hex(),
     }
+
+
+def test_a_large_binary_file_is_described_without_reading_all_of_it(tmp_path: Path) -> None:
+    size = MAX_HASHED_BYTES + 1
+    with (tmp_path / "f").open("wb") as file:
+        file.truncate(size)
+    assert read_file(tmp_path, "f") == {"path": "f", "binary": True, "bytes": size, "first_bytes_hex": "00" * 64}
 
 
 def test_search_names_path_and_line(workspace: Path) -> None:

@@ -3,6 +3,8 @@
 import hashlib
 from typing import BinaryIO
 
+# Of one call of a tool. Enough for anything that can be attached; hashing without a bound would let a call occupy a thread for minutes.
+MAX_HASHED_BYTES = 64 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
 
 

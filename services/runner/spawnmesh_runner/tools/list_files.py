@@ -6,12 +6,10 @@ from pydantic import Field
 from spawnmesh_materialize import Entry, EntryKind, MaterializeError, list_directory, open_for_reading
 
 from spawnmesh_runner.in_thread import finish_in_thread
-from spawnmesh_runner.tools.digest import sha256_of
+from spawnmesh_runner.tools.digest import MAX_HASHED_BYTES, sha256_of
 from spawnmesh_runner.tools.tool import Arguments, Result, Scope, Tool
 
 MAX_ENTRIES = 500
-# Enough for anything that can be attached; hashing without a bound would let one listing occupy a thread for minutes.
-MAX_HASHED_BYTES = 64 * 1024 * 1024
 
 
 class ListFiles(Arguments):

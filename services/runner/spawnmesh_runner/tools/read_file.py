@@ -6,7 +6,7 @@ from pydantic import Field
 from spawnmesh_materialize import open_for_reading
 
 from spawnmesh_runner.in_thread import finish_in_thread
-from spawnmesh_runner.tools.digest import sha256_of
+from spawnmesh_runner.tools.digest import MAX_HASHED_BYTES, sha256_of
 from spawnmesh_runner.tools.tool import Arguments, Result, Scope, Tool
 
 MAX_READ_BYTES = 64 * 1024
@@ -23,7 +23,8 @@ class ReadFile(Arguments):
 def read_file(workspace: Path, path: str, offset: int = 0, limit: int = MAX_READ_BYTES) -> Result:
     """At most `limit` bytes of text from `offset`, cut between characters; `truncated` says whether more follows at `next_offset`.
 
-    What is not UTF-8 text is not decoded: size, SHA-256 of the whole file and its first bytes as hex come instead. Raises MaterializeError.
+    What is not UTF-8 text is not decoded: size and first bytes as hex come instead, and the SHA-256 of a file of at most `MAX_HASHED_BYTES`.
+    Raises MaterializeError.
     """
     with open_for_reading(workspace, path) as file:
         size = file.seek(0, 2)
@@ -34,9 +35,11 @@ def read_file(workspace: Path, path: str, offset: int = 0, limit: int = MAX_READ
         if text is None:
             file.seek(0)
             head = file.read(SHOWN_BINARY_BYTES)
+            about = {"path": path, "binary": True, "bytes": size, "first_bytes_hex": head.hex()}
+            if size > MAX_HASHED_BYTES:
+                return about
             file.seek(0)
-            sha256 = sha256_of(file)
-            return {"path": path, "binary": True, "bytes": size, "sha256": sha256, "first_bytes_hex": head.hex()}
+            return {**about, "sha256": sha256_of(file)}
     end = offset + lead + len(text.encode("utf-8"))
     answer = {
         "path": path,
@@ -76,7 +79,7 @@ READ_FILE = Tool(
     name="read_file",
     description=(
         f"Reads UTF-8 text from a file of the workspace, at most {MAX_READ_BYTES} bytes a call. `truncated` says that more follows: go on at"
-        " `next_offset`. Of a binary file it gives size, SHA-256 and the first bytes as hex."
+        f" `next_offset`. Of a binary file it gives size and first bytes as hex, and the SHA-256 if it has at most {MAX_HASHED_BYTES} bytes."
     ),
     arguments=ReadFile,
     run=_run,

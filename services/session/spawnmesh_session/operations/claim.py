@@ -65,14 +65,41 @@ class Leases:
         give_up = loop.time() + wait_seconds
         with self.listener.subscription("run_queued") as queued:
             while True:
-                async with self.database.transaction(EVERY_TENANT) as connection:
-                    taken = await runs.take_claimable(connection, limit, self.lease_ttl)
-                claimed = await self._claim_taken(taken.rows, runner_id)
+                claimed, others_took = await self._hand_out(runner_id, limit)
                 left = give_up - loop.time()
                 if claimed or left <= 0:
                     return claimed
-                pause = _LOOK_AGAIN_AFTER_OTHERS_SECONDS if taken.others_took else _LOOK_AGAIN_SECONDS
+                pause = _LOOK_AGAIN_AFTER_OTHERS_SECONDS if others_took else _LOOK_AGAIN_SECONDS
                 await queued.wait(min(left, pause))
+
+    async def _hand_out(self, runner_id: str, limit: int) -> tuple[list[Claimed], bool]:
+        """As `_take`; where the caller goes away meanwhile, what was claimed for it goes back into the queue."""
+        taking = asyncio.create_task(self._take(runner_id, limit))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._take_back(taking))
+            raise
+
+    async def _take(self, runner_id: str, limit: int) -> tuple[list[Claimed], bool]:
+        """The runs claimed, and whether it is worth looking again soon."""
+        async with self.database.transaction(EVERY_TENANT) as connection:
+            taken = await runs.take_claimable(connection, limit, self.lease_ttl)
+        return await self._claim_taken(taken.rows, runner_id), taken.others_took
+
+    async def _take_back(self, taking: asyncio.Task[tuple[list[Claimed], bool]]) -> None:
+        """Gives back what nobody will hear of, at the epoch it was claimed with. Never raises: what cannot be given back waits for its lease."""
+        log = structlog.get_logger()
+        try:
+            claimed, _ = await taking
+        except Exception as error:  # noqa: BLE001 - nobody is left to hear of it.
+            log.warning("claim_failed", error=type(error).__name__)
+            return
+        for one in claimed:
+            try:
+                await self.release(one.tenant_id, one.run["run_id"], one.run["epoch"])
+            except Exception as error:  # noqa: BLE001 - the others are given back all the same.
+                log.warning("run_not_given_back", run_id=one.run["run_id"], error=type(error).__name__)
 
     async def _claim_taken(self, rows: list[DictRow], runner_id: str) -> list[Claimed]:
         """Claims each run in a transaction of its own, which takes its locks in the order of all others; one that cannot be claimed is left

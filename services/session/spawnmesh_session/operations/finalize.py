@@ -50,6 +50,14 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
+class Abandoned:
+    """A draft that was being made the answer when its runner or this service was lost; the run has been claimed since."""
+
+    session_id: str
+    entry_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class FinalizeSaga:
     """Every step is idempotent and keyed by the draft's entry, so that a repeat after a crash goes on where it stopped."""
 
@@ -60,34 +68,52 @@ class FinalizeSaga:
     metrics: RunMetrics
 
     async def run(self, tenant_id: str, draft: Draft) -> DictRow | Revised | Pending:
-        """The run, SUCCEEDED; or why it is not. A run that is not ended is RUNNING again, also when a hook failed."""
-        begun = await self._begin(tenant_id, draft)
+        """The run, SUCCEEDED; or why it is not. A run that is not ended is RUNNING again, also when a hook failed.
+
+        Once it is decided that the draft is the answer, no message is put before it: whoever sends one waits for the end. So what the transcript
+        says is final is what the run ends with.
+        """
+        while isinstance(begun := await self._begin(tenant_id, draft), Abandoned):
+            await self._withdraw(tenant_id, begun, draft)
         if isinstance(begun, Pending) or begun["state"] == RunState.SUCCEEDED:
             return begun
-        try:
-            async with traced("finalize gate"):
-                verdict = await self._ask(tenant_id, begun, draft)
-        except MeshError:
-            await self._work_on(tenant_id, draft)
-            raise
-        if verdict is not None:
-            return await self._revise(tenant_id, begun, draft, verdict)
+        if not begun["final_entry_id"]:
+            try:
+                async with traced("finalize gate"):
+                    verdict = await self._ask(tenant_id, begun, draft)
+            except MeshError:
+                await self._work_on(tenant_id, draft)
+                raise
+            if verdict is not None:
+                return await self._revise(tenant_id, begun, draft, verdict)
         async with traced("finalize commit"):
             return await self._make_final(tenant_id, begun, draft)
 
-    async def _begin(self, tenant_id: str, draft: Draft) -> DictRow | Pending:
+    async def _begin(self, tenant_id: str, draft: Draft) -> DictRow | Pending | Abandoned:
         async with self.database.pipelined(tenant_id) as connection:
             run = await runs.lock(connection, tenant_id, draft.run_id)
             if _is_answer(run, draft):
                 return run
-            require_held(run, draft.epoch)
+            require_open(run, draft)
+            if run["state"] == RunState.FINALIZING and run["final_entry_id"]:
+                return run
             waiting = await inbox.count_waiting(connection, tenant_id, run["session_id"])
+            if run["final_entry_id"] and (waiting or run["final_entry_id"] != draft.entry_id):
+                return Abandoned(run["session_id"], run["final_entry_id"])
             if waiting:
                 return Pending(waiting)
             moved = await runs.set_state(
                 connection, tenant_id, draft.run_id, draft.epoch, RunState.FINALIZING, draft_entry_id=draft.entry_id
             )
             return moved or run
+
+    async def _withdraw(self, tenant_id: str, abandoned: Abandoned, draft: Draft) -> None:
+        """An earlier runner's draft, which the transcript may call final, is not the answer: its run got something to read first."""
+        label = EntryBody(label=Label(entry_id=abandoned.entry_id, kind=LABEL_KIND_SUPERSEDED))
+        key = f"withdraw:v1:{abandoned.entry_id}"
+        await self._append(tenant_id, abandoned.session_id, draft, key, [label])
+        async with self.database.pipelined(tenant_id) as connection:
+            await runs.withdraw_decision(connection, tenant_id, draft.run_id, draft.epoch, abandoned.entry_id)
 
     async def _ask(self, tenant_id: str, run: DictRow, draft: Draft) -> Revised | None:
         async with self.database.pipelined(tenant_id) as connection:
@@ -144,15 +170,28 @@ class FinalizeSaga:
         return revised
 
     async def _make_final(self, tenant_id: str, begun: DictRow, draft: Draft) -> DictRow | Pending:
-        """The draft becomes the answer, unless a message came while the hooks were asked: whoever sent it was told that this run reads it."""
-        async with self.database.pipelined(tenant_id) as connection:
-            waiting = await inbox.count_waiting(connection, tenant_id, begun["session_id"])
-        if waiting:
-            await self._work_on(tenant_id, draft)
-            return Pending(waiting)
+        decided = await self._decide(tenant_id, draft)
+        if isinstance(decided, Pending) or decided["state"] == RunState.SUCCEEDED:
+            return decided
         label = EntryBody(label=Label(entry_id=draft.entry_id, kind=LABEL_KIND_FINAL))
         await self._append(tenant_id, begun["session_id"], draft, f"final:v1:{draft.entry_id}", [label])
         return await self._commit(tenant_id, draft)
+
+    async def _decide(self, tenant_id: str, draft: Draft) -> DictRow | Pending:
+        """The draft is the answer, unless a message came while the hooks were asked: whoever sent it was told that this run reads it."""
+        async with self.database.pipelined(tenant_id) as connection:
+            run = await runs.lock(connection, tenant_id, draft.run_id)
+            if _is_answer(run, draft):
+                return run
+            require_open(run, draft)
+            if run["state"] == RunState.FINALIZING and run["final_entry_id"]:
+                return run
+            waiting = await inbox.count_waiting(connection, tenant_id, run["session_id"])
+            if waiting:
+                await runs.set_state(connection, tenant_id, draft.run_id, draft.epoch, RunState.RUNNING)
+                return Pending(waiting)
+            decided = await runs.decide(connection, tenant_id, draft.run_id, draft.epoch, draft.entry_id)
+            return decided or run
 
     async def _append(self, tenant_id: str, session_id: str, draft: Draft, key: str, entries: list[EntryBody]) -> None:
         """Appends in the run's name; RUN_LEASE_LOST where it has lost its transcript because it has lost its lease."""
@@ -165,7 +204,7 @@ class FinalizeSaga:
                     require_held(await runs.get(connection, tenant_id, draft.run_id), draft.epoch)
             raise
 
-    async def _commit(self, tenant_id: str, draft: Draft) -> DictRow | Pending:
+    async def _commit(self, tenant_id: str, draft: Draft) -> DictRow:
         ending = Ending(
             state=RunState.SUCCEEDED, result_text=draft.text, usage=draft.usage, draft_entry_id=draft.entry_id
         )
@@ -173,11 +212,7 @@ class FinalizeSaga:
             locked = await lock_run(connection, tenant_id, draft.run_id)
             if _is_answer(locked.run, draft):
                 return locked.run
-            require_held(locked.run, draft.epoch)
-            waiting = await inbox.count_waiting(connection, tenant_id, locked.run["session_id"])
-            if waiting:
-                await runs.set_state(connection, tenant_id, draft.run_id, draft.epoch, RunState.RUNNING)
-                return Pending(waiting)
+            require_open(locked.run, draft)
             run = await self.endings.end_run(connection, tenant_id, locked, ending, epoch=draft.epoch)
             return run or locked.run
 
@@ -202,3 +237,14 @@ class FinalizeSaga:
 
 def _is_answer(run: DictRow, draft: Draft) -> bool:
     return run["state"] == RunState.SUCCEEDED and bool(run["draft_entry_id"] == draft.entry_id)
+
+
+def require_open(run: DictRow, draft: Draft) -> None:
+    """Raises RUN_LEASE_LOST unless the run is held at the draft's epoch, and RUN_STATE where another draft is being made its answer."""
+    require_held(run, draft.epoch)
+    if run["state"] == RunState.FINALIZING and run["final_entry_id"] not in ("", draft.entry_id):
+        raise MeshError(
+            Reason.RUN_STATE,
+            f"run {draft.run_id} is being ended with another draft",
+            facts={"run_id": draft.run_id, "draft_entry_id": run["final_entry_id"]},
+        )

@@ -22,11 +22,12 @@ _FENCES_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class EndedFamily:
-    """A session and its descendants, ended in a transaction that is not committed yet."""
+    """A session and its descendants, parents first, ended in a transaction that is not committed yet; some not, where it `has_more`."""
 
     members: list[str]
     spawning: list[str]
     killed_run_count: int
+    has_more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +54,23 @@ class Kill:
         return family.killed_run_count
 
     async def end_family(
-        self, connection: Connection, tenant_id: str, session_id: str, visible_to: str = ""
+        self, connection: Connection, tenant_id: str, session_id: str, visible_to: str = "", *, most: int | None = None
     ) -> EndedFamily:
-        """Ends all of the family that has not ended, all of it locked afterwards. What spawns have made is for the caller to undo."""
+        """Ends all of the family that has not ended, all of it locked afterwards; or `most` of those that have not, parents first. What spawns
+        have made is for the caller to undo."""
         session = await sessions.get(connection, tenant_id, session_id, visible_to=visible_to)
         if session["parent_session_id"]:  # It will be told, and parents are locked before their children.
             await sessions.lock(connection, tenant_id, session["parent_session_id"])
         family = await sessions.lock_family(connection, tenant_id, session_id)
-        spawning = [row["session_id"] for row in family if row["state"] == SessionState.PROVISIONING]
+        living = [row for row in family if row["state"] in (SessionState.PROVISIONING, SessionState.ACTIVE)]
+        ending = living[:most]
+        spawning = [row["session_id"] for row in ending if row["state"] == SessionState.PROVISIONING]
         for member in spawning:
             await self.undo.mark_failed(connection, tenant_id, member, _KILLED_WHILE_SPAWNING)
-        active = [row["session_id"] for row in family if row["state"] == SessionState.ACTIVE]
+        active = [row["session_id"] for row in ending if row["state"] == SessionState.ACTIVE]
         ended = [await self._end(connection, tenant_id, member) for member in active]
-        return EndedFamily([row["session_id"] for row in family], spawning, sum(ended))
+        members = [row["session_id"] for row in family]
+        return EndedFamily(members, spawning, sum(ended), has_more=len(living) > len(ending))
 
     async def _end(self, connection: Connection, tenant_id: str, session_id: str) -> bool:
         """Closes an active session; whether it had a live run."""
@@ -78,7 +83,7 @@ class Kill:
         return True
 
     async def _fence(self, held: list[DictRow]) -> None:
-        """Takes the transcripts away from the runners, by a claim that is higher than theirs and that nobody will use."""
+        """Takes the transcripts away from the runners, by a claim that is higher than theirs, and is given up at once."""
         places = asyncio.Semaphore(_FENCES_AT_ONCE)
 
         async def fence(run: DictRow) -> None:
@@ -86,6 +91,7 @@ class Kill:
             async with places:
                 try:
                     await self.transcripts.acquire(run["session_id"], claim)
+                    await self.transcripts.release(run["session_id"], claim)
                 except MeshError as error:
                     if not refused_with(error, Reason.WRITER_CLAIM_LOST, Reason.NOT_FOUND):
                         raise

@@ -1,5 +1,6 @@
 """Sending a message into a session."""
 
+import asyncio
 from dataclasses import dataclass
 
 from psycopg.rows import DictRow
@@ -7,9 +8,12 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
 
-from spawnmesh_session.domain import SessionState, message_key, storable
+from spawnmesh_session.domain import RunState, SessionState, message_key, storable
 from spawnmesh_session.operations.endings import Endings
 from spawnmesh_session.store import inbox, runs, sessions, tenants
+
+_PATIENCE_SECONDS = 2.0
+_LOOK_AGAIN_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +24,21 @@ class Messages:
     endings: Endings
 
     async def send(self, tenant_id: str, session_id: str, visible_to: str, request_id: str, text: str) -> DictRow:
-        """Puts the message into the inbox, once for the request_id; returns the run that will read it."""
+        """Puts the message into the inbox, once for the request_id; returns the run that will read it.
+
+        Waits while an answer is just being made final, which will not wait for the message; CONFLICT where that takes long.
+        """
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + _PATIENCE_SECONDS
+        while True:
+            try:
+                return await self._send(tenant_id, session_id, visible_to, request_id, text)
+            except MeshError as error:
+                if error.reason is not Reason.CONFLICT or loop.time() >= give_up:
+                    raise
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+
+    async def _send(self, tenant_id: str, session_id: str, visible_to: str, request_id: str, text: str) -> DictRow:
         key = message_key(request_id)
         async with self.database.transaction(tenant_id) as connection:
             await sessions.get(connection, tenant_id, session_id, visible_to=visible_to)
@@ -41,6 +59,13 @@ class Messages:
                     Reason.SESSION_CLOSED,
                     f"session {session_id} is {session['state']} and takes no more messages",
                     facts={"session_id": session_id, "state": session["state"]},
+                )
+            if live is not None and live["state"] == RunState.FINALIZING and live["final_entry_id"]:
+                raise MeshError(
+                    Reason.CONFLICT,
+                    f"run {live['run_id']} is just being ended with its answer; call again",
+                    retry_after_seconds=1.0,
+                    facts={"session_id": session_id, "run_id": live["run_id"]},
                 )
             await inbox.insert(connection, tenant_id, session_id, key, text)
             return live or await self.endings.queue_run(connection, tenant_id, session)

@@ -1,7 +1,7 @@
 """What becomes of ended sessions with time: archived, deleted, forgotten; and of what grows while they live: pruned."""
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from spawnmesh_postgres.database import Database
 
@@ -40,13 +40,17 @@ class Retain:
 
     async def _delete(self, tenant_id: str, delete_after: timedelta) -> int:
         """Deletes at most a page; parents right behind the last of their children."""
-        count = 0
-        while count < _PAGE:
+        count, freed = 0, False
+        place: tuple[datetime | str, str] | None = ended.FIRST_PLACE
+        while count < _PAGE and place is not None:
             async with self.database.transaction(tenant_id) as connection:
-                due = await ended.list_to_delete(connection, tenant_id, delete_after, _PAGE - count)
-                count += len(await self.delete.mark(connection, tenant_id, due))
-            if not due:
-                break
+                page = await ended.list_to_delete(connection, tenant_id, delete_after, place, _PAGE)
+                gone = await self.delete.mark(connection, tenant_id, page.without_children[: _PAGE - count])
+            count += len(gone)
+            freed = freed or bool(gone)
+            place = page.next_place
+            if place is None and freed:
+                place, freed = ended.FIRST_PLACE, False
         return count
 
     async def _prune(self, tenant_id: str, age: timedelta) -> tuple[int, int, int]:

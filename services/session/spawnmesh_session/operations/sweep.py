@@ -12,6 +12,7 @@ from spawnmesh_core.cancellation import raise_if_cancelled
 from spawnmesh_postgres.database import EVERY_TENANT, Database
 from spawnmesh_runtime.acting import acting_for
 
+from spawnmesh_session import jobs
 from spawnmesh_session.domain import Ending, RunState, SessionState, SpawnFailure
 from spawnmesh_session.operations.backlog import Backlog
 from spawnmesh_session.operations.delete import Delete
@@ -90,7 +91,13 @@ class Sweep:
             if not await runs.is_lost(connection, tenant_id, run_id, row["due_time"]):
                 return False
             ending = _TIMED_OUT if row["timed_out"] else _LOST
-            return await self.endings.end_run(connection, tenant_id, locked, ending) is not None
+            run = await self.endings.end_run(connection, tenant_id, locked, ending)
+            if run is None:
+                return False
+            if run["epoch"]:
+                trace = locked.session["traceparent"]
+                await jobs.enqueue_release_writer(self.endings.job_app, connection, tenant_id, run, trace)
+            return True
 
     async def undo_spawns(self) -> int:
         """Undoes spawns past their deadline, and repeats what could not be undone at once; returns how many were looked at."""
@@ -98,7 +105,13 @@ class Sweep:
 
     async def finish_deletions(self) -> int:
         """Removes what peers keep of deleted sessions still; returns how many were looked at."""
-        return await self._take(runs.DELETE, self.delete.finish)
+        count = 0
+        while taken := await self._take(runs.DELETE, self.delete.finish):
+            count += taken
+            if taken < runs.TAKEN_AT_ONCE:
+                break
+            raise_if_cancelled()
+        return count
 
     async def retain(self) -> int:
         """Applies the retention of tenants whose time has come; returns how many were looked at."""

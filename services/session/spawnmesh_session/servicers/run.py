@@ -87,8 +87,9 @@ class RunServicer(RunServiceServicer):
     def _render(self, claimed: Claimed) -> pb.ClaimedRun:
         run, session = claimed.run, claimed.session
         token_ttl = run["deadline_time"] - run["queue_time"] + _TOKEN_GRACE
-        lease, deadline = Duration(), Timestamp()
+        lease, deadline, time_left = Duration(), Timestamp(), Duration()
         lease.FromTimedelta(self.leases.lease_ttl)
+        time_left.FromTimedelta(run["time_left"])
         deadline.FromDatetime(run["deadline_time"])
         models = dict.fromkeys(model for model in (session["model"], *claimed.agent.models) if model)
         return pb.ClaimedRun(
@@ -101,6 +102,7 @@ class RunServicer(RunServiceServicer):
             ),
             lease_ttl=lease,
             deadline_time=deadline,
+            time_left=time_left,
             traceparent=session["traceparent"],
             thinking=render_thinking(session["thinking"] or claimed.agent.thinking),
         )

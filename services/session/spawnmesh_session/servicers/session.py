@@ -51,18 +51,17 @@ class SessionServicer(SessionServiceServicer):
         caller = current_caller()
         page = parse_page(request.page_size, request.page_token)
         async with self.database.transaction(caller.tenant_id) as connection:
-            rows = await sessions.list_page(
+            listed = await sessions.list_page(
                 connection,
                 caller.tenant_id,
                 parent_session_id=request.parent_session_id,
                 visible_to=visible_to(caller),
                 before_id=page.before_id,
-                page_size=page.size + 1,
+                page_size=page.size,
                 include_archived=request.include_archived,
             )
-        shown = rows[: page.size]
-        token = shown[-1]["session_id"] if shown and rows[0]["found"] > len(shown) else ""
-        return pb.ListSessionsResponse(sessions=[render_session(row) for row in shown], next_page_token=token)
+        shown = [render_session(row) for row in listed.rows]
+        return pb.ListSessionsResponse(sessions=shown, next_page_token=listed.next_before_id)
 
     async def WaitSession(self, request: pb.WaitSessionRequest, context: Context) -> pb.WaitSessionResponse:
         caller = current_caller()

@@ -8,6 +8,16 @@ on conflict (tenant_id, kind, subject_id) do update set due_time = excluded.due_
 -- Locks the row. Index: dispatch_pkey.
 delete from dispatch where tenant_id = %(tenant_id)s and kind = %(kind)s and subject_id = %(subject_id)s
 
+-- name: insert_deletions
+-- Locks the rows where they are there already, and only moves their time. Index: dispatch_pkey.
+insert into dispatch (tenant_id, kind, subject_id, due_time)
+select %(tenant_id)s, 'DELETE', session_id, now() + %(due_in)s::interval from unnest(%(session_ids)s::text[]) as session_id
+on conflict (tenant_id, kind, subject_id) do update set due_time = excluded.due_time
+
+-- name: delete_many_dispatch
+-- Locks the rows. Index: dispatch_pkey.
+delete from dispatch where tenant_id = %(tenant_id)s and kind = %(kind)s and subject_id = any (%(subject_ids)s)
+
 -- name: delay_dispatch
 -- Locks the row, if it is there. Index: dispatch_pkey.
 update dispatch set due_time = now() + %(due_in)s::interval
@@ -30,34 +40,36 @@ select pg_notify('run_queued', '')
 
 -- name: reserve_crowded_tenants
 -- Takes, until the transaction ends, the right to hand out runs of each tenant that has more of them than it may have at once, unless another claim
--- has that right: so the next statement counts what that one handed out. Reads in the scope of every tenant. Index: dispatch_due_idx.
+-- has that right: so the next statement counts what that one handed out. Reads in the scope of every tenant. Index: dispatch_tenant_due_idx.
 with crowded as materialized (
     select t.tenant_id from tenants t
     where exists (select from dispatch d
-                  where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time <= now() and d.expire_time > now() and d.attempts_left > 0)
+                  where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time between '-infinity' and now()
+                    and d.expire_time > now() and d.attempts_left > 0)
       and t.max_running_run_count < (select count(*) from (
-              select from dispatch d where d.tenant_id = t.tenant_id and d.kind = 'RUN' limit t.max_running_run_count + 1) counted)
+              select from dispatch d where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time >= '-infinity' limit t.max_running_run_count + 1) counted)
 )
 select tenant_id, pg_try_advisory_xact_lock(hashtextextended('hand out runs of ' || tenant_id, 0)) as reserved from crowded
 
 -- name: take_claimable_runs
 -- Locks the rows taken and skips those that another claim holds; reads and writes in the scope of every tenant. Each tenant's turn counts the runs
 -- it has already, so that one with few is served before one with many, and none gets more than its cap. A run taken is leased, and one attempt is
--- used: whoever takes it and dies is treated as a runner that was lost. Index: dispatch_due_idx.
+-- used: whoever takes it and dies is treated as a runner that was lost. Index: dispatch_tenant_due_idx.
 with waiting as (
     select t.tenant_id, t.max_running_run_count as cap,
            (select count(*) from dispatch d
-            where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.leased and d.due_time > now()) as running
+            where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.leased and d.due_time >= '-infinity' and d.due_time > now()) as running
     from tenants t
     where t.tenant_id <> all (%(left_to_others)s)
       and exists (select from dispatch d
-                  where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time <= now() and d.expire_time > now() and d.attempts_left > 0)
+                  where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time between '-infinity' and now()
+                    and d.expire_time > now() and d.attempts_left > 0)
 ), candidates as (
     select w.tenant_id, w.cap, d.subject_id, w.running + row_number() over (partition by w.tenant_id order by d.due_time) as turn
     from waiting w
     cross join lateral (
         select subject_id, due_time from dispatch
-        where tenant_id = w.tenant_id and kind = 'RUN' and due_time <= now() and expire_time > now() and attempts_left > 0
+        where tenant_id = w.tenant_id and kind = 'RUN' and due_time between '-infinity' and now() and expire_time > now() and attempts_left > 0
         order by due_time limit %(limit)s * 2
     ) d
 ), taken as (
@@ -75,7 +87,7 @@ returning d.tenant_id, d.subject_id as run_id
 -- name: take_lost_runs
 -- Locks the rows taken, skips those that another sweep holds, and puts them behind all others, so that one that cannot be ended keeps no other
 -- waiting; reads and writes in the scope of every tenant. Runs whose time is over, and runs whose lease ran out with no attempt left.
--- Index: dispatch_expire_idx, dispatch_due_idx.
+-- Index: dispatch_run_expire_idx, dispatch_last_attempt_idx.
 with taken as (
     select tenant_id, subject_id from dispatch
     where kind = 'RUN' and (expire_time <= now() or (due_time <= now() and attempts_left <= 0))
@@ -93,12 +105,12 @@ where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
   and (expire_time <= now() or (attempts_left <= 0 and due_time = %(taken_due_time)s))
 
 -- name: take_overdue
--- Locks the rows taken, skips those that another sweep holds, and lets them wait again; reads and writes in the scope of every tenant.
--- Index: dispatch_due_idx.
+-- Locks the rows taken, skips those that another sweep holds, and lets them wait again; reads and writes in the scope of every tenant. No runs.
+-- Index: dispatch_overdue_idx.
 with taken as (
     select tenant_id, subject_id from dispatch
-    where kind = %(kind)s and due_time <= now()
-    order by due_time limit 32
+    where kind = %(kind)s and kind <> 'RUN' and due_time <= now()
+    order by due_time limit %(limit)s
     for update skip locked
 )
 update dispatch d set due_time = now() + %(again_in)s::interval

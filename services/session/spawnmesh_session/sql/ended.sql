@@ -7,7 +7,7 @@ returning session_id
 -- name: close_inbox
 -- Locks the messages: nobody will read those that wait. Index: inbox_messages_waiting_idx.
 update inbox_messages set acknowledge_time = now()
-where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and acknowledge_time is null
+where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s) and acknowledge_time is null
 
 -- name: delete_sessions
 -- Locks the sessions; leaves out those that are deleted or have not ended. What anybody wrote goes at once. Index: sessions_pkey.
@@ -17,60 +17,72 @@ where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and end_t
 returning session_id
 
 -- name: delete_runs
--- Locks the rows. Index: runs_session_idx.
-delete from runs where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s)
+-- Locks the rows. Index: runs_newest_idx.
+delete from runs where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
 
 -- name: delete_messages
 -- Locks the rows. Index: inbox_messages_pkey.
-delete from inbox_messages where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s)
+delete from inbox_messages where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
 
 -- name: delete_events
 -- Locks the rows. Index: session_events_pkey.
-delete from session_events where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s)
+delete from session_events where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
 
 -- name: find_deleted
 -- Locks nothing. `may_have_files`: a set may have been staged for it. Index: sessions_pkey.
-select receipt is not null or state = 'SPAWN_FAILED' as may_have_files
-from sessions where tenant_id = %(tenant_id)s and session_id = %(session_id)s and delete_time is not null
+select session_id, receipt is not null or state = 'SPAWN_FAILED' as may_have_files
+from sessions where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and delete_time is not null
 
 -- name: lock_even_deleted
 -- Locks the session until the transaction ends. Index: sessions_pkey.
 select * from sessions where tenant_id = %(tenant_id)s and session_id = %(session_id)s for update
 
 -- name: list_to_archive
--- Locks the sessions, and leaves out those that are locked: so it never waits for whoever locks families from the top. Index: sessions_to_archive_idx.
+-- Locks the sessions, and leaves out those that are locked: so it never waits for whoever locks families from the top. 
+-- Index: sessions_unarchived_idx.
 select session_id from sessions
-where tenant_id = %(tenant_id)s and end_time < now() - %(archive_after)s::interval and archive_time is null and delete_time is null
+where tenant_id = %(tenant_id)s and end_time between '-infinity' and now() - %(archive_after)s::interval and archive_time is null and delete_time is null
 order by end_time limit %(limit)s
 for update skip locked
 
+-- name: lock_members
+-- Locks the sessions, parents first, as whoever locks families does. Index: sessions_pkey.
+select session_id from sessions
+where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and delete_time is null
+order by cardinality(ancestor_ids), session_id for update
+
 -- name: list_to_delete
--- Locks the sessions, and leaves out those that are locked. Children go before their parents. Index: sessions_to_delete_idx, sessions_parent_idx.
-select session_id from sessions s
-where tenant_id = %(tenant_id)s and end_time < now() - %(delete_after)s::interval and delete_time is null
-  and not exists (select from sessions c where c.tenant_id = s.tenant_id and c.parent_session_id = s.session_id and c.delete_time is null)
-order by end_time limit %(limit)s
-for update of s skip locked
+-- Locks the sessions, and leaves out those that are locked. A page behind the session that ended at %(after_time)s. Index: sessions_undeleted_idx.
+select session_id, end_time from sessions
+where tenant_id = %(tenant_id)s and end_time between '-infinity' and now() - %(delete_after)s::interval and delete_time is null
+  and (end_time, session_id) > (%(after_time)s::timestamptz, %(after_id)s)
+order by end_time, session_id limit %(limit)s
+for update skip locked
+
+-- name: list_parents
+-- Locks nothing. Which of these have children that are not deleted. Index: sessions_child_idx.
+select distinct parent_session_id from sessions
+where tenant_id = (select %(tenant_id)s) and parent_session_id = any (%(session_ids)s) and delete_time is null
 
 -- name: prune_events
--- Locks the rows, and leaves out those that are locked. Index: session_events_time_idx.
-delete from session_events where tenant_id = %(tenant_id)s and ctid = any (array(
+-- Locks the rows, and leaves out those that are locked. Index: session_events_prune_idx.
+delete from session_events where tenant_id = (select %(tenant_id)s) and ctid = any (array(
     select ctid from session_events
-    where tenant_id = %(tenant_id)s and event_time < now() - %(older_than)s::interval
+    where tenant_id = (select %(tenant_id)s) and event_time between '-infinity' and now() - %(older_than)s::interval
     order by event_time limit %(limit)s for update skip locked))
 
 -- name: prune_messages
 -- Locks the rows, and leaves out those that are locked. Index: inbox_messages_acknowledged_idx.
-delete from inbox_messages where tenant_id = %(tenant_id)s and ctid = any (array(
+delete from inbox_messages where tenant_id = (select %(tenant_id)s) and ctid = any (array(
     select ctid from inbox_messages
-    where tenant_id = %(tenant_id)s and acknowledge_time < now() - %(older_than)s::interval
+    where tenant_id = (select %(tenant_id)s) and acknowledge_time < now() - %(older_than)s::interval
     order by acknowledge_time limit %(limit)s for update skip locked))
 
 -- name: forget_deleted
 -- Locks the rows, and leaves out those that are locked, those whose files or transcript may be there still, and those whose request_id is to be remembered.
--- Index: sessions_deleted_idx, dispatch_pkey.
-delete from sessions where tenant_id = %(tenant_id)s and ctid = any (array(
+-- Index: sessions_forgotten_idx, dispatch_pkey.
+delete from sessions where tenant_id = (select %(tenant_id)s) and ctid = any (array(
     select s.ctid from sessions s
-    where s.tenant_id = %(tenant_id)s and s.delete_time < now() - %(older_than)s::interval
+    where s.tenant_id = (select %(tenant_id)s) and s.delete_time between '-infinity' and now() - %(older_than)s::interval
       and not exists (select from dispatch d where d.tenant_id = s.tenant_id and d.kind = 'DELETE' and d.subject_id = s.session_id)
     order by s.delete_time limit %(limit)s for update of s skip locked))

@@ -1,5 +1,5 @@
 -- name: insert_run
--- Fails on runs_live_idx where the session has a live run. Its time is that of the statement: the session's lock may have been waited for.
+-- Fails on runs_live_session_idx where the session has a live run. Its time is that of the statement: the session's lock may have been waited for.
 insert into runs (tenant_id, run_id, session_id, state, queue_time, deadline_time)
 select %(tenant_id)s, %(run_id)s, %(session_id)s, 'QUEUED', queued, queued + %(run_timeout)s::interval from clock_timestamp() as queued
 returning *
@@ -13,13 +13,13 @@ select * from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 select * from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s for update
 
 -- name: lock_live_run
--- Locks the session's live run, if any. Index: runs_live_idx.
-select * from runs where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING') for update
+-- Locks the session's live run, if any. Index: runs_live_session_idx.
+select * from runs where tenant_id = (select %(tenant_id)s) and session_id = %(session_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING') for update
 
 -- name: list_killed_runs
--- Locks nothing. Only runs that a runner held. Index: runs_session_idx.
+-- Locks nothing. Only runs that a runner held. Index: runs_newest_idx.
 select run_id, session_id, epoch from runs
-where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and state = 'KILLED' and epoch > 0
+where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s) and state = 'KILLED' and epoch > 0
 
 -- name: claim_run
 -- Locks the run and its session; lock the session before. No row: it has ended meanwhile. Index: runs_pkey, sessions_pkey.
@@ -34,13 +34,25 @@ update runs set state = 'RUNNING', epoch = claim.last_epoch, attempt_count = att
                 start_time = coalesce(start_time, now())
 from claim
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')
-returning runs.*
+returning runs.*, greatest(deadline_time - clock_timestamp(), interval '0') as time_left
 
 -- name: set_run_state
--- Locks the run. Only between states that are not terminal. Index: runs_pkey.
+-- Locks the run. Only between states that are not terminal, and not while a draft is being made its answer. Index: runs_pkey.
 update runs set state = %(state)s, draft_entry_id = %(draft_entry_id)s, revision_count = greatest(revision_count, %(revision_count)s)
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
+  and (state = 'RUNNING' or state = 'FINALIZING' and final_entry_id = '')
+returning *
+
+-- name: decide_run
+-- Locks the run: no message is put before the draft any more. No row: it is not held at this epoch. Index: runs_pkey.
+update runs set state = 'FINALIZING', draft_entry_id = %(entry_id)s, final_entry_id = %(entry_id)s
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s and state in ('RUNNING', 'FINALIZING')
 returning *
+
+-- name: withdraw_decision
+-- Locks the run. Index: runs_pkey.
+update runs set final_entry_id = ''
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s and final_entry_id = %(entry_id)s and state = 'RUNNING'
 
 -- name: requeue_run
 -- Locks the run. Not counted as an attempt. No row: the epoch is not the current one, or it has ended. Index: runs_pkey.

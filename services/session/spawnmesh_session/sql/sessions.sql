@@ -1,5 +1,5 @@
 -- name: insert_session
--- Does nothing where the request_id is known: waits for a transaction that is inserting it. Index: sessions_tenant_id_request_id_key.
+-- Does nothing where the request_id is known: waits for a transaction that is inserting it. Index: sessions_request_idx.
 insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model, mode, context, cleanup, runtime,
                       parent_session_id, parent_run_id, ancestor_ids, run_timeout, task_hash, traceparent, thinking)
 values (%(tenant_id)s, %(session_id)s, %(request_id)s, %(payload_hash)s, 'PROVISIONING', %(agent_id)s, %(label)s, %(model)s, %(mode)s,
@@ -9,36 +9,62 @@ on conflict do nothing
 returning session_id
 
 -- name: find_spawn
--- Locks nothing. Finds deleted ones too. Index: sessions_tenant_id_request_id_key.
-select session_id, state, payload_hash, failure, delete_time is not null as deleted from sessions where tenant_id = %(tenant_id)s and request_id = %(request_id)s
+-- Locks nothing. Finds deleted ones too. Index: sessions_request_idx.
+select session_id, state, payload_hash, failure, delete_time is not null as deleted from sessions where tenant_id = (select %(tenant_id)s) and request_id = %(request_id)s
 
 -- name: get_session
--- Locks nothing. Index: sessions_pkey, runs_session_idx.
+-- Locks nothing. Index: sessions_pkey, runs_newest_idx.
 select s.*, to_jsonb(r) - 'tenant_id' as latest_run
 from sessions s
-left join lateral (select * from runs where tenant_id = s.tenant_id and session_id = s.session_id order by run_id desc limit 1) r on true
+left join lateral (select * from runs where tenant_id = s.tenant_id and session_id = s.session_id order by position desc, run_id desc limit 1) r on true
 where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.delete_time is null
 
--- name: list_sessions
--- Locks nothing. As many as fit into %(max_bytes)s of results and receipts, and one in any case; `found` says how many there were before that.
--- Index: sessions_pkey backwards; with a parent sessions_parent_idx; runs_session_idx.
+-- name: list_newest
+-- Locks nothing. Index: sessions_pkey backwards.
+select session_id from sessions
+where tenant_id = %(tenant_id)s and delete_time is null and (archive_time is null or %(include_archived)s)
+  and (%(before_id)s = '' or session_id < %(before_id)s)
+order by session_id desc
+limit %(page_size)s
+
+-- name: list_children
+-- Locks nothing. Index: sessions_child_idx backwards.
+select session_id from sessions
+where tenant_id = (select %(tenant_id)s) and parent_session_id = %(parent_session_id)s
+  and delete_time is null and (archive_time is null or %(include_archived)s)
+  and (%(visible_to)s = '' or session_id = %(visible_to)s or %(visible_to)s = any (ancestor_ids))
+  and (%(before_id)s = '' or session_id < %(before_id)s)
+order by session_id desc
+limit %(page_size)s
+
+-- name: list_descendants
+-- Locks nothing. The session and what descends from it, from parent to child: it costs what the family has. Index: sessions_pkey, sessions_child_idx.
+with recursive family as (
+    select session_id, archive_time, delete_time from sessions where tenant_id = %(tenant_id)s and session_id = %(visible_to)s
+    union all
+    select s.session_id, s.archive_time, s.delete_time
+    from family f
+    cross join lateral (select * from sessions where tenant_id = (select %(tenant_id)s) and parent_session_id = f.session_id) s
+)
+select session_id from family
+where delete_time is null and (archive_time is null or %(include_archived)s) and (%(before_id)s = '' or session_id < %(before_id)s)
+order by session_id desc
+limit %(page_size)s
+
+-- name: read_sessions
+-- Locks nothing. As many of these, newest first, as fit into %(max_bytes)s of results and receipts, and one in any case.
+-- Index: sessions_pkey, runs_newest_idx.
 with page as (
-    select * from sessions s
-    where tenant_id = %(tenant_id)s and delete_time is null and (archive_time is null or %(include_archived)s)
-      and (%(parent_session_id)s = '' or parent_session_id = %(parent_session_id)s)
-      and (%(visible_to)s = '' or session_id = %(visible_to)s or %(visible_to)s = any (ancestor_ids))
-      and (%(before_id)s = '' or session_id < %(before_id)s)
-    order by session_id desc
-    limit %(page_size)s
+    select * from sessions s where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and delete_time is null
 ), measured as (
-    select p as session, to_jsonb(r) - 'tenant_id' as latest_run, count(*) over () as found, row_number() over newest as place,
+    select p as session, to_jsonb(r) - 'tenant_id' as latest_run, row_number() over newest as place,
            sum(coalesce(octet_length(r.result_text), 0) + coalesce(octet_length(p.receipt::text), 0)) over newest as bytes
     from page p
     left join lateral (select * from runs
-                       where tenant_id = p.tenant_id and session_id = p.session_id order by run_id desc limit 1) r on true
+                       where tenant_id = p.tenant_id and session_id = p.session_id order by position desc, run_id desc limit 1) r on true
     window newest as (order by p.session_id desc)
 )
-select (session).*, latest_run, found
+select (session).*, latest_run
 from measured
 where bytes <= %(max_bytes)s or place = 1
 order by place
@@ -48,17 +74,18 @@ order by place
 select * from sessions where tenant_id = %(tenant_id)s and session_id = %(session_id)s and delete_time is null for update
 
 -- name: count_live_children
--- Locks nothing; exact while the parent is locked. Index: sessions_parent_idx.
+-- Locks nothing; exact while the parent is locked. Index: sessions_child_idx.
 select count(*) as live from sessions
-where tenant_id = %(tenant_id)s and parent_session_id = %(session_id)s and state in ('PROVISIONING', 'ACTIVE')
+where tenant_id = (select %(tenant_id)s) and parent_session_id = %(session_id)s and state in ('PROVISIONING', 'ACTIVE')
 
 -- name: count_spawn
 -- Locks the parent. Index: sessions_pkey.
 update sessions set spawn_count = spawn_count + 1 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
 
 -- name: count_waiting
--- Locks nothing. Runs that wait and spawns under way. Index: dispatch_due_idx.
-select count(*) as waiting from dispatch where tenant_id = %(tenant_id)s and kind in ('RUN', 'SPAWN') and not leased
+-- Locks nothing. Runs that wait and spawns under way. Index: dispatch_tenant_due_idx.
+select count(*) as waiting from dispatch
+where tenant_id = %(tenant_id)s and kind in ('RUN', 'SPAWN') and due_time >= '-infinity' and not leased
 
 -- name: lock_queue
 -- Makes whoever else fills the tenant's queue wait until the transaction ends.
@@ -89,15 +116,15 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ACT
 returning session_id
 
 -- name: lock_family
--- Locks the session and those descendants that were there when the statement began, parents first. Index: sessions_pkey, sessions_parent_idx.
+-- Locks the session and those descendants that were there when the statement began, parents first. Index: sessions_pkey, sessions_child_idx.
 with recursive family as (
-    select session_id from sessions where tenant_id = %(tenant_id)s and session_id = %(session_id)s and delete_time is null
+    select session_id from sessions where tenant_id = (select %(tenant_id)s) and session_id = %(session_id)s and delete_time is null
     union
     select s.session_id from sessions s join family f on s.parent_session_id = f.session_id
-    where s.tenant_id = %(tenant_id)s and s.delete_time is null
+    where s.tenant_id = (select %(tenant_id)s) and s.delete_time is null
 )
 select s.session_id, s.state, s.archive_time from sessions s join family f using (session_id)
-where s.tenant_id = %(tenant_id)s order by cardinality(s.ancestor_ids), s.session_id for update of s
+where s.tenant_id = (select %(tenant_id)s) order by cardinality(s.ancestor_ids), s.session_id for update of s
 
 -- name: append_event
 -- Locks the session. Whoever watches it hears when the transaction commits. Index: sessions_pkey.

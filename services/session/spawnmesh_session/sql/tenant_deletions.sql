@@ -42,7 +42,7 @@ select from tenant_deletions where tenant_id = %(tenant_id)s and settle_time <= 
 -- name: list_live_roots
 -- Locks nothing. Sessions that live and whose parents do not. Index: sessions_pkey.
 select session_id from sessions s
-where tenant_id = %(tenant_id)s and state in ('PROVISIONING', 'ACTIVE')
+where tenant_id = (select %(tenant_id)s) and state in ('PROVISIONING', 'ACTIVE')
   and not exists (select from sessions p where p.tenant_id = s.tenant_id and p.session_id = s.parent_session_id and p.state = 'ACTIVE')
 limit %(limit)s
 
@@ -63,8 +63,8 @@ select count(*) as working from procrastinate_jobs where status = 'doing' and ar
 select session_id from sessions where tenant_id = %(tenant_id)s order by session_id limit %(limit)s
 
 -- name: purge_sessions
--- Locks the rows; their runs, messages and events go with them. Index: sessions_pkey, runs_session_idx, inbox_messages_pkey, session_events_pkey.
-delete from sessions where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s)
+-- Locks the rows; their runs, messages and events go with them. Index: sessions_pkey, runs_newest_idx, inbox_messages_pkey, session_events_pkey.
+delete from sessions where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
 
 -- name: purge_agents
 -- Locks the rows. Index: agents_pkey.

@@ -1,5 +1,6 @@
 """Runs and the queue they wait in."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,6 +20,8 @@ SPAWN = "SPAWN"
 DELETE = "DELETE"
 PURGE = "PURGE"
 SETTINGS = "SETTINGS"
+
+TAKEN_AT_ONCE = 32
 
 
 async def _one(connection: Connection, statement: str, **values: Any) -> DictRow | None:
@@ -80,6 +83,20 @@ async def delete_dispatch(connection: Connection, tenant_id: str, kind: str, sub
     await connection.execute(SQL["delete_dispatch"], {"tenant_id": tenant_id, "kind": kind, "subject_id": subject_id})
 
 
+async def insert_deletions(
+    connection: Connection, tenant_id: str, session_ids: Sequence[str], due_in: timedelta
+) -> None:
+    """Puts deleted sessions into the queue, as `insert_dispatch` does."""
+    values = {"tenant_id": tenant_id, "session_ids": list(session_ids), "due_in": due_in}
+    await connection.execute(SQL["insert_deletions"], values)
+
+
+async def delete_many_dispatch(connection: Connection, tenant_id: str, kind: str, subject_ids: Sequence[str]) -> None:
+    """Takes several of a kind out of the queue."""
+    values = {"tenant_id": tenant_id, "kind": kind, "subject_ids": list(subject_ids)}
+    await connection.execute(SQL["delete_many_dispatch"], values)
+
+
 async def get(connection: Connection, tenant_id: str, run_id: str) -> DictRow:
     """The run; RUN_LEASE_LOST where it was deleted."""
     row = await _one(connection, "get_run", tenant_id=tenant_id, run_id=run_id)
@@ -139,8 +156,9 @@ async def is_lost(connection: Connection, tenant_id: str, run_id: str, taken_due
 
 
 async def take_overdue(connection: Connection, kind: str, again_in: timedelta) -> list[DictRow]:
-    """At most 32 of the kind whose time has come; they come again after `again_in`. In the scope of every tenant."""
-    return await (await connection.execute(SQL["take_overdue"], {"kind": kind, "again_in": again_in})).fetchall()
+    """At most `TAKEN_AT_ONCE` of the kind, but RUN, whose time has come; they come again after `again_in`. In the scope of every tenant."""
+    values = {"kind": kind, "again_in": again_in, "limit": TAKEN_AT_ONCE}
+    return await (await connection.execute(SQL["take_overdue"], values)).fetchall()
 
 
 async def revive_jobs(connection: Connection, silent_for: timedelta) -> int:
@@ -200,7 +218,7 @@ async def set_state(
     draft_entry_id: str = "",
     revision_count: int = 0,
 ) -> DictRow | None:
-    """Between RUNNING and FINALIZING at this epoch; None where the run is in neither or has another epoch."""
+    """Between RUNNING and FINALIZING at this epoch; None where the run is in neither, has another epoch, or is being ended with a draft."""
     return await _one(
         connection,
         "set_run_state",
@@ -211,6 +229,17 @@ async def set_state(
         draft_entry_id=draft_entry_id,
         revision_count=revision_count,
     )
+
+
+async def decide(connection: Connection, tenant_id: str, run_id: str, epoch: int, entry_id: str) -> DictRow | None:
+    """The draft is being made the answer; None where the run is not held at this epoch."""
+    return await _one(connection, "decide_run", tenant_id=tenant_id, run_id=run_id, epoch=epoch, entry_id=entry_id)
+
+
+async def withdraw_decision(connection: Connection, tenant_id: str, run_id: str, epoch: int, entry_id: str) -> None:
+    """The draft of a RUNNING run is not being made the answer any more."""
+    values = {"tenant_id": tenant_id, "run_id": run_id, "epoch": epoch, "entry_id": entry_id}
+    await connection.execute(SQL["withdraw_decision"], values)
 
 
 async def requeue(connection: Connection, tenant_id: str, run_id: str, epoch: int) -> DictRow | None:

@@ -1,6 +1,6 @@
 """Sessions and their events."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from psycopg.rows import DictRow
@@ -37,6 +37,14 @@ async def get(connection: Connection, tenant_id: str, session_id: str, *, visibl
     return row
 
 
+@dataclass(frozen=True, slots=True)
+class ListedPage:
+    """Sessions with their newest runs, newest first; and behind which id the next page begins, empty where there is none."""
+
+    rows: list[DictRow]
+    next_before_id: str
+
+
 async def list_page(
     connection: Connection,
     tenant_id: str,
@@ -46,18 +54,23 @@ async def list_page(
     before_id: str,
     page_size: int,
     include_archived: bool,
-) -> list[DictRow]:
-    """A page of sessions with their newest runs, newest first: fewer where results are large. `found` counts those there would have been."""
-    values = {
-        "max_bytes": _MAX_LIST_BYTES,
+) -> ListedPage:
+    """A page of the tenant's sessions, of a session's children, or of what is `visible_to` a session; fewer where results are large."""
+    statement = "list_children" if parent_session_id else "list_descendants" if visible_to else "list_newest"
+    asked = {
         "tenant_id": tenant_id,
         "parent_session_id": parent_session_id,
         "visible_to": visible_to,
         "before_id": before_id,
-        "page_size": page_size,
+        "page_size": page_size + 1,
         "include_archived": include_archived,
     }
-    return await (await connection.execute(SQL["list_sessions"], values)).fetchall()
+    found = [row["session_id"] for row in await (await connection.execute(SQL[statement], asked)).fetchall()]
+    values = {"tenant_id": tenant_id, "session_ids": found[:page_size], "max_bytes": _MAX_LIST_BYTES}
+    rows = await (await connection.execute(SQL["read_sessions"], values)).fetchall()
+    if rows:
+        return ListedPage(rows, next_before_id=rows[-1]["session_id"] if rows[-1]["session_id"] != found[-1] else "")
+    return ListedPage([], next_before_id=found[page_size - 1] if len(found) > page_size else "")  # Deleted meanwhile.
 
 
 async def lock(connection: Connection, tenant_id: str, session_id: str) -> DictRow:

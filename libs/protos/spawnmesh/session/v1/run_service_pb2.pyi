@@ -95,6 +95,7 @@ class ClaimedRun(_message.Message):
     DEADLINE_TIME_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
+    TIME_LEFT_FIELD_NUMBER: _builtins.int
     run_token: _builtins.str
     """Bearer token for every call in the run's name; good for the run's session and nothing else."""
     traceparent: _builtins.str
@@ -125,6 +126,10 @@ class ClaimedRun(_message.Message):
     def deadline_time(self) -> _timestamp_pb2.Timestamp:
         """When the run must have ended."""
 
+    @_builtins.property
+    def time_left(self) -> _duration_pb2.Duration:
+        """How long it is until `deadline_time`, by the database's clock: for a runner whose own clock says something else."""
+
     def __init__(
         self,
         *,
@@ -137,10 +142,11 @@ class ClaimedRun(_message.Message):
         deadline_time: _timestamp_pb2.Timestamp | None = ...,
         traceparent: _builtins.str = ...,
         thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
+        time_left: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "lease_ttl", b"lease_ttl", "run", b"run", "session", b"session"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "lease_ttl", b"lease_ttl", "run", b"run", "session", b"session", "time_left", b"time_left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "lease_ttl", b"lease_ttl", "models", b"models", "run", b"run", "run_token", b"run_token", "session", b"session", "thinking", b"thinking", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "lease_ttl", b"lease_ttl", "models", b"models", "run", b"run", "run_token", b"run_token", "session", b"session", "thinking", b"thinking", "time_left", b"time_left", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -37,7 +37,8 @@ class RunServiceStub:
     def __new__(cls, channel: _aio.Channel) -> RunServiceAsyncStub: ...
     ClaimRuns: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ClaimRunsRequest, _run_service_pb2.ClaimRunsResponse]
     """Hands out runs whose time has come, fair over tenants: new ones, and ones whose lease ran out. Waits up to `wait` for the first;
-    answers an empty list when none came. A run handed out is RUNNING with epoch + 1 and a lease. A runner that does not hear the answer lets the lease run out.
+    answers an empty list when none came. A run handed out is RUNNING with epoch + 1 and a lease. Where the runner goes away before the answer is
+    made, its runs go back into the queue, with the attempt not counted; one that does not hear the answer after that lets the lease run out.
     """
     HeartbeatRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.HeartbeatRunRequest, _run_service_pb2.HeartbeatRunResponse]
     """Extends the lease from now, by the database's clock. ABORTED RUN_LEASE_LOST when the run is held with a higher epoch, has ended or is deleted: stop at once."""
@@ -50,7 +51,8 @@ class RunServiceStub:
     FinalizeRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.FinalizeRunRequest, _run_service_pb2.FinalizeRunResponse]
     """Offers a draft, appended before, as the answer. Hooks are asked first. `accepted`: the run is SUCCEEDED, the parent has the result in its
     inbox, all committed in one transaction. `revise`: the draft is superseded and the instruction is in the transcript; work on. `messages_pending`:
-    messages came meanwhile; read them first, nobody was asked. The same draft again answers the same. RUN_LEASE_LOST as for HeartbeatRun.
+    messages came before it was decided that the draft is the answer; read them first, the transcript does not call it final. The same draft again
+    answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE while another draft is being made the answer.
     """
     FailRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.FailRunRequest, _run_service_pb2.FailRunResponse]
     """Ends the run as FAILED. The parent hears of it. Idempotent at one epoch."""
@@ -66,7 +68,8 @@ class RunServiceAsyncStub(RunServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     ClaimRuns: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ClaimRunsRequest, _run_service_pb2.ClaimRunsResponse]  # type: ignore[assignment]
     """Hands out runs whose time has come, fair over tenants: new ones, and ones whose lease ran out. Waits up to `wait` for the first;
-    answers an empty list when none came. A run handed out is RUNNING with epoch + 1 and a lease. A runner that does not hear the answer lets the lease run out.
+    answers an empty list when none came. A run handed out is RUNNING with epoch + 1 and a lease. Where the runner goes away before the answer is
+    made, its runs go back into the queue, with the attempt not counted; one that does not hear the answer after that lets the lease run out.
     """
     HeartbeatRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.HeartbeatRunRequest, _run_service_pb2.HeartbeatRunResponse]  # type: ignore[assignment]
     """Extends the lease from now, by the database's clock. ABORTED RUN_LEASE_LOST when the run is held with a higher epoch, has ended or is deleted: stop at once."""
@@ -79,7 +82,8 @@ class RunServiceAsyncStub(RunServiceStub):
     FinalizeRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.FinalizeRunRequest, _run_service_pb2.FinalizeRunResponse]  # type: ignore[assignment]
     """Offers a draft, appended before, as the answer. Hooks are asked first. `accepted`: the run is SUCCEEDED, the parent has the result in its
     inbox, all committed in one transaction. `revise`: the draft is superseded and the instruction is in the transcript; work on. `messages_pending`:
-    messages came meanwhile; read them first, nobody was asked. The same draft again answers the same. RUN_LEASE_LOST as for HeartbeatRun.
+    messages came before it was decided that the draft is the answer; read them first, the transcript does not call it final. The same draft again
+    answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE while another draft is being made the answer.
     """
     FailRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.FailRunRequest, _run_service_pb2.FailRunResponse]  # type: ignore[assignment]
     """Ends the run as FAILED. The parent hears of it. Idempotent at one epoch."""
@@ -98,7 +102,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ClaimRunsResponse, _abc.Awaitable[_run_service_pb2.ClaimRunsResponse]]:
         """Hands out runs whose time has come, fair over tenants: new ones, and ones whose lease ran out. Waits up to `wait` for the first;
-        answers an empty list when none came. A run handed out is RUNNING with epoch + 1 and a lease. A runner that does not hear the answer lets the lease run out.
+        answers an empty list when none came. A run handed out is RUNNING with epoch + 1 and a lease. Where the runner goes away before the answer is
+        made, its runs go back into the queue, with the attempt not counted; one that does not hear the answer after that lets the lease run out.
         """
 
     @_abc_1.abstractmethod
@@ -135,7 +140,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_run_service_pb2.FinalizeRunResponse, _abc.Awaitable[_run_service_pb2.FinalizeRunResponse]]:
         """Offers a draft, appended before, as the answer. Hooks are asked first. `accepted`: the run is SUCCEEDED, the parent has the result in its
         inbox, all committed in one transaction. `revise`: the draft is superseded and the instruction is in the transcript; work on. `messages_pending`:
-        messages came meanwhile; read them first, nobody was asked. The same draft again answers the same. RUN_LEASE_LOST as for HeartbeatRun.
+        messages came before it was decided that the draft is the answer; read them first, the transcript does not call it final. The same draft again
+        answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE while another draft is being made the answer.
         """
 
     @_abc_1.abstractmethod

@@ -132,8 +132,9 @@ class SessionServiceServicer:
 
     def SendMessage(self, request, context):
         """Puts a message into the session's inbox: it steers a running run at its next turn; where none runs and the mode is SESSION it queues a new
-        run. SESSION_CLOSED when the session takes no more. The same request_id again changes nothing, as long as the message is kept (24 h at least,
-        or `archive_after`); with another text REQUEST_ID_REUSED.
+        run. SESSION_CLOSED when the session takes no more. It waits while a run is just being ended with its answer, and is ABORTED CONFLICT where that
+        takes seconds. The same request_id again changes nothing, as long as the message is kept (24 h at least, or `archive_after`); with another text
+        REQUEST_ID_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -158,7 +159,8 @@ class SessionServiceServicer:
 
     def DeleteSession(self, request, context):
         """Deletes the session and its descendants: kills what lives, then they are NOT_FOUND for everyone from the answer on. Their transcripts and files,
-        kept ones too, are deleted before the answer where those services answer, and later by the service itself where they do not. The request_ids are
+        kept ones too, are deleted before the answer where those services answer within the call's deadline, and later by the service itself where they do
+        not. A call that is cut off may have deleted a part of a family of hundreds, and the session itself last: a repeat goes on. The request_ids are
         remembered 24 h longer. Idempotent: a deleted session answers the same with counts of 0, and NOT_FOUND once it is forgotten. Sessions
         are deleted by themselves, the tenant's `delete_after` after their end.
         """

@@ -56,8 +56,9 @@ class SessionServiceStub:
     """
     SendMessage: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.SendMessageRequest, _session_service_pb2.SendMessageResponse]
     """Puts a message into the session's inbox: it steers a running run at its next turn; where none runs and the mode is SESSION it queues a new
-    run. SESSION_CLOSED when the session takes no more. The same request_id again changes nothing, as long as the message is kept (24 h at least,
-    or `archive_after`); with another text REQUEST_ID_REUSED.
+    run. SESSION_CLOSED when the session takes no more. It waits while a run is just being ended with its answer, and is ABORTED CONFLICT where that
+    takes seconds. The same request_id again changes nothing, as long as the message is kept (24 h at least, or `archive_after`); with another text
+    REQUEST_ID_REUSED.
     """
     KillSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.KillSessionRequest, _session_service_pb2.KillSessionResponse]
     """Kills the session's live run and every descendant's, and closes them. A run that has ended already keeps its state. Idempotent. The
@@ -70,7 +71,8 @@ class SessionServiceStub:
     """
     DeleteSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.DeleteSessionRequest, _session_service_pb2.DeleteSessionResponse]
     """Deletes the session and its descendants: kills what lives, then they are NOT_FOUND for everyone from the answer on. Their transcripts and files,
-    kept ones too, are deleted before the answer where those services answer, and later by the service itself where they do not. The request_ids are
+    kept ones too, are deleted before the answer where those services answer within the call's deadline, and later by the service itself where they do
+    not. A call that is cut off may have deleted a part of a family of hundreds, and the session itself last: a repeat goes on. The request_ids are
     remembered 24 h longer. Idempotent: a deleted session answers the same with counts of 0, and NOT_FOUND once it is forgotten. Sessions
     are deleted by themselves, the tenant's `delete_after` after their end.
     """
@@ -103,8 +105,9 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """
     SendMessage: _aio.UnaryUnaryMultiCallable[_session_service_pb2.SendMessageRequest, _session_service_pb2.SendMessageResponse]  # type: ignore[assignment]
     """Puts a message into the session's inbox: it steers a running run at its next turn; where none runs and the mode is SESSION it queues a new
-    run. SESSION_CLOSED when the session takes no more. The same request_id again changes nothing, as long as the message is kept (24 h at least,
-    or `archive_after`); with another text REQUEST_ID_REUSED.
+    run. SESSION_CLOSED when the session takes no more. It waits while a run is just being ended with its answer, and is ABORTED CONFLICT where that
+    takes seconds. The same request_id again changes nothing, as long as the message is kept (24 h at least, or `archive_after`); with another text
+    REQUEST_ID_REUSED.
     """
     KillSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.KillSessionRequest, _session_service_pb2.KillSessionResponse]  # type: ignore[assignment]
     """Kills the session's live run and every descendant's, and closes them. A run that has ended already keeps its state. Idempotent. The
@@ -117,7 +120,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """
     DeleteSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.DeleteSessionRequest, _session_service_pb2.DeleteSessionResponse]  # type: ignore[assignment]
     """Deletes the session and its descendants: kills what lives, then they are NOT_FOUND for everyone from the answer on. Their transcripts and files,
-    kept ones too, are deleted before the answer where those services answer, and later by the service itself where they do not. The request_ids are
+    kept ones too, are deleted before the answer where those services answer within the call's deadline, and later by the service itself where they do
+    not. A call that is cut off may have deleted a part of a family of hundreds, and the session itself last: a repeat goes on. The request_ids are
     remembered 24 h longer. Idempotent: a deleted session answers the same with counts of 0, and NOT_FOUND once it is forgotten. Sessions
     are deleted by themselves, the tenant's `delete_after` after their end.
     """
@@ -183,8 +187,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.SendMessageResponse, _abc.Awaitable[_session_service_pb2.SendMessageResponse]]:
         """Puts a message into the session's inbox: it steers a running run at its next turn; where none runs and the mode is SESSION it queues a new
-        run. SESSION_CLOSED when the session takes no more. The same request_id again changes nothing, as long as the message is kept (24 h at least,
-        or `archive_after`); with another text REQUEST_ID_REUSED.
+        run. SESSION_CLOSED when the session takes no more. It waits while a run is just being ended with its answer, and is ABORTED CONFLICT where that
+        takes seconds. The same request_id again changes nothing, as long as the message is kept (24 h at least, or `archive_after`); with another text
+        REQUEST_ID_REUSED.
         """
 
     @_abc_1.abstractmethod
@@ -215,7 +220,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.DeleteSessionResponse, _abc.Awaitable[_session_service_pb2.DeleteSessionResponse]]:
         """Deletes the session and its descendants: kills what lives, then they are NOT_FOUND for everyone from the answer on. Their transcripts and files,
-        kept ones too, are deleted before the answer where those services answer, and later by the service itself where they do not. The request_ids are
+        kept ones too, are deleted before the answer where those services answer within the call's deadline, and later by the service itself where they do
+        not. A call that is cut off may have deleted a part of a family of hundreds, and the session itself last: a repeat goes on. The request_ids are
         remembered 24 h longer. Idempotent: a deleted session answers the same with counts of 0, and NOT_FOUND once it is forgotten. Sessions
         are deleted by themselves, the tenant's `delete_after` after their end.
         """

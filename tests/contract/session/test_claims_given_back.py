@@ -1,0 +1,98 @@
+"""Runs whose claim nobody is left to hear of."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_session.app import sweep_of
+
+from tests.contract.serving import caller_at, client_tokens
+from tests.contract.session.drafting import draft
+from tests.contract.session.harness import Mesh, OpenMesh, eventually
+from tests.contract.session.remains import Remains
+from tests.contract.session.test_ending_faults import kill
+from tests.contract.session.worker import parts_of, work_once
+
+_LOCK = "select from session.sessions where tenant_id = %s and session_id = any (%s) for update"
+_WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%for update%'"
+
+
+@asynccontextmanager
+async def held_up(remains: Remains, tenant: str, session_ids: list[str]) -> AsyncIterator[psycopg.AsyncConnection]:
+    """Nobody gets on with these sessions."""
+    async with await psycopg.AsyncConnection.connect(remains.dsn) as link:
+        await link.execute(_LOCK, (tenant, session_ids))
+        yield link
+
+
+async def waits(remains: Remains) -> bool:
+    async with await psycopg.AsyncConnection.connect(remains.dsn) as link:
+        row = await (await link.execute(_WAITING)).fetchone()
+    return row is not None and row[0] > 0
+
+
+async def test_ClaimRuns__runner_that_went_away_costs_its_runs_neither_attempt_nor_lease(
+    open_mesh: OpenMesh, remains: Remains
+) -> None:
+    async with open_mesh(max_run_attempts=1, lease_ttl_seconds=60.0) as mesh:
+        await mesh.create_tenant()
+        while await mesh.claim_any(wait_seconds=0.0, limit=64):
+            pass
+        first, second = (await mesh.spawn()).session_id, (await mesh.spawn()).session_id
+        async with held_up(remains, mesh.tenant, [second]):
+            claiming = asyncio.create_task(mesh.claim_any(limit=64))
+            await eventually(lambda: waits(remains))
+            claiming.cancel()
+            await asyncio.wait([claiming])
+
+        async def given_back() -> bool:
+            states = {(await mesh.get(session_id)).latest_run.state for session_id in (first, second)}
+            return states == {session_pb2.RUN_STATE_QUEUED}
+
+        await eventually(given_back, within_seconds=5)
+        for session_id in (first, second):
+            run = (await mesh.claim(session_id, wait_seconds=5)).run
+            assert (run.attempt_count, run.epoch) == (1, 2), "the claim that nobody heard of stays fenced off"
+
+
+async def is_free(mesh: Mesh, transcript_target: str, session_id: str) -> bool:
+    """Whether no run is its transcript's writer, as a client sees that."""
+    async with caller_at(transcript_target, "transcript") as transcript:
+        with acting_with_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
+            stub: Any = TranscriptServiceStub(transcript.channel)
+            page = await transcript.unary(stub.ListEntries, transcript_pb.ListEntriesRequest(session_id=session_id))
+    return not page.head.writer_run_id
+
+
+async def test_KillSession__no_run_is_the_transcripts_writer_any_more(mesh: Mesh, peers: dict[str, str]) -> None:
+    held = await mesh.claim((await mesh.spawn()).session_id)
+    async with caller_at(peers["transcript"], "transcript") as transcript:
+        await draft(transcript, held, "42")
+    assert not await is_free(mesh, peers["transcript"], held.session.session_id)
+    await kill(mesh, held.session.session_id)
+    assert await is_free(mesh, peers["transcript"], held.session.session_id)
+
+
+async def test_sweep__transcript_of_a_run_whose_every_runner_was_lost_has_no_writer(
+    open_mesh: OpenMesh, peers: dict[str, str], remains: Remains
+) -> None:
+    async with open_mesh(max_run_attempts=1, lease_ttl_seconds=0.5) as mesh:
+        await mesh.create_tenant()
+        held = await mesh.claim((await mesh.spawn()).session_id)
+        async with caller_at(peers["transcript"], "transcript") as transcript:
+            await draft(transcript, held, "42")
+
+        async def lost() -> bool:
+            async with parts_of(mesh.settings) as parts:
+                await sweep_of(parts, mesh.settings).end_lost_runs()
+            return bool((await mesh.get(held.session.session_id)).latest_run.state == session_pb2.RUN_STATE_FAILED)
+
+        await eventually(lost)
+        await work_once(mesh.settings, remains.dsn, mesh.tenant)
+        assert await is_free(mesh, peers["transcript"], held.session.session_id)

@@ -1,0 +1,152 @@
+"""Deleting families and tenants' worth of sessions that no call and no transaction could see through at once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import psycopg
+import pytest
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh.session.v1.tenant_pb2 import TenantSettings
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.acting import acting_for
+from spawnmesh_session.app import sweep_of
+
+from tests.contract.session.crashing import Crash, Steps, crashing
+from tests.contract.session.harness import Mesh, OpenMesh, attachment
+from tests.contract.session.remains import Remains
+from tests.contract.session.test_retention import DAY
+from tests.contract.session.worker import parts_of, work_once
+
+MEMBERS = 1_201
+
+_COPY = """
+insert into session.sessions
+select (jsonb_populate_record(s, to_jsonb(s) || jsonb_build_object(
+    'session_id', left(s.session_id, 16) || %(mark)s || lpad(place::text, 6, '0') || lpad(n::text, 6, '0'),
+    'request_id', s.request_id || %(mark)s || place || '-' || n,
+    'parent_session_id', parent, 'ancestor_ids', to_jsonb(array_remove(array[parent], '')),
+    'state', case when %(ended_for)s::interval is null then 'ACTIVE' else 'CLOSED' end, 'end_time', now() - %(ended_for)s::interval))).*
+from session.sessions s, unnest(%(parents)s::text[]) with ordinality as given (parent, place),
+     generate_series(1, %(count)s::int) n
+where tenant_id = %(tenant)s and session_id = %(original)s
+returning session_id
+"""
+
+
+async def copies(
+    remains: Remains,
+    tenant: str,
+    original: str,
+    count: int,
+    mark: str,
+    *,
+    parents: list[str],
+    ended_for: timedelta | None = timedelta(days=2),
+) -> list[str]:
+    """Sessions like the one that is there, so many for each parent; ended for so long, or active. Their ids, marked with two letters."""
+    values = {"tenant": tenant, "original": original, "count": count, "mark": mark, "parents": parents}
+    async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as link:
+        rows = await (await link.execute(_COPY, {**values, "ended_for": ended_for})).fetchall()
+    return [row[0] for row in rows]
+
+
+async def left(remains: Remains, tenant: str) -> int:
+    return await remains.count(tenant, "session.sessions where delete_time is null")
+
+
+async def delete(mesh: Mesh, session_id: str, *, timeout: float = 20.0) -> int:
+    request = pb.DeleteSessionRequest(session_id=session_id)
+    return int((await mesh.client(mesh.sessions.DeleteSession, request, timeout=timeout)).deleted_session_count)
+
+
+@pytest.fixture
+async def family(mesh: Mesh, remains: Remains) -> str:
+    """A session and its children, which have ended."""
+    root = (await mesh.spawn()).session_id
+    await copies(remains, mesh.tenant, root, MEMBERS - 1, "aa", parents=[root])
+    return root
+
+
+async def test_DeleteSession__large_family_is_gone_when_it_answers(mesh: Mesh, remains: Remains, family: str) -> None:
+    assert await delete(mesh, family, timeout=5.0) == MEMBERS
+    assert await left(remains, mesh.tenant) == 0
+    await work_once(mesh.settings, remains.dsn, mesh.tenant)
+    assert set((await remains.of(mesh.tenant)).values()) == {0}
+
+
+async def test_DeleteSession__large_family_cut_off_between_pages_is_found_and_deleted_to_its_end(
+    mesh: Mesh, remains: Remains, family: str
+) -> None:
+    """Without its root nobody could name the rest."""
+    seen = []
+    for crash_at in (2, 3, 5):  # In the first page, behind it, and in the second.
+        before = await left(remains, mesh.tenant)
+        async with parts_of(mesh.settings) as parts:
+            with acting_for(mesh.tenant), pytest.raises(Crash):
+                await crashing(parts, Steps(crash_at)).delete.run(mesh.tenant, family)
+        assert (await mesh.get(family)).session_id == family
+        seen.append(before - await left(remains, mesh.tenant))
+    assert seen == [0, 500, 500]
+    assert await delete(mesh, family) == MEMBERS - 1_000
+    assert await left(remains, mesh.tenant) == 0
+
+
+async def test_DeleteSession__large_family_that_lives_is_ended_in_pages(mesh: Mesh, remains: Remains) -> None:
+    root = (await mesh.spawn()).session_id
+    await copies(remains, mesh.tenant, root, 600, "aa", parents=[root], ended_for=None)
+    async with parts_of(mesh.settings) as parts:
+        with acting_for(mesh.tenant), pytest.raises(Crash):
+            await crashing(parts, Steps(5)).delete.run(mesh.tenant, root)
+    assert (await mesh.get(root)).state == session_pb2.SESSION_STATE_CLOSED, "what is ended stays so"
+    assert await remains.count(mesh.tenant, "session.sessions where state = 'ACTIVE'") == 101
+    assert await delete(mesh, root) == 601
+    assert await left(remains, mesh.tenant) == 0
+
+
+@asynccontextmanager
+async def black_hole() -> AsyncIterator[str]:
+    """Takes every connection, and never says a word."""
+    over = asyncio.Event()
+
+    async def swallow(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await over.wait()
+        writer.close()
+
+    server = await asyncio.start_server(swallow, "127.0.0.1", 0)
+    async with server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        over.set()
+
+
+async def test_DeleteSession__answers_before_its_deadline_where_peers_take_longer(
+    mesh: Mesh, open_mesh: OpenMesh, remains: Remains
+) -> None:
+    session = await mesh.spawn(attachments=[attachment()])
+    async with black_hole() as nowhere, open_mesh(elsewhere={"transcript": nowhere}) as slow:
+        slow.tenant = mesh.tenant
+        assert await delete(slow, session.session_id, timeout=2.0) == 1
+    with pytest.raises(MeshError) as caught:
+        await mesh.get(session.session_id)
+    assert caught.value.reason is Reason.NOT_FOUND
+    await work_once(mesh.settings, remains.dsn, mesh.tenant)
+    assert set((await remains.of(mesh.tenant)).values()) == {0}
+
+
+async def test_retention_deletes_what_is_due_behind_any_number_of_parents_that_wait_for_their_children(
+    mesh: Mesh, remains: Remains
+) -> None:
+    own = Mesh(mesh.peer, mesh.keys, mesh.settings)
+    await own.create_tenant(settings=TenantSettings(delete_after=DAY))
+    original = (await own.spawn()).session_id
+    await own.client(own.sessions.KillSession, pb.KillSessionRequest(session_id=original))
+    waiting = await copies(remains, own.tenant, original, 450, "aa", parents=[""], ended_for=timedelta(days=3))
+    await copies(remains, own.tenant, original, 1, "bb", parents=waiting, ended_for=None)
+    await copies(remains, own.tenant, original, 3, "cc", parents=[""])
+    before = await left(remains, own.tenant)
+    async with parts_of(own.settings) as parts:
+        assert await sweep_of(parts, own.settings).retention.run(own.tenant) == 3
+    assert await left(remains, own.tenant) == before - 3

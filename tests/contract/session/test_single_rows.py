@@ -1,0 +1,117 @@
+"""What is asked for by its id costs no more in a tenant that has grown since the planner last counted."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_postgres.statements import load_statements
+
+from tests.contract.session.grown import TENANT, Grown, grown_database
+
+SQL = load_statements("spawnmesh_session")
+SESSIONS = 20_000
+FEW_BLOCKS = 40
+
+BY_ID: dict[str, dict[str, Any]] = {
+    "find_spawn": {},
+    "get_session": {},
+    "lock_session": {},
+    "lock_even_deleted": {},
+    "lock_members": {},
+    "count_live_children": {},
+    "count_spawn": {},
+    "pass_gate": {},
+    "activate_session": {"receipt": None},
+    "fail_spawn": {"failure": None},
+    "close_session": {},
+    "archive_sessions": {},
+    "delete_sessions": {},
+    "find_deleted": {},
+    "list_events": {"after_cursor": 0},
+    "get_run": {},
+    "lock_run": {},
+    "lock_live_run": {},
+    "list_killed_runs": {},
+    "claim_run": {"runner_id": "r"},
+    "set_run_state": {"epoch": 1, "state": "RUNNING", "draft_entry_id": "", "revision_count": 0},
+    "requeue_run": {"epoch": 1},
+    "end_run": {
+        "epoch": 1,
+        "state": "FAILED",
+        "draft_entry_id": "",
+        "result_text": "",
+        "error_reason": "",
+        "error_message": "",
+        "usage": None,
+    },
+    "delete_runs": {},
+    "delete_events": {},
+    "delete_messages": {},
+    "get_inbox_text": {"key": "k"},
+    "list_inbox": {"max_bytes": 1000},
+    "count_inbox": {"arrived_after": None},
+    "acknowledge_inbox": {"keys": ["k"]},
+    "insert_dispatch": {"due_in": "1 s", "expire_time": None, "attempts_left": 1},
+    "delay_dispatch": {"due_in": "1 s"},
+    "delete_dispatch": {},
+    "delete_many_dispatch": {},
+    "lease_dispatch": {"lease_ttl": "1 s"},
+    "requeue_dispatch": {},
+    "is_lost_run": {"taken_due_time": None},
+    "list_children": {"page_size": 50, "include_archived": True, "before_id": "", "visible_to": ""},
+    "list_descendants": {"page_size": 50, "include_archived": True, "before_id": ""},
+}
+
+
+@pytest.fixture(scope="module", params=[(0, 0), (60, 40)], ids=["never counted", "counted before"])
+def grown(postgres: Postgres, databases: dict[str, ServiceDsn], request: pytest.FixtureRequest) -> Iterator[Grown]:
+    """The databases' roles exist; the planner knows of so many tenants of so many sessions each."""
+    others, size = request.param
+    with grown_database(postgres.superuser_dsn, others=others, size=size, count=SESSIONS) as database:
+        yield database
+
+
+def blocks_touched(grown: Grown, name: str, values: dict[str, Any]) -> int:
+    """By a statement that is rolled back."""
+    with psycopg.connect(grown.app_dsn, row_factory=dict_row) as link:
+        link.execute("select set_config('spawnmesh.tenant', %s, true)", (TENANT,))
+        row = link.execute(f"explain (analyze, buffers, format json) {SQL[name]}", values).fetchone()
+        link.rollback()
+    assert row is not None
+    plan = row["QUERY PLAN"][0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+def test_what_is_found_by_its_id_touches_a_few_blocks(grown: Grown) -> None:
+    asked = grown.session_ids[SESSIONS // 2]
+    named = {
+        "tenant_id": TENANT,
+        "session_id": asked,
+        "session_ids": [asked],
+        "parent_session_id": asked,
+        "visible_to": asked,
+        "run_id": f"run{asked[3:]}",
+        "request_id": f"r{SESSIONS // 2}{TENANT}",
+        "kind": "RUN",
+        "subject_id": f"RUN{asked[3:]}",
+        "subject_ids": [f"RUN{asked[3:]}"],
+    }
+    touched = {name: blocks_touched(grown, name, {**named, **more}) for name, more in BY_ID.items()}
+    assert {name: blocks for name, blocks in touched.items() if blocks > FEW_BLOCKS} == {}
+
+
+def test_a_page_of_what_is_to_be_deleted_costs_a_page(grown: Grown) -> None:
+    page = {
+        "tenant_id": TENANT,
+        "delete_after": "1 day",
+        "after_time": "-infinity",
+        "after_id": "",
+        "limit": 200,
+        "session_ids": grown.session_ids[1:201],
+    }
+    touched = {name: blocks_touched(grown, name, page) for name in ("list_to_delete", "list_parents")}
+    assert max(touched.values()) < 2_000, touched
