@@ -1,5 +1,6 @@
 """Connections to a service's own database, and transactions that see one tenant's rows only."""
 
+import asyncio
 import re
 import select
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from psycopg.pq import PipelineStatus
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from spawnmesh_postgres.connection import ImpatientConnection
 from spawnmesh_postgres.pool_metrics import PoolMetrics
 
 Connection = AsyncConnection[DictRow]
@@ -30,6 +32,8 @@ SCOPE = "set_config('spawnmesh.tenant', %(tenant_id)s, true)"
 _SET_SCOPE = f"select {SCOPE}"
 
 _LAST_WORDS = 4  # What a server says before it closes a connection, and its end, come in fewer reads.
+
+_ROLLBACK_SECONDS = 1.0  # Takes a server no time, unless it is silent; then the connection is worth nothing.
 
 _NO_METER = NoOpMeter("spawnmesh")
 
@@ -61,6 +65,17 @@ def _is_gone(connection: Connection) -> bool:
 def _scope(tenant_id: str) -> sql.Composed:
     _check_scope(tenant_id)
     return sql.SQL("set local spawnmesh.tenant = {}").format(sql.Literal(tenant_id))
+
+
+async def _roll_back(connection: Connection) -> None:
+    """The connection is free of its transaction afterwards, or closed: what made the block fail is what its caller is to hear."""
+    if connection.closed:
+        return
+    try:
+        async with asyncio.timeout(_ROLLBACK_SECONDS):
+            await connection.rollback()
+    except (TimeoutError, psycopg.Error):
+        await connection.close()
 
 
 class Database:
@@ -116,8 +131,7 @@ class Database:
             try:
                 yield connection
             except BaseException:
-                if not connection.closed:
-                    await connection.rollback()
+                await _roll_back(connection)
                 raise
             await connection.commit()
 
@@ -138,8 +152,7 @@ class Database:
                     pass
                 yield connection, await cursor.fetchall()
             except BaseException:
-                if not connection.closed:
-                    await connection.rollback()
+                await _roll_back(connection)
                 raise
             await connection.commit()
 
@@ -157,13 +170,17 @@ class Database:
                     # Each in the words of one statement, which is all that a pipeline takes.
                     await connection.execute("begin")
                     await connection.execute(_SET_SCOPE, {"tenant_id": tenant_id})
-                    yield connection
+                    try:
+                        yield connection
+                    except asyncio.CancelledError:
+                        await connection.close()  # Leaving the pipeline would wait for whatever was sent.
+                        raise
                     await connection.execute("commit")  # `commit()` would look at a state that is not known yet.
             except Exception:
                 if connection.info.pipeline_status is not PipelineStatus.OFF:
                     await connection.close()
-                elif not connection.closed:
-                    await connection.rollback()
+                else:
+                    await _roll_back(connection)
                 raise
             except BaseException:
                 await (
@@ -232,6 +249,7 @@ async def open_database(
         arguments["options"] = f"-c statement_timeout={milliseconds} -c idle_in_transaction_session_timeout=60000"
     pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
         dsn,
+        connection_class=ImpatientConnection[DictRow],
         kwargs=arguments,
         min_size=min(2, max_connections),
         max_size=max_connections,

@@ -6,8 +6,10 @@ from contextlib import asynccontextmanager, contextmanager
 
 import psycopg
 import structlog
-from psycopg import AsyncConnection, sql
+from psycopg import sql
 from spawnmesh_core.cancellation import raise_if_cancelled
+
+from spawnmesh_postgres.connection import ImpatientConnection
 
 _RECONNECT_SECONDS = 0.5
 
@@ -71,7 +73,7 @@ async def _listen_for_ever(listener: Listener, dsn: str, name: str, channels: tu
     log = structlog.get_logger()
     while True:
         try:
-            async with await AsyncConnection.connect(
+            async with await ImpatientConnection.connect(
                 dsn, autocommit=True, application_name=name, connect_timeout=5
             ) as link:
                 for channel in channels:

@@ -33,7 +33,7 @@ async def dsn(postgres: Postgres) -> ServiceDsn:
 async def database(dsn: ServiceDsn) -> AsyncIterator[Database]:
     async with await psycopg.AsyncConnection.connect(dsn.owner) as owner:
         await owner.execute(TABLE)
-    async with open_database(dsn.app, name="test", max_connections=2, wait_seconds=0.3) as opened:
+    async with open_database(dsn.app, name="test", max_connections=2, wait_seconds=1.5) as opened:
         yield opened
 
 
@@ -179,7 +179,9 @@ async def test_cancelled_block_gives_its_connection_back(database: Database) -> 
             await connection.execute("select pg_sleep(30)")
 
     hung = [asyncio.create_task(hang()) for _ in range(2)]
-    await asyncio.sleep(0.1)
+    async with asyncio.timeout(10):
+        while database.in_use < 2:
+            await asyncio.sleep(0.01)
     for task in hung:
         task.cancel()
     await asyncio.gather(*hung, return_exceptions=True)

@@ -123,17 +123,27 @@ async def nothing() -> AsyncIterator[bytes]:
         yield part
 
 
+async def take_all(messages: AsyncIterator[Any], context: Any) -> blob_pb.UploadFileResponse:
+    async for _ in messages:
+        pass
+    return blob_pb.UploadFileResponse()
+
+
 @dataclass
 class Files:
-    """Streams chunks until the test says no more. The service's other methods are not there to be called."""
+    """Streams chunks until the test says no more, and takes uploads as it says. The service's other methods are not there to be called."""
 
     chunks: AsyncIterator[bytes] = field(default_factory=nothing)
     closed: asyncio.Event = field(default_factory=asyncio.Event)
+    uploading: Behavior = take_all
 
     def __getattr__(self, name: str) -> Any:
         if not hasattr(blob_grpc.AttachmentBlobServiceServicer, name):
             raise AttributeError(name)
         return None
+
+    async def UploadFile(self, messages: AsyncIterator[Any], context: Any) -> Any:
+        return await self.uploading(messages, context)
 
     async def ReadFile(self, request: Any, context: Any) -> AsyncIterator[Any]:
         try:

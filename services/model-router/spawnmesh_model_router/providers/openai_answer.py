@@ -7,6 +7,7 @@ from typing import Any
 
 from spawnmesh_model_router.domain.calls import call_block
 from spawnmesh_model_router.providers.answer import Call, Finished, Piece, Pieces, Stop, TextPiece, Thought, Usage
+from spawnmesh_model_router.providers.chat_shapes import arguments_text, flat
 
 _STOPS = {
     "stop": Stop.END,
@@ -44,7 +45,7 @@ async def read_chat(batches: AsyncIterator[list[Any]]) -> Pieces:
             if chunk.get("usage"):
                 usage = _usage(chunk["usage"])
             for choice in (chunk.get("choices") or [])[:1]:
-                delta = choice.get("delta") or {}
+                delta = flat(choice.get("delta") or {})
                 thoughts.append(_thinking(delta))
                 refused = refused or bool(delta.get("refusal"))
                 said += [text for text in (delta.get("content"), delta.get("refusal")) if text]
@@ -78,7 +79,10 @@ def _grow(calls: list[_GrowingCall], part: dict[str, Any]) -> None:
     growing.call_id = growing.call_id or call_id
     function = part.get("function") or {}
     growing.name = growing.name or function.get("name") or ""
-    growing.arguments.append(function.get("arguments") or "")
+    arguments = arguments_text(function.get("arguments"))
+    if isinstance(function.get("arguments"), dict) and any(growing.arguments):
+        raise ValueError("arguments that are whole, behind others")
+    growing.arguments.append(arguments)
 
 
 def _thinking(delta: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from spawnmesh_model_router.domain.calls import call_block
 from spawnmesh_model_router.providers.answer import Call, Finished, Pieces, Stop, TextPiece, Thought, Usage
+from spawnmesh_model_router.providers.chat_shapes import arguments_text
 from spawnmesh_model_router.providers.responses_request import SEALED_REASONING
 
 _CUT_SHORT = {"max_output_tokens": Stop.LENGTH, "content_filter": Stop.REFUSAL}
@@ -97,7 +98,7 @@ def error_in(event: dict[str, Any]) -> dict[str, Any] | None:
 
 def _call(item: dict[str, Any]) -> Call:
     call_id, name = item.get("call_id") or f"call_{secrets.token_hex(12)}", item.get("name") or ""
-    return Call(call_id, name, call_block(call_id, name, item.get("arguments") or ""))
+    return Call(call_id, name, call_block(call_id, name, arguments_text(item.get("arguments"))))
 
 
 def _thought(item: dict[str, Any]) -> Thought:

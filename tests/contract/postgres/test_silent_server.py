@@ -1,0 +1,155 @@
+"""Who gives up on a database that is silent is let go soon, and nobody gets the connection after them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from time import monotonic
+from typing import Any
+
+import psycopg
+import pytest
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.service_roles import create_service_database
+from spawnmesh_postgres.database import SCOPE, Database, open_database
+from spawnmesh_postgres.listener import open_listener
+
+from tests.contract.postgres.silent_server import Way, open_way
+
+SOON_SECONDS = 4.0  # Without load it is between 1 and 2.
+
+Work = Callable[[Database, asyncio.Event], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+async def dsn(postgres: Postgres) -> str:
+    return (await create_service_database(postgres.superuser_dsn, ["silence"]))["silence"].app
+
+
+@pytest.fixture
+async def way(dsn: str) -> AsyncIterator[Way]:
+    async with open_way(dsn) as way:
+        yield way
+        way.open.set()  # So that everybody can go.
+
+
+@pytest.fixture
+async def database(way: Way, dsn: str) -> AsyncIterator[Database]:
+    async with open_database(way.dsn(dsn), name="silence", max_connections=2) as opened:
+        await opened.check()
+        yield opened
+
+
+async def in_transaction(database: Database, at_work: asyncio.Event) -> None:
+    async with database.transaction("acme") as connection:
+        at_work.set()
+        await connection.execute("select pg_sleep(60)")
+
+
+async def in_transaction_of(database: Database, at_work: asyncio.Event) -> None:
+    at_work.set()
+    async with database.transaction_of("acme", "select pg_sleep(60)", {}):
+        pytest.fail("begun all the same")
+
+
+async def in_pipeline(database: Database, at_work: asyncio.Event) -> None:
+    async with database.pipelined("acme") as connection:
+        at_work.set()
+        await (await connection.execute("select pg_sleep(60)")).fetchone()
+
+
+async def in_call(database: Database, at_work: asyncio.Event) -> None:
+    at_work.set()
+    await database.call("acme", f"select pg_sleep(60) from (select {SCOPE}) as scope", {})
+
+
+async def between_statements(database: Database, at_work: asyncio.Event) -> None:
+    async with database.transaction("acme") as connection:
+        await connection.execute("select 1")
+        at_work.set()
+        await asyncio.Event().wait()
+
+
+async def between_statements_of_pipeline(database: Database, at_work: asyncio.Event) -> None:
+    async with database.pipelined("acme") as connection:
+        await (await connection.execute("select 1")).fetchone()
+        await connection.execute("select 2")
+        at_work.set()
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    "work",
+    [in_transaction, in_transaction_of, in_pipeline, in_call, between_statements, between_statements_of_pipeline],
+)
+async def test_who_gives_up_on_a_silent_server_is_let_go_soon(database: Database, way: Way, work: Work) -> None:
+    at_work = asyncio.Event()
+    task = asyncio.create_task(work(database, at_work))
+    await at_work.wait()
+    await asyncio.sleep(0)
+    way.fall_silent()
+
+    begun = monotonic()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await task
+
+    assert monotonic() - begun < SOON_SECONDS
+    assert database.in_use == 0
+    way.open.set()
+    assert await answers(database) == [{"one": 1}] * 4
+
+
+async def answers(database: Database) -> list[dict[str, int]]:
+    """Of more transactions than there are connections, so that one that was left in the middle of something would show."""
+    async with asyncio.timeout(15):
+        got = []
+        for _ in range(4):
+            async with database.transaction("acme") as connection:
+                got += await (await connection.execute("select 1 as one")).fetchall()
+        return got
+
+
+async def test_error_in_a_block_is_told_also_where_the_server_is_silent(database: Database, way: Way) -> None:
+    async def fail() -> None:
+        async with database.transaction("acme") as connection:
+            await connection.execute("select 1")
+            way.fall_silent()
+            raise KeyError
+
+    begun = monotonic()
+    with pytest.raises(KeyError):
+        await fail()
+
+    assert monotonic() - begun < SOON_SECONDS
+    assert database.in_use == 0
+
+
+async def test_cancelled_statement_is_stopped_where_the_server_answers(database: Database, dsn: str) -> None:
+    pids: list[int] = []
+
+    async def hang() -> None:
+        async with database.transaction("acme") as connection:
+            pids.append(connection.info.backend_pid)
+            await connection.execute("select pg_sleep(60)")
+
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await hang()
+
+    assert await answers(database) == [{"one": 1}] * 4
+    async with await psycopg.AsyncConnection.connect(dsn) as other:
+        statement = "select pid from pg_stat_activity where pid = any(%s) and state = 'idle'"
+        kept = [pid for (pid,) in await (await other.execute(statement, (pids,))).fetchall()]
+    assert sorted(kept) == sorted(set(pids))  # Stopped, and not thrown away.
+
+
+async def test_listener_of_a_silent_server_is_let_go_soon(way: Way, dsn: str) -> None:
+    way.fall_silent()
+    async with open_listener(way.dsn(dsn), name="silence", channels=("a",)):
+        pass
+    way.open.set()
+    async with asyncio.timeout(SOON_SECONDS):
+        async with open_listener(way.dsn(dsn), name="silence", channels=("a",)) as listener:
+            with listener.subscription("a") as subscription:
+                assert await subscription.wait(3.0)
+            way.fall_silent()
