@@ -21,14 +21,3 @@ def keep_cancellations() -> None:
 async def _wait_for(waited_for: Awaitable[T], timeout: float | None) -> T:
     async with asyncio.timeout(timeout):
         return await waited_for
-
-
-def raise_if_cancelled() -> None:
-    """Raises CancelledError where the current task was cancelled and does not know.
-
-    A cancellation that meets the end of what its task waits for may be lost there, as in `asyncio.wait_for`, by which database connections wait.
-    A loop without an end asks here in every round, or it would never hear of it.
-    """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError

@@ -9,7 +9,6 @@ from procrastinate import App, PsycopgConnector
 from procrastinate.exceptions import ConnectorException
 from procrastinate.schema import SchemaManager
 from psycopg.conninfo import make_conninfo
-from spawnmesh_core.cancellation import raise_if_cancelled
 
 from spawnmesh_postgres.database import Connection
 
@@ -48,7 +47,6 @@ async def work_on_jobs(app: App, *, concurrency: int, grace_seconds: float) -> N
                 )
         except (ConnectorException, psycopg.Error) as error:
             log.warning("job_worker_lost_database", error=type(error).__name__, retry_seconds=_RECONNECT_SECONDS)
-        raise_if_cancelled()
         await asyncio.sleep(_RECONNECT_SECONDS)
 
 

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager, contextmanager
 import psycopg
 import structlog
 from psycopg import sql
-from spawnmesh_core.cancellation import raise_if_cancelled
 
 from spawnmesh_postgres.connection import ImpatientConnection
 
@@ -78,13 +77,11 @@ async def _listen_for_ever(listener: Listener, dsn: str, name: str, channels: tu
             ) as link:
                 for channel in channels:
                     await link.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
-                raise_if_cancelled()
                 listener.wake_all()
                 async for notification in link.notifies():
                     listener.notify(notification.channel, notification.payload)
         except psycopg.Error as error:
             log.warning("listener_lost", sqlstate=error.sqlstate, retry_seconds=_RECONNECT_SECONDS)
-        raise_if_cancelled()
         await asyncio.sleep(_RECONNECT_SECONDS)
 
 

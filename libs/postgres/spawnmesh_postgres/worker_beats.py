@@ -10,7 +10,6 @@ from uuid import uuid4
 import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
-from spawnmesh_core.cancellation import raise_if_cancelled
 
 from spawnmesh_postgres.database import EVERY_TENANT, Database
 
@@ -56,7 +55,6 @@ async def beat_for_ever(database: Database, name: str, *, every_seconds: float =
                     await connection.execute(_FORGET)
             except _AWAY as error:
                 structlog.get_logger().warning("worker_unseen", worker=name, error=type(error).__name__)
-            raise_if_cancelled()
             await asyncio.sleep(every_seconds)
     finally:
         with suppress(*_AWAY, TimeoutError):

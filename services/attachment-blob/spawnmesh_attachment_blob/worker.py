@@ -4,7 +4,6 @@ import asyncio
 
 import psycopg
 import structlog
-from spawnmesh_core.cancellation import raise_if_cancelled
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import EVERY_TENANT, Database
 from spawnmesh_postgres.worker_beats import beat_for_ever
@@ -32,7 +31,6 @@ class Worker:
             tasks.create_task(beat_for_ever(self._database, "attachment-blob-worker"), name="beat")
             while True:
                 await self.work_once()
-                raise_if_cancelled()
                 await asyncio.sleep(min(self._interval_seconds, _LONGEST_PAUSE_SECONDS))
 
     async def work_once(self) -> None:

@@ -11,7 +11,6 @@ import structlog
 from psycopg_pool import PoolTimeout
 from spawnmesh.hook.v1.hook_handler_service_pb2 import HandleObservedEventRequest, HandleObservedEventResponse
 from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
-from spawnmesh_core.cancellation import raise_if_cancelled
 from spawnmesh_core.clock import monotonic_seconds, utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
@@ -67,7 +66,6 @@ class Tellers:
                     except _AWAY as error:
                         structlog.get_logger().warning("outbox_unread", error=type(error).__name__)
                         beside = _LOOK_AGAIN_SECONDS
-                    raise_if_cancelled()
                     room, full = self._room(busy)
                     if full or room <= 0:
                         await asyncio.wait(
@@ -94,7 +92,6 @@ class Tellers:
                     pass
             except _AWAY as error:
                 structlog.get_logger().warning("log_unpruned", error=type(error).__name__)
-            raise_if_cancelled()
             await asyncio.sleep(_PRUNE_EVERY_SECONDS)
 
     async def prune(self) -> int:

@@ -129,7 +129,7 @@ class Policies:
             return await work(connection)
 
     def _give_up(self, task: asyncio.Task[Any]) -> None:
-        """Ends the work without waiting for that: the driver asks a silent server for many seconds to cancel what it does."""
+        """Ends the work without waiting for that: a silent server is given a second or two to cancel what it does."""
         task.cancel()
         self._given_up.add(task)
         task.add_done_callback(self._forget)

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import structlog
 from psycopg.rows import DictRow
-from spawnmesh_core.cancellation import raise_if_cancelled
 from spawnmesh_postgres.database import EVERY_TENANT, Database
 from spawnmesh_runtime.acting import acting_for
 
@@ -68,7 +67,6 @@ class Sweep:
                     log.info("swept", what=what, count=count)
             except Exception as error:  # noqa: BLE001 - the next sweep goes on, whatever stopped this one.
                 log.warning("sweep_failed", what=what, error=type(error).__name__)
-            raise_if_cancelled()
             await asyncio.sleep(self.interval_seconds)
 
     async def end_lost_runs(self) -> int:
@@ -110,7 +108,6 @@ class Sweep:
             count += taken
             if taken < runs.TAKEN_AT_ONCE:
                 break
-            raise_if_cancelled()
         return count
 
     async def retain(self) -> int:

@@ -1,0 +1,45 @@
+"""What works until it is told to end, told so at each step of its start."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_postgres.database import EVERY_TENANT, open_database
+from spawnmesh_postgres.jobs import install_job_tables, open_job_app, work_on_jobs
+from spawnmesh_postgres.listener import open_listener
+
+_STEPS = 120  # Of the loop, until all that begins has begun; a few dozen are enough.
+_END_SECONDS = 20.0
+
+
+async def jobs(dsn: ServiceDsn) -> None:
+    await work_on_jobs(open_job_app(dsn.app, name="test jobs"), concurrency=2, grace_seconds=1)
+
+
+async def listener(dsn: ServiceDsn) -> None:
+    async with open_listener(dsn.app, name="test listener", channels=("told_to_end",)):
+        await asyncio.Event().wait()
+
+
+async def statements(dsn: ServiceDsn) -> None:
+    async with open_database(dsn.app, name="test statements", max_connections=2) as database:
+        while True:
+            async with database.transaction(EVERY_TENANT) as connection:
+                await connection.execute("select 1")
+
+
+@pytest.mark.parametrize("work", [jobs, listener, statements])
+async def test_it_ends_at_whatever_step_it_is_told_to(
+    databases: dict[str, ServiceDsn], work: Callable[[ServiceDsn], Awaitable[None]]
+) -> None:
+    dsn = databases["session"]
+    install_job_tables(dsn.owner)
+    for steps in range(_STEPS):
+        task = asyncio.ensure_future(work(dsn))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        _, pending = await asyncio.wait([task], timeout=_END_SECONDS)
+        assert not pending, f"it goes on after {steps} steps"
+        assert task.cancelled()
