@@ -13,7 +13,7 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runtime.acting import outgoing_token
 from spawnmesh_runtime.channel_options import peer_options
-from spawnmesh_runtime.ended_early import EarlyEnd
+from spawnmesh_runtime.client_stream import answer_to_stream
 from spawnmesh_runtime.interceptors.deadline import remaining_seconds
 from spawnmesh_runtime.interceptors.trace import CODES
 from spawnmesh_runtime.process import Process
@@ -39,22 +39,23 @@ class Peer:
     async def unary(
         self, method: "grpc.aio.UnaryUnaryMultiCallable[Q, R]", request: Q, *, timeout_seconds: float = 10.0
     ) -> R:
-        """Calls `stub.Method`; the request of a client stream is an iterator. Raises MeshError for whatever comes back but an answer.
+        """Calls `stub.Method`; the request of a client stream is an iterator.
 
-        The deadline is the nearer of the timeout and what is left to the call being served here.
+        Raises MeshError for whatever comes back but an answer, and what the iterator raises. The deadline is the nearer of the timeout and what
+        is left to the call being served here.
         """
         timeout = _shrunk(timeout_seconds)
         span = self._span(_path_of(method))
+        metadata = self._metadata(span)
         status = "CANCELLED"
-        end = None
+        answer: R
         try:
-            call = method(request, timeout=timeout, metadata=self._metadata(span))
             if isinstance(request, AsyncIterator):
-                end = EarlyEnd(call)
-            answer = await call
+                answer = await answer_to_stream(method, request, timeout=timeout, metadata=metadata)
+            else:
+                answer = await method(request, timeout=timeout, metadata=metadata)
             status = "OK"
-        except grpc.aio.AioRpcError as raised:
-            error = raised if end is None else end.of(raised)
+        except grpc.aio.AioRpcError as error:
             status = error.code().name
             raise error_from(self.name, error) from None
         finally:

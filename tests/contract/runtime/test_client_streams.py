@@ -1,4 +1,4 @@
-"""A caller that is still sending hears what the server said, and not that its next message failed."""
+"""A caller that is still sending hears what went wrong, and not that its next message failed, or that it was cancelled."""
 
 import asyncio
 from collections import Counter
@@ -94,3 +94,31 @@ async def test_server_that_goes_is_unavailable_to_a_caller_that_is_still_sending
         outcomes[await hearing] += 1
 
     assert outcomes == {"DEPENDENCY_UNAVAILABLE {'dependency': 'plugin'}": TRIES // 2}
+
+
+async def test_what_keeps_a_message_from_being_made_reaches_the_caller(serve: Any, peer_of: Any, keys: Any) -> None:
+    served = await serve()
+    ended = asyncio.Event()
+
+    async def take(sent: AsyncIterator[Any], context: Any) -> Any:
+        try:
+            async for _ in sent:
+                pass
+        finally:
+            ended.set()
+
+    served.files.uploading = take
+
+    async def unreadable() -> AsyncIterator[blob_pb.UploadFileRequest]:
+        yield SPEC
+        raise OSError("the disk is gone")
+
+    async with peer_of(served.target) as peer:
+        method = cast(Any, blob_grpc.AttachmentBlobServiceStub(peer.channel).UploadFile)
+        with (
+            acting_with_token(keys.minter("client").client_token("acme", "ann", 60)),
+            pytest.raises(OSError, match="the disk is gone"),
+        ):
+            await peer.unary(method, unreadable(), timeout_seconds=20)
+    async with asyncio.timeout(20):
+        await ended.wait()
