@@ -41,9 +41,7 @@ class OpenAiLine:
         """
         prepared = self._prepared.get(path) or self._prepare(path)
         content = json.dumps({**body, "stream": True}, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        request = httpx2.Request(
-            "POST", prepared.url, headers=prepared.headers, content=content, extensions=prepared.extensions
-        )
+        request = _with_content(prepared, content.encode())
         try:
             response = await self._http.send(request, stream=True)
         except httpx2.TimeoutException as error:
@@ -61,6 +59,16 @@ class OpenAiLine:
         del prepared.headers["content-length"]  # It is each body's own.
         self._prepared[path] = prepared
         return prepared
+
+
+def _with_content(prepared: httpx2.Request, content: bytes) -> httpx2.Request:
+    """The request with a body. Its headers are the prepared ones, whose encoding is known: else it would be looked for in all of them."""
+    headers = prepared.headers.copy()
+    headers["content-length"] = str(len(content))
+    stream = httpx2.ByteStream(content)
+    request = httpx2.Request("POST", prepared.url, stream=stream, extensions=prepared.extensions)
+    request.headers = headers
+    return request
 
 
 def _said(content: bytes) -> dict[str, Any]:
