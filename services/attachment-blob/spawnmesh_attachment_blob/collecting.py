@@ -15,7 +15,7 @@ from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_runtime.telemetry import traced
 
-from spawnmesh_attachment_blob import garbage_store, store, upload_store
+from spawnmesh_attachment_blob import garbage_store, store
 from spawnmesh_attachment_blob.collection_metrics import CollectionMetrics
 from spawnmesh_attachment_blob.domain.comparison import BlobEntry, Differences, ObjectEntry, compare
 from spawnmesh_attachment_blob.domain.garbage import Ages, GarbageCounts
@@ -106,7 +106,7 @@ class Collecting:
                 for set_id in () if dry_run else set_ids:
                     with _counting_refused(tenant_id, counts):
                         await self._removal.release_staged(tenant_id, set_id, staged_seconds)
-        async with aclosing(self._pages(tenant_id, _expired_uploads, grace)) as pages:
+        async with aclosing(self._pages(tenant_id, garbage_store.expired_uploads, 0)) as pages:
             async for upload_ids in pages:
                 counts.expired_upload_count += len(upload_ids)
                 for upload_id in () if dry_run else upload_ids:
@@ -227,10 +227,6 @@ class Collecting:
             if len(entries) < self._page_rows:
                 return
             after = entries[-1]
-
-
-async def _expired_uploads(connection: Connection, tenant_id: str, page: Page, _age_seconds: int) -> list[str]:
-    return await upload_store.expired(connection, tenant_id, page.after, page.limit)
 
 
 @contextmanager

@@ -150,13 +150,6 @@ async def complete(connection: Connection, tenant_id: str, upload_id: str, gener
     return True
 
 
-async def expired(connection: Connection, tenant_id: str, after: str, limit: int) -> list[str]:
-    """Ids, behind `after`, of uploads whose time is over or whose removal was cut off."""
-    arguments = {"tenant_id": tenant_id, "after": after, "limit": limit}
-    cursor = await connection.execute(_SQL["expired_uploads"], arguments)
-    return [row["upload_id"] for row in await cursor.fetchall()]
-
-
 async def abort(
     connection: Connection, tenant_id: str, upload_id: str, generation: int | None = None
 ) -> Leftover | None:

@@ -7,17 +7,20 @@ where tenant_id = %(tenant_id)s and not purging
 returning tenant_id;
 
 -- name: unremoved_sets
--- No lock. A set that is STAGING was left so by a replica of the version before. Index: set_files_pkey, sets_pkey.
+-- No lock. A set that is STAGING was left so by a replica of the version before. Needs `keep_to_indexes`. Looks for files set by set, which keeps the planner
+-- from comparing each with all files of the tenant. Index: set_files_pkey, sets_pkey.
 select s.set_id
 from sets s
+cross join lateral (
+    select from set_files f where f.tenant_id = %(tenant_id)s and f.set_id = s.set_id limit 1
+) file
 where s.tenant_id = %(tenant_id)s and s.state in ('RELEASED', 'STAGING')
     and s.state_time < now() - make_interval(secs => %(age_seconds)s) and s.set_id > %(after)s
-    and exists (select from set_files f where f.tenant_id = s.tenant_id and f.set_id = s.set_id)
 order by s.set_id
 limit %(limit)s;
 
 -- name: outlived_sets
--- No lock. Index: attachment_tenants_pkey, sets_attached_idx.
+-- No lock. Needs `keep_to_indexes`. Index: attachment_tenants_pkey, sets_pkey.
 select s.set_id
 from sets s
 join attachment_tenants t on t.tenant_id = s.tenant_id
@@ -28,7 +31,7 @@ order by s.set_id
 limit %(limit)s;
 
 -- name: abandoned_sets
--- No lock. Index: sets_staged_idx.
+-- No lock. Needs `keep_to_indexes`. Index: sets_staged_idx.
 select s.set_id
 from sets s
 where s.tenant_id = %(tenant_id)s and s.state = 'STAGED' and starts_with(s.set_id, 'att_')
@@ -36,15 +39,28 @@ where s.tenant_id = %(tenant_id)s and s.state = 'STAGED' and starts_with(s.set_i
 order by s.set_id
 limit %(limit)s;
 
+-- name: expired_uploads
+-- No lock. Needs `keep_to_indexes`. Index: uploads_pkey.
+select u.upload_id
+from uploads u
+where u.tenant_id = %(tenant_id)s and (u.expire_time < now() - make_interval(secs => %(age_seconds)s) or u.state = 'ABORTING')
+    and u.upload_id > %(after)s
+order by u.upload_id
+limit %(limit)s;
+
 -- name: unsettled_blobs
--- No lock. Those of sets that are not removed yet are left to the removal of the set.
--- Index: blobs_unsettled_idx, set_files_sha256_idx, uploads_sha256_idx.
+-- No lock. Needs `keep_to_indexes`. Those of sets that are not removed yet are left to the removal of the set. Looks for references hash by hash, as
+-- `unremoved_sets` does for files. Index: blobs_unsettled_hash_idx, set_files_sha256_idx, uploads_sha256_idx.
 select b.sha256
 from blobs b
+left join lateral (
+    select true as is_one from set_files f where f.tenant_id = %(tenant_id)s and f.sha256 = b.sha256 limit 1
+) file on true
+left join lateral (
+    select true as is_one from uploads u where u.tenant_id = %(tenant_id)s and u.sha256 = b.sha256 and u.state = 'COMPLETE' limit 1
+) upload on true
 where b.tenant_id = %(tenant_id)s and b.state <> 'STORED' and b.state_time < now() - make_interval(secs => %(age_seconds)s)
-    and b.sha256 > %(after)s
-    and not exists (select from set_files f where f.tenant_id = b.tenant_id and f.sha256 = b.sha256)
-    and not exists (select from uploads u where u.tenant_id = b.tenant_id and u.sha256 = b.sha256 and u.state = 'COMPLETE')
+    and b.sha256 > %(after)s and file.is_one is null and upload.is_one is null
 order by b.sha256
 limit %(limit)s;
 

@@ -95,14 +95,6 @@ returning upload_id;
 delete from upload_parts
 where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s;
 
--- name: expired_uploads
--- No lock. Index: uploads_expire_idx.
-select u.upload_id
-from uploads u
-where u.tenant_id = %(tenant_id)s and (u.expire_time < now() or u.state = 'ABORTING') and u.upload_id > %(after)s
-order by u.upload_id
-limit %(limit)s;
-
 -- name: abort_upload
 -- Locks the upload; whoever writes to it is refused from then on. A COMPLETE one is left alone; so is one that is not of the generation, where one is
 -- given, and one whose time is not over, where none is. Index: uploads_pkey.
