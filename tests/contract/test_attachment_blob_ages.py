@@ -5,23 +5,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import psycopg
-import pytest
 from psycopg.rows import DictRow
 from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh_attachment_blob import garbage_store, store
 from spawnmesh_attachment_blob.app import open_stores
 from spawnmesh_attachment_blob.domain import Encoding, InlineItem
-from spawnmesh_attachment_blob.garbage_store import BEFORE_ALL_TOMBSTONES, Page, Tombstone
+from spawnmesh_attachment_blob.garbage_store import BEFORE_ALL_TOMBSTONES, Tombstone
 from spawnmesh_attachment_blob.staging import SetRequest
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
-from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.database import Connection, Database
 
 from tests.contract.attachment_blob_fixtures import (
-    BlobService,
     Tenant,
     blobs,
     new_set_id,
@@ -176,130 +172,3 @@ async def tenant_limits(tenant: Tenant) -> Any:
         found = await store.get_tenant(connection, tenant.tenant_id)
     assert found is not None
     return found.policy.limits
-
-
-def rows_read(plan: dict[str, Any]) -> float:
-    """How many rows the scans of a plan looked at."""
-    own = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
-    is_scan = "Relation Name" in plan
-    return (own * plan["Actual Loops"] if is_scan else 0) + sum(rows_read(child) for child in plan.get("Plans", []))
-
-
-class Explained:
-    """A connection that tells how many rows each statement that reads or deletes looked at."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.rows_read: list[float] = []
-
-    async def execute(self, statement: str, arguments: Any = None) -> Any:
-        if arguments is not None:
-            await self._connection.execute("savepoint explained")
-            explain = f"explain (analyze, format json) {statement}"
-            row = await (await self._connection.execute(explain, arguments)).fetchone()
-            assert row is not None
-            self.rows_read.append(rows_read(row["QUERY PLAN"][0]["Plan"]))
-            await self._connection.execute("rollback to savepoint explained")
-        return await self._connection.execute(statement, arguments)
-
-
-@pytest.fixture
-async def unknown(blobs: BlobService, databases: dict[str, ServiceDsn]) -> Tenant:
-    """A tenant of whose rows, whatever a test inserts, the planner was told nothing."""
-    tenant = blobs.tenant()
-    await tenant.prepare()
-    async with await psycopg.AsyncConnection.connect(databases["attachment_blob"].owner, autocommit=True) as owner:
-        await owner.execute("truncate sets, set_files, uploads, upload_parts, blobs")
-        for table in ("sets", "set_files", "uploads", "blobs"):
-            await owner.execute(f"vacuum full analyze {table}")
-            await owner.execute(f"alter table {table} set (autovacuum_enabled = false)")
-    return tenant
-
-
-async def insert(tenant: Tenant, *statements: str) -> None:
-    async with tenant.service.database.transaction(tenant.tenant_id) as connection:
-        for statement in statements:
-            await connection.execute(statement)
-
-
-OWN = "current_setting('spawnmesh.tenant')"
-HASH = "encode(sha256(n::text::bytea), 'hex')"
-
-
-def files(first: int) -> str:
-    """Inserts a file for every other set, from this one on."""
-    return f"insert into set_files select {OWN}, 'att_' || n, 0, 'a', 1, {HASH}, 'text/plain' from generate_series({first}, 20000, 2) n"
-
-
-@pytest.fixture
-async def grown(unknown: Tenant) -> Tenant:
-    """Every other of its sets is RELEASED, the others are ATTACHED and have a file each."""
-    await insert(
-        unknown,
-        f"""insert into sets (tenant_id, set_id, session_id, state, state_time)
-           select {OWN}, 'att_' || n, 'ses_' || n, (array['RELEASED', 'ATTACHED'])[n % 2 + 1],
-               now() - interval '40 days' - make_interval(secs => n)
-           from generate_series(1, 20000) n""",
-        files(1),
-    )
-    return unknown
-
-
-STAGED = f"""insert into sets (tenant_id, set_id, session_id, state, state_time)
-            select {OWN}, 'att_' || n, 'ses_' || n, 'STAGED', now() - interval '40 days' from generate_series(1, 20000) n"""
-UNSETTLED = f"""insert into blobs (tenant_id, sha256, size_bytes, state, state_time, object_key)
-               select {OWN}, {HASH}, 1, 'PENDING', now() - interval '40 days', 'sha256/' || {HASH} from generate_series(1, 20000) n"""
-UPLOADS = f"""insert into uploads (tenant_id, upload_id, session_id, name, size_bytes, sha256, mime_type, state, object_key, expire_time)
-             select {OWN}, 'upl_' || n, 'ses_' || n, 'a', 1, {HASH}, 'text/plain', 'COMPLETE', 'sha256/upl_' || n,
-                 now() + (n % 2 - 0.5) * interval '1 day'
-             from generate_series(1, 40000) n"""
-
-
-@pytest.mark.parametrize(
-    ("step", "statements", "count"),
-    [
-        (garbage_store.unremoved_sets, [], 0),
-        (garbage_store.unremoved_sets, [files(2)], 10_000),
-        (garbage_store.outlived_sets, [], 10_000),
-        (garbage_store.abandoned_sets, ["delete from set_files", "delete from sets", STAGED], 20_000),
-        (garbage_store.expired_uploads, [UPLOADS], 20_000),
-        (garbage_store.unsettled_blobs, [UNSETTLED], 10_000),
-        (garbage_store.unsettled_blobs, [UNSETTLED, UPLOADS], 0),
-    ],
-    ids=lambda value: getattr(value, "__name__", str(value) if isinstance(value, int) else ""),
-)
-async def test_garbage_is_found_by_looking_at_each_row_a_few_times(
-    grown: Tenant, step: Any, statements: list[str], count: int
-) -> None:
-    await insert(grown, *statements, "update attachment_tenants set retention_seconds = 60")
-    after, found = "", 0
-    async with grown.service.database.transaction(grown.tenant_id) as connection:
-        explained: Any = Explained(connection)
-        while page := await step(explained, grown.tenant_id, Page(after, 200), 60):
-            found, after = found + len(page), page[-1]
-
-    assert found == count
-    assert sum(explained.rows_read) <= 3 * 20_000
-
-
-async def test_tombstones_are_read_and_deleted_page_by_page_whatever_the_planner_believes(grown: Tenant) -> None:
-    limit, after = 200, BEFORE_ALL_TOMBSTONES
-    async with grown.service.database.transaction(grown.tenant_id) as connection:
-        explained: Any = Explained(connection)
-        for _ in range(3):
-            page = await garbage_store.old_tombstones(explained, grown.tenant_id, after, limit, 30 * DAY)
-            gone = await garbage_store.forget_tombstones(explained, grown.tenant_id, after, page)
-            assert (len(page), gone) == (limit, limit)
-            after = page[-1]
-
-    assert max(explained.rows_read) <= 2 * limit
-
-
-async def test_all_pages_of_tombstones_go_in_one_collection(grown: Tenant) -> None:
-    async with open_stores(grown.service.settings) as on:
-        assert len(await page_of(on.database, grown, 20_000)) == 10_000
-
-    await grown.collect()
-
-    assert set((await states(grown)).values()) == {"ATTACHED"}
-    assert len(await states(grown)) == 10_000

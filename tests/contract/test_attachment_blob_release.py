@@ -78,9 +78,9 @@ async def test_StageSet__waits_for_who_deletes_the_same_bytes_and_puts_them_agai
     database = tenant.service.database
     async with database.transaction(tenant.tenant_id) as connection:
         await store.release_set(connection, tenant.tenant_id, old.set_id)
-        await store.condemn_blobs(connection, tenant.tenant_id, old.set_id)
+        await store.condemn_blobs_of_set(connection, tenant.tenant_id, old.set_id)
     async with database.transaction(tenant.tenant_id) as connection:
-        condemned = await store.lock_condemned_blobs(connection, tenant.tenant_id, old.set_id)
+        condemned = await store.lock_condemned_blobs_of_set(connection, tenant.tenant_id, old.set_id)
         assert [blob.sha256 for blob in condemned] == [sha256]
         staging = asyncio.ensure_future(tenant.stage(text("b", "same")))
         await eventually(lambda: waits_for_a_lock(postgres))
@@ -99,7 +99,7 @@ async def test_StageSet__takes_back_bytes_that_are_marked_for_deletion(tenant: T
     old = await tenant.stage(text("a", "same"))
     async with tenant.service.database.transaction(tenant.tenant_id) as connection:
         await store.release_set(connection, tenant.tenant_id, old.set_id)
-        await store.condemn_blobs(connection, tenant.tenant_id, old.set_id)
+        await store.condemn_blobs_of_set(connection, tenant.tenant_id, old.set_id)
     tenant.lose(old.files[0].sha256)  # As far as a release gets that is killed before it forgets the blob.
 
     new = await tenant.stage(text("b", "same"))
@@ -113,11 +113,11 @@ async def test_who_waits_to_delete_bytes_leaves_them_to_who_took_them_back(tenan
     database, tenant_id = tenant.service.database, tenant.tenant_id
     async with database.transaction(tenant_id) as connection:
         await store.release_set(connection, tenant_id, old.set_id)
-        await store.condemn_blobs(connection, tenant_id, old.set_id)
+        await store.condemn_blobs_of_set(connection, tenant_id, old.set_id)
 
     async def blobs_to_delete() -> list[store.CondemnedBlob]:
         async with database.transaction(tenant_id) as connection:
-            return await store.lock_condemned_blobs(connection, tenant_id, old.set_id)
+            return await store.lock_condemned_blobs_of_set(connection, tenant_id, old.set_id)
 
     async with database.transaction(tenant_id) as connection:
         sha256 = old.files[0].sha256

@@ -154,7 +154,7 @@ async def test_bytes_that_are_marked_for_deletion_stay_marked_where_they_are_not
     old = await tenant.stage(text("a", "same"))
     async with tenant.service.database.transaction(tenant.tenant_id) as connection:
         await store.release_set(connection, tenant.tenant_id, old.set_id)
-        await store.condemn_blobs(connection, tenant.tenant_id, old.set_id)
+        await store.condemn_blobs_of_set(connection, tenant.tenant_id, old.set_id)
 
     async with begun(tenant, request_of("same")) as first:
         await first.ends(fails=True)

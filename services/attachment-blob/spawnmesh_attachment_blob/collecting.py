@@ -117,7 +117,7 @@ class Collecting:
                 counts.unsettled_blob_count += len(hashes)
                 if not dry_run:
                     async with self._database.transaction(tenant_id) as connection:
-                        await garbage_store.condemn_unreferenced(connection, tenant_id, hashes)
+                        await garbage_store.condemn_blobs(connection, tenant_id, hashes)
                     with _counting_refused(tenant_id, counts):
                         await self._removal.remove_condemned(tenant_id, hashes)
 

@@ -102,17 +102,15 @@ async def forget_tombstones(connection: Connection, tenant_id: str, after: Tombs
     return (await connection.execute(_SQL["forget_tombstones"], arguments)).rowcount
 
 
-async def condemn_unreferenced(connection: Connection, tenant_id: str, hashes: Sequence[str]) -> None:
+async def condemn_blobs(connection: Connection, tenant_id: str, hashes: Sequence[str]) -> None:
     """Marks for deletion what nobody refers to."""
-    arguments = {"tenant_id": tenant_id, "hashes": list(hashes)}
-    await connection.execute(_SQL["lock_blobs"], arguments)
-    await connection.execute(_SQL["condemn_unreferenced"], arguments)
+    await connection.execute(_SQL["condemn_blobs"], {"tenant_id": tenant_id, "hashes": list(hashes)})
 
 
-async def lock_deleting_blobs(connection: Connection, tenant_id: str, hashes: Sequence[str]) -> list[CondemnedBlob]:
+async def lock_condemned_blobs(connection: Connection, tenant_id: str, hashes: Sequence[str]) -> list[CondemnedBlob]:
     """Those that are marked for deletion still. Whoever wants to store one of them waits until the transaction ends."""
     arguments = {"tenant_id": tenant_id, "hashes": list(hashes)}
-    cursor = await connection.execute(_SQL["lock_deleting_blobs"], arguments)
+    cursor = await connection.execute(_SQL["lock_condemned_blobs"], arguments)
     return [CondemnedBlob(row["sha256"], row["object_key"]) for row in await cursor.fetchall()]
 
 
@@ -148,7 +146,7 @@ async def lock_blob_elsewhere(connection: Connection, tenant_id: str, sha256: st
 async def sets_of(connection: Connection, tenant_id: str, sha256: str) -> list[str]:
     """Ids of some sets that refer to these bytes."""
     cursor = await connection.execute(_SQL["stored_sets_of"], {"tenant_id": tenant_id, "sha256": sha256})
-    return [row["set_id"] for row in await cursor.fetchall()]
+    return sorted({row["set_id"] for row in await cursor.fetchall()})
 
 
 async def open_multiparts(connection: Connection, tenant_id: str) -> set[str]:

@@ -33,7 +33,7 @@ class Removal:
         async with self._database.transaction(tenant_id) as connection:
             if not await store.release_set(connection, tenant_id, set_id):
                 return 0
-            keys = await store.condemn_blobs(connection, tenant_id, set_id)
+            keys = await store.condemn_blobs_of_set(connection, tenant_id, set_id)
         return await self._in_turn(tenant_id, set_id, keys)
 
     async def release_staged(self, tenant_id: str, set_id: str, age_seconds: int) -> int:
@@ -41,7 +41,7 @@ class Removal:
         async with self._database.transaction(tenant_id) as connection:
             if not await store.release_staged(connection, tenant_id, set_id, age_seconds):
                 return 0
-            keys = await store.condemn_blobs(connection, tenant_id, set_id)
+            keys = await store.condemn_blobs_of_set(connection, tenant_id, set_id)
         return await self._in_turn(tenant_id, set_id, keys)
 
     async def _in_turn(self, tenant_id: str, set_id: str, keys: set[str]) -> int:
@@ -51,7 +51,7 @@ class Removal:
     async def _remove_files(self, tenant_id: str, set_id: str, keys: set[str]) -> int:
         async with self._database.transaction(tenant_id) as connection:
             await store.lock_set(connection, tenant_id, set_id)
-            condemned = await store.lock_condemned_blobs(connection, tenant_id, set_id)
+            condemned = await store.lock_condemned_blobs_of_set(connection, tenant_id, set_id)
             refused = await self._remove_objects(connection, tenant_id, condemned)
             if refused is None:
                 await store.forget_files(connection, tenant_id, set_id)
@@ -71,7 +71,7 @@ class Removal:
 
     async def _remove_condemned(self, tenant_id: str, hashes: Sequence[str]) -> int:
         async with self._database.transaction(tenant_id) as connection:
-            condemned = await garbage_store.lock_deleting_blobs(connection, tenant_id, hashes)
+            condemned = await garbage_store.lock_condemned_blobs(connection, tenant_id, hashes)
             refused = await self._remove_objects(connection, tenant_id, condemned)
         if refused is not None:
             raise refused

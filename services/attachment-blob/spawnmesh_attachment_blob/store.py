@@ -197,16 +197,15 @@ async def release_staged(connection: Connection, tenant_id: str, set_id: str, ag
     return await (await connection.execute(_SQL["release_staged"], arguments)).fetchone() is not None
 
 
-async def condemn_blobs(connection: Connection, tenant_id: str, set_id: str) -> set[str]:
+async def condemn_blobs_of_set(connection: Connection, tenant_id: str, set_id: str) -> set[str]:
     """Marks for deletion what this set refers to and no other set that is not released; where that is."""
-    await connection.execute(_SQL["lock_blobs_of_set"], {"tenant_id": tenant_id, "set_id": set_id})
-    cursor = await connection.execute(_SQL["condemn_blobs"], {"tenant_id": tenant_id, "set_id": set_id})
+    cursor = await connection.execute(_SQL["condemn_blobs_of_set"], {"tenant_id": tenant_id, "set_id": set_id})
     return {row["object_key"] for row in await cursor.fetchall()}
 
 
-async def lock_condemned_blobs(connection: Connection, tenant_id: str, set_id: str) -> list[CondemnedBlob]:
+async def lock_condemned_blobs_of_set(connection: Connection, tenant_id: str, set_id: str) -> list[CondemnedBlob]:
     """Blobs of the set that are marked for deletion still. Whoever wants to store one of them waits until the transaction ends."""
-    cursor = await connection.execute(_SQL["lock_condemned_blobs"], {"tenant_id": tenant_id, "set_id": set_id})
+    cursor = await connection.execute(_SQL["lock_condemned_blobs_of_set"], {"tenant_id": tenant_id, "set_id": set_id})
     return [CondemnedBlob(row["sha256"], row["object_key"]) for row in await cursor.fetchall()]
 
 

@@ -51,6 +51,6 @@ class UploadRemoval:
             sha256 = await upload_store.forget_expired(connection, tenant_id, upload_id)
             if sha256 is None:
                 return False
-            await garbage_store.condemn_unreferenced(connection, tenant_id, [sha256])
+            await garbage_store.condemn_blobs(connection, tenant_id, [sha256])
         await self._removal.remove_condemned(tenant_id, [sha256])
         return True

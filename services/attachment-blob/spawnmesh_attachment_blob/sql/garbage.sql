@@ -49,49 +49,26 @@ order by u.upload_id
 limit %(limit)s;
 
 -- name: unsettled_blobs
--- No lock. Needs `keep_to_indexes`. Those of sets that are not removed yet are left to the removal of the set. Looks for references hash by hash, as
--- `unremoved_sets` does for files. Index: blobs_unsettled_hash_idx, set_files_sha256_idx, uploads_sha256_idx.
+-- No lock. Needs `keep_to_indexes`. Those of sets that are not removed yet are left to the removal of the set. Looks for references hash by hash, each
+-- by a range in order, which leaves the planner no other index. Index: blobs_unsettled_hash_idx, set_files_sha256_idx, uploads_sha256_idx.
 select b.sha256
 from blobs b
 left join lateral (
-    select true as is_one from set_files f where f.tenant_id = %(tenant_id)s and f.sha256 = b.sha256 limit 1
+    select true as is_one from set_files f
+    where f.tenant_id = %(tenant_id)s and f.sha256 between b.sha256 and b.sha256
+    order by f.sha256
+    limit 1
 ) file on true
 left join lateral (
-    select true as is_one from uploads u where u.tenant_id = %(tenant_id)s and u.sha256 = b.sha256 and u.state = 'COMPLETE' limit 1
+    select true as is_one from uploads u
+    where u.tenant_id = %(tenant_id)s and u.sha256 between b.sha256 and b.sha256 and u.state = 'COMPLETE'
+    order by u.sha256
+    limit 1
 ) upload on true
 where b.tenant_id = %(tenant_id)s and b.state <> 'STORED' and b.state_time < now() - make_interval(secs => %(age_seconds)s)
     and b.sha256 > %(after)s and file.is_one is null and upload.is_one is null
 order by b.sha256
 limit %(limit)s;
-
--- name: lock_blobs
--- Locks the blobs in the order of their hashes. Index: blobs_pkey.
-select b.sha256
-from blobs b
-where b.tenant_id = %(tenant_id)s and b.sha256 = any(%(hashes)s::text[])
-order by b.sha256
-for update;
-
--- name: condemn_unreferenced
--- The blobs are locked by lock_blobs, in a statement before this one, so that this one sees what was committed while that one waited.
--- Index: blobs_pkey, set_files_sha256_idx, sets_pkey, uploads_sha256_idx.
-update blobs b
-set state = 'DELETING', state_time = now()
-where b.tenant_id = %(tenant_id)s and b.sha256 = any(%(hashes)s::text[])
-    and not exists (
-        select from set_files f
-        join sets s on s.tenant_id = f.tenant_id and s.set_id = f.set_id
-        where f.tenant_id = b.tenant_id and f.sha256 = b.sha256 and s.state <> 'RELEASED'
-    )
-    and not exists (select from uploads u where u.tenant_id = b.tenant_id and u.sha256 = b.sha256 and u.state = 'COMPLETE');
-
--- name: lock_deleting_blobs
--- Locks the blobs in the order of their hashes; one that was taken back while this waited is left out. Index: blobs_pkey.
-select b.sha256, b.object_key
-from blobs b
-where b.tenant_id = %(tenant_id)s and b.sha256 = any(%(hashes)s::text[]) and b.state = 'DELETING'
-order by b.sha256
-for update;
 
 -- name: blobs_between
 -- No lock. Index: blobs_object_key_idx.
@@ -122,12 +99,13 @@ where b.tenant_id = %(tenant_id)s and b.sha256 = %(sha256)s and b.object_key <> 
 for update;
 
 -- name: stored_sets_of
--- No lock. Index: set_files_sha256_idx, sets_pkey.
-select distinct f.set_id
+-- No lock. Found by a range in order, which leaves the planner no other index; a set that has the bytes more than once may come as often.
+-- Index: set_files_sha256_idx, sets_pkey.
+select f.set_id
 from set_files f
-join sets s on s.tenant_id = f.tenant_id and s.set_id = f.set_id
-where f.tenant_id = %(tenant_id)s and f.sha256 = %(sha256)s and s.state <> 'RELEASED'
-order by f.set_id
+where f.tenant_id = %(tenant_id)s and f.sha256 between %(sha256)s and %(sha256)s
+    and (select s.state from sets s where s.tenant_id = f.tenant_id and s.set_id = f.set_id) <> 'RELEASED'
+order by f.sha256
 limit 10;
 
 -- name: open_multiparts
