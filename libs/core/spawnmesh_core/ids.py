@@ -10,6 +10,7 @@ import time
 from enum import StrEnum
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_SHIFTS = tuple(range(125, -1, -5))
 _BODY = re.compile(r"[0-7][0-9a-hjkmnp-tv-z]{25}")
 
 
@@ -27,7 +28,7 @@ class IdKind(StrEnum):
 
 
 def _encode(value: int) -> str:
-    return "".join(_ALPHABET[(value >> shift) & 31] for shift in range(125, -1, -5))
+    return "".join([_ALPHABET[value >> shift & 31] for shift in _SHIFTS])
 
 
 def new_id(kind: IdKind) -> str:

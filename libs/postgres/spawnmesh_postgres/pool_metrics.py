@@ -1,14 +1,17 @@
 """What a pool of connections tells of itself, named as the OpenTelemetry conventions have it."""
 
-from opentelemetry.metrics import Meter
+from collections.abc import Iterable
+
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 _SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)
 
 
 class PoolMetrics:
-    """Of one pool."""
+    """Of one pool, the only one of its meter."""
 
     def __init__(self, meter: Meter, pool_name: str) -> None:
+        self._count = 0
         self._of_pool = {"db.client.connection.pool.name": pool_name}
         self._of_system = {"db.system.name": "postgresql"}
         self._waits = meter.create_histogram(
@@ -23,8 +26,11 @@ class PoolMetrics:
             description="How long work had a connection: transactions from their begin to their commit.",
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
-        self._in_use = meter.create_up_down_counter(
-            "db.client.connection.count", unit="{connection}", description="Connections that are in use."
+        meter.create_observable_up_down_counter(
+            "db.client.connection.count",
+            callbacks=[self._in_use],
+            unit="{connection}",
+            description="Connections that are in use.",
         )
         self._timeouts = meter.create_counter(
             "db.client.connection.timeouts",
@@ -42,13 +48,16 @@ class PoolMetrics:
     def taken(self, waited_seconds: float) -> None:
         """Somebody got a connection."""
         self._waits.record(waited_seconds, self._of_pool)
-        self._in_use.add(1, {**self._of_pool, "db.client.connection.state": "used"})
+        self._count += 1
 
     def given_back(self, had_seconds: float) -> None:
         """Somebody is done with a connection."""
         self._operations.record(had_seconds, self._of_system)
-        self._in_use.add(-1, {**self._of_pool, "db.client.connection.state": "used"})
+        self._count -= 1
 
     def timed_out(self) -> None:
         """Somebody waited in vain."""
         self._timeouts.add(1, self._of_pool)
+
+    def _in_use(self, _options: CallbackOptions) -> Iterable[Observation]:
+        yield Observation(self._count, {**self._of_pool, "db.client.connection.state": "used"})
