@@ -36,6 +36,7 @@ async def open_pooler(
             f"[databases]\n* = host={host}\n[pgbouncer]\npool_mode = transaction\n"
             f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = trust\n"
             f"auth_file = {root / 'users.txt'}\ndefault_pool_size = {server_connections}\nmax_client_conn = 200\n"
+            f"server_login_retry = 1\nlogfile = {root / 'pgbouncer.log'}\n"
         )
         # The server's socket lies in its data directory, which only its own account enters.
         account = ["-u", Path(str(host)).owner()] if os.geteuid() == 0 else []
@@ -49,6 +50,7 @@ async def open_pooler(
         finally:
             pooler.kill()
             await pooler.wait()
+            print((root / "pgbouncer.log").read_text())  # Shown where the test fails.
 
 
 async def _until_open(port: int) -> None:
