@@ -10,7 +10,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
 from spawnmesh_runtime.afterwards import afterwards
 from spawnmesh_runtime.call import Call, ServedMethod, Step
-from spawnmesh_runtime.telemetry import parent_context, use_tracer
+from spawnmesh_runtime.telemetry import AttributeValue, parent_context, use_tracer
 
 _SERVER_FAULTS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
 CODES: dict[str, int] = {code.name: code.value[0] for code in grpc.StatusCode}
@@ -37,15 +37,16 @@ def traced_calls(inner: Step, method: ServedMethod, tracer: Tracer) -> Step:
 
 
 def _end(span: Span, call: Call, end_time: int) -> None:
-    span.set_attribute("rpc.grpc.status_code", CODES[call.status])
+    attributes: dict[str, AttributeValue] = {"rpc.grpc.status_code": CODES[call.status]}
     if call.caller is not None:
-        span.set_attribute("spawnmesh.caller.kind", call.caller.kind.value)
+        attributes["spawnmesh.caller.kind"] = call.caller.kind.value
         if call.caller.tenant_id:
-            span.set_attribute("spawnmesh.tenant.id", call.caller.tenant_id)
+            attributes["spawnmesh.tenant.id"] = call.caller.tenant_id
         if call.caller.run_id:
-            span.set_attribute("spawnmesh.run.id", call.caller.run_id)
+            attributes["spawnmesh.run.id"] = call.caller.run_id
     if call.status != "OK":
-        span.set_attribute("error.type", call.refusal.reason.value if call.refusal else call.status)
+        attributes["error.type"] = call.refusal.reason.value if call.refusal else call.status
+    span.set_attributes(attributes)  # Together: each call of it costs as much as three attributes.
     if call.status in _SERVER_FAULTS:
         span.set_status(Status(StatusCode.ERROR))
     span.end(end_time)
