@@ -69,7 +69,7 @@ async def database(service: Service) -> AsyncIterator[Database]:
 
 
 async def test_pages_of_rows_are_deleted_at_the_cost_of_a_page(long: Session, database: Database) -> None:
-    statements = [name for name in STATEMENTS if name.startswith("delete_") and name != "delete_payloads"]
+    statements = [name for name in STATEMENTS if name.startswith("delete_") and name != "delete_payload"]
     statements += ["forget_activities", *(f"purge_{table}" for table in PURGED_TABLES)]
     touched = {}
     for name in statements:

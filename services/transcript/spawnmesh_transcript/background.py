@@ -122,6 +122,7 @@ async def _unsettled(connection: Connection, tenant_id: str, after_session_id: s
 
 
 async def _to_cool(connection: Connection, tenant_id: str, after_session_id: str) -> list[str]:
+    await store.keep_index_order(connection)
     return await tier_store.transcripts_to_cool(
         connection, tenant_id, after_session_id=after_session_id, row_count=_PAGE
     )

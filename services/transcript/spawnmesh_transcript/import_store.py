@@ -62,13 +62,13 @@ async def advance(connection: Connection, key: Key, known: Progress, reached: Pr
 
 
 async def known_entry_ids(connection: Connection, key: Key, entry_ids: Sequence[str]) -> set[str]:
-    """Those that the transcript has already."""
+    """Those that the transcript has already. Needs `keep_index_order`."""
     cursor = await connection.execute(_SQL["known_entry_ids"], {**_key(key), "entry_ids": list(entry_ids)})
     return {row["entry_id"] for row in await cursor.fetchall()}
 
 
 async def seqs_of(connection: Connection, key: Key, entry_ids: Sequence[str]) -> list[int]:
-    """Of those that the transcript has."""
+    """Of those that the transcript has. Needs `keep_index_order`."""
     cursor = await connection.execute(_SQL["known_entry_ids"], {**_key(key), "entry_ids": list(entry_ids)})
     return [row["seq"] for row in await cursor.fetchall()]
 

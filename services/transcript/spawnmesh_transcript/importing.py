@@ -123,6 +123,7 @@ async def _take(taking: Taking, progress: Progress, waiting: bytearray, *, is_la
         policy = await tenant_store.read_policy(connection, key.tenant_id)
         if policy.settings_version != taking.policy.settings_version:  # The next call makes them under those that hold.
             raise import_offset_differs(progress.byte_count)
+        await store.keep_index_order(connection)
         known = await import_store.known_entry_ids(connection, key, [entry.entry_id for _, entry in entries])
         twice = tuple((number, _DUPLICATE) for number, entry in entries if entry.entry_id in known)
         reached = replace(reached, malformed=tuple(sorted((*reached.malformed, *twice))))

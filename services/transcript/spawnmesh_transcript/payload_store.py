@@ -118,7 +118,7 @@ async def mark_stored(connection: Connection, key: Key, blob_ids: Collection[str
     """
     parameters = _parameters(key, blob_ids=list(blob_ids))
     locked = await (await connection.execute(_SQL["lock_stubs_of"], parameters)).fetchall()
-    await connection.execute(_SQL["mark_stored"], parameters)
+    await _for_each(connection, "mark_stored", key, blob_ids)
     if not locked:
         return []
     async with connection.cursor(row_factory=args_row(UsableStub)) as cursor:
@@ -142,7 +142,7 @@ async def read_stubbed_entries(connection: Connection, key: Key, seqs: Collectio
 
 async def files_of_entries(connection: Connection, key: Key, seqs: Collection[int]) -> dict[int, list[StoredFile]]:
     """For each entry that has files in the blob store, these in the order of their content blocks. Needs `keep_index_order`."""
-    rows = await (await connection.execute(_SQL["files_of_entries"], _parameters(key, seqs=list(seqs)))).fetchall()
+    rows = await (await connection.execute(_SQL["files_of_entries"], _parameters(key, seqs=list(set(seqs))))).fetchall()
     files: dict[int, list[StoredFile]] = {}
     for row in rows:
         file = StoredFile(file_id_of(row["blob_id"]), row["block_index"], row["size_bytes"])
@@ -164,8 +164,16 @@ async def payloads_to_release(connection: Connection, key: Key, *, row_count: in
 
 
 async def delete_payloads(connection: Connection, key: Key, blob_ids: Collection[str]) -> None:
-    """Forgets blobs that the blob store has given up."""
-    await connection.execute(_SQL["delete_payloads"], {"tenant_id": key.tenant_id, "blob_ids": list(blob_ids)})
+    """Forgets blobs that the blob store has given up; one may stay that was just changed. Needs `keep_index_order`."""
+    await _for_each(connection, "delete_payload", key, blob_ids)
+
+
+async def _for_each(connection: Connection, statement: str, key: Key, blob_ids: Collection[str]) -> None:
+    """Executes the statement for each blob, in one round trip."""
+    async with connection.cursor() as cursor:
+        await cursor.executemany(
+            _SQL[statement], [{"tenant_id": key.tenant_id, "blob_id": blob_id} for blob_id in blob_ids]
+        )
 
 
 def _parameters(key: Key, **more: Any) -> dict[str, Any]:

@@ -142,18 +142,21 @@ class Payloads:
         """Gives up all payloads of a transcript that nobody writes any more. Raises MeshError where the blob store is away."""
         while True:
             async with self._database.transaction(key.tenant_id) as connection:
+                await store.keep_index_order(connection)
                 blob_ids = await payload_store.payloads_to_release(connection, key, row_count=_ROWS * 4)
             if not blob_ids:
                 self._failing.pop(key, None)
                 return
             await asyncio.gather(*(self._release(blob_id) for blob_id in blob_ids))
             async with self._database.transaction(key.tenant_id) as connection:
+                await store.keep_index_order(connection)
                 await payload_store.delete_payloads(connection, key, blob_ids)
 
     async def release_leaving(self, key: Key, seqs: Collection[int] | None = None) -> None:
         """Gives up the payloads that leave these entries of a transcript, or any. Raises MeshError where the blob store is away."""
         while True:
             async with self._database.transaction(key.tenant_id) as connection:
+                await store.keep_index_order(connection)
                 leaving = await tier_store.leaving_payloads(connection, key, row_count=_ROWS * 4, seqs=seqs)
             if not leaving:
                 return
@@ -162,6 +165,7 @@ class Payloads:
                 outcomes = await asyncio.gather(*map(self._release, blob_ids), return_exceptions=True)
             released = [blob_id for blob_id, error in zip(blob_ids, outcomes, strict=True) if error is None]
             async with self._database.transaction(key.tenant_id) as connection:
+                await store.keep_index_order(connection)
                 await payload_store.delete_payloads(connection, key, released)
             for error in outcomes:
                 if error is not None:

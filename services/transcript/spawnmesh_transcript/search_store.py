@@ -41,7 +41,7 @@ async def is_descendant(connection: Connection, key: Key, ancestor_id: str) -> b
 
 
 async def family_of(connection: Connection, key: Key) -> list[str]:
-    """The session and those that descend from it, as far as there are transcripts; itself first."""
+    """The session and those that descend from it, as far as there are transcripts; itself first. Needs `keep_index_order`."""
     return [row["session_id"] for row in await _rows(connection, "family_of", key)]
 
 

@@ -82,7 +82,10 @@ async def search_entries(database: Database, payloads: Payloads, key: Key, searc
     async with database.transaction(key.tenant_id) as connection:
         if await store.read_transcript(connection, key) is None:
             raise not_found("transcript", key.session_id)
-        family = await search_store.family_of(connection, key) if search.with_descendants else [key.session_id]
+        family = [key.session_id]
+        if search.with_descendants:
+            await store.keep_index_order(connection)
+            family = await search_store.family_of(connection, key)
     hits: list[Hit] = []
     for session_id in family:
         within = search.within

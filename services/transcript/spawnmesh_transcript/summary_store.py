@@ -158,7 +158,7 @@ async def insert_summary(connection: Connection, key: Key, summary: Summary) -> 
 
 
 async def untold_summaries(connection: Connection, tenant_id: str, *, row_count: int) -> list[UntoldSummary]:
-    """Summaries that observers do not know of yet."""
+    """Summaries that observers do not know of yet. Needs `keep_index_order`."""
     async with connection.cursor(binary=True, row_factory=args_row(UntoldSummary)) as cursor:
         await cursor.execute(_SQL["untold_summaries"], {"tenant_id": tenant_id, "row_count": row_count})
         return await cursor.fetchall()
@@ -166,12 +166,9 @@ async def untold_summaries(connection: Connection, tenant_id: str, *, row_count:
 
 async def mark_told(connection: Connection, tenant_id: str, told: Sequence[UntoldSummary]) -> None:
     """Observers know of these."""
-    parameters = {
-        "tenant_id": tenant_id,
-        "session_ids": [one.session_id for one in told],
-        "seqs": [one.seq for one in told],
-    }
-    await connection.execute(_SQL["mark_told"], parameters)
+    parameters = [_parameters(Key(tenant_id, one.session_id), seq=one.seq) for one in told]
+    async with connection.cursor() as cursor:
+        await cursor.executemany(_SQL["mark_told"], parameters)
 
 
 def _scanned_source(

@@ -9,7 +9,7 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.peers import Peer
 
-from spawnmesh_transcript import summary_store
+from spawnmesh_transcript import store, summary_store
 from spawnmesh_transcript.summary_store import UntoldSummary
 
 _ROWS = 32
@@ -20,6 +20,7 @@ async def tell_summaries(database: Database, hook_peer: Peer, tenant_id: str) ->
     told = 0
     while True:
         async with database.transaction(tenant_id) as connection:
+            await store.keep_index_order(connection)
             untold = await summary_store.untold_summaries(connection, tenant_id, row_count=_ROWS)
         if not untold:
             return told

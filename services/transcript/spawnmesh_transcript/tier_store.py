@@ -89,7 +89,7 @@ async def kept_payloads(
 
 async def payloads_of_entries(connection: Connection, key: Key, seqs: Collection[int]) -> dict[int, list[KeptPayload]]:
     """For each of these entries that has payloads, these in the order of their blocks, without those that leave. Needs `keep_index_order`."""
-    return await _payloads(connection, "payloads_of_entries", _parameters(key, seqs=list(seqs)))
+    return await _payloads(connection, "payloads_of_entries", _parameters(key, seqs=list(set(seqs))))
 
 
 async def keep_payloads(database: Database, key: Key, stubs: Sequence[Stub], *, first_seq: int) -> set[int]:
@@ -138,7 +138,7 @@ async def inline_entries(
 async def transcripts_to_cool(
     connection: Connection, tenant_id: str, *, after_session_id: str, row_count: int
 ) -> list[str]:
-    """Sessions of which a worker may find something to drop, by id."""
+    """Sessions of which a worker may find something to drop, by id. Needs `keep_index_order`."""
     return await _sessions(connection, "transcripts_to_cool", tenant_id, after_session_id, row_count)
 
 

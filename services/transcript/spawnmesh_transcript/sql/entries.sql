@@ -53,14 +53,18 @@ where position <= %(page_size)s and (bytes_so_far <= %(max_bytes)s or position =
 order by seq desc;
 
 -- name: newest_user_turn
--- No lock. Indexes: entries_user_idx, entries_superseded_idx.
+-- No lock. Marks are looked for one message at a time: `not exists` would be joined, and may read all marks of the session. Indexes: entries_user_idx,
+-- entries_superseded_idx.
 select said.seq, said.token_count, said.token_vocabulary
 from entries said
 where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and said.role = 'USER'
-    and not exists (
-        select from entries mark
-        where mark.tenant_id = said.tenant_id and mark.session_id = said.session_id and mark.target_seq = said.seq and mark.label = 'SUPERSEDED'
-    )
+    and (
+        select true from entries mark
+        where mark.tenant_id = %(tenant_id)s and mark.session_id = %(session_id)s and mark.target_seq between said.seq and said.seq
+            and mark.label = 'SUPERSEDED'
+        order by mark.target_seq
+        limit 1
+    ) is null
 order by said.seq desc
 limit 1;
 

@@ -81,44 +81,78 @@ where exists (
 );
 
 -- name: lock_stubs_of
--- Locks the stubs of the entries that have these payloads, in their order, until commit. Needs `keep_index_order`. Indexes: payloads and stubs primary keys.
+-- Locks the stubs of the entries that have these payloads, one after the other in their order, until commit. Each payload is found by a range in order, which
+-- with `keep_index_order` leaves the planner no other index. Indexes: payloads and stubs primary keys.
 select s.seq
-from stubs s
-where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.seq = any(array(
-    select p.seq from payloads p where p.tenant_id = %(tenant_id)s and p.blob_id = any(%(blob_ids)s::text[])
-))
-order by s.seq
-for no key update;
+from (
+    select distinct p.seq
+    from unnest(%(blob_ids)s::text[]) as named (blob_id)
+    cross join lateral (
+        select seq
+        from payloads
+        where tenant_id = %(tenant_id)s and blob_id between named.blob_id and named.blob_id
+        order by blob_id
+        limit 1
+    ) as p
+    order by p.seq
+) as held
+cross join lateral (
+    select seq
+    from stubs
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = held.seq
+    limit 1
+    for no key update
+) as s;
 
 -- name: mark_stored
--- Locks the rows. Index: payloads primary key.
+-- Locks the row. Found as above; one that was just changed is left alone, since then it is stored, or leaves. Index: payloads primary key.
 update payloads
 set is_stored = true
-where tenant_id = %(tenant_id)s and blob_id = any(%(blob_ids)s::text[]) and not is_leaving;
+where not is_stored and not is_leaving and ctid = (
+    select ctid
+    from payloads
+    where tenant_id = %(tenant_id)s and blob_id between %(blob_id)s and %(blob_id)s
+    order by blob_id
+    limit 1
+);
 
 -- name: use_stubs
--- The transaction holds these stubs. One counts once all payloads of its entry are there; gives those that do from now on. Needs `keep_index_order`.
--- Indexes: stubs primary key, payloads_session_idx.
+-- The transaction holds these stubs. One counts once all payloads of its entry are there; gives those that do from now on. Ranges in order, with
+-- `keep_index_order`, leave the planner no other index; the least and the greatest seq bound what is read where the list of them is but a filter. Indexes:
+-- stubs primary key, payloads_session_idx.
 with usable as (
     update stubs s
     set is_stored = true
-    where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and not s.is_stored and s.seq = any(array(
-        select held.seq
-        from unnest(%(seqs)s::bigint[]) as held (seq)
-        where (
-            select bool_and(p.is_stored)
-            from payloads p
-            where p.tenant_id = %(tenant_id)s and p.session_id = %(session_id)s and p.seq = held.seq
-        )
-    ))
+    where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and not s.is_stored
+        and s.seq >= (select min(held.seq) from unnest(%(seqs)s::bigint[]) as held (seq))
+        and s.seq <= (select max(held.seq) from unnest(%(seqs)s::bigint[]) as held (seq))
+        and s.seq = any(array(
+            select held.seq
+            from unnest(%(seqs)s::bigint[]) as held (seq)
+            where (
+                select bool_and(p.is_stored)
+                from (
+                    select is_stored
+                    from payloads
+                    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between held.seq and held.seq
+                    order by seq, block_index
+                    offset 0
+                ) as p
+            )
+        ))
     returning s.seq, s.token_count
 )
 select u.seq, u.token_count, file.tool_name, file.blob_ids, file.size_bytes
 from usable u
 cross join lateral (
     select min(p.tool_name) as tool_name, array_agg(p.blob_id order by p.block_index) as blob_ids, sum(p.size_bytes)::bigint as size_bytes
-    from payloads p
-    where p.tenant_id = %(tenant_id)s and p.session_id = %(session_id)s and p.seq = u.seq
+    from (
+        select tool_name, blob_id, block_index, size_bytes
+        from payloads
+        where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between u.seq and u.seq
+        order by seq, block_index
+        offset 0
+    ) as p
     offset 0
 ) as file;
 
@@ -151,17 +185,29 @@ cross join lateral (
 ) as e;
 
 -- name: files_of_entries
--- No lock. Index: payloads_session_idx.
-select seq, block_index, blob_id, size_bytes
-from payloads
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = any(%(seqs)s::bigint[]) and is_stored and not is_leaving
-order by seq, block_index;
+-- No lock. Ranges in order, with `keep_index_order`, leave the planner no other index. Index: payloads_session_idx.
+select p.seq, p.block_index, p.blob_id, p.size_bytes
+from unnest(%(seqs)s::bigint[]) as wanted (seq)
+cross join lateral (
+    select seq, block_index, blob_id, size_bytes
+    from payloads
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between wanted.seq and wanted.seq and is_stored and not is_leaving
+    order by seq, block_index
+    offset 0
+) as p
+order by p.seq, p.block_index;
 
 -- name: read_payload
 -- No lock. Needs `keep_index_order`, as above. Indexes: payloads, transcripts and entries primary keys.
 select p.blob_id, p.session_id, p.seq, p.block_index, p.tool_name, p.about, p.mime_type, p.size_bytes, p.line_count, p.sha256, p.is_stored,
     e.entry_id, e.create_time
-from payloads p
+from (
+    select *
+    from payloads
+    where tenant_id = %(tenant_id)s and blob_id between %(blob_id)s and %(blob_id)s
+    order by blob_id
+    limit 1
+) as p
 join transcripts t on t.tenant_id = p.tenant_id and t.session_id = p.session_id and t.state = 'LIVE'
 cross join lateral (
     select entry_id, create_time
@@ -170,7 +216,7 @@ cross join lateral (
     order by seq
     offset 0
 ) as e
-where p.tenant_id = %(tenant_id)s and p.blob_id = %(blob_id)s and not p.is_leaving and not is_purged(%(tenant_id)s);
+where not p.is_leaving and not is_purged(%(tenant_id)s);
 
 -- name: payloads_to_release
 -- No lock. Of a transcript that nobody writes any more. Index: payloads_session_idx.
@@ -179,10 +225,16 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s
 order by seq, block_index
 limit %(row_count)s;
 
--- name: delete_payloads
--- Locks what it deletes. Index: payloads primary key.
+-- name: delete_payload
+-- Locks the row. Found as above; one that was just changed stays, for the next look. Index: payloads primary key.
 delete from payloads
-where tenant_id = %(tenant_id)s and blob_id = any(%(blob_ids)s::text[]);
+where ctid = (
+    select ctid
+    from payloads
+    where tenant_id = %(tenant_id)s and blob_id between %(blob_id)s and %(blob_id)s
+    order by blob_id
+    limit 1
+);
 
 -- name: delete_stubs
 -- Locks what it deletes. Index: stubs primary key.
@@ -197,13 +249,10 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     and seq <= (select max(seq) from page);
 
 -- name: delete_payload_rows
--- Locks what it deletes. Of a transcript that was never there to be read. Index: payloads_session_idx.
-with page as materialized (
-    select seq, block_index from payloads
+-- Locks what it deletes. Of a transcript that was never there to be read. See the function for why it is called. Index: payloads_session_idx.
+select delete_at('payloads', array(
+    select ctid from payloads
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by seq, block_index
     limit %(row_count)s
-)
-delete from payloads
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-    and (seq, block_index) <= (select seq, block_index from page offset (select greatest(count(*) - 1, 0) from page) limit 1);
+));

@@ -13,14 +13,20 @@ left join lateral (
     select seq, token_count
     from summaries
     where e.kind = 'COMPACTION' and tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = e.seq
+    offset 0
 ) as s on true
 order by e.seq;
 
 -- name: stub_bodies
 -- No lock. Index: stubs primary key.
-select seq, body
-from stubs
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = any(%(seqs)s::bigint[]);
+select s.seq, s.body
+from unnest(%(seqs)s::bigint[]) as wanted (seq)
+cross join lateral (
+    select seq, body
+    from stubs
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = wanted.seq
+    offset 0
+) as s;
 
 -- name: recount_entries
 -- A transaction of its own. See the function for its locks and its indexes.

@@ -1,6 +1,7 @@
 -- name: keep_to_indexes
--- From here on, statements of the transaction find the rows of a page, and delete up to its last one, in the order of an index. What is deleted is a range
--- and no list: to a planner that believes in few rows, as it does while it has counted nothing, joining all rows to the page costs as little as looking each up.
+-- From here on, statements of the transaction find the rows of a page in the order of an index. Where the table has one index that begins with these keys, what is
+-- deleted is a range up to the page's last row, and no list: to a planner that believes in few rows, as it does while it has counted nothing, joining all rows to
+-- the page costs as little as looking each up. Where it has several, the range may be looked for in any of them, and the rows are deleted by `delete_at`.
 set local enable_sort = off;
 set local enable_seqscan = off;
 
@@ -37,16 +38,13 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     and (seq, piece) <= (select seq, piece from page offset (select greatest(count(*) - 1, 0) from page) limit 1);
 
 -- name: delete_entries
--- Locks what it deletes. Index: entries primary key.
-with page as materialized (
-    select seq from entries
+-- Locks what it deletes. See the function for why it is called. Index: entries primary key.
+select delete_at('entries', array(
+    select ctid from entries
     where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     order by seq
     limit %(row_count)s
-)
-delete from entries
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-    and seq <= (select max(seq) from page);
+));
 
 -- name: delete_appends
 -- Locks what it deletes. Index: appends primary key.
@@ -61,16 +59,13 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     and idempotency_key <= (select max(idempotency_key) from page);
 
 -- name: purge_entries
--- Locks what it deletes. Index: entries primary key.
-with page as materialized (
-    select session_id, seq from entries
+-- Locks what it deletes. See the function for why it is called. Index: entries primary key.
+select delete_at('entries', array(
+    select ctid from entries
     where tenant_id = %(tenant_id)s
     order by session_id, seq
     limit %(row_count)s
-)
-delete from entries
-where tenant_id = %(tenant_id)s
-    and (session_id, seq) <= (select session_id, seq from page offset (select greatest(count(*) - 1, 0) from page) limit 1);
+));
 
 -- name: purge_appends
 -- Locks what it deletes. Index: appends primary key.
@@ -146,13 +141,10 @@ where tenant_id = %(tenant_id)s
     and (session_id, seq) <= (select session_id, seq from page offset (select greatest(count(*) - 1, 0) from page) limit 1);
 
 -- name: purge_payloads
--- Locks what it deletes. The blob store gives up all that the tenant has by itself. Index: payloads primary key.
-with page as materialized (
-    select blob_id from payloads
+-- Locks what it deletes. The blob store gives up all that the tenant has by itself. See the function for why it is called. Index: payloads primary key.
+select delete_at('payloads', array(
+    select ctid from payloads
     where tenant_id = %(tenant_id)s
     order by blob_id
     limit %(row_count)s
-)
-delete from payloads
-where tenant_id = %(tenant_id)s
-    and blob_id <= (select max(blob_id) from page);
+));

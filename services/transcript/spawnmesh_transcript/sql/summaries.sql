@@ -16,15 +16,20 @@ join transcripts t on t.tenant_id = s.tenant_id and t.session_id = s.session_id 
 where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.entry_id = %(entry_id)s and not is_purged(%(tenant_id)s);
 
 -- name: count_superseded
--- No lock. Messages and notes behind a seq that were superseded, each once. With `keep_index_order`. Indexes: entries_superseded_idx, entries primary key.
+-- No lock. Messages and notes behind a seq that were superseded, each once. Each is found by a range in order, which with `keep_index_order` leaves the planner
+-- no other index. Indexes: entries_superseded_idx, entries primary key.
 select count(*) as superseded_count
 from (
-    select distinct target_seq from entries
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s and label = 'SUPERSEDED'
+    select distinct target_seq from (
+        select target_seq from entries
+        where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s and label = 'SUPERSEDED'
+        order by target_seq
+        offset 0
+    ) as mark
 ) as marked
 where (
     select said.kind from entries said
-    where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and said.seq = marked.target_seq
+    where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and said.seq between marked.target_seq and marked.target_seq
     order by said.seq
     limit 1
 ) in ('MESSAGE', 'NOTE');
@@ -39,6 +44,7 @@ select said.seq, said.kind, said.role, said.token_count, said.calls, said.answer
     said.seq in (
         select target_seq from entries
         where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s and label = 'SUPERSEDED'
+        order by target_seq
     ) as is_superseded
 from entries said
 where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and said.seq > %(after_seq)s and said.kind in ('MESSAGE', 'NOTE')
@@ -61,6 +67,7 @@ from (
                 select target_seq from entries
                 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s
                     and target_seq <= %(last_source_seq)s and label = 'SUPERSEDED' and seq < %(summary_seq)s
+                order by target_seq
             )
         order by said.seq
         limit %(page_size)s + 1
@@ -83,10 +90,13 @@ left join lateral (
     select said.entry_id
     from entries said
     where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and said.seq > %(after_seq)s and said.kind in ('MESSAGE', 'NOTE')
-        and not exists (
-            select from entries mark
-            where mark.tenant_id = %(tenant_id)s and mark.session_id = %(session_id)s and mark.target_seq = said.seq and mark.label = 'SUPERSEDED'
-        )
+        and (
+            select true from entries mark
+            where mark.tenant_id = %(tenant_id)s and mark.session_id = %(session_id)s and mark.target_seq between said.seq and said.seq
+                and mark.label = 'SUPERSEDED'
+            order by mark.target_seq
+            limit 1
+        ) is null
     order by said.seq
     limit 1
 ) as kept on true
@@ -97,12 +107,16 @@ left join lateral (
     order by s.seq desc
     limit 1
 ) as newest on true
+cross join lateral ( -- As a value: under row-level security, no index is searched for an expression of this kind.
+    select coalesce(newest.last_source_seq, 0) as last_source_seq
+    offset 0
+) as summarized
 cross join lateral (
     select coalesce(newest.covered_token_count, 0) + coalesce(sum(said.token_count), 0)::bigint as token_count
     from (
         select e.kind, e.token_count
         from entries e
-        where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.seq > coalesce(newest.last_source_seq, 0)
+        where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.seq > summarized.last_source_seq
             and e.seq <= %(after_seq)s
         order by e.seq
         offset 0
@@ -113,8 +127,12 @@ cross join lateral (
     select coalesce(sum(said.token_count), 0)::bigint as token_count
     from (
         select distinct mark.target_seq as seq
-        from entries mark
-        where mark.tenant_id = %(tenant_id)s and mark.session_id = %(session_id)s and mark.target_seq > %(after_seq)s and mark.label = 'SUPERSEDED'
+        from (
+            select target_seq from entries
+            where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s and label = 'SUPERSEDED'
+            order by target_seq
+            offset 0
+        ) as mark
     ) as marked
     cross join lateral (
         select e.kind, e.token_count
@@ -154,20 +172,31 @@ insert into summaries (
 );
 
 -- name: untold_summaries
--- No lock, oldest transcripts first. Indexes: summaries_untold_idx, entries and transcripts primary keys.
+-- No lock. The range in order, with `keep_index_order`, leaves the planner no other index of the entries. Indexes: summaries_untold_idx, transcripts and entries
+-- primary keys.
 select s.session_id, s.seq, s.entry_id, s.source_entry_count, s.source_token_count, s.token_count, s.method, s.model, s.run_id, e.create_time, e.body
 from summaries s
-join transcripts t on t.tenant_id = s.tenant_id and t.session_id = s.session_id and t.state = 'LIVE'
-join entries e on e.tenant_id = s.tenant_id and e.session_id = s.session_id and e.seq = s.seq
-where s.tenant_id = %(tenant_id)s and not s.is_told
+cross join lateral (
+    select state
+    from transcripts
+    where tenant_id = %(tenant_id)s and session_id = s.session_id
+    offset 0
+) as t
+cross join lateral (
+    select create_time, body
+    from entries
+    where tenant_id = %(tenant_id)s and session_id = s.session_id and seq between s.seq and s.seq
+    order by seq
+    offset 0
+) as e
+where s.tenant_id = %(tenant_id)s and not s.is_told and t.state = 'LIVE'
 limit %(row_count)s;
 
 -- name: mark_told
--- Locks the rows. Index: summaries primary key.
-update summaries s
+-- Locks the row. Index: summaries primary key.
+update summaries
 set is_told = true
-from unnest(%(session_ids)s::text[], %(seqs)s::bigint[]) as told (session_id, seq)
-where s.tenant_id = %(tenant_id)s and s.session_id = told.session_id and s.seq = told.seq;
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = %(seq)s;
 
 -- name: delete_summaries
 -- Locks what it deletes. Index: summaries primary key.

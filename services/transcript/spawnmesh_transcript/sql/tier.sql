@@ -22,11 +22,17 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between 
 order by seq, block_index;
 
 -- name: payloads_of_entries
--- No lock. Index: payloads_session_idx.
-select seq, block_index, blob_id, size_bytes, sha256, is_stored, is_inline, is_leaving
-from payloads
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = any(%(seqs)s::bigint[]) and not is_leaving
-order by seq, block_index;
+-- No lock. Ranges in order, with `keep_index_order`, leave the planner no other index. Index: payloads_session_idx.
+select p.seq, p.block_index, p.blob_id, p.size_bytes, p.sha256, p.is_stored, p.is_inline, p.is_leaving
+from unnest(%(seqs)s::bigint[]) as wanted (seq)
+cross join lateral (
+    select seq, block_index, blob_id, size_bytes, sha256, is_stored, is_inline, is_leaving
+    from payloads
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between wanted.seq and wanted.seq and not is_leaving
+    order by seq, block_index
+    offset 0
+) as p
+order by p.seq, p.block_index;
 
 -- name: keep_payloads
 -- A transaction of its own. See the function for its locks and its indexes.
@@ -57,13 +63,17 @@ order by seq
 limit %(row_count)s;
 
 -- name: transcripts_to_cool
--- No lock. Those with inline copies that got longer since a worker last was done with them. Indexes: transcripts primary key, payloads_inline_idx.
+-- No lock. Those with inline copies that got longer since a worker last was done with them. Copies are looked for one transcript at a time, by a range in order,
+-- which with `keep_index_order` leaves the planner no other index: `exists` would be joined, and read all of the tenant's. Indexes: transcripts primary key,
+-- payloads_inline_idx.
 select t.session_id
 from transcripts t
 where t.tenant_id = %(tenant_id)s and t.session_id > %(after_session_id)s and t.state = 'LIVE' and t.seq > t.cooled_seq
-    and exists (
-        select from payloads p
-        where p.tenant_id = t.tenant_id and p.session_id = t.session_id and p.is_inline and not p.is_leaving
+    and (
+        select true from payloads p
+        where p.tenant_id = %(tenant_id)s and p.session_id between t.session_id and t.session_id and p.is_inline and not p.is_leaving
+        order by p.session_id, p.seq
+        limit 1
     )
 order by t.session_id
 limit %(row_count)s;
