@@ -10,6 +10,8 @@ from spawnmesh.model_router.v1 import routing_pb2
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_model_router import policy_store
+from spawnmesh_postgres.database import open_database
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.contract.model_router_fixtures import Router, World, eventually, image_block, open_world, user
@@ -119,3 +121,32 @@ async def test_PurgeTenant__is_for_the_session_service(world: World) -> None:
         with pytest.raises(MeshError) as caught:
             await router.call("PurgeTenant", pb.PurgeTenantRequest(), token)
         assert caught.value.reason is Reason.CALLER_NOT_ALLOWED
+
+
+@pytest.mark.parametrize(("others", "size"), [(1, 100), (50, 20), (1000, 1)])
+async def test_a_page_of_a_purge_reads_a_page_whatever_the_planner_believes(
+    world: World, others: int, size: int
+) -> None:
+    """As where a tenant is new: it is believed to have one row."""
+    insert = """insert into budget_periods
+                select %(tenant)s, 'MINUTE', now() - n * interval '1 minute', 1, 1, 1 from generate_series(1, %(count)s) n"""
+    router = await world.router()
+    async with await psycopg.AsyncConnection.connect(world.dsn.owner, autocommit=True) as owner:
+        await owner.execute("alter table budget_periods set (autovacuum_enabled = false)")
+        await owner.execute("truncate budget_periods")
+        for tenant, count in (*((f"other-{n}", size) for n in range(others)), (router.tenant, 5000)):
+            if tenant == router.tenant:
+                await owner.execute("analyze budget_periods")
+            await owner.execute("select set_config('spawnmesh.tenant', %s, false)", (tenant,))
+            await owner.execute(insert, {"tenant": tenant, "count": count})
+    read = "select pg_stat_get_xact_tuples_returned('budget_periods_pkey'::regclass) as count"
+    async with open_database(world.dsn.app, name="test", max_connections=1) as database:
+        for count in (2000, 2000, 1000, 0):
+            async with database.transaction(router.tenant) as connection:
+                before = (await (await connection.execute(read)).fetchone() or {})["count"]
+                assert await policy_store.purge_periods(connection, router.tenant, 2000) == count
+                after = (await (await connection.execute(read)).fetchone() or {})["count"]
+                assert after - before <= 3 * 2000
+    async with await psycopg.AsyncConnection.connect(world.dsn.owner, autocommit=True) as owner:
+        await owner.execute("truncate budget_periods")
+        await owner.execute("alter table budget_periods reset (autovacuum_enabled)")

@@ -63,7 +63,9 @@ async def begin_purge(connection: Connection, tenant_id: str) -> int:
 
 async def purge_periods(connection: Connection, tenant_id: str, limit: int) -> int:
     """Removes up to `limit` rows of what was counted; how many those were."""
-    return (await connection.execute(_SQL["purge_periods"], {"tenant_id": tenant_id, "limit": limit})).rowcount
+    cursor = await connection.execute(_SQL["purge_periods"], {"tenant_id": tenant_id, "limit": limit})
+    row = await cursor.fetchone()
+    return int(row["row_count"]) if row is not None else 0
 
 
 async def end_purge(connection: Connection, tenant_id: str) -> None:

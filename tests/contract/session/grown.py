@@ -50,6 +50,30 @@ _FILL = (
     """,
 )
 
+_LIVE = (
+    """
+    insert into session.sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model, mode, context, cleanup,
+        runtime, parent_session_id, parent_run_id, ancestor_ids, run_timeout, task_hash, traceparent)
+    select %(tenant)s, ids[n], 'live' || n, '', 'ACTIVE', 'default', '', '', 'RUN', 'ISOLATED', 'DELETE', 'SUBAGENT',
+        case when n > 1 then ids[n / 10 + 1] else '' end, '', case when n > 1 then array[ids[n / 10 + 1]] else '{}' end, '1 hour', '', ''
+    from (select %(ids)s::text[] as ids) given, generate_series(1, cardinality(ids)) n
+    """,
+    """
+    insert into session.runs (tenant_id, run_id, session_id, state, epoch, deadline_time)
+    select %(tenant)s, 'run' || substr(session_id, 4), session_id, 'RUNNING', 1, now() + interval '1 hour'
+    from unnest(%(ids)s::text[]) session_id
+    """,
+    """
+    insert into session.inbox_messages (tenant_id, session_id, key, text)
+    select %(tenant)s, %(ids)s[1], 'k' || n, '' from generate_series(1, cardinality(%(ids)s::text[])) n
+    """,
+    """
+    insert into session.dispatch (tenant_id, kind, subject_id, due_time, expire_time)
+    select %(tenant)s, kind, kind || substr(session_id, 4), now() - interval '1 minute', now() + interval '1 hour'
+    from unnest(%(ids)s::text[]) session_id, unnest(array['RUN', 'DELETE']) kind
+    """,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Grown:
@@ -75,6 +99,14 @@ def fill(link: psycopg.Connection[Any], tenant: str, count: int) -> list[str]:
     """A tenant of so many sessions, which have ended, each with what it had while it lived."""
     ids = session_ids(tenant, count)
     for statement in _FILL:
+        link.execute(statement, {"tenant": tenant, "ids": ids})
+    return ids
+
+
+def come_alive(link: psycopg.Connection[Any], tenant: str, count: int) -> list[str]:
+    """So many sessions that live, of which each has up to ten children and a run; the first has as many messages that wait."""
+    ids = session_ids(f"{tenant}-live", count)
+    for statement in _LIVE:
         link.execute(statement, {"tenant": tenant, "ids": ids})
     return ids
 

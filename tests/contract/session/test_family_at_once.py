@@ -26,6 +26,8 @@ from tests.contract.session.drafting import draft
 from tests.contract.session.harness import Mesh, OpenMesh
 
 _SECONDS = 5.0
+_MOST_SECONDS = 45.0
+_OFTEN_ENOUGH = {"run": 10, "spawn": 10}  # More than so often each, however long that takes a busy machine.
 _TERMINAL = ("SUCCEEDED", "FAILED", "TIMED_OUT", "KILLED")
 _EXPECTED = {
     Reason.CHILDREN_LIMIT_EXCEEDED,
@@ -48,10 +50,17 @@ class Family:
         self.held: list[run_pb.ClaimedRun] = []
         self.done: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self.end_time = time.monotonic() + _SECONDS
+        self.begin_time = time.monotonic()
+
+    def goes_on(self) -> bool:
+        passed = time.monotonic() - self.begin_time
+        return passed < _SECONDS or (passed < _MOST_SECONDS and not self.has_done_enough())
+
+    def has_done_enough(self) -> bool:
+        return all(self.done[name] > count for name, count in _OFTEN_ENOUGH.items())
 
     async def over_and_over(self, name: str, act: Callable[[], Awaitable[object]]) -> None:
-        while time.monotonic() < self.end_time:
+        while self.goes_on():
             try:
                 await act()
                 self.done[name] += 1
@@ -162,8 +171,7 @@ async def test_everything_at_once_ends_each_run_once_and_tells_its_parent_once(
     await asyncio.sleep(1.1)  # The server publishes its counts once a second.
     assert await deadlocks(postgres) == before
     await assert_sound(postgres, mesh.tenant, family.members[0])
-    assert family.done["run"] > 10
-    assert family.done["spawn"] > 10
+    assert family.has_done_enough(), family.done
 
 
 async def assert_sound(postgres: Any, tenant: str, root: str) -> None:

@@ -16,13 +16,9 @@ select pg_notify(%(channel)s, '');
 
 -- name: take_due_tellings
 -- Locks the rows it takes and skips those another worker is taking; in the scope of every tenant. A taken one is due again when the time it may
--- take is over. Leaves out the tenants that are `full`. Index: tellings_due_idx.
-with due as (
-    select tenant_id, event_key, plugin from tellings
-    where state = 'WAITING' and due_time <= now() and tenant_id <> all (%(full)s::text[])
-    order by due_time
-    limit %(limit)s
-    for update skip locked
+-- take is over. Leaves out the tenants that are `full`; see the function. Index: tellings_waiting_idx, tellings_pkey, observed_events_pkey.
+with due as materialized (
+    select tenant_id, event_key, plugin from due_tellings(%(limit)s, %(full)s::text[])
 )
 update tellings t
 set due_time = now() + %(held_for)s::interval, attempt_count = t.attempt_count + 1
@@ -32,10 +28,10 @@ where t.tenant_id = due.tenant_id and t.event_key = due.event_key and t.plugin =
 returning t.tenant_id, t.event_key, t.plugin, t.attempt_count, e.hook, e.event, e.traceparent;
 
 -- name: seconds_to_next_telling
--- No lock; in the scope of every tenant, of which it leaves out those that are `full`. Index: tellings_due_idx.
+-- No lock; in the scope of every tenant, of which it leaves out those that are `full`. Index: tellings_waiting_idx.
 select extract(epoch from min(due_time) - now())::float8 as seconds
 from tellings
-where state = 'WAITING' and tenant_id <> all (%(full)s::text[]);
+where state = 'WAITING' and due_time >= '-infinity' and tenant_id <> all (%(full)s::text[]);
 
 -- name: told
 -- Locks the event's row and then this one, so that of two who hear at once the second sees in its next statement that the first has.

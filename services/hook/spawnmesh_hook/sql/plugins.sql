@@ -31,13 +31,16 @@ returning name, endpoint, hooks, priority, timeout, failure_policy, grants, max_
 delete from plugins where tenant_id = %(tenant_id)s and name = %(name)s;
 
 -- name: hold_events
--- Locks the rows of what the plugin is still to be told of, so that the next statement sees who else has heard. Index: tellings_plugin_idx,
--- observed_events_pkey.
-select from observed_events e
-where e.tenant_id = %(tenant_id)s
-    and e.event_key in (select t.event_key from tellings t where t.tenant_id = %(tenant_id)s and t.plugin = %(name)s)
-order by e.event_key
-for no key update;
+-- Locks the rows of what the plugin is still to be told of, in order, so that the next statement sees who else has heard. Looks for them one by one; the
+-- plugin is a range, for whose order the planner has one index alone. Index: tellings_plugin_idx, observed_events_pkey.
+select from (
+    select t.event_key from tellings t
+    where t.tenant_id = %(tenant_id)s and t.plugin between %(name)s and %(name)s
+    order by t.plugin, t.event_key
+) told
+cross join lateral (
+    select from observed_events e where e.tenant_id = %(tenant_id)s and e.event_key = told.event_key for no key update
+) held;
 
 -- name: remove_tellings
 -- Locks the rows, and those of the events that nobody else is still to be told of, which are emptied. Index: tellings_plugin_idx,

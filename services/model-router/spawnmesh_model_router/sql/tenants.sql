@@ -23,8 +23,5 @@ select from purged_tenants where tenant_id = %(tenant_id)s;
 delete from tenant_policies where tenant_id = %(tenant_id)s;
 
 -- name: purge_periods
--- Locks what it deletes. Index: budget_periods_pkey.
-delete from budget_periods
-where (tenant_id, period, begin_time) in (
-    select tenant_id, period, begin_time from budget_periods where tenant_id = %(tenant_id)s order by period, begin_time limit %(limit)s
-);
+-- Locks what it deletes; see the function. Index: budget_periods_pkey.
+select purge_periods(%(tenant_id)s, %(limit)s) as row_count;

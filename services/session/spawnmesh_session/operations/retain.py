@@ -11,7 +11,7 @@ from spawnmesh_session.store import ended, tenants
 
 REQUEST_MEMORY = timedelta(hours=24)  # The contract promises it for what names a request: of spawns and of messages.
 _PAGE = 200
-_ROWS = 1000  # Where the planner knows too little of a tenant, each of its rows is compared with each of these.
+_ROWS = 1000  # Deleted at once, of each kind.
 
 
 @dataclass(frozen=True, slots=True)

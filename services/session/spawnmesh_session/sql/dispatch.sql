@@ -38,32 +38,36 @@ where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
 -- Heard when the transaction commits.
 select pg_notify('run_queued', '')
 
--- name: reserve_crowded_tenants
--- Takes, until the transaction ends, the right to hand out runs of each tenant that has more of them than it may have at once, unless another claim
--- has that right: so the next statement counts what that one handed out. Reads in the scope of every tenant. Index: dispatch_tenant_due_idx.
-with crowded as materialized (
-    select t.tenant_id from tenants t
-    where exists (select from dispatch d
-                  where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time between '-infinity' and now()
-                    and d.expire_time > now() and d.attempts_left > 0)
-      and t.max_running_run_count < (select count(*) from (
-              select from dispatch d where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time >= '-infinity' limit t.max_running_run_count + 1) counted)
+-- name: reserve_due_tenants
+-- The tenants that have a run whose time has come. `is_ours`: its runs may be handed out. Of a tenant that has more runs than it may have at once, only
+-- by whoever has taken the right to, until the transaction ends: so the next statement counts what another claim handed out. Reads in the scope of
+-- every tenant; looks for runs tenant by tenant, however many wait. Index: dispatch_tenant_due_idx.
+with due as materialized (
+    select t.tenant_id,
+           t.max_running_run_count < (select count(*) from (
+               select from dispatch d where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time >= '-infinity'
+               limit t.max_running_run_count + 1
+           ) counted) as is_crowded
+    from tenants t
+    where (select true from dispatch d
+           where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time between '-infinity' and now()
+             and d.expire_time > now() and d.attempts_left > 0
+           order by d.due_time limit 1)
 )
-select tenant_id, pg_try_advisory_xact_lock(hashtextextended('hand out runs of ' || tenant_id, 0)) as reserved from crowded
+select tenant_id,
+       case when is_crowded then pg_try_advisory_xact_lock(hashtextextended('hand out runs of ' || tenant_id, 0)) else true end as is_ours
+from due
 
 -- name: take_claimable_runs
 -- Locks the rows taken and skips those that another claim holds; reads and writes in the scope of every tenant. Each tenant's turn counts the runs
 -- it has already, so that one with few is served before one with many, and none gets more than its cap. A run taken is leased, and one attempt is
 -- used: whoever takes it and dies is treated as a runner that was lost. Index: dispatch_tenant_due_idx.
-with waiting as (
+with waiting as materialized (
     select t.tenant_id, t.max_running_run_count as cap,
            (select count(*) from dispatch d
             where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.leased and d.due_time >= '-infinity' and d.due_time > now()) as running
     from tenants t
-    where t.tenant_id <> all (%(left_to_others)s)
-      and exists (select from dispatch d
-                  where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time between '-infinity' and now()
-                    and d.expire_time > now() and d.attempts_left > 0)
+    where t.tenant_id = any (%(tenant_ids)s)
 ), candidates as (
     select w.tenant_id, w.cap, d.subject_id, w.running + row_number() over (partition by w.tenant_id order by d.due_time) as turn
     from waiting w
@@ -87,10 +91,10 @@ returning d.tenant_id, d.subject_id as run_id
 -- name: take_lost_runs
 -- Locks the rows taken, skips those that another sweep holds, and puts them behind all others, so that one that cannot be ended keeps no other
 -- waiting; reads and writes in the scope of every tenant. Runs whose time is over, and runs whose lease ran out with no attempt left.
--- Index: dispatch_run_expire_idx, dispatch_last_attempt_idx.
+-- Index: dispatch_run_expiring_idx, dispatch_last_attempt_idx.
 with taken as (
     select tenant_id, subject_id from dispatch
-    where kind = 'RUN' and (expire_time <= now() or (due_time <= now() and attempts_left <= 0))
+    where kind = 'RUN' and (expire_time between '-infinity' and now() or (due_time <= now() and attempts_left <= 0))
     order by due_time limit 32
     for update skip locked
 )
@@ -106,10 +110,10 @@ where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
 
 -- name: take_overdue
 -- Locks the rows taken, skips those that another sweep holds, and lets them wait again; reads and writes in the scope of every tenant. No runs.
--- Index: dispatch_overdue_idx.
+-- Index: dispatch_kind_overdue_idx.
 with taken as (
     select tenant_id, subject_id from dispatch
-    where kind = %(kind)s and kind <> 'RUN' and due_time <= now()
+    where kind = %(kind)s and kind <> 'RUN' and due_time between '-infinity' and now()
     order by due_time limit %(limit)s
     for update skip locked
 )
@@ -134,6 +138,6 @@ from dispatch where kind = 'RUN'
 
 -- name: count_backlog
 -- Locks nothing; reads the queue and the directory in the scope of every tenant, and the job library's queue. What should have been seen to by now.
-select kind, count(*) as waiting from dispatch where kind <> 'RUN' and due_time <= now() group by kind
+select kind, count(*) as waiting from dispatch where kind <> 'RUN' and due_time between '-infinity' and now() group by kind
 union all select 'RETAIN', count(*) from tenants where retain_time <= now()
 union all select 'JOB', count(*) from procrastinate_jobs where status = 'todo' and coalesce(scheduled_at, now()) <= now()

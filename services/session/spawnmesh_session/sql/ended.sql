@@ -5,9 +5,9 @@ where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and end_t
 returning session_id
 
 -- name: close_inbox
--- Locks the messages: nobody will read those that wait. Index: inbox_messages_waiting_idx.
+-- Locks the messages: nobody will read those that wait. Index: inbox_messages_unread_idx.
 update inbox_messages set acknowledge_time = now()
-where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s) and acknowledge_time is null
+where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s) and acknowledge_time is null and position >= 0
 
 -- name: delete_sessions
 -- Locks the sessions; leaves out those that are deleted or have not ended. What anybody wrote goes at once. Index: sessions_pkey.
@@ -17,8 +17,8 @@ where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and end_t
 returning session_id
 
 -- name: delete_runs
--- Locks the rows. Index: runs_newest_idx.
-delete from runs where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
+-- Locks the rows; see the function. Index: runs_newest_idx.
+select delete_runs(%(tenant_id)s, %(session_ids)s::text[])
 
 -- name: delete_messages
 -- Locks the rows. Index: inbox_messages_pkey.
@@ -61,28 +61,23 @@ for update skip locked
 
 -- name: list_parents
 -- Locks nothing. Which of these have children that are not deleted. Index: sessions_child_idx.
-select distinct parent_session_id from sessions
-where tenant_id = (select %(tenant_id)s) and parent_session_id = any (%(session_ids)s) and delete_time is null
+select asked.session_id as parent_session_id
+from unnest(%(session_ids)s::text[]) asked (session_id)
+cross join lateral (
+    select from sessions
+    where tenant_id = (select %(tenant_id)s) and parent_session_id between asked.session_id and asked.session_id and delete_time is null
+    order by parent_session_id limit 1
+) child
 
 -- name: prune_events
--- Locks the rows, and leaves out those that are locked. Index: session_events_prune_idx.
-delete from session_events where tenant_id = (select %(tenant_id)s) and ctid = any (array(
-    select ctid from session_events
-    where tenant_id = (select %(tenant_id)s) and event_time between '-infinity' and now() - %(older_than)s::interval
-    order by event_time limit %(limit)s for update skip locked))
+-- Locks the rows, and leaves out those that are locked; see the function. Index: session_events_prune_idx.
+select prune_events(%(tenant_id)s, %(older_than)s, %(limit)s) as row_count
 
 -- name: prune_messages
--- Locks the rows, and leaves out those that are locked. Index: inbox_messages_acknowledged_idx.
-delete from inbox_messages where tenant_id = (select %(tenant_id)s) and ctid = any (array(
-    select ctid from inbox_messages
-    where tenant_id = (select %(tenant_id)s) and acknowledge_time < now() - %(older_than)s::interval
-    order by acknowledge_time limit %(limit)s for update skip locked))
+-- Locks the rows, and leaves out those that are locked; see the function. Index: inbox_messages_acknowledged_idx.
+select prune_messages(%(tenant_id)s, %(older_than)s, %(limit)s) as row_count
 
 -- name: forget_deleted
--- Locks the rows, and leaves out those that are locked, those whose files or transcript may be there still, and those whose request_id is to be remembered.
--- Index: sessions_forgotten_idx, dispatch_pkey.
-delete from sessions where tenant_id = (select %(tenant_id)s) and ctid = any (array(
-    select s.ctid from sessions s
-    where s.tenant_id = (select %(tenant_id)s) and s.delete_time between '-infinity' and now() - %(older_than)s::interval
-      and not exists (select from dispatch d where d.tenant_id = s.tenant_id and d.kind = 'DELETE' and d.subject_id = s.session_id)
-    order by s.delete_time limit %(limit)s for update of s skip locked))
+-- Locks the rows, and leaves out those that are locked, those whose files or transcript may be there still, and those whose request_id is to be remembered;
+-- see the function. Index: sessions_forgotten_idx, dispatch_pkey.
+select forget_deleted(%(tenant_id)s, %(older_than)s, %(limit)s) as row_count

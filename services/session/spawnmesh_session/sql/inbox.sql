@@ -10,21 +10,21 @@ returning key
 select text from inbox_messages where tenant_id = %(tenant_id)s and session_id = %(session_id)s and key = %(key)s
 
 -- name: list_inbox
--- Locks nothing. As many as fit into %(max_bytes)s, and one in any case. Index: inbox_messages_waiting_idx.
+-- Locks nothing. As many as fit into %(max_bytes)s, and one in any case. Index: inbox_messages_unread_idx.
 select key, text, child_session_id, child_run_state, create_time
 from (
     select *, sum(octet_length(text)) over (order by position) as bytes, row_number() over (order by position) as place
     from (select * from inbox_messages
-          where tenant_id = %(tenant_id)s and session_id = %(session_id)s and acknowledge_time is null
+          where tenant_id = %(tenant_id)s and session_id = %(session_id)s and acknowledge_time is null and position >= 0
           order by position limit 100) oldest
 ) counted
 where bytes <= %(max_bytes)s or place = 1
 order by position
 
 -- name: count_inbox
--- Locks nothing. Index: inbox_messages_waiting_idx.
+-- Locks nothing. Index: inbox_messages_unread_idx.
 select count(*) as waiting from inbox_messages
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and acknowledge_time is null
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and acknowledge_time is null and position >= 0
   and create_time > coalesce(%(arrived_after)s::timestamptz, '-infinity')
 
 -- name: acknowledge_inbox

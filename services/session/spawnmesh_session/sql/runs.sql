@@ -1,5 +1,5 @@
 -- name: insert_run
--- Fails on runs_live_session_idx where the session has a live run. Its time is that of the statement: the session's lock may have been waited for.
+-- Fails on runs_one_live_idx where the session has a live run. Its time is that of the statement: the session's lock may have been waited for.
 insert into runs (tenant_id, run_id, session_id, state, queue_time, deadline_time)
 select %(tenant_id)s, %(run_id)s, %(session_id)s, 'QUEUED', queued, queued + %(run_timeout)s::interval from clock_timestamp() as queued
 returning *
@@ -13,22 +13,26 @@ select * from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s
 select * from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s for update
 
 -- name: lock_live_run
--- Locks the session's live run, if any. Index: runs_live_session_idx.
-select * from runs where tenant_id = (select %(tenant_id)s) and session_id = %(session_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING') for update
+-- Locks the session's live run, if any. Index: runs_one_live_idx.
+select * from runs
+where tenant_id = (select %(tenant_id)s) and session_id = %(session_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING') and position >= 0
+for update
 
 -- name: list_killed_runs
 -- Locks nothing. Only runs that a runner held. Index: runs_newest_idx.
-select run_id, session_id, epoch from runs
-where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s) and state = 'KILLED' and epoch > 0
+select r.run_id, r.session_id, r.epoch
+from unnest(%(session_ids)s::text[]) asked (session_id)
+cross join lateral (select * from runs where tenant_id = (select %(tenant_id)s) and session_id = asked.session_id offset 0) r
+where r.state = 'KILLED' and r.epoch > 0
 
 -- name: claim_run
 -- Locks the run and its session; lock the session before. No row: it has ended meanwhile. Index: runs_pkey, sessions_pkey.
 with claim as (
-    update sessions s set last_epoch = last_epoch + 1
-    from runs r
-    where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s and r.state in ('QUEUED', 'RUNNING', 'FINALIZING')
-      and s.tenant_id = r.tenant_id and s.session_id = r.session_id
-    returning s.last_epoch
+    update sessions set last_epoch = last_epoch + 1
+    where tenant_id = %(tenant_id)s
+      and session_id = (select session_id from runs
+                        where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING'))
+    returning last_epoch
 )
 update runs set state = 'RUNNING', epoch = claim.last_epoch, attempt_count = attempt_count + 1, runner_id = %(runner_id)s,
                 start_time = coalesce(start_time, now())

@@ -44,7 +44,7 @@ with recursive family as (
     union all
     select s.session_id, s.archive_time, s.delete_time
     from family f
-    cross join lateral (select * from sessions where tenant_id = (select %(tenant_id)s) and parent_session_id = f.session_id) s
+    cross join lateral (select * from sessions where tenant_id = (select %(tenant_id)s) and parent_session_id = f.session_id offset 0) s
 )
 select session_id from family
 where delete_time is null and (archive_time is null or %(include_archived)s) and (%(before_id)s = '' or session_id < %(before_id)s)
@@ -118,13 +118,19 @@ returning session_id
 -- name: lock_family
 -- Locks the session and those descendants that were there when the statement began, parents first. Index: sessions_pkey, sessions_child_idx.
 with recursive family as (
-    select session_id from sessions where tenant_id = (select %(tenant_id)s) and session_id = %(session_id)s and delete_time is null
+    select session_id, cardinality(ancestor_ids) as depth
+    from sessions where tenant_id = (select %(tenant_id)s) and session_id = %(session_id)s and delete_time is null
     union
-    select s.session_id from sessions s join family f on s.parent_session_id = f.session_id
-    where s.tenant_id = (select %(tenant_id)s) and s.delete_time is null
+    select s.session_id, cardinality(s.ancestor_ids)
+    from family f
+    cross join lateral (select * from sessions where tenant_id = (select %(tenant_id)s) and parent_session_id = f.session_id offset 0) s
+    where s.delete_time is null
 )
-select s.session_id, s.state, s.archive_time from sessions s join family f using (session_id)
-where s.tenant_id = (select %(tenant_id)s) order by cardinality(s.ancestor_ids), s.session_id for update of s
+select s.session_id, s.state, s.archive_time
+from (select session_id from family order by depth, session_id) f
+cross join lateral (
+    select session_id, state, archive_time from sessions where tenant_id = %(tenant_id)s and session_id = f.session_id for update
+) s
 
 -- name: append_event
 -- Locks the session. Whoever watches it hears when the transaction commits. Index: sessions_pkey.

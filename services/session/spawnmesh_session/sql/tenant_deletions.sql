@@ -43,8 +43,8 @@ select from tenant_deletions where tenant_id = %(tenant_id)s and settle_time <= 
 -- Locks nothing. Sessions that live and whose parents do not. Index: sessions_pkey.
 select session_id from sessions s
 where tenant_id = (select %(tenant_id)s) and state in ('PROVISIONING', 'ACTIVE')
-  and not exists (select from sessions p where p.tenant_id = s.tenant_id and p.session_id = s.parent_session_id and p.state = 'ACTIVE')
-limit %(limit)s
+  and (select p.state from sessions p where p.tenant_id = s.tenant_id and p.session_id = s.parent_session_id) is distinct from 'ACTIVE'
+order by session_id limit %(limit)s
 
 -- name: has_clearing
 -- Locks nothing. Index: dispatch_pkey.

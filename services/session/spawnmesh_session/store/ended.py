@@ -89,4 +89,5 @@ async def list_to_delete(
 async def prune(connection: Connection, tenant_id: str, statement: str, older_than: timedelta, limit: int) -> int:
     """Removes at most `limit` rows by `prune_events`, `prune_messages` or `forget_deleted`; returns how many."""
     values = {"tenant_id": tenant_id, "older_than": older_than, "limit": limit}
-    return (await connection.execute(SQL[statement], values)).rowcount
+    row = await (await connection.execute(SQL[statement], values)).fetchone()
+    return int(row["row_count"]) if row else 0

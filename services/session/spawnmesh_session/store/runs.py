@@ -137,11 +137,14 @@ class Taken:
 
 async def take_claimable(connection: Connection, limit: int, lease_ttl: timedelta) -> Taken:
     """Ids of runs whose time has come, each leased with one attempt used; in the scope of every tenant."""
-    crowded = await (await connection.execute(SQL["reserve_crowded_tenants"])).fetchall()
-    left_to_others = [row["tenant_id"] for row in crowded if not row["reserved"]]
-    values = {"limit": limit, "lease_ttl": lease_ttl, "left_to_others": left_to_others}
+    due = await (await connection.execute(SQL["reserve_due_tenants"])).fetchall()
+    ours = [row["tenant_id"] for row in due if row["is_ours"]]
+    others_took = len(ours) < len(due)
+    if not ours:
+        return Taken([], others_took)
+    values = {"limit": limit, "lease_ttl": lease_ttl, "tenant_ids": ours}
     rows = await (await connection.execute(SQL["take_claimable_runs"], values)).fetchall()
-    return Taken(rows, others_took=bool(left_to_others))
+    return Taken(rows, others_took)
 
 
 async def take_lost(connection: Connection, again_in: timedelta) -> list[DictRow]:

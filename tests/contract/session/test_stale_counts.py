@@ -1,0 +1,143 @@
+"""What is looked for among rows that live costs no more where the planner counted when nothing ran, or tenants of a row each."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.rows import dict_row
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_postgres.database import EVERY_TENANT
+from spawnmesh_postgres.statements import load_statements
+
+from tests.contract.session.grown import TENANT, Grown, come_alive, grown_database
+
+SQL = load_statements("spawnmesh_session")
+SESSIONS = 10_000
+FEW_BLOCKS = 60
+
+BY_ID: dict[str, dict[str, Any]] = {
+    "get_session": {},
+    "list_children": {"page_size": 50, "include_archived": True, "before_id": "", "visible_to": ""},
+    "list_descendants": {"page_size": 50, "include_archived": True, "before_id": ""},
+    "count_live_children": {},
+    "lock_family": {},
+    "list_parents": {},
+    "lock_live_run": {},
+    "claim_run": {"runner_id": "r"},
+    "set_run_state": {"epoch": 1, "state": "RUNNING", "draft_entry_id": "", "revision_count": 0},
+    "decide_run": {"epoch": 1, "entry_id": "e"},
+    "withdraw_decision": {"epoch": 1, "entry_id": "e"},
+    "requeue_run": {"epoch": 1},
+    "end_run": {
+        "epoch": 1,
+        "state": "FAILED",
+        "draft_entry_id": "",
+        "result_text": "",
+        "error_reason": "",
+        "error_message": "",
+        "usage": None,
+    },
+    "delete_runs": {},
+    "acknowledge_inbox": {"keys": ["k1"]},
+    "lease_dispatch": {"lease_ttl": "1 s"},
+    "is_lost_run": {"taken_due_time": None},
+    "delete_dispatch": {},
+    "delay_dispatch": {"due_in": "1 s"},
+    "prune_events": {"older_than": "1 day", "limit": 1000},
+    "prune_messages": {"older_than": "1 day", "limit": 1000},
+}
+
+
+COUNTED = {
+    "never": (0, 0, ""),
+    "tenants of a session": (1000, 1, ""),
+    "one tenant": (1, 1000, ""),
+    "none deleted": (20, 10, "DELETE"),
+    "none queued": (20, 10, "RUN"),
+}
+
+
+@pytest.fixture(scope="module", params=list(COUNTED.values()), ids=list(COUNTED))
+def alive(
+    postgres: Postgres, databases: dict[str, ServiceDsn], request: pytest.FixtureRequest
+) -> Iterator[tuple[Grown, list[str]]]:
+    """The databases' roles exist; the planner knows other tenants of so many sessions each, all ended, and none due of one kind."""
+    others, size, missing = request.param
+    with (
+        grown_database(postgres.superuser_dsn, others=others, size=size, count=0) as grown,
+        psycopg.connect(grown.superuser_dsn, autocommit=True) as link,
+    ):
+        if missing:
+            link.execute("delete from session.dispatch where kind = %s", (missing,))
+            link.execute("vacuum analyze session.dispatch")
+        yield grown, come_alive(link, TENANT, SESSIONS)
+
+
+def blocks_touched(grown: Grown, scope: str, name: str, values: dict[str, Any], mode: str) -> int:
+    """By the second of two executions that are rolled back, planned for these values or for any."""
+    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", SQL[name])))
+    body = SQL[name]
+    for number, each in enumerate(names, 1):
+        body = body.replace(f"%({each})s", f"${number}")
+    arguments = sql.SQL(", ").join(sql.Literal(values[each]) for each in names)
+    execute = sql.SQL("execute asked ({})").format(arguments) if names else sql.SQL("execute asked")
+    with psycopg.connect(grown.app_dsn, row_factory=dict_row) as link:
+        link.execute(f"prepare asked as {body}".encode())
+        link.commit()
+        for _ in range(2):
+            link.execute("select set_config('spawnmesh.tenant', %s, true)", (scope,))
+            link.execute("select set_config('plan_cache_mode', %s, true)", (mode,))
+            row = link.execute(sql.SQL("explain (analyze, buffers, format json) ") + execute).fetchone()
+            link.rollback()
+    assert row is not None
+    plan = row["QUERY PLAN"][0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+def test_what_lives_is_found_by_its_id_in_a_few_blocks(alive: tuple[Grown, list[str]], mode: str) -> None:
+    grown, session_ids = alive
+    asked = session_ids[-1]
+    named = {
+        "tenant_id": TENANT,
+        "session_id": asked,
+        "session_ids": [asked],
+        "parent_session_id": asked,
+        "visible_to": asked,
+        "run_id": f"run{asked[3:]}",
+        "kind": "DELETE",
+        "subject_id": f"DELETE{asked[3:]}",
+    }
+    touched: dict[str, int] = {}
+    for name, more in BY_ID.items():
+        values = {**named, **more}
+        if name == "acknowledge_inbox":
+            values["session_id"] = session_ids[0]
+        if name in ("lease_dispatch", "is_lost_run"):
+            values["run_id"] = f"RUN{asked[3:]}"
+        touched[name] = blocks_touched(grown, TENANT, name, values, mode)
+    assert {name: blocks for name, blocks in touched.items() if blocks > FEW_BLOCKS} == {}
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+def test_runs_are_taken_without_reading_all_that_wait(alive: tuple[Grown, list[str]], mode: str) -> None:
+    grown, _ = alive
+    values = {"lease_ttl": "1 minute", "limit": 4, "tenant_ids": [TENANT]}
+    with psycopg.connect(grown.superuser_dsn) as link:
+        tenants = link.execute("select count(*) from session.tenants").fetchone() or (0,)
+    touched = {
+        name: blocks_touched(grown, EVERY_TENANT, name, values, mode)
+        for name in ("reserve_due_tenants", "take_claimable_runs")
+    }
+    assert touched["take_claimable_runs"] < 400, touched
+    assert touched["reserve_due_tenants"] < 120 + 5 * tenants[0], touched
+
+
+def test_live_roots_are_found_by_reading_each_session_once(alive: tuple[Grown, list[str]]) -> None:
+    grown, _ = alive
+    touched = blocks_touched(grown, TENANT, "list_live_roots", {"tenant_id": TENANT, "limit": 100}, "force_custom_plan")
+    assert touched < 6 * SESSIONS
