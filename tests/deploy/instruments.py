@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from tests.deploy.rendering import ROOT
 
-_KINDS = ("counter", "up_down_counter", "histogram", "gauge", "observable_gauge")
+_OBSERVABLE = ("observable_gauge", "observable_up_down_counter")
+_KINDS = ("counter", "up_down_counter", "histogram", "gauge", *_OBSERVABLE)
 _RECORDS = ("add", "record", "set")
 
 
@@ -41,10 +42,11 @@ def series() -> dict[str, Instrument]:
     for instrument in instruments():
         registry = CollectorRegistry()
         meter = MeterProvider([PrometheusMetricReader(registry=registry)]).get_meter("test")
-        if instrument.kind == "observable_gauge":
-            meter.create_observable_gauge(instrument.name, [_observed], unit=instrument.unit)
+        make = getattr(meter, f"create_{instrument.kind}")
+        if instrument.kind in _OBSERVABLE:
+            make(instrument.name, [_observed], unit=instrument.unit)
         else:
-            made = getattr(meter, f"create_{instrument.kind}")(instrument.name, unit=instrument.unit)
+            made = make(instrument.name, unit=instrument.unit)
             getattr(made, {"histogram": "record", "gauge": "set"}.get(instrument.kind, "add"))(1)
         found |= {
             sample.name: instrument
@@ -72,7 +74,8 @@ class _Module:
             (name,) = self._strings(call.args[0])
             units = [text for one in call.keywords if one.arg == "unit" for text in self._strings(one.value)]
             labels: dict[str, frozenset[str] | None] = {}
-            for record in self._records(call):
+            observable = call.func.attr.removeprefix("create_") in _OBSERVABLE
+            for record in self._observations(call) if observable else self._records(call):
                 for label, values in self._labels(record.args[1]):
                     known = labels.get(label, frozenset())
                     labels[label] = known | values if known is not None and values is not None else None
@@ -92,6 +95,20 @@ class _Module:
                 and (not held or self._scope(call, ast.ClassDef) is self._scope(made, ast.ClassDef))
             ):
                 yield call
+
+    def _observations(self, made: ast.Call) -> Iterator[ast.Call]:
+        """What the callbacks give: those of the methods of the class, or of the functions in the one around."""
+        callbacks = [one for given in made.keywords if given.arg == "callbacks" for one in ast.walk(given.value)]
+        names = {
+            one.attr if isinstance(one, ast.Attribute) else one.id
+            for one in callbacks
+            if isinstance(one, (ast.Attribute, ast.Name))
+        }
+        for function in ast.walk(self._tree):
+            if isinstance(function, ast.FunctionDef) and function.name in names:
+                for node in ast.walk(function):
+                    if isinstance(node, ast.Call) and ast.unparse(node.func) == "Observation" and len(node.args) == 2:
+                        yield node
 
     def _calls(self, *methods: str) -> Iterator[ast.Call]:
         for node in ast.walk(self._tree):
