@@ -172,8 +172,8 @@ def append_of(key: Key, target_entry_id: str, idempotency_key: str) -> Append:
 
 def appended(outcome: str, target_entry_id: str, idempotency_key: str = "new") -> Work:
     async def work(connection: Connection, key: Key) -> None:
-        call = store.call_parameters(append_of(key, target_entry_id, idempotency_key), 1, 1)
-        parameters = {"tenant_id": key.tenant_id, "calls": Jsonb([call]), "bodies": [b"x"], "waits": True}
+        call = store.call_parameters(append_of(key, target_entry_id, idempotency_key), 1)
+        parameters = {"tenant_id": key.tenant_id, "calls": Jsonb([call]), "bodies": b"x", "waits": True}
         row = await (await connection.execute(STATEMENTS["append_entries"], parameters)).fetchone()
         assert row is not None
         assert row["outcome"] == outcome

@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import json
+import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -188,7 +189,7 @@ async def started(
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """The process as the image's entry point starts it, with nothing else in its environment; ended with the block."""
     process = await asyncio.create_subprocess_exec(
-        python, "-m", *container["args"], env=env, cwd="/",
+        python, "-X", "faulthandler", "-m", *container["args"], env=env, cwd="/",
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, limit=_LOG_BYTES,
     )  # fmt: skip
     try:
@@ -196,8 +197,18 @@ async def started(
     finally:
         if process.returncode is None:
             process.terminate()
-        async with asyncio.timeout(40):
-            await process.communicate()
+        await printed_until_its_end(process)
+
+
+async def printed_until_its_end(process: asyncio.subprocess.Process) -> str:
+    """What the process prints until it ends. One that does not is ended, and what it was doing is part of what is raised."""
+    printing = asyncio.create_task(process.communicate())
+    done, _ = await asyncio.wait({printing}, timeout=40)
+    if not done:
+        process.send_signal(signal.SIGABRT)
+    printed = (await printing)[0].decode()
+    assert done, f"did not end within 40 seconds; it had printed, and was doing:\n{printed}"
+    return printed
 
 
 async def until(port: int, status: int, process: asyncio.subprocess.Process, service: str = "") -> None:
@@ -219,9 +230,8 @@ async def test_process_becomes_ready_with_what_the_chart_gives_it(
         await until(place.health_port, SERVING, process)
         assert await health_of(place.health_port, "live") == SERVING
         process.terminate()
-        async with asyncio.timeout(40):
-            printed, _ = await process.communicate()
-    assert process.returncode == 0, printed.decode()
+        printed = await printed_until_its_end(process)
+    assert process.returncode == 0, printed
 
 
 async def test_process_is_alive_and_not_ready_until_its_schema_is_there(

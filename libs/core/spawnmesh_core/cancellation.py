@@ -21,3 +21,14 @@ def keep_cancellations() -> None:
 async def _wait_for(waited_for: Awaitable[T], timeout: float | None) -> T:
     async with asyncio.timeout(timeout):
         return await waited_for
+
+
+def heed_cancellation() -> None:
+    """Raises CancelledError where the running task was told to end.
+
+    For a loop that goes on after an error: an error may have taken the place of the cancellation, as it does where a task group of Python 3.11
+    is cancelled while one of its tasks fails, or where what is cleaned up on the way out fails in its turn.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -84,7 +84,7 @@ class Database:
     def __init__(self, pool: AsyncConnectionPool[Connection], metrics: PoolMetrics) -> None:
         self._pool = pool
         self._metrics = metrics
-        self._taken: dict[Connection, float] = {}
+        self._taken: dict[Connection, tuple[float, float]] = {}  # When it was asked for, and when it was had.
 
     @property
     def in_use(self) -> int:
@@ -110,12 +110,13 @@ class Database:
             if self.in_use < self._pool.max_size:
                 raise psycopg.OperationalError("no connection could be made") from error
             raise
-        now = self._taken[connection] = perf_counter()
-        self._metrics.taken(now - asked)
+        self._taken[connection] = (asked, perf_counter())
+        self._metrics.taken()
         return connection
 
     async def _give_back(self, connection: Connection) -> None:
-        self._metrics.given_back(perf_counter() - self._taken.pop(connection))
+        asked, taken = self._taken.pop(connection)
+        self._metrics.given_back(waited_seconds=taken - asked, had_seconds=perf_counter() - taken)
         await self._pool.putconn(connection)
 
     @asynccontextmanager

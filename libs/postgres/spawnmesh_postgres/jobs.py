@@ -9,6 +9,7 @@ from procrastinate import App, PsycopgConnector
 from procrastinate.exceptions import ConnectorException
 from procrastinate.schema import SchemaManager
 from psycopg.conninfo import make_conninfo
+from spawnmesh_core.cancellation import heed_cancellation
 
 from spawnmesh_postgres.database import Connection
 
@@ -38,14 +39,18 @@ async def work_on_jobs(app: App, *, concurrency: int, grace_seconds: float) -> N
     log = structlog.get_logger()
     while True:
         try:
-            async with app.open_async():
+            try:
+                await app.open_async()
                 await app.run_worker_async(
                     concurrency=concurrency,
                     install_signal_handlers=False,
                     delete_jobs="successful",
                     shutdown_graceful_timeout=grace_seconds,
                 )
+            finally:  # Also where opening was cut off: a pool that is left open has tasks that go on after they are cancelled.
+                await app.close_async()
         except (ConnectorException, psycopg.Error) as error:
+            heed_cancellation()
             log.warning("job_worker_lost_database", error=type(error).__name__, retry_seconds=_RECONNECT_SECONDS)
         await asyncio.sleep(_RECONNECT_SECONDS)
 

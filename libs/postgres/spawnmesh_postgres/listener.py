@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 import psycopg
 import structlog
 from psycopg import sql
+from spawnmesh_core.cancellation import heed_cancellation
 
 from spawnmesh_postgres.connection import ImpatientConnection
 
@@ -81,6 +82,7 @@ async def _listen_for_ever(listener: Listener, dsn: str, name: str, channels: tu
                 async for notification in link.notifies():
                     listener.notify(notification.channel, notification.payload)
         except psycopg.Error as error:
+            heed_cancellation()
             log.warning("listener_lost", sqlstate=error.sqlstate, retry_seconds=_RECONNECT_SECONDS)
         await asyncio.sleep(_RECONNECT_SECONDS)
 

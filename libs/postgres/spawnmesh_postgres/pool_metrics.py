@@ -1,5 +1,6 @@
 """What a pool of connections tells of itself, named as the OpenTelemetry conventions have it."""
 
+import asyncio
 from collections.abc import Iterable
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
@@ -45,15 +46,18 @@ class PoolMetrics:
         """The pool may have so many connections."""
         self._max.add(max_connections, self._of_pool)
 
-    def taken(self, waited_seconds: float) -> None:
+    def taken(self) -> None:
         """Somebody got a connection."""
-        self._waits.record(waited_seconds, self._of_pool)
         self._count += 1
 
-    def given_back(self, had_seconds: float) -> None:
-        """Somebody is done with a connection."""
-        self._operations.record(had_seconds, self._of_system)
+    def given_back(self, *, waited_seconds: float, had_seconds: float) -> None:
+        """Somebody is done with a connection. Recorded as soon as they wait for something else: their answer is not to wait for this."""
         self._count -= 1
+        asyncio.get_running_loop().call_soon(self._record, waited_seconds, had_seconds)
+
+    def _record(self, waited_seconds: float, had_seconds: float) -> None:
+        self._waits.record(waited_seconds, self._of_pool)
+        self._operations.record(had_seconds, self._of_system)
 
     def timed_out(self) -> None:
         """Somebody waited in vain."""

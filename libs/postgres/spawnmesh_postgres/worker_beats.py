@@ -10,6 +10,7 @@ from uuid import uuid4
 import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
+from spawnmesh_core.cancellation import heed_cancellation
 
 from spawnmesh_postgres.database import EVERY_TENANT, Database
 
@@ -54,6 +55,7 @@ async def beat_for_ever(database: Database, name: str, *, every_seconds: float =
                     await connection.execute(_BEAT, parameters)
                     await connection.execute(_FORGET)
             except _AWAY as error:
+                heed_cancellation()
                 structlog.get_logger().warning("worker_unseen", worker=name, error=type(error).__name__)
             await asyncio.sleep(every_seconds)
     finally:

@@ -7,6 +7,7 @@ from functools import partial
 from spawnmesh_postgres.deployment import await_schema
 from spawnmesh_postgres.migrations import migrate_and_tell
 from spawnmesh_postgres.schema_version import until_schema_known
+from spawnmesh_runtime.ending import end
 from spawnmesh_runtime.process import run, start_process, stop_signals
 from spawnmesh_runtime.server import answering_alone, run_until_stopped
 from spawnmesh_runtime.settings import load_settings
@@ -38,7 +39,7 @@ async def _work(settings: AttachmentBlobSettings) -> None:
         working = tasks.create_task(work_on_known_schema(), name="worker")
         with stop_signals() as stop:
             await stop.wait()
-        working.cancel()
+        await end(working, grace_seconds=settings.drain_grace_seconds)
 
 
 def _check(settings: AttachmentBlobSettings) -> None:

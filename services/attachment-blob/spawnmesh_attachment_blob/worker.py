@@ -4,6 +4,7 @@ import asyncio
 
 import psycopg
 import structlog
+from spawnmesh_core.cancellation import heed_cancellation
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import EVERY_TENANT, Database
 from spawnmesh_postgres.worker_beats import beat_for_ever
@@ -41,6 +42,7 @@ class Worker:
                 async with self._database.transaction(EVERY_TENANT) as connection:
                     tenant_ids = await store.list_tenants(connection, after, _PAGE)
             except psycopg.Error as error:
+                heed_cancellation()
                 log.warning("collection_failed", error=type(error).__name__)
                 return
             for tenant_id in tenant_ids:
@@ -56,4 +58,5 @@ class Worker:
             if is_ours:
                 await self.collecting.collect(tenant_id, dry_run=False)
         except (MeshError, psycopg.Error) as error:
+            heed_cancellation()
             log.warning("collection_failed", tenant_id=tenant_id, error=type(error).__name__)

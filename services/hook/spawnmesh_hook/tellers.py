@@ -11,6 +11,7 @@ import structlog
 from psycopg_pool import PoolTimeout
 from spawnmesh.hook.v1.hook_handler_service_pb2 import HandleObservedEventRequest, HandleObservedEventResponse
 from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
+from spawnmesh_core.cancellation import heed_cancellation
 from spawnmesh_core.clock import monotonic_seconds, utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
@@ -64,6 +65,7 @@ class Tellers:
                         _, left_out = self._room(busy)
                         wait = await self._seconds_to_next(left_out)
                     except _AWAY as error:
+                        heed_cancellation()
                         structlog.get_logger().warning("outbox_unread", error=type(error).__name__)
                         beside = _LOOK_AGAIN_SECONDS
                     room, full = self._room(busy)
@@ -91,6 +93,7 @@ class Tellers:
                 while await self.prune() >= _PRUNE_LIMIT:
                     pass
             except _AWAY as error:
+                heed_cancellation()
                 structlog.get_logger().warning("log_unpruned", error=type(error).__name__)
             await asyncio.sleep(_PRUNE_EVERY_SECONDS)
 

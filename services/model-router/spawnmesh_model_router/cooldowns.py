@@ -10,6 +10,7 @@ from functools import partial
 import psycopg
 import structlog
 from psycopg_pool import PoolClosed, PoolTimeout
+from spawnmesh_core.cancellation import heed_cancellation
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.listener import Listener, Subscription
 from spawnmesh_runtime.afterwards import afterwards
@@ -138,6 +139,7 @@ class Cooldowns:
             else:
                 await asyncio.sleep(pause)
             pause = _REFRESH_SECONDS if await self.refresh() else _TRY_AGAIN_SECONDS
+            heed_cancellation()
 
 
 @asynccontextmanager

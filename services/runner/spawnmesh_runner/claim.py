@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.session.v1 import run_service_pb2 as pb
+from spawnmesh_core.cancellation import heed_cancellation
 from spawnmesh_core.errors import MeshError
 from spawnmesh_runtime.acting import acting_with_token
 from spawnmesh_runtime.tokens import TokenMinter
@@ -69,6 +70,7 @@ async def _claim_for_ever(
         try:
             claimed_runs = await _claim(mesh, minter, settings, settings.max_runs - len(running))
         except MeshError as error:
+            heed_cancellation()
             if failed_count == 0:
                 log.warning("no runs can be claimed", reason=error.reason.value)
             await asyncio.sleep(backoff_seconds(failed_count, jitter=jitter(), floor=error.retry_after_seconds))

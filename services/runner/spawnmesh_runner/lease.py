@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 
 from spawnmesh.session.v1 import run_service_pb2 as pb
+from spawnmesh_core.cancellation import heed_cancellation
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError, refused_with
 
@@ -47,6 +48,7 @@ async def _keep(mesh: Mesh, claimed: pb.ClaimedRun, heartbeat_share: float) -> N
         except MeshError as error:
             if error.reason not in TRANSIENT:
                 raise
+            heed_cancellation()
             # The session service counts from when it answered, later than we asked: by our count the lease is never longer than by its own.
             if asked + pause - renewed >= lease_seconds:
                 raise LeaseLost from error

@@ -6,6 +6,7 @@ import fcntl
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from spawnmesh_materialize.erase import erase_at
@@ -30,10 +31,7 @@ async def private_workspace(root: Path, name: str) -> AsyncIterator[Path]:
         yield root / name
     finally:
         for lock_fd in lock_fds:
-            try:
-                await finish_in_thread(lambda: _erase(root, name))
-            finally:
-                os.close(lock_fd)
+            await finish_in_thread(partial(_remove, root, name, lock_fd))
 
 
 async def remove_abandoned(root: Path) -> int:
@@ -68,6 +66,13 @@ def _lock(directory: Path) -> int | None:
             raise
     os.close(fd)
     return None
+
+
+def _remove(root: Path, name: str, lock_fd: int) -> None:
+    try:
+        _erase(root, name)
+    finally:
+        os.close(lock_fd)  # The last hold on what is erased: it is now that the disk is waited for.
 
 
 def _erase(root: Path, name: str) -> None:

@@ -8,6 +8,7 @@ from spawnmesh_postgres.deployment import await_schema
 from spawnmesh_postgres.jobs import install_job_tables
 from spawnmesh_postgres.migrations import migrate_and_tell
 from spawnmesh_postgres.schema_version import until_schema_known
+from spawnmesh_runtime.ending import end
 from spawnmesh_runtime.process import run, start_process, stop_signals
 from spawnmesh_runtime.server import answering_alone, run_until_stopped
 from spawnmesh_runtime.settings import load_settings
@@ -35,7 +36,7 @@ async def _work(settings: SessionSettings) -> None:
         worker = tasks.create_task(work_on_known_schema(), name="worker")
         with stop_signals() as stop:
             await stop.wait()
-        worker.cancel()
+        await end(worker, grace_seconds=settings.drain_grace_seconds)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from spawnmesh_postgres.deployment import await_schema
 from spawnmesh_postgres.migrations import migrate_and_tell
 from spawnmesh_postgres.schema_version import until_schema_known
+from spawnmesh_runtime.ending import end
 from spawnmesh_runtime.process import run, start_process, stop_signals
 from spawnmesh_runtime.server import answering_alone, run_until_stopped
 from spawnmesh_runtime.settings import load_settings
@@ -39,7 +40,7 @@ async def _work(settings: TranscriptSettings) -> None:
             working = tasks.create_task(work_on_known_schema(), name="worker")
             await stop.wait()
             await asyncio.wait([working], timeout=settings.drain_grace_seconds)
-        working.cancel()
+        await end(working, grace_seconds=0)
 
 
 def main(arguments: list[str]) -> None:

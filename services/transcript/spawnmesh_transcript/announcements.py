@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
+from spawnmesh_core.cancellation import heed_cancellation
 from spawnmesh_postgres.database import Database
 
 from spawnmesh_transcript.store import Key
@@ -63,6 +64,7 @@ class Announcements:
             try:
                 await database.notify(CHANNEL, sorted(topics))
             except (psycopg.Error, PoolTimeout) as error:
+                heed_cancellation()
                 log.warning("changes not announced", count=len(topics), error=type(error).__name__)
             await asyncio.sleep(_PAUSE_SECONDS)
 

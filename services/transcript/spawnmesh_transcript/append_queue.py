@@ -79,7 +79,7 @@ class AppendQueue:
     def _end(self, appends: Iterable[Append]) -> None:
         self._free += 1
         self._under_way.difference_update(append.key for append in appends)
-        while self._free and (batch := self._take()):
+        while self._free and self._waiting and (batch := self._take()):
             self._begin(waiting.append for waiting in batch)
             # In no caller's context: whoever made room is not the one who is served.
             self._tasks.create_task(self._make_together(batch), context=Context())
@@ -119,11 +119,12 @@ class AppendQueue:
 
 def _fits(appends: Sequence[Append]) -> bool:
     """Whether they are little enough for one transaction."""
-    return (
-        len(appends) <= _MAX_APPENDS
-        and sum(len(append.entries) for append in appends) <= _MAX_ENTRIES
-        and sum(len(entry.body) for append in appends for entry in append.entries) <= _MAX_BYTES
-    )
+    entry_count = size_bytes = 0
+    for append in appends:
+        entry_count += len(append.entries)
+        for entry in append.entries:
+            size_bytes += len(entry.body)
+    return len(appends) <= _MAX_APPENDS and entry_count <= _MAX_ENTRIES and size_bytes <= _MAX_BYTES
 
 
 @asynccontextmanager

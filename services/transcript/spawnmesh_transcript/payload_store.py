@@ -78,8 +78,8 @@ class ScannedStub(NamedTuple):
 
 async def append_with_stubs(database: Database, append: Append, stubs: Sequence[Stub]) -> AppendOutcome:
     """As `store.append_entries` makes one append that waits, with the stubs of its entries in the same transaction."""
-    bodies = [entry.body for entry in append.entries]
-    call = store.call_parameters(append, 1, len(bodies))
+    call = store.call_parameters(append, 1)
+    bodies = b"".join(entry.body for entry in append.entries)
     parameters = {"session_id": append.key.session_id, "calls": Jsonb([call]), "bodies": bodies, **_stub_rows(stubs)}
     (row,) = await database.call(append.key.tenant_id, _SQL["append_with_stubs"], parameters)
     return store.append_outcome(row, call["entries"])

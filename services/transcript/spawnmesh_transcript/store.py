@@ -59,7 +59,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class AppendOutcome:
-    """What the database made of an append; `outcome` and which fields come with it are said at the function `append_entries`."""
+    """What the database made of an append; `outcome` and which fields come with it are said at the function `append_together`."""
 
     outcome: str
     head: Head | None
@@ -134,7 +134,7 @@ async def is_deleted(connection: Connection, key: Key) -> bool:
 
 async def write_entries(connection: Connection, key: Key, entries: Sequence[NewEntry], *, service: str) -> Head:
     """Puts entries into the transcript that this transaction has just inserted; a service writes them, no run."""
-    row = await _one(connection, "write_entries", key, service=service, **_entry_parameters(entries))
+    row = await _one(connection, "write_entries", key, service=service, **entry_parameters(entries))
     if row is None:
         raise LookupError("a function call answers one row")
     return head_of(row)
@@ -149,11 +149,13 @@ async def append_entries(
     """
     calls: list[dict[str, Any]] = []
     bodies: list[bytes] = []
+    first_byte = 1
     for append in appends:
-        first_body = len(bodies) + 1
-        bodies += [entry.body for entry in append.entries]
-        calls.append(call_parameters(append, first_body, len(bodies)))
-    parameters = {"calls": Jsonb(calls, orjson.dumps), "bodies": bodies, "waits": waits}
+        calls.append(call_parameters(append, first_byte))
+        for entry in append.entries:
+            bodies.append(entry.body)
+            first_byte += len(entry.body)
+    parameters = {"calls": Jsonb(calls, orjson.dumps), "bodies": b"".join(bodies), "waits": waits}
     rows = await database.call(tenant_id, _SQL["append_entries"], parameters)
     return [append_outcome(row, call["entries"]) for row, call in zip(rows, calls, strict=True)]
 
@@ -285,32 +287,42 @@ async def _stored_entries(connection: Connection, statement: str, key: Key, **mo
         return await cursor.fetchall()
 
 
-def _entry_parameters(entries: Sequence[NewEntry]) -> dict[str, Any]:
-    return {"entries": Jsonb(described(entries)), "bodies": [entry.body for entry in entries]}
+def entry_parameters(entries: Sequence[NewEntry]) -> dict[str, Any]:
+    """`entries` and `bodies` of a statement that writes them."""
+    return {
+        "entries": Jsonb([_described(entry) for entry in entries], orjson.dumps),
+        "bodies": b"".join(entry.body for entry in entries),
+    }
 
 
-def described(entries: Sequence[NewEntry]) -> list[dict[str, Any]]:
-    """Entries as the functions that write them read them, beside their bodies."""
-    return [
-        {
-            "entry_id": entry.entry_id or new_id(IdKind.ENTRY),
-            "parent_entry_id": entry.parent_entry_id,
-            "kind": entry.kind,
-            "role": entry.role or "",
-            "token_count": entry.token_count,
-            "token_vocabulary": entry.token_vocabulary,
-            "calls": entry.calls,
-            "answers": entry.answers,
-            "is_synthetic": entry.is_synthetic,
-            "label": entry.label or "",
-            "target_entry_id": entry.target_entry_id,
-        }
-        for entry in entries
-    ]
+def _described(entry: NewEntry) -> dict[str, Any]:
+    """An entry as the function `write_entries` reads it, beside its body. What is empty is left out: the server reads every word of this."""
+    described: dict[str, Any] = {
+        "entry_id": entry.entry_id or new_id(IdKind.ENTRY),
+        "kind": entry.kind,
+        "token_count": entry.token_count,
+        "token_vocabulary": entry.token_vocabulary,
+        "body_size": len(entry.body),
+    }
+    if entry.role:
+        described["role"] = entry.role
+    if entry.parent_entry_id:
+        described["parent_entry_id"] = entry.parent_entry_id
+    if entry.calls:
+        described["calls"] = entry.calls
+    if entry.answers:
+        described["answers"] = entry.answers
+    if entry.is_synthetic:
+        described["is_synthetic"] = True
+    if entry.label:
+        described["label"] = entry.label
+    if entry.target_entry_id:
+        described["target_entry_id"] = entry.target_entry_id
+    return described
 
 
-def call_parameters(append: Append, first_body: int, last_body: int) -> dict[str, Any]:
-    """One of the `calls` of a statement that appends; the numbers, from 1, are those of its first and last one among the bodies."""
+def call_parameters(append: Append, first_byte: int) -> dict[str, Any]:
+    """One of the `calls` of a statement that appends, whose bodies begin at that byte of them all, counted from 1."""
     claim, target_ids = (
         append.writer.claim,
         [entry.target_entry_id for entry in append.entries if entry.target_entry_id],
@@ -323,9 +335,9 @@ def call_parameters(append: Append, first_body: int, last_body: int) -> dict[str
         "epoch": claim.epoch if claim else 0,
         "service": append.writer.service,
         "client": append.writer.client,
-        "entries": described(append.entries),
-        "first_body": first_body,
-        "last_body": last_body,
+        "entries": [_described(entry) for entry in append.entries],
+        "entry_count": len(append.entries),
+        "first_byte": first_byte,
         "settings_version": append.settings_version,
         "target_ids": target_ids or None,
     }

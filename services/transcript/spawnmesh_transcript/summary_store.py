@@ -6,13 +6,12 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from psycopg.rows import args_row, class_row
-from psycopg.types.json import Jsonb
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.entries import EntryKind, Head, NewEntry, StoredEntry, WriterClaim
 from spawnmesh_transcript.domain.turns import Role, Turn
-from spawnmesh_transcript.store import Key, counted_entry, described, head_of
+from spawnmesh_transcript.store import Key, counted_entry, entry_parameters, head_of
 
 _SQL = load_statements("spawnmesh_transcript")
 
@@ -142,8 +141,7 @@ async def append_summary(
         run_id=claim.run_id if claim else "",
         epoch=claim.epoch if claim else 0,
         client=client,
-        entries=Jsonb(described([entry])),
-        bodies=[entry.body],
+        **entry_parameters([entry]),
     )
     row = await (await connection.execute(_SQL["write_summary_entry"], parameters, binary=True)).fetchone()
     if row is None:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
+from spawnmesh_core.cancellation import heed_cancellation
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.worker_beats import beat_for_ever
@@ -74,6 +75,7 @@ class Worker:
                     if is_ours:
                         await self._work_for(tenant_id)
             except _AWAY as error:
+                heed_cancellation()
                 log.warning("round_failed", error=type(error).__name__)
                 return
             if len(tenant_ids) < _PAGE:
@@ -88,6 +90,8 @@ class Worker:
             try:
                 await job(tenant_id)
             except MeshError as error:
+                heed_cancellation()
                 log.warning("job_failed", job=name, tenant_id=tenant_id, reason=error.reason)
             except _AWAY as error:
+                heed_cancellation()
                 log.warning("job_failed", job=name, tenant_id=tenant_id, error=type(error).__name__)

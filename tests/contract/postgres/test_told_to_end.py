@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import psycopg
 import pytest
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.database import EVERY_TENANT, open_database
@@ -36,6 +37,7 @@ async def test_it_ends_at_whatever_step_it_is_told_to(
     dsn = databases["session"]
     install_job_tables(dsn.owner)
     for steps in range(_STEPS):
+        before = asyncio.all_tasks()
         task = asyncio.ensure_future(work(dsn))
         for _ in range(steps):
             await asyncio.sleep(0)
@@ -43,3 +45,25 @@ async def test_it_ends_at_whatever_step_it_is_told_to(
         _, pending = await asyncio.wait([task], timeout=_END_SECONDS)
         assert not pending, f"it goes on after {steps} steps"
         assert task.cancelled()
+        left = asyncio.all_tasks() - before
+        assert not left, f"told to end after {steps} steps, it leaves {left}"
+
+
+async def test_jobs_end_where_the_database_fails_on_their_way_out(databases: dict[str, ServiceDsn]) -> None:
+    """The queue raises what the database says in the place of the cancellation."""
+    dsn = databases["session"]
+    install_job_tables(dsn.owner)
+    async with await psycopg.AsyncConnection.connect(dsn.owner, autocommit=True) as owner:
+        task = asyncio.ensure_future(jobs(dsn))
+        async with asyncio.timeout(_END_SECONDS):
+            while not await (await owner.execute("select id from procrastinate_workers")).fetchone():
+                await asyncio.sleep(0.05)
+        await owner.execute("alter function procrastinate_unregister_worker_v1 rename to moved_away")
+        try:
+            task.cancel()
+            _, pending = await asyncio.wait([task], timeout=_END_SECONDS)
+        finally:
+            await owner.execute("alter function moved_away rename to procrastinate_unregister_worker_v1")
+            await owner.execute("delete from procrastinate_workers")
+    assert not pending
+    assert task.cancelled()

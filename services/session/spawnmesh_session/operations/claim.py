@@ -127,11 +127,12 @@ class Leases:
 
     async def _claim_one(self, connection: Connection, tenant_id: str, run_id: str, runner_id: str) -> Claimed | None:
         session_id = (await runs.get(connection, tenant_id, run_id))["session_id"]
-        await sessions.lock(connection, tenant_id, session_id)
-        run = await runs.claim(connection, tenant_id, run_id, runner_id=runner_id, lease_ttl=self.lease_ttl)
-        if run is None:
+        claimed = await runs.claim(
+            connection, tenant_id, session_id, run_id, runner_id=runner_id, lease_ttl=self.lease_ttl
+        )
+        if claimed is None:
             return None
-        session = await sessions.get(connection, tenant_id, session_id)
+        session, run = claimed
         agent = await tenants.get_agent(connection, tenant_id, session["agent_id"])
         await sessions.append_event(
             connection,

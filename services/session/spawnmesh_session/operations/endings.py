@@ -33,10 +33,8 @@ class LockedRun:
 async def lock_run(connection: Connection, tenant_id: str, run_id: str) -> LockedRun:
     """Locks parent, session and run in this order, as every writer does that needs more than one; NOT_FOUND where there is no such run."""
     session_id = (await runs.get(connection, tenant_id, run_id))["session_id"]
-    parent_id = (await sessions.get(connection, tenant_id, session_id))["parent_session_id"]
-    parent = await sessions.lock(connection, tenant_id, parent_id) if parent_id else None
-    session = await sessions.lock(connection, tenant_id, session_id)
-    return LockedRun(await runs.lock(connection, tenant_id, run_id), session, parent)
+    parent, session, run = await runs.lock_with_sessions(connection, tenant_id, session_id, run_id)
+    return LockedRun(run, session, parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +102,11 @@ class Endings:
             return
         await sessions.append_event(connection, tenant_id, session["session_id"], EventKind.CLOSED)
         await jobs.enqueue_closed(self.job_app, connection, tenant_id, session["session_id"], session["traceparent"])
+        if not session["receipt"]:
+            return
         tenant = await tenants.get(connection, tenant_id)
         retain = bool(tenant["settings"].get("retain_on_session_keep", False))
-        if session["receipt"] and releases_attachments(session["cleanup"], retain_on_session_keep=retain):
+        if releases_attachments(session["cleanup"], retain_on_session_keep=retain):
             await jobs.enqueue_release(
                 self.job_app, connection, tenant_id, session["session_id"], session["traceparent"]
             )

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import structlog
 from psycopg.rows import DictRow
+from spawnmesh_core.cancellation import heed_cancellation
 from spawnmesh_postgres.database import EVERY_TENANT, Database
 from spawnmesh_runtime.acting import acting_for
 
@@ -66,6 +67,7 @@ class Sweep:
                 if count := await sweep():
                     log.info("swept", what=what, count=count)
             except Exception as error:  # noqa: BLE001 - the next sweep goes on, whatever stopped this one.
+                heed_cancellation()
                 log.warning("sweep_failed", what=what, error=type(error).__name__)
             await asyncio.sleep(self.interval_seconds)
 
@@ -78,6 +80,7 @@ class Sweep:
             try:
                 ended += await self._end(row)
             except Exception as error:  # noqa: BLE001 - one that cannot be ended stays for the next sweep, and keeps no other.
+                heed_cancellation()
                 log = structlog.get_logger().bind(tenant=row["tenant_id"], run_id=row["run_id"])
                 log.warning("run_not_ended", error=type(error).__name__)
         return ended
@@ -144,6 +147,7 @@ class Sweep:
                     with acting_for(row["tenant_id"]):
                         await work(row["tenant_id"], row["subject_id"])
                 except Exception as error:  # noqa: BLE001 - it comes again, and keeps no other.
+                    heed_cancellation()
                     log = structlog.get_logger().bind(kind=kind, tenant=row["tenant_id"], subject=row["subject_id"])
                     log.warning("swept_in_vain", error=type(error).__name__)
 

@@ -73,6 +73,13 @@ order by place
 -- Locks the session until the transaction ends. Index: sessions_pkey.
 select * from sessions where tenant_id = %(tenant_id)s and session_id = %(session_id)s and delete_time is null for update
 
+-- name: lock_parent
+-- Locks the session's parent until the transaction ends; a session's parent never changes. Index: sessions_pkey.
+select * from sessions
+where tenant_id = %(tenant_id)s and delete_time is null
+  and session_id = (select parent_session_id from sessions where tenant_id = %(tenant_id)s and session_id = %(session_id)s)
+for update
+
 -- name: count_live_children
 -- Locks nothing; exact while the parent is locked. Index: sessions_child_idx.
 select count(*) as live from sessions

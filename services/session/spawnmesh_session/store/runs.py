@@ -7,7 +7,7 @@ from typing import Any
 
 from psycopg.rows import DictRow
 from psycopg.types.json import Jsonb
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection
 
@@ -113,6 +113,25 @@ async def lock(connection: Connection, tenant_id: str, run_id: str) -> DictRow:
     return row
 
 
+async def lock_with_sessions(
+    connection: Connection, tenant_id: str, session_id: str, run_id: str
+) -> tuple[DictRow | None, DictRow, DictRow]:
+    """The session's parent, if it has one, the session, and its run, locked in this order until the transaction ends, in one round trip.
+
+    NOT_FOUND where the session or its parent was deleted, RUN_LEASE_LOST where the run was.
+    """
+    values = {"tenant_id": tenant_id, "session_id": session_id, "run_id": run_id}
+    locked = [await connection.execute(SQL[name], values) for name in ("lock_parent", "lock_session", "lock_run")]
+    parent, session, run = [await cursor.fetchone() for cursor in locked]
+    if session is None:
+        raise not_found("session", session_id)
+    if parent is None and session["parent_session_id"]:
+        raise not_found("session", session["parent_session_id"])
+    if run is None:
+        raise _deleted(run_id)
+    return parent, session, run
+
+
 def _deleted(run_id: str) -> MeshError:
     """Only tokens of ours and rows of ours name runs, so one that is not there was there: its runner is to stop."""
     return MeshError(
@@ -182,15 +201,24 @@ async def count_live(connection: Connection) -> dict[str, int]:
 
 
 async def claim(
-    connection: Connection, tenant_id: str, run_id: str, *, runner_id: str, lease_ttl: timedelta
-) -> DictRow | None:
-    """RUNNING with the session's next epoch and a lease; None where the run has ended meanwhile."""
-    run = await _one(connection, "claim_run", tenant_id=tenant_id, run_id=run_id, runner_id=runner_id)
-    if run is None:
+    connection: Connection, tenant_id: str, session_id: str, run_id: str, *, runner_id: str, lease_ttl: timedelta
+) -> tuple[DictRow, DictRow] | None:
+    """The session, locked until the transaction ends, and its run: RUNNING with the session's next epoch and a lease. In one round trip.
+
+    None where the run has ended meanwhile, NOT_FOUND where the session was deleted.
+    """
+    values = {"tenant_id": tenant_id, "session_id": session_id, "run_id": run_id}
+    locked = await connection.execute(SQL["lock_session"], values)
+    claimed = await connection.execute(SQL["claim_run"], {**values, "runner_id": runner_id})
+    await connection.execute(SQL["lease_dispatch"], {**values, "lease_ttl": lease_ttl})
+    read = await connection.execute(SQL["get_session"], values)
+    if await locked.fetchone() is None:
+        raise not_found("session", session_id)
+    run, session = await claimed.fetchone(), await read.fetchone()
+    if run is None or session is None:
         await delete_dispatch(connection, tenant_id, RUN, run_id)
         return None
-    await extend_lease(connection, tenant_id, run_id, lease_ttl)
-    return run
+    return session, run
 
 
 async def extend_lease(connection: Connection, tenant_id: str, run_id: str, lease_ttl: timedelta) -> datetime | None:

@@ -1,17 +1,8 @@
 -- name: append_with_stubs
--- A transaction of its own: one append as `append_entries` makes it, and the stubs and payloads of its entries, all or nothing. Locks the transcript's
+-- A transaction of its own: one append as `append_together` makes it, and the stubs and payloads of its entries, all or nothing. Locks the transcript's
 -- row until commit. See the function for its outcomes and its indexes.
 with appended as materialized (
-    select appended.*
-    from jsonb_to_recordset(%(calls)s) as call (
-        session_id text, idempotency_key text, content_hash text, run_id text, epoch bigint, service text, client text, entries jsonb,
-        first_body integer, last_body integer, settings_version bigint, target_ids text[]
-    )
-    cross join lateral append_entries(
-        set_config('spawnmesh.tenant', %(tenant_id)s, true), call.session_id, call.idempotency_key, decode(call.content_hash, 'hex'), call.run_id,
-        call.epoch, call.service, call.client, call.entries, (%(bodies)b::bytea[])[call.first_body:call.last_body], call.settings_version,
-        call.target_ids, true
-    ) as appended
+    select * from append_together(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(calls)s, %(bodies)b, true)
 ), stubbed as (
     insert into stubs (tenant_id, session_id, seq, token_count, body)
     select %(tenant_id)s, %(session_id)s, appended.first_seq + stub.place, stub.token_count, stub.body

@@ -157,7 +157,7 @@ for update;
 select incarnation, seq, chain_hash, writer_run_id, writer_epoch
 from write_entries(
     (select t from transcripts t where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s), %(run_id)s, %(epoch)s, '', %(client)s,
-    %(entries)s, %(bodies)b::bytea[]
+    %(entries)s, %(bodies)b, 1
 );
 
 -- name: insert_summary

@@ -9,22 +9,13 @@ returning incarnation;
 -- The transaction must hold the transcript's row: it has just inserted it. See the function for its cost.
 select incarnation, seq, chain_hash, writer_run_id, writer_epoch
 from write_entries(
-    (select t from transcripts t where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s), '', 0, %(service)s, '', %(entries)s, %(bodies)b::bytea[]
+    (select t from transcripts t where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s), '', 0, %(service)s, '', %(entries)s, %(bodies)b, 1
 );
 
 -- name: append_entries
 -- A transaction of its own for all the calls, made one after the other. Locks each transcript's row until commit. See the function for its outcomes and its
 -- indexes.
-select appended.*
-from jsonb_to_recordset(%(calls)s) as call (
-    session_id text, idempotency_key text, content_hash text, run_id text, epoch bigint, service text, client text, entries jsonb,
-    first_body integer, last_body integer, settings_version bigint, target_ids text[]
-)
-cross join lateral append_entries(
-    set_config('spawnmesh.tenant', %(tenant_id)s, true), call.session_id, call.idempotency_key, decode(call.content_hash, 'hex'), call.run_id,
-    call.epoch, call.service, call.client, call.entries, (%(bodies)b::bytea[])[call.first_body:call.last_body], call.settings_version,
-    call.target_ids, %(waits)s
-) as appended;
+select * from append_together(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(calls)s, %(bodies)b, %(waits)s);
 
 -- name: scan_window
 -- A transaction of its own. No lock. See the function for its cost and its indexes.
