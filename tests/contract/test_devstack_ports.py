@@ -1,10 +1,28 @@
 """Ports that are handed out are free, and a busy one is named."""
 
+import json
+import random
 import socket
+import subprocess
+import sys
 
 import pytest
 from spawnmesh_devstack.failures import PortBusy, StackError
 from spawnmesh_devstack.ports import LOOPBACK, PAIR_DISTANCE, free_port_pairs, free_ports, require_free
+
+
+@pytest.fixture
+def own_range():
+    """Forty free ports below those that are picked by everybody."""
+    while True:
+        start = random.SystemRandom().randrange(2_000, 11_900)
+        if not any(is_listened_on(port) for port in range(start, start + 40)):
+            return range(start, start + 40)
+
+
+def is_listened_on(port):
+    with socket.socket() as probe:
+        return probe.connect_ex((LOOPBACK, port)) == 0
 
 
 @pytest.fixture
@@ -28,12 +46,41 @@ def test_both_ports_of_a_pair_can_be_bound():
         require_free(port + PAIR_DISTANCE, "grpc")
 
 
-def test_a_port_whose_partner_is_taken_is_no_pair():
-    low = 12_000
-    with socket.create_server((LOOPBACK, low + PAIR_DISTANCE)):
-        assert free_ports(1, below=low + 1) == [low]
+def test_a_port_is_picked_once_whether_or_not_anybody_listens_on_it_yet(own_range):
+    assert {*free_ports(30, own_range), *free_ports(len(own_range) - 30, own_range)} == set(own_range)
+    with pytest.raises(StackError, match=f"only 0 of 1 free ports found between {own_range[0]} and {own_range[-1]}"):
+        free_ports(1, own_range)
+
+
+def test_ports_that_another_process_picked_are_not_picked_until_it_ends(own_range):
+    picking = (
+        f"from spawnmesh_devstack.ports import free_ports; print(free_ports(39, {own_range!r}), flush=True); input()"
+    )
+    with subprocess.Popen([sys.executable, "-c", picking], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        theirs = set(json.loads(other.stdout.readline()))
+        assert {*theirs, *free_ports(1, own_range)} == set(own_range)
         with pytest.raises(StackError, match="only 0 of 1"):
-            free_port_pairs(1, below=low + 1)
+            free_ports(1, own_range)
+    assert set(free_ports(39, own_range)) == theirs
+
+
+def test_a_port_that_was_asked_for_is_not_picked_for_anything_else(own_range):
+    asked = require_free(own_range[7], "the session service")
+
+    assert {asked, *free_ports(39, own_range)} == set(own_range)
+
+
+def test_the_partner_of_a_pair_is_not_picked_for_anything_else(own_range):
+    partners = range(own_range.start + PAIR_DISTANCE, own_range.stop + PAIR_DISTANCE)
+    pair = free_port_pairs(1, own_range)[0] + PAIR_DISTANCE
+
+    assert {pair, *free_ports(39, partners)} == set(partners)
+
+
+def test_a_port_whose_partner_is_taken_is_no_pair(own_range):
+    alone = own_range[:1]
+    with socket.create_server((LOOPBACK, alone[0] + PAIR_DISTANCE)), pytest.raises(StackError, match="only 0 of 1"):
+        free_port_pairs(1, alone)
 
 
 def test_a_busy_port_is_named_with_its_purpose(busy_port):

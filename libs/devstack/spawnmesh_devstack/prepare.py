@@ -3,18 +3,16 @@
 import asyncio
 import json
 import os
-import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from spawnmesh_postgres.jobs import install_job_tables
 from spawnmesh_postgres.migrations import migrate
 
-from spawnmesh_devstack.failures import PortBusy, StackError
+from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.members import SERVICES, snake
-from spawnmesh_devstack.ports import LOOPBACK, free_ports, require_free
+from spawnmesh_devstack.ports import PAIR_DISTANCE, free_ports, require_free
 from spawnmesh_devstack.service_roles import ServiceDsn, create_service_database
 
 OTLP, SCRIPTED_MODEL, SMOLLM2, S3 = "otlp", "scripted-model", "smollm2", "s3"
@@ -29,27 +27,11 @@ def choose_ports(asked: Mapping[str, int]) -> dict[str, int]:
     if unknown := sorted(set(asked) - {*needed, S3}):
         raise StackError(f"nothing is called {', '.join(unknown)}; a port can be given for {', '.join((*needed, S3))}")
     for name, port in asked.items():
-        if name != S3:  # which looks for itself
-            require_free(port, name)
+        require_free(port, name)
+        if name == S3:
+            require_free(port + PAIR_DISTANCE, "s3's gRPC")
     free = [name for name in needed if name not in asked]
-    with held(port for name, port in asked.items() if name != S3):
-        return {**dict(zip(free, free_ports(len(free)), strict=True)), **asked}
-
-
-@contextmanager
-def held(ports: Iterable[int]) -> Iterator[None]:
-    """Keeps free ports from being picked a second time while they wait for the process they are for.
-
-    Raises PortBusy for one that is taken by now.
-    """
-    with ExitStack() as sockets:
-        for port in ports:
-            try:
-                # It listens, since only a listener keeps others away from a port that connections of a former one still linger on.
-                sockets.enter_context(socket.create_server((LOOPBACK, port), backlog=1))
-            except OSError:
-                raise PortBusy(port, "a process of the mesh") from None
-        yield
+    return {**dict(zip(free, free_ports(len(free)), strict=True)), **asked}
 
 
 async def prepare_schemas(superuser_dsn: str, report: Callable[[str], None]) -> dict[str, ServiceDsn]:

@@ -27,7 +27,6 @@ from spawnmesh_devstack.prepare import (
     S3,
     SCRIPTED_MODEL,
     choose_ports,
-    held,
     prepare_schemas,
     write_router_config,
 )
@@ -190,9 +189,8 @@ async def open_stack(
         watchdog = exits.enter_context(Watchdog())
         port_of = choose_ports(ports or {})
         postgres = Postgres(data_dir / "postgres", data_dir / "logs" / "postgres.log", watchdog, report)
-        with held(port for name, port in port_of.items() if name != S3):
-            ports_of = _ports_of_services(port_of, replicas)
-            s3 = S3Server(data_dir / "s3", data_dir / "logs" / "s3.log", watchdog, report, port_of.get(S3))
+        ports_of = _ports_of_services(port_of, replicas)
+        s3 = S3Server(data_dir / "s3", data_dir / "logs" / "s3.log", watchdog, report, port_of.get(S3))
         config = scripted_config(port_of[SCRIPTED_MODEL]) if router_config is None else router_config
         make_keys(data_dir / "keys")
         around = Surroundings(

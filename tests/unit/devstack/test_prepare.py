@@ -7,8 +7,8 @@ import stat
 import pytest
 from spawnmesh_devstack.failures import PortBusy, StackError
 from spawnmesh_devstack.mesh_file import sole_use, write_mesh_file
-from spawnmesh_devstack.ports import free_ports, require_free
-from spawnmesh_devstack.prepare import choose_ports, held, write_router_config
+from spawnmesh_devstack.ports import PAIR_DISTANCE, free_port_pairs, free_ports
+from spawnmesh_devstack.prepare import choose_ports, write_router_config
 
 
 def test_every_service_gets_a_port_of_its_own_and_asked_ones_are_kept():
@@ -27,25 +27,11 @@ def test_port_that_is_taken_or_for_nothing_known_is_refused():
         choose_ports({"hooks": 12345})
 
 
-def test_held_port_is_not_free_until_it_is_let_go():
-    (port,) = free_ports(1)
+def test_port_asked_for_s3_is_taken_with_the_one_of_its_grpc():
+    (port,) = free_port_pairs(1)
 
-    with held([port]), pytest.raises(PortBusy):
-        require_free(port, "a test")
-    assert require_free(port, "a test") == port
-
-
-def test_port_that_connections_of_a_former_listener_linger_on_can_be_held():
-    with socket.create_server(("127.0.0.1", 0)) as former:
-        port = former.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", port)) as caller:
-            former.accept()[0].close()  # Who closes first is left with what lingers.
-            assert caller.recv(1) == b""
-
-    with held([port]):
-        pass
-    with socket.create_server(("127.0.0.1", port)), pytest.raises(PortBusy), held([port]):
-        pass
+    with socket.create_server(("127.0.0.1", port + PAIR_DISTANCE)), pytest.raises(PortBusy, match="s3's gRPC"):
+        choose_ports({"s3": port})
 
 
 def test_mesh_file_is_for_its_owner_and_gone_afterwards(tmp_path):
