@@ -181,7 +181,7 @@ async def test_credentials_that_S3_refuses_are_replaced_within_the_call(
             await attempt()
 
         with pytest.raises(CredentialsRefused):
-            await calls.put(Put(tenant.bucket, "k", SHA256_OF_X, b"x", None), bad)
+            await calls.put(calls.signed(Put(tenant.bucket, "k", SHA256_OF_X, b"x", None), bad))
 
 
 def test_who_waits_for_an_sts_that_fails_does_not_ask_after_the_one_before(sts: tuple[Sts, Ahead]) -> None:

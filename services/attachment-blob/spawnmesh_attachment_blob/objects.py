@@ -2,8 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +17,7 @@ from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_attachment_blob.domain.comparison import hash_of_key
 from spawnmesh_attachment_blob.s3_calls import DeletionsRefused, S3Calls, S3Failed
-from spawnmesh_attachment_blob.s3_puts import CredentialsRefused, Put
+from spawnmesh_attachment_blob.s3_puts import CredentialsRefused, Put, SignedPut
 from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
 from spawnmesh_attachment_blob.uninterrupted import uninterrupted
 
@@ -74,6 +74,7 @@ class ObjectStore:
     def __init__(self, buckets: TenantBuckets, calls: S3Calls) -> None:
         self._buckets = buckets
         self._calls = calls
+        self._signed: dict[str, SignedPut] = {}  # By key, which each staging has of its own.
 
     async def put_all(self, tenant_id: str, data_by_key: Mapping[str, bytes]) -> None:
         """Puts all of them, each under a key of its hash, side by side, and waits for all; for a caller that is not interrupted. Raises
@@ -96,17 +97,42 @@ class ObjectStore:
         """The object, durable; `sha256` is that of the bytes. Raises S3Failed. A cancelled caller is held until its fate is known."""
         await uninterrupted(self._put(tenant_id, key, sha256, data))
 
-    async def _put(self, tenant_id: str, key: str, sha256: str, data: bytes) -> None:
-        put = Put(self._buckets.bucket_of(tenant_id), key, sha256, data, self._buckets.encryption_of(tenant_id))
+    @contextmanager
+    def signing_ahead(self, tenant_id: str, data_by_key: Mapping[str, bytes]) -> Iterator[None]:
+        """While the block waits, requests to put these objects are signed, one after the other; `put_all` in it takes those that are ready."""
+        signing = asyncio.create_task(self._sign(tenant_id, data_by_key))
         try:
-            await self._calls.put(put, await self._credentials(tenant_id))
+            yield
+        finally:
+            signing.cancel()
+            for key in data_by_key:
+                self._signed.pop(key, None)
+
+    async def _sign(self, tenant_id: str, data_by_key: Mapping[str, bytes]) -> None:
+        credentials = self._buckets.credentials_at_hand(tenant_id)
+        if credentials is None:
+            return
+        for key, data in data_by_key.items():
+            self._signed[key] = self._calls.signed(self._put_of(tenant_id, key, hash_of_key(key), data), credentials)
+            await asyncio.sleep(0)  # What the block waits for may have come.
+
+    def _put_of(self, tenant_id: str, key: str, sha256: str, data: bytes) -> Put:
+        return Put(self._buckets.bucket_of(tenant_id), key, sha256, data, self._buckets.encryption_of(tenant_id))
+
+    async def _put(self, tenant_id: str, key: str, sha256: str, data: bytes) -> None:
+        signed = self._signed.pop(key, None)
+        put = self._put_of(tenant_id, key, sha256, data)
+        if signed is None:
+            signed = self._calls.signed(put, await self._credentials(tenant_id))
+        try:
+            await self._calls.put(signed)
         except CredentialsRefused:
             self._buckets.forget(tenant_id)
             await self._put_again(put, tenant_id)
 
     async def _put_again(self, put: Put, tenant_id: str) -> None:
         try:
-            await self._calls.put(put, await self._credentials(tenant_id))
+            await self._calls.put(self._calls.signed(put, await self._credentials(tenant_id)))
         except CredentialsRefused:
             raise S3Failed(never_sent=False) from None
 

@@ -13,7 +13,7 @@ from spawnmesh_core.errors import MeshError, unavailable
 from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NewConnectionError
 
 from spawnmesh_attachment_blob.bucket_credentials import S3_FAILURES
-from spawnmesh_attachment_blob.s3_puts import PUT_FAILURES, ObjectPuts, Put, is_never_sent, open_puts
+from spawnmesh_attachment_blob.s3_puts import PUT_FAILURES, ObjectPuts, Put, SignedPut, is_never_sent, open_puts
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 from spawnmesh_attachment_blob.uninterrupted import uninterrupted
 
@@ -86,13 +86,17 @@ class S3Calls:
             log.warning("s3_call_failed", error=type(error).__name__, code=code)
             raise S3Failed(never_sent=_never_sent(error), code=code) from None
 
-    async def put(self, put: Put, credentials: Credentials) -> None:
-        """The object, durable. Raises CredentialsRefused where S3 says that these do not hold, S3Failed for all else that goes wrong.
+    def signed(self, put: Put, credentials: Credentials) -> SignedPut:
+        """The request for it. Does not block."""
+        return self._puts.signed(put, credentials)
+
+    async def put(self, signed: SignedPut) -> None:
+        """The object, durable. Raises CredentialsRefused where S3 says that the credentials do not hold, S3Failed for all else that goes wrong.
 
         Not in a thread, and for a caller that is not interrupted: else it would not be known what became of it.
         """
         try:
-            await self._puts.put(put, credentials)
+            await self._puts.put(signed)
         except PUT_FAILURES as error:
             log.warning("s3_call_failed", error=type(error).__name__, code=getattr(error, "code", ""))
             raise S3Failed(never_sent=is_never_sent(error)) from None

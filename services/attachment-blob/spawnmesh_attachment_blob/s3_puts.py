@@ -2,7 +2,7 @@
 
 The client library sends from a thread and builds each request there. For small files that is most of what a put costs in this process, and the
 threads of a set hold each other and the loop up. Here the request is signed with the library's own function, under the hash that is known
-already, and sent without a thread.
+already, and sent without a thread. It can be signed while something else is waited for.
 """
 
 import asyncio
@@ -18,6 +18,8 @@ from minio.credentials.credentials import Credentials
 from minio.signer import sign_v4_s3
 from minio.sse import Sse
 from minio.time import to_amz_date, utcnow
+from multidict import CIMultiDict
+from yarl import URL
 
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
 
@@ -61,6 +63,15 @@ class Put:
     encryption: Sse | None
 
 
+@dataclass(frozen=True, slots=True)
+class SignedPut:
+    """A request that puts an object, good for some minutes."""
+
+    url: URL
+    headers: CIMultiDict[str]
+    data: bytes
+
+
 class ObjectPuts:
     """At most as many puts at a time as there may be calls in threads; the others wait."""
 
@@ -72,22 +83,22 @@ class ObjectPuts:
         self._patience_seconds = settings.s3_connect_timeout_seconds + settings.s3_read_timeout_seconds
         self._places = asyncio.Semaphore(settings.s3_max_threads)
 
-    async def put(self, put: Put, credentials: Credentials) -> None:
+    async def put(self, signed: SignedPut) -> None:
         """The object, durable. Raises CredentialsRefused and PUT_FAILURES. Only a connection that did not come about is tried again, once."""
         async with self._places:
             try:
-                await self._send(put, credentials)
+                await self._send(signed)
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
                 await asyncio.sleep(_CONNECT_PAUSE_SECONDS)
-                await self._send(put, credentials)
+                await self._send(signed)
 
-    async def _send(self, put: Put, credentials: Credentials) -> None:
-        url, headers = self._signed(put, credentials)
+    async def _send(self, signed: SignedPut) -> None:
+        data = signed.data
         # Sent in pieces where it is large, so that the loop is not held for the whole of it.
-        body = put.data if len(put.data) <= _WHOLE_BYTES else io.BytesIO(put.data)
+        body = data if len(data) <= _WHOLE_BYTES else io.BytesIO(data)
         async with (
-            asyncio.timeout(self._patience_seconds + len(put.data) * _SECONDS_FOR_A_BYTE),
-            self._session.put(url, data=body, headers=headers, allow_redirects=False) as response,
+            asyncio.timeout(self._patience_seconds + len(data) * _SECONDS_FOR_A_BYTE),
+            self._session.put(signed.url, data=body, headers=signed.headers, allow_redirects=False) as response,
         ):
             answer = await response.content.read(_ANSWER_BYTES)
             if response.status == 200:
@@ -98,7 +109,8 @@ class ObjectPuts:
             raise CredentialsRefused
         raise PutRefused(code)
 
-    def _signed(self, put: Put, credentials: Credentials) -> tuple[str, dict[str, str]]:
+    def signed(self, put: Put, credentials: Credentials) -> SignedPut:
+        """The request for it. Nothing is sent."""
         url, now = f"{self._base}/{put.bucket}/{put.key}", utcnow()
         headers: dict[str, str | list[str] | tuple[str]] = {
             "Host": self._host,
@@ -118,7 +130,7 @@ class ObjectPuts:
             content_sha256=put.sha256,
             date=now,
         )
-        return url, {name: str(value) for name, value in signed.items()}
+        return SignedPut(URL(url), CIMultiDict({name: str(value) for name, value in signed.items()}), put.data)
 
 
 @asynccontextmanager

@@ -105,7 +105,8 @@ class Staging:
             if known is None or wanted is None:
                 known, wanted = await judged()
             async with self._turns.taken():
-                written = await self._write_under(tenant_id, known, wanted)
+                with self._objects.signing_ahead(tenant_id, wanted.data_by_key(wanted.data_by_hash)):
+                    written = await self._write_under(tenant_id, known, wanted)
             if written is not None:
                 return written
             known = None

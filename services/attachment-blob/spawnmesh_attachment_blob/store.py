@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+import orjson
 from psycopg.rows import DictRow
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
@@ -127,8 +128,7 @@ def staging_of(tenant_id: str, limits: AttachmentLimits, wanted: SetToStage) -> 
     nobody sees anything of it. After every outcome but WRITTEN and EXISTS the transaction has to be rolled back.
     """
     files = wanted.files
-    return _SQL["stage_set"], {
-        "tenant_id": tenant_id,
+    given = {
         "limits": [int(limits.enabled), limits.max_files, limits.max_file_bytes, limits.max_total_bytes],
         "set_id": wanted.set_id,
         "session_id": wanted.session_id,
@@ -139,6 +139,7 @@ def staging_of(tenant_id: str, limits: AttachmentLimits, wanted: SetToStage) -> 
         "uploaded": [file.sha256 for file in files if file.sha256 not in wanted.data_by_hash],
         "key_suffix": wanted.key_suffix,
     }
+    return _SQL["stage_set"], {"tenant_id": tenant_id, "set": orjson.dumps(given).decode()}
 
 
 def staged_rows(rows: Sequence[DictRow]) -> StagedRows:

@@ -2,10 +2,7 @@
 -- Locks the set, then the blobs in the order of their hashes: waits for whoever stages or releases the set, puts or deletes one of the blobs, and takes
 -- back one that is marked for deletion. A purge of the tenant waits for it. Index: attachment_tenants_pkey, sets_pkey, blobs_pkey.
 select s.outcome, s.unstored, s.create_time
-from stage_set(
-    %(tenant_id)s, %(limits)s::bigint[], %(set_id)s, %(session_id)s, %(names)s::text[], %(sizes)s::bigint[], %(hashes)s::text[],
-    %(mime_types)s::text[], %(uploaded)s::text[], %(key_suffix)s
-) s;
+from stage_given_set(%(tenant_id)s, %(set)s::jsonb) s;
 
 -- name: get_set
 -- No lock. A set that is STAGING is one of a replica of the version before, which alone knows it. Index: sets_pkey, set_files_pkey.
