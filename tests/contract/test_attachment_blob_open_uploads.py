@@ -1,4 +1,4 @@
-"""How much a tenant may have open: uploads that are begun and not finished, and the bytes that they may bring."""
+"""How much a tenant may have in uploads: those that are begun and the bytes that they may bring, and those that are finished and not expired."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -133,3 +133,54 @@ async def test_replicas_count_together(
     reasons = [result.reason for result in results if isinstance(result, MeshError)]
     assert reasons == [Reason.BUDGET_EXCEEDED] * 9
     assert len(await tenant.rows("uploads")) == 3
+
+
+@pytest.fixture(scope="module")
+async def scant(databases: dict[str, ServiceDsn], s3: S3Endpoint, keys: Path) -> AsyncIterator[BlobService]:
+    """A service that keeps little of what a tenant finished."""
+    more = {"upload_max_finished": 3, "upload_max_finished_bytes": MOST_BYTES, "collect_grace_seconds": 0}
+    async with open_blob_service(databases["attachment_blob"], s3, keys, **more) as service:
+        yield service
+
+
+@pytest.fixture
+async def sender(scant: BlobService) -> Tenant:
+    """A tenant of that service."""
+    tenant = scant.tenant()
+    await tenant.prepare(**WHOLE)
+    return tenant
+
+
+async def test_no_more_finished_uploads_are_kept_than_may_be(sender: Tenant, scant: BlobService) -> None:
+    finished = [await upload(sender, content(10, seed)) for seed in range(3)]
+
+    with refused(Reason.BUDGET_EXCEEDED, budget="finished_uploads", limit="3", finished="3") as errors:
+        await send(sender, begin(spec_of(b"fourth")))
+    # They come back when the first of them goes, a day after it was finished.
+    assert 23 * 3600 < (errors[0].retry_after_seconds or 0) <= 24 * 3600
+    with refused(Reason.BUDGET_EXCEEDED, budget="finished_uploads"):
+        await send(sender, begin(spec_of(content(10, 0), name="known")))
+    assert len(await sender.rows("uploads")) == 3
+    again = spec_of(content(10, 1))
+    again.upload_id = finished[1].upload_id
+    assert (await send(sender, begin(again))).state == COMPLETE
+    other = scant.tenant()
+    await other.prepare(**WHOLE)
+    await upload(other, b"fourth")
+
+    async with scant.database.transaction(sender.tenant_id) as connection:
+        await connection.execute("update uploads set expire_time = now() where upload_id = %s", [again.upload_id])
+    assert await sender.collect() == {"expired_upload_count": 1}
+    await upload(sender, b"fourth")
+
+
+async def test_no_more_bytes_of_finished_uploads_are_kept_than_may_be(sender: Tenant) -> None:
+    waiting = await open_one(sender, content(PART, 1))
+    await upload(sender, content(2 * PART))
+    await upload(sender, content(2 * PART), name="the same bytes, which are stored once")
+
+    facts = {"budget": "finished_upload_bytes", "limit_bytes": str(MOST_BYTES), "finished_bytes": str(2 * PART)}
+    with refused(Reason.BUDGET_EXCEEDED, **facts, size_bytes=str(PART + 1)):
+        await send(sender, begin(spec_of(content(PART + 1))))
+    # What was begun before goes on.
+    assert (await send(sender, begin(waiting), chunks(content(PART, 1)), finish())).state == COMPLETE

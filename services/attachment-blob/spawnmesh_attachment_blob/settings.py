@@ -49,6 +49,10 @@ class AttachmentBlobSettings(ProcessSettings):
     """How many uploads of one tenant may be open at the same time, on all replicas together."""
     upload_max_open_bytes: int = Field(default=100 * 1024**3, ge=1)
     """How large all files together may be whose uploads are open, for one tenant; counted by what was announced."""
+    upload_max_finished: int = Field(default=10_000, ge=1, le=1_000_000)
+    """How many finished uploads of one tenant may be kept at the same time, used or not, until they expire."""
+    upload_max_finished_bytes: int = Field(default=500 * 1024**3, ge=1)
+    """How large the files of finished uploads may be together that are kept for one tenant; the same bytes count once."""
     staged_ttl_seconds: int = Field(default=24 * 3600, ge=3600)
     """How long a set waits to be attached. Must be longer than any spawn may take, by far: `spawn_deadline_seconds` of the session service."""
     tombstone_ttl_seconds: int = Field(default=30 * 24 * 3600, ge=24 * 3600)

@@ -6,7 +6,7 @@ from psycopg.rows import DictRow
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_attachment_blob.domain.uploads import OpenUploads, Upload, UploadSpec, UploadState
+from spawnmesh_attachment_blob.domain.uploads import TenantUploads, Upload, UploadSpec, UploadState, UploadSums
 from spawnmesh_attachment_blob.multiparts import StoredPart
 
 _SQL = load_statements("spawnmesh_attachment_blob")
@@ -54,12 +54,14 @@ async def insert(
     )
 
 
-async def lock_room(connection: Connection, tenant_id: str, upload_id: str) -> OpenUploads:
-    """What the tenant has open beside this upload. Nobody else opens an upload of it until the transaction ends."""
+async def lock_room(connection: Connection, tenant_id: str, upload_id: str) -> TenantUploads:
+    """What the tenant has beside this upload. Nobody else opens an upload of it until the transaction ends."""
     await connection.execute(_SQL["lock_room"], {"tenant_id": tenant_id})
     arguments = {"tenant_id": tenant_id, "upload_id": upload_id}
-    row = await (await connection.execute(_SQL["count_open_uploads"], arguments)).fetchone()
-    return OpenUploads(row["open_count"], row["open_bytes"]) if row else OpenUploads(0, 0)
+    row = await (await connection.execute(_SQL["count_uploads"], arguments)).fetchone()
+    assert row is not None  # Counts have a row for nothing, too.
+    opened = UploadSums(row["open_count"], row["open_bytes"])
+    return TenantUploads(opened, UploadSums(row["finished_count"], row["finished_bytes"]), row["first_expire_time"])
 
 
 async def get(connection: Connection, tenant_id: str, upload_id: str) -> Upload | None:

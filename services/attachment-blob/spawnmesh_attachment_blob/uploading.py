@@ -9,6 +9,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 
+from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError, invalid
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database
@@ -19,10 +20,11 @@ from spawnmesh_attachment_blob.domain.sets import put_key
 from spawnmesh_attachment_blob.domain.uploads import (
     Chunk,
     Finish,
-    OpenUploads,
+    TenantUploads,
     Upload,
     UploadSpec,
     UploadState,
+    UploadSums,
     incomplete,
     require_allowed,
     require_next,
@@ -47,7 +49,10 @@ class Uploading:
         self._ttl_seconds = settings.upload_ttl_seconds
         self._idle_seconds = settings.upload_idle_seconds
         self._places = UploadPlaces(settings.upload_max_streams)
-        self._may_be_open = OpenUploads(settings.upload_max_open, settings.upload_max_open_bytes)
+        self._may_be = TenantUploads(
+            UploadSums(settings.upload_max_open, settings.upload_max_open_bytes),
+            UploadSums(settings.upload_max_finished, settings.upload_max_finished_bytes),
+        )
 
     async def get(self, tenant_id: str, upload_id: str, session_id: str | None) -> Upload:
         """The upload. Raises NOT_FOUND."""
@@ -107,11 +112,9 @@ class Uploading:
                     require_allowed(spec, tenant.policy.limits)
                 except AttachmentRefused as refused:
                     raise items_refused(refused) from None
-                if not await upload_store.lock_stored_blob(
-                    connection, tenant_id, spec
-                ):  # Else it is not opened at all.
-                    beside = await upload_store.lock_room(connection, tenant_id, spec.upload_id)
-                    require_room(spec, beside, self._may_be_open)
+                is_stored = await upload_store.lock_stored_blob(connection, tenant_id, spec)
+                beside = await upload_store.lock_room(connection, tenant_id, spec.upload_id)
+                require_room(spec, beside, self._may_be, is_stored=is_stored, now=utc_now())
                 key = put_key(spec.sha256, secrets.token_hex(8))
                 await upload_store.insert(connection, tenant_id, spec, session_id or "", key, self._ttl_seconds)
             await upload_store.lock(connection, tenant_id, spec.upload_id)

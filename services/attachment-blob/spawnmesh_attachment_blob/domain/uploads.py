@@ -63,11 +63,21 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenUploads:
-    """Uploads of a tenant that are not COMPLETE: how many, and how large all their files are together, or may be."""
+class UploadSums:
+    """How many uploads, and of how many bytes together."""
 
     count: int
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TenantUploads:
+    """A tenant's uploads: those that are not COMPLETE, by what was announced, and those that are, the same bytes once."""
+
+    opened: UploadSums
+    finished: UploadSums
+    first_expire_time: datetime | None = None
+    """When the first of those that are finished goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,27 +125,46 @@ def require_allowed(spec: UploadSpec, limits: AttachmentLimits) -> None:
         raise AttachmentRefused(AttachmentReason.TOTAL_BYTES_EXCEEDED, {"limit_bytes": limits.max_total_bytes})
 
 
-def require_room(spec: UploadSpec, found: OpenUploads, may_be: OpenUploads) -> None:
-    """Raises BUDGET_EXCEEDED where, with this one, more would be open than may be."""
+def require_room(
+    spec: UploadSpec, found: TenantUploads, may_be: TenantUploads, *, is_stored: bool, now: datetime
+) -> None:
+    """Raises BUDGET_EXCEEDED where, with this one, the tenant would have more than it may. With `is_stored` it brings no
+    bytes, and is finished at once.
+    """
+    size_bytes = 0 if is_stored else spec.size_bytes
+    if not is_stored:
+        _require_room("open", size_bytes, found.opened, may_be.opened, _ROOM_AGAIN_SECONDS)
+    until_expiry = _ROOM_AGAIN_SECONDS
+    if found.first_expire_time is not None:
+        until_expiry = max(until_expiry, (found.first_expire_time - now).total_seconds())
+    _require_room("finished", size_bytes, found.finished, may_be.finished, until_expiry)
+
+
+_WAYS_TO_ROOM = {
+    "open": "finish some of them, or wait until those expire that nobody goes on with",
+    "finished": "they go some time after they were finished, used or not; wait for that, or have the limit raised",
+}
+
+
+def _require_room(
+    kind: str, size_bytes: int, found: UploadSums, may_be: UploadSums, retry_after_seconds: float
+) -> None:
     facts: dict[str, str | int]
     if found.count + 1 > may_be.count:
-        facts = {"budget": "open_uploads", "limit": may_be.count, "open": found.count}
-        text = f"{found.count} uploads of the tenant are open, and no more may be"
-    elif found.size_bytes + spec.size_bytes > may_be.size_bytes:
+        facts = {"budget": f"{kind}_uploads", "limit": may_be.count, kind: found.count}
+        text = f"{found.count} uploads of the tenant are {kind}, and no more may be"
+    elif size_bytes and found.size_bytes + size_bytes > may_be.size_bytes:
         facts = {
-            "budget": "open_upload_bytes",
+            "budget": f"{kind}_upload_bytes",
             "limit_bytes": may_be.size_bytes,
-            "open_bytes": found.size_bytes,
-            "size_bytes": spec.size_bytes,
+            f"{kind}_bytes": found.size_bytes,
+            "size_bytes": size_bytes,
         }
-        text = f"the tenant's open uploads are of {found.size_bytes} bytes, and may be of {may_be.size_bytes} with this one"
+        text = f"the tenant's {kind} uploads are of {found.size_bytes} bytes, and may be of {may_be.size_bytes} with this one"
     else:
         return
     raise MeshError(
-        Reason.BUDGET_EXCEEDED,
-        f"{text}; finish some of them, or wait until those expire that nobody goes on with",
-        retry_after_seconds=_ROOM_AGAIN_SECONDS,
-        facts=facts,
+        Reason.BUDGET_EXCEEDED, f"{text}; {_WAYS_TO_ROOM[kind]}", retry_after_seconds=retry_after_seconds, facts=facts
     )
 
 

@@ -11,13 +11,28 @@ on conflict (tenant_id, upload_id) do nothing;
 -- Waits for whoever opens an upload of the tenant; who wants to begin to waits until the transaction ends.
 select pg_advisory_xact_lock(hashtextextended('open an upload of ' || %(tenant_id)s, 0));
 
--- name: count_open_uploads
+-- name: count_uploads
 -- A statement of its own after lock_room, so that it sees what was committed while that waited; the upload itself may be among that, and is
--- left out. One that is being removed still has its bytes.
--- Index: uploads_object_key_idx.
-select count(*) as open_count, coalesce(sum(u.size_bytes), 0)::bigint as open_bytes
-from uploads u
-where u.tenant_id = %(tenant_id)s and u.state <> 'COMPLETE' and u.upload_id <> %(upload_id)s;
+-- left out. One that is being removed still has its bytes; of those that are finished, bytes that are the same are stored once. Costs what the
+-- tenant has, which is what this keeps small. Indexes: uploads_object_key_idx, uploads_sha256_idx.
+select opened.open_count, opened.open_bytes, finished.finished_count, finished.finished_bytes, finished.first_expire_time
+from
+    (
+        select count(*) as open_count, coalesce(sum(u.size_bytes), 0)::bigint as open_bytes
+        from uploads u
+        where u.tenant_id = %(tenant_id)s and u.state <> 'COMPLETE' and u.upload_id <> %(upload_id)s
+    ) opened,
+    (
+        select
+            coalesce(sum(same.upload_count), 0)::bigint as finished_count, coalesce(sum(same.size_bytes), 0)::bigint as finished_bytes,
+            min(same.first_expire_time) as first_expire_time
+        from (
+            select count(*) as upload_count, max(u.size_bytes) as size_bytes, min(u.expire_time) as first_expire_time
+            from uploads u
+            where u.tenant_id = %(tenant_id)s and u.state = 'COMPLETE' and u.upload_id <> %(upload_id)s
+            group by u.sha256
+        ) same
+    ) finished;
 
 -- name: get_upload
 -- No lock. Index: uploads_pkey, upload_parts_pkey.

@@ -124,9 +124,10 @@ class AttachmentBlobServiceServicer:
         `durable_bytes`, and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. Bytes that the tenant has already are not moved:
         the spec is answered with COMPLETE at once (to know a hash is to have the bytes, within a tenant); send the spec alone to learn it.
         UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish;
-        after UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads open, or
-        larger ones together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, with the limit and what is open beside it;
-        what is open already goes on. Not promised: that bytes behind `durable_bytes` survive a cut.
+        after UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads, or larger
+        ones together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with
+        the limit and what there is beside it; what is open already goes on. A finished upload counts until it expires, whether or not a set named it.
+        Not promised: that bytes behind `durable_bytes` survive a cut.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -48,9 +48,10 @@ class AttachmentBlobServiceStub:
     `durable_bytes`, and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. Bytes that the tenant has already are not moved:
     the spec is answered with COMPLETE at once (to know a hash is to have the bytes, within a tenant); send the spec alone to learn it.
     UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish;
-    after UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads open, or
-    larger ones together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, with the limit and what is open beside it;
-    what is open already goes on. Not promised: that bytes behind `durable_bytes` survive a cut.
+    after UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads, or larger
+    ones together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with
+    the limit and what there is beside it; what is open already goes on. A finished upload counts until it expires, whether or not a set named it.
+    Not promised: that bytes behind `durable_bytes` survive a cut.
     """
     GetUpload: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.GetUploadRequest, _attachment_blob_service_pb2.GetUploadResponse]
     """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only."""
@@ -108,9 +109,10 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     `durable_bytes`, and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. Bytes that the tenant has already are not moved:
     the spec is answered with COMPLETE at once (to know a hash is to have the bytes, within a tenant); send the spec alone to learn it.
     UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish;
-    after UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads open, or
-    larger ones together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, with the limit and what is open beside it;
-    what is open already goes on. Not promised: that bytes behind `durable_bytes` survive a cut.
+    after UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads, or larger
+    ones together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with
+    the limit and what there is beside it; what is open already goes on. A finished upload counts until it expires, whether or not a set named it.
+    Not promised: that bytes behind `durable_bytes` survive a cut.
     """
     GetUpload: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.GetUploadRequest, _attachment_blob_service_pb2.GetUploadResponse]  # type: ignore[assignment]
     """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only."""
@@ -183,9 +185,10 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         `durable_bytes`, and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. Bytes that the tenant has already are not moved:
         the spec is answered with COMPLETE at once (to know a hash is to have the bytes, within a tenant); send the spec alone to learn it.
         UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish;
-        after UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads open, or
-        larger ones together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, with the limit and what is open beside it;
-        what is open already goes on. Not promised: that bytes behind `durable_bytes` survive a cut.
+        after UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads, or larger
+        ones together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with
+        the limit and what there is beside it; what is open already goes on. A finished upload counts until it expires, whether or not a set named it.
+        Not promised: that bytes behind `durable_bytes` survive a cut.
         """
 
     @_abc_1.abstractmethod
