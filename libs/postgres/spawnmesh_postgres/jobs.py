@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import psycopg
 import structlog
@@ -26,9 +27,18 @@ def open_job_app(dsn: str, *, name: str, max_connections: int = 4) -> App:
     return App(connector=PsycopgConnector(conninfo=conninfo, min_size=1, max_size=max_connections))
 
 
-async def enqueue(app: App, connection: Connection, task: str, arguments: JobArguments) -> None:
-    """Puts a job into the queue when the caller's transaction commits. It runs at least once."""
-    await app.configure_task(task, connection=connection).defer_async(**arguments)
+@dataclass(frozen=True, slots=True)
+class DueJob:
+    """A task by its name, and what it is called with."""
+
+    task: str
+    arguments: JobArguments
+
+
+async def enqueue(app: App, connection: Connection, *due: DueJob) -> None:
+    """Puts jobs into the queue when the caller's transaction commits, all in one round trip. Each runs at least once."""
+    made = [app.configure_task(one.task).make_new_job(**one.arguments) for one in due]
+    await app.job_manager.batch_defer_jobs_async(made, connection=connection)
 
 
 async def work_on_jobs(app: App, *, concurrency: int, grace_seconds: float) -> None:

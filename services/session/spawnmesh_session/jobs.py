@@ -21,7 +21,8 @@ from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection
-from spawnmesh_postgres.jobs import JobArguments, enqueue
+from spawnmesh_postgres.jobs import DueJob
+from spawnmesh_postgres.jobs import enqueue as put_into_queue
 from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.telemetry import continue_trace, traced
 
@@ -45,76 +46,69 @@ class Retry(BaseRetryStrategy):
         return RetryDecision(retry_in={"seconds": min(2 ** min(job.attempts + 1, 30), _LONGEST_PAUSE_SECONDS)})
 
 
-async def enqueue_release(app: App, connection: Connection, tenant_id: str, session_id: str, traceparent: str) -> None:
-    """Releases the session's attachments after the transaction."""
-    arguments = {"tenant_id": tenant_id, "session_id": session_id, "traceparent": traceparent}
-    await _enqueue(app, connection, "release_attachments", arguments)
+async def enqueue(app: App, connection: Connection, *due: DueJob) -> None:
+    """Puts the jobs into the queue when the transaction commits.
 
-
-async def enqueue_release_writer(
-    app: App, connection: Connection, tenant_id: str, run: DictRow, traceparent: str
-) -> None:
-    """Gives up, after the transaction, the transcript's claim of a run whose runner was lost and cannot do so itself."""
-    arguments = {
-        "tenant_id": tenant_id,
-        "session_id": run["session_id"],
-        "run_id": run["run_id"],
-        "epoch": run["epoch"],
-        "traceparent": traceparent,
-    }
-    await _enqueue(app, connection, "release_writer", arguments)
-
-
-async def enqueue_ended(
-    app: App,
-    connection: Connection,
-    tenant_id: str,
-    session_id: str,
-    *,
-    run_id: str,
-    parent_session_id: str,
-    outcome: str,
-    traceparent: str,
-) -> None:
-    """Tells the observers of the end of the run, or of the spawn that failed, after the transaction."""
-    arguments = {
-        "tenant_id": tenant_id,
-        "session_id": session_id,
-        "run_id": run_id,
-        "parent_session_id": parent_session_id,
-        "outcome": outcome,
-        "traceparent": traceparent,
-    }
-    await _enqueue(app, connection, "tell_subagent_ended", arguments)
-
-
-async def enqueue_started(
-    app: App, connection: Connection, tenant_id: str, session_id: str, *, parent_session_id: str, traceparent: str
-) -> None:
-    """Tells the observers of the session's start after the transaction."""
-    arguments = {
-        "tenant_id": tenant_id,
-        "session_id": session_id,
-        "parent_session_id": parent_session_id,
-        "traceparent": traceparent,
-    }
-    await _enqueue(app, connection, "tell_session_start", arguments)
-
-
-async def enqueue_closed(app: App, connection: Connection, tenant_id: str, session_id: str, traceparent: str) -> None:
-    """Tells the observers that the session takes no further runs, after the transaction."""
-    arguments = {"tenant_id": tenant_id, "session_id": session_id, "traceparent": traceparent}
-    await _enqueue(app, connection, "tell_session_end", arguments)
-
-
-async def _enqueue(app: App, connection: Connection, task: str, arguments: JobArguments) -> None:
-    """As for every other statement of the transaction, what went wrong is the driver's own error: a lost race or connection, not a defect."""
+    As for every other statement of the transaction, what went wrong is the driver's own error: a lost race or connection, not a defect.
+    """
     try:
-        await enqueue(app, connection, f"{_PREFIX}:{task}", arguments)
+        await put_into_queue(app, connection, *due)
     except ConnectorException as error:
         if isinstance(error.__cause__, DatabaseError):
             raise error.__cause__ from None
         raise
+
+
+def release(tenant_id: str, session_id: str, traceparent: str) -> DueJob:
+    """Releases the session's attachments."""
+    return _due("release_attachments", tenant_id=tenant_id, session_id=session_id, traceparent=traceparent)
+
+
+def release_writer(tenant_id: str, run: DictRow, traceparent: str) -> DueJob:
+    """Gives up the transcript's claim of a run whose runner was lost and cannot do so itself."""
+    return _due(
+        "release_writer",
+        tenant_id=tenant_id,
+        session_id=run["session_id"],
+        run_id=run["run_id"],
+        epoch=run["epoch"],
+        traceparent=traceparent,
+    )
+
+
+def tell_ended(
+    tenant_id: str, session_id: str, *, run_id: str, parent_session_id: str, outcome: str, traceparent: str
+) -> DueJob:
+    """Tells the observers of the end of the run, or of the spawn that failed."""
+    return _due(
+        "tell_subagent_ended",
+        tenant_id=tenant_id,
+        session_id=session_id,
+        run_id=run_id,
+        parent_session_id=parent_session_id,
+        outcome=outcome,
+        traceparent=traceparent,
+    )
+
+
+def tell_started(tenant_id: str, session_id: str, *, parent_session_id: str, traceparent: str) -> DueJob:
+    """Tells the observers of the session's start."""
+    return _due(
+        "tell_session_start",
+        tenant_id=tenant_id,
+        session_id=session_id,
+        parent_session_id=parent_session_id,
+        traceparent=traceparent,
+    )
+
+
+def tell_closed(tenant_id: str, session_id: str, traceparent: str) -> DueJob:
+    """Tells the observers that the session takes no further runs."""
+    return _due("tell_session_end", tenant_id=tenant_id, session_id=session_id, traceparent=traceparent)
+
+
+def _due(task: str, **arguments: str | int) -> DueJob:
+    return DueJob(f"{_PREFIX}:{task}", arguments)
 
 
 def add_tasks(app: App, sets: AttachmentSets, transcripts: Transcripts, hooks: Hooks) -> None:

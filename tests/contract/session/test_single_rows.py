@@ -54,6 +54,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "get_inbox_text": {"key": "k"},
     "list_inbox": {"max_bytes": 1000},
     "count_inbox": {"arrived_after": None},
+    "count_inbox_of_run": {},
     "acknowledge_inbox": {"keys": ["k"]},
     "insert_dispatch": {"due_in": "1 s", "expire_time": None, "attempts_left": 1},
     "delay_dispatch": {"due_in": "1 s"},

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 from spawnmesh.hook.v1.decision_pb2 import Deny, SpawnDecision
 from spawnmesh.hook.v1.event_pb2 import BeforeSpawnEvent
@@ -11,8 +12,10 @@ from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from tests.contract.session.harness import Mesh, attachment
+from tests.contract.session.harness import Mesh, attachment, eventually
 from tests.contract.session.plugins import Plugin, plugged
+from tests.contract.session.remains import NOTHING, Remains
+from tests.contract.session.test_spawn_undone import jobs_of, swept
 
 DENY = SpawnDecision(deny=Deny(reason="not on Mondays"))
 
@@ -68,3 +71,51 @@ async def test_what_is_refused_before_the_gate_is_not_asked_about(mesh: Mesh, pe
         with pytest.raises(MeshError):
             await mesh.spawn(agent_id="no-such-agent")
     assert gate.asked == []
+
+
+async def test_a_plugin_that_lets_a_killed_spawn_pass_is_told_of_its_end(
+    mesh: Mesh, peers: dict[str, str], postgres: Any, remains: Remains
+) -> None:
+    async def kill(session_id: str) -> None:
+        await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=session_id))
+
+    async with plugged(mesh, peers, Gate(meanwhile=kill)):
+        with pytest.raises(MeshError) as caught:
+            await mesh.spawn(attachments=[attachment()])
+    assert caught.value.reason is Reason.SPAWN_FAILED
+    assert await jobs_of(postgres, mesh.tenant) == ["session:tell_subagent_ended"]
+    await swept(mesh, postgres, mesh.tenant)
+    assert await remains.of(mesh.tenant) == NOTHING
+
+
+async def test_a_plugin_is_told_of_a_spawn_that_is_cut_off_before_it_is_written_down_that_it_passed(
+    mesh: Mesh, peers: dict[str, str], postgres: Any, remains: Remains
+) -> None:
+    async with await psycopg.AsyncConnection.connect(remains.dsn) as link:
+
+        async def hold(session_id: str) -> None:
+            await link.execute("select from session.sessions where session_id = %s for update", (session_id,))
+
+        async with plugged(mesh, peers, Gate(meanwhile=hold)):
+            spawning = asyncio.create_task(mesh.spawn(attachments=[attachment()]))
+            await eventually(lambda: passing_waits(remains))
+            spawning.cancel()
+            await asyncio.wait([spawning])
+    # The row is free now, and the undoing goes on.
+
+    async def told() -> bool:
+        return await jobs_of(postgres, mesh.tenant) == ["session:tell_subagent_ended"]
+
+    await eventually(told)
+    await swept(mesh, postgres, mesh.tenant)
+    assert await remains.of(mesh.tenant) == NOTHING
+
+
+async def passing_waits(remains: Remains) -> bool:
+    """Whether the passing of a gate waits for a lock, after all else that is made beside it."""
+    waiting = (
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%gate_passed = true%'"
+    )
+    async with await psycopg.AsyncConnection.connect(remains.dsn) as link:
+        row = await (await link.execute(waiting)).fetchone()
+    return row is not None and row[0] > 0

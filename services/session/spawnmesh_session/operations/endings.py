@@ -6,11 +6,13 @@ from procrastinate import App
 from psycopg.rows import DictRow
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.jobs import DueJob
 
 from spawnmesh_session import jobs
 from spawnmesh_session.domain import (
     Ending,
     EventKind,
+    RunState,
     SessionMode,
     SessionState,
     announce_key,
@@ -78,53 +80,59 @@ class Endings:
         )
         if locked.parent is not None:
             await self._announce(connection, tenant_id, session, locked.parent, run_id, ending)
-        await jobs.enqueue_ended(
-            self.job_app,
-            connection,
-            tenant_id,
-            session_id,
-            run_id=run_id,
-            parent_session_id=session["parent_session_id"],
-            outcome=ending.state.lower(),
-            traceparent=session["traceparent"],
-        )
+        due = [
+            jobs.tell_ended(
+                tenant_id,
+                session_id,
+                run_id=run_id,
+                parent_session_id=session["parent_session_id"],
+                outcome=ending.state.lower(),
+                traceparent=session["traceparent"],
+            )
+        ]
         if closing or session["mode"] == SessionMode.RUN:
-            await self.close(connection, tenant_id, session)
+            due += await self._close(connection, tenant_id, session)
         else:
             began = run["deadline_time"] - session["run_timeout"]  # One that was given back has a later queue_time.
             if await inbox.count_waiting(connection, tenant_id, session_id, arrived_after=began):
                 await self.queue_run(connection, tenant_id, session)
+        await jobs.enqueue(self.job_app, connection, *due)
         return run
 
     async def close(self, connection: Connection, tenant_id: str, session: DictRow) -> None:
         """ACTIVE -> CLOSED; its files go as its cleanup says."""
-        if not await sessions.close(connection, tenant_id, session["session_id"]):
-            return
-        await sessions.append_event(connection, tenant_id, session["session_id"], EventKind.CLOSED)
-        await jobs.enqueue_closed(self.job_app, connection, tenant_id, session["session_id"], session["traceparent"])
-        if not session["receipt"]:
-            return
-        tenant = await tenants.get(connection, tenant_id)
-        retain = bool(tenant["settings"].get("retain_on_session_keep", False))
-        if releases_attachments(session["cleanup"], retain_on_session_keep=retain):
-            await jobs.enqueue_release(
-                self.job_app, connection, tenant_id, session["session_id"], session["traceparent"]
-            )
+        if due := await self._close(connection, tenant_id, session):
+            await jobs.enqueue(self.job_app, connection, *due)
 
-    async def queue_run(self, connection: Connection, tenant_id: str, session: DictRow) -> DictRow:
-        """Queues a new run of an active session that has none."""
-        run = await runs.enqueue(
+    async def _close(self, connection: Connection, tenant_id: str, session: DictRow) -> list[DueJob]:
+        """What is to be done once the session is CLOSED; nothing where it was not ACTIVE."""
+        session_id, trace = session["session_id"], session["traceparent"]
+        if not await sessions.close(connection, tenant_id, session_id):
+            return []
+        await sessions.append_event(connection, tenant_id, session_id, EventKind.CLOSED)
+        due = [jobs.tell_closed(tenant_id, session_id, trace)]
+        if session["receipt"]:
+            tenant = await tenants.get(connection, tenant_id)
+            retain = bool(tenant["settings"].get("retain_on_session_keep", False))
+            if releases_attachments(session["cleanup"], retain_on_session_keep=retain):
+                due.append(jobs.release(tenant_id, session_id, trace))
+        return due
+
+    async def queue_run(self, connection: Connection, tenant_id: str, session: DictRow) -> str:
+        """Queues a new run of an active session that has none; gives its id. Fetches nothing."""
+        session_id, run_id = session["session_id"], new_id(IdKind.RUN)
+        await runs.enqueue(
             connection,
             tenant_id,
-            session["session_id"],
-            new_id(IdKind.RUN),
+            session_id,
+            run_id,
             run_timeout=session["run_timeout"],
             max_attempts=self.max_run_attempts,
         )
         await sessions.append_event(
-            connection, tenant_id, session["session_id"], EventKind.RUN, run_id=run["run_id"], run_state=run["state"]
+            connection, tenant_id, session_id, EventKind.RUN, run_id=run_id, run_state=RunState.QUEUED
         )
-        return run
+        return run_id
 
     async def _announce(
         self, connection: Connection, tenant_id: str, child: DictRow, parent: DictRow, run_id: str, ending: Ending

@@ -16,7 +16,7 @@ from spawnmesh_session.operations.claim import lease_lost, require_held
 from spawnmesh_session.operations.endings import Endings, lock_run
 from spawnmesh_session.peers import Hooks, Transcripts
 from spawnmesh_session.run_metrics import RunMetrics
-from spawnmesh_session.store import inbox, runs, sessions
+from spawnmesh_session.store import runs, sessions
 
 MAX_REVISION_COUNT = 3  # The hook service keeps the count and the bound; this one only tells plugins what to expect.
 
@@ -50,6 +50,14 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """The run, which is FINALIZING with this draft or has ended with it; and its session's agent."""
+
+    run: DictRow
+    agent_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Abandoned:
     """A draft that was being made the answer when its runner or this service was lost; the run has been claimed since."""
 
@@ -75,29 +83,31 @@ class FinalizeSaga:
         """
         while isinstance(begun := await self._begin(tenant_id, draft), Abandoned):
             await self._withdraw(tenant_id, begun, draft)
-        if isinstance(begun, Pending) or begun["state"] == RunState.SUCCEEDED:
+        if isinstance(begun, Pending):
             return begun
-        if not begun["final_entry_id"]:
+        run = begun.run
+        if run["state"] == RunState.SUCCEEDED:
+            return run
+        if not run["final_entry_id"]:
             try:
                 async with traced("finalize gate"):
-                    verdict = await self._ask(tenant_id, begun, draft)
+                    verdict = await self._ask(begun, draft)
             except MeshError:
                 await self._work_on(tenant_id, draft)
                 raise
             if verdict is not None:
-                return await self._revise(tenant_id, begun, draft, verdict)
+                return await self._revise(tenant_id, run, draft, verdict)
         async with traced("finalize commit"):
-            return await self._make_final(tenant_id, begun, draft)
+            return await self._make_final(tenant_id, run, draft)
 
-    async def _begin(self, tenant_id: str, draft: Draft) -> DictRow | Pending | Abandoned:
+    async def _begin(self, tenant_id: str, draft: Draft) -> Begun | Pending | Abandoned:
         async with self.database.pipelined(tenant_id) as connection:
-            run = await runs.lock(connection, tenant_id, draft.run_id)
+            run, agent_id, waiting = await runs.lock_with_inbox(connection, tenant_id, draft.run_id)
             if _is_answer(run, draft):
-                return run
+                return Begun(run, agent_id)
             require_open(run, draft)
             if run["state"] == RunState.FINALIZING and run["final_entry_id"]:
-                return run
-            waiting = await inbox.count_waiting(connection, tenant_id, run["session_id"])
+                return Begun(run, agent_id)
             if run["final_entry_id"] and (waiting or run["final_entry_id"] != draft.entry_id):
                 return Abandoned(run["session_id"], run["final_entry_id"])
             if waiting:
@@ -105,7 +115,7 @@ class FinalizeSaga:
             moved = await runs.set_state(
                 connection, tenant_id, draft.run_id, draft.epoch, RunState.FINALIZING, draft_entry_id=draft.entry_id
             )
-            return moved or run
+            return Begun(moved or run, agent_id)
 
     async def _withdraw(self, tenant_id: str, abandoned: Abandoned, draft: Draft) -> None:
         """An earlier runner's draft, which the transcript may call final, is not the answer: its run got something to read first."""
@@ -115,13 +125,12 @@ class FinalizeSaga:
         async with self.database.pipelined(tenant_id) as connection:
             await runs.withdraw_decision(connection, tenant_id, draft.run_id, draft.epoch, abandoned.entry_id)
 
-    async def _ask(self, tenant_id: str, run: DictRow, draft: Draft) -> Revised | None:
-        async with self.database.pipelined(tenant_id) as connection:
-            session = await sessions.get(connection, tenant_id, run["session_id"])
+    async def _ask(self, begun: Begun, draft: Draft) -> Revised | None:
+        run = begun.run
         event = BeforeAgentFinalizeEvent(
             session_id=run["session_id"],
             run_id=draft.run_id,
-            agent_id=session["agent_id"],
+            agent_id=begun.agent_id,
             revision_count=run["revision_count"],
             max_revision_count=MAX_REVISION_COUNT,
             draft_text=draft.text,
@@ -180,13 +189,12 @@ class FinalizeSaga:
     async def _decide(self, tenant_id: str, draft: Draft) -> DictRow | Pending:
         """The draft is the answer, unless a message came while the hooks were asked: whoever sent it was told that this run reads it."""
         async with self.database.pipelined(tenant_id) as connection:
-            run = await runs.lock(connection, tenant_id, draft.run_id)
+            run, _, waiting = await runs.lock_with_inbox(connection, tenant_id, draft.run_id)
             if _is_answer(run, draft):
                 return run
             require_open(run, draft)
             if run["state"] == RunState.FINALIZING and run["final_entry_id"]:
                 return run
-            waiting = await inbox.count_waiting(connection, tenant_id, run["session_id"])
             if waiting:
                 await runs.set_state(connection, tenant_id, draft.run_id, draft.epoch, RunState.RUNNING)
                 return Pending(waiting)

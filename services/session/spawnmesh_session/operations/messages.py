@@ -68,7 +68,9 @@ class Messages:
                     facts={"session_id": session_id, "run_id": live["run_id"]},
                 )
             await inbox.insert(connection, tenant_id, session_id, key, text)
-            return live or await self.endings.queue_run(connection, tenant_id, session)
+            return live or await runs.get(
+                connection, tenant_id, await self.endings.queue_run(connection, tenant_id, session)
+            )
 
     async def _latest(self, connection: Connection, tenant_id: str, session_id: str) -> DictRow:
         session = await sessions.get(connection, tenant_id, session_id)

@@ -35,7 +35,7 @@ from spawnmesh_session.domain import (
     limits_of,
     mount_note,
 )
-from spawnmesh_session.jobs import enqueue_started
+from spawnmesh_session.jobs import enqueue, tell_started
 from spawnmesh_session.operations.claim import require_held
 from spawnmesh_session.operations.endings import Endings
 from spawnmesh_session.operations.undo import SpawnUndo
@@ -118,7 +118,7 @@ class SpawnSaga:
         async with self._undone_on_failure(tenant_id, spawn, "gate"):
             await self._ask_gate(tenant_id, order, depth)
         async with self._undone_on_failure(tenant_id, spawn, "provision"):
-            staged = await self._provision(order)
+            staged = await self._provision(tenant_id, order)
         async with self._undone_on_failure(tenant_id, spawn, "enrol"):
             spawned = await self._enrol(tenant_id, order, staged)
         return spawned  # noqa: RET504 - the block may be left without one, which neither linter sees.
@@ -139,7 +139,8 @@ class SpawnSaga:
             else:  # Before the gate has answered no peer has made anything.
                 failure = SpawnFailure.of(step, _as_answer(step, refusal))
                 settled = step == "gate" or not _leaves_doubt(refusal)
-            kept = await asyncio.shield(self.undo.run(tenant_id, spawn.session_id, failure, settled=settled))
+            undoing = self.undo.run(tenant_id, spawn.session_id, failure, settled=settled, passed_gate=step != "gate")
+            kept = await asyncio.shield(undoing)
             if kept is None or not isinstance(error, Exception):
                 raise
             if kept["delete_time"] is not None:
@@ -167,12 +168,15 @@ class SpawnSaga:
                 f"plugin {answer.decided_by} refused the spawn: {answer.decision.deny.reason}",
                 facts={"plugin": answer.decided_by, "plugin_reason": answer.decision.deny.reason},
             )
+
+    async def _pass_gate(self, tenant_id: str, session_id: str) -> None:
+        """From then on whoever undoes the spawn knows that plugins let it pass, who are to be told."""
         async with self.database.pipelined(tenant_id) as connection:
-            if not await sessions.pass_gate(connection, tenant_id, spawn.session_id):
+            if not await sessions.pass_gate(connection, tenant_id, session_id):
                 raise _overtaken()
 
-    async def _provision(self, order: Order) -> AttachmentSet | None:
-        """Files and transcript, side by side."""
+    async def _provision(self, tenant_id: str, order: Order) -> AttachmentSet | None:
+        """Files and transcript, side by side, while it is written down that the gate was passed."""
         spawn = order.spawn
         fork = None
         if spawn.context == "FORK":
@@ -180,6 +184,7 @@ class SpawnSaga:
         results = await asyncio.gather(
             self._stage(order),
             self.transcripts.create(spawn.session_id, spawn.parent_session_id, fork),
+            self._pass_gate(tenant_id, spawn.session_id),
             return_exceptions=True,
         )
         errors = [result for result in results if isinstance(result, BaseException)]
@@ -213,15 +218,15 @@ class SpawnSaga:
                 raise _overtaken()
             await runs.delete_dispatch(connection, tenant_id, runs.SPAWN, spawn.session_id)
             await self.endings.queue_run(connection, tenant_id, session)
-            await enqueue_started(
-                self.endings.job_app,
-                connection,
+            spawned = await sessions.begin_get(connection, tenant_id, spawn.session_id)
+            started = tell_started(
                 tenant_id,
                 spawn.session_id,
                 parent_session_id=spawn.parent_session_id,
                 traceparent=session["traceparent"],
             )
-            return await sessions.get(connection, tenant_id, spawn.session_id)
+            await enqueue(self.endings.job_app, connection, started)
+            return sessions.visible(await spawned.fetchone(), spawn.session_id)
 
     async def _answer_again(self, tenant_id: str, spawn: Spawn) -> DictRow:
         """What the first call with this request_id was answered, once it has been."""

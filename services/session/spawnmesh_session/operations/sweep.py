@@ -97,7 +97,7 @@ class Sweep:
                 return False
             if run["epoch"]:
                 trace = locked.session["traceparent"]
-                await jobs.enqueue_release_writer(self.endings.job_app, connection, tenant_id, run, trace)
+                await jobs.enqueue(self.endings.job_app, connection, jobs.release_writer(tenant_id, run, trace))
             return True
 
     async def undo_spawns(self) -> int:

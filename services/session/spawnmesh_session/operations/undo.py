@@ -26,15 +26,18 @@ class SpawnUndo:
     transcripts: Transcripts
     job_app: App
 
-    async def run(self, tenant_id: str, session_id: str, failure: SpawnFailure, *, settled: bool) -> DictRow | None:
+    async def run(
+        self, tenant_id: str, session_id: str, failure: SpawnFailure, *, settled: bool, passed_gate: bool = False
+    ) -> DictRow | None:
         """PROVISIONING -> SPAWN_FAILED, then everything that the steps may have made goes, as `clean_up` says. A spawned session is left alone.
+        `passed_gate` is what the caller knows, and may not have written down any more.
 
         Returns the session, with the failure that is kept, which is another where it had failed already, or with its `delete_time`; None where
         the database did not answer: then the row in the queue makes the reconciler undo it. Never raises.
         """
         try:
             async with self.database.transaction(tenant_id) as connection:
-                await self.mark_failed(connection, tenant_id, session_id, failure)
+                await self.mark_failed(connection, tenant_id, session_id, failure, passed_gate=passed_gate)
                 kept = await ended.lock_even_deleted(connection, tenant_id, session_id)
         except Exception as error:  # noqa: BLE001 - whatever it was, the spawn's own failure is what the caller must hear.
             structlog.get_logger().warning("undo_postponed", session_id=session_id, error=type(error).__name__)
@@ -43,23 +46,33 @@ class SpawnUndo:
             await self.clean_up(tenant_id, session_id, failure, settled=settled)
         return kept
 
-    async def mark_failed(self, connection: Connection, tenant_id: str, session_id: str, failure: SpawnFailure) -> None:
-        """PROVISIONING -> SPAWN_FAILED. A session that has failed already while its saga was at work goes back into the queue: what the saga
-        has made meanwhile must go too. Of one that was deleted the deletion sees to it."""
+    async def mark_failed(
+        self,
+        connection: Connection,
+        tenant_id: str,
+        session_id: str,
+        failure: SpawnFailure,
+        *,
+        passed_gate: bool = False,
+    ) -> None:
+        """PROVISIONING -> SPAWN_FAILED; the plugins that let it pass are told once that is known. A session that has failed already while its
+        saga was at work goes back into the queue: what the saga has made meanwhile must go too. Of one that was deleted the deletion sees to it.
+        """
         session = await ended.lock_even_deleted(connection, tenant_id, session_id)
         if session is None or session["delete_time"] is not None:
             return
         if session["state"] not in (SessionState.PROVISIONING, SessionState.SPAWN_FAILED):
             return
         await runs.insert_dispatch(connection, tenant_id, runs.SPAWN, session_id, due_in=UNDO_RETRY)
-        if session["state"] == SessionState.SPAWN_FAILED:
-            return
-        await sessions.fail_spawn(connection, tenant_id, session_id, failure)
-        await sessions.append_event(connection, tenant_id, session_id, EventKind.SPAWN_FAILED, detail=failure.reason)
-        if session["gate_passed"]:
-            await jobs.enqueue_ended(
-                self.job_app,
-                connection,
+        were_told = session["gate_passed"]
+        if session["state"] == SessionState.PROVISIONING:
+            were_told = False
+            await sessions.fail_spawn(connection, tenant_id, session_id, failure)
+            await sessions.append_event(
+                connection, tenant_id, session_id, EventKind.SPAWN_FAILED, detail=failure.reason
+            )
+        if (session["gate_passed"] or passed_gate) and not were_told:
+            told = jobs.tell_ended(
                 tenant_id,
                 session_id,
                 run_id="",
@@ -67,6 +80,7 @@ class SpawnUndo:
                 outcome="spawn_failed",
                 traceparent=session["traceparent"],
             )
+            await jobs.enqueue(self.job_app, connection, told)
 
     async def clean_up(self, tenant_id: str, session_id: str, failure: SpawnFailure, *, settled: bool) -> None:
         """Removes what a failed spawn may have made. Never raises.

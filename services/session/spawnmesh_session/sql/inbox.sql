@@ -27,6 +27,17 @@ select count(*) as waiting from inbox_messages
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and acknowledge_time is null and position >= 0
   and create_time > coalesce(%(arrived_after)s::timestamptz, '-infinity')
 
+-- name: count_inbox_of_run
+-- Locks nothing. Index: runs_pkey, sessions_pkey, inbox_messages_unread_idx.
+select
+    s.agent_id,
+    (
+        select count(*) from inbox_messages m
+        where m.tenant_id = s.tenant_id and m.session_id = s.session_id and m.acknowledge_time is null and m.position >= 0
+    ) as waiting
+from sessions s
+where s.tenant_id = %(tenant_id)s and s.session_id = (select r.session_id from runs r where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s)
+
 -- name: acknowledge_inbox
 -- Locks the messages. Index: inbox_messages_pkey.
 update inbox_messages set acknowledge_time = now()

@@ -1,8 +1,13 @@
--- name: insert_run
--- Fails on runs_one_live_idx where the session has a live run. Its time is that of the statement: the session's lock may have been waited for.
-insert into runs (tenant_id, run_id, session_id, state, queue_time, deadline_time)
-select %(tenant_id)s, %(run_id)s, %(session_id)s, 'QUEUED', queued, queued + %(run_timeout)s::interval from clock_timestamp() as queued
-returning *
+-- name: queue_run
+-- Inserts a run with its place in the queue. Fails on runs_one_live_idx where the session has a live run. Its time is that of the statement: the session's
+-- lock may have been waited for.
+with queued as (
+    insert into runs (tenant_id, run_id, session_id, state, queue_time, deadline_time)
+    select %(tenant_id)s, %(run_id)s, %(session_id)s, 'QUEUED', queued, queued + %(run_timeout)s::interval from clock_timestamp() as queued
+    returning tenant_id, run_id, deadline_time
+)
+insert into dispatch (tenant_id, kind, subject_id, due_time, expire_time, attempts_left)
+select q.tenant_id, 'RUN', q.run_id, now(), q.deadline_time, %(attempts_left)s from queued q
 
 -- name: get_run
 -- Locks nothing. Index: runs_pkey.

@@ -30,24 +30,17 @@ async def _one(connection: Connection, statement: str, **values: Any) -> DictRow
 
 async def enqueue(
     connection: Connection, tenant_id: str, session_id: str, run_id: str, *, run_timeout: timedelta, max_attempts: int
-) -> DictRow:
+) -> None:
     """Inserts a QUEUED run and its place in the queue, and wakes the runners when the transaction commits."""
-    run = await _one(
-        connection, "insert_run", tenant_id=tenant_id, session_id=session_id, run_id=run_id, run_timeout=run_timeout
-    )
-    if run is None:
-        raise RuntimeError("an insert returned no row")
-    await insert_dispatch(
-        connection,
-        tenant_id,
-        RUN,
-        run_id,
-        due_in=timedelta(0),
-        expire_time=run["deadline_time"],
-        attempts_left=max_attempts,
-    )
+    values = {
+        "tenant_id": tenant_id,
+        "session_id": session_id,
+        "run_id": run_id,
+        "run_timeout": run_timeout,
+        "attempts_left": max_attempts,
+    }
+    await connection.execute(SQL["queue_run"], values)
     await connection.execute(SQL["notify_queue"])
-    return run
 
 
 async def insert_dispatch(
@@ -111,6 +104,19 @@ async def lock(connection: Connection, tenant_id: str, run_id: str) -> DictRow:
     if row is None:
         raise _deleted(run_id)
     return row
+
+
+async def lock_with_inbox(connection: Connection, tenant_id: str, run_id: str) -> tuple[DictRow, str, int]:
+    """The run, locked until the transaction ends; its session's agent, and how many messages wait for it by then; in one round trip.
+
+    RUN_LEASE_LOST where the run was deleted.
+    """
+    values = {"tenant_id": tenant_id, "run_id": run_id}
+    locked, counted = [await connection.execute(SQL[name], values) for name in ("lock_run", "count_inbox_of_run")]
+    run, read = await locked.fetchone(), await counted.fetchone()
+    if run is None or read is None:
+        raise _deleted(run_id)
+    return run, read["agent_id"], read["waiting"]
 
 
 async def lock_with_sessions(

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from psycopg import AsyncCursor
 from psycopg.rows import DictRow
 from psycopg.types.json import Jsonb
 from spawnmesh_core.errors import not_found
@@ -31,7 +32,17 @@ async def find_spawn(connection: Connection, tenant_id: str, request_id: str) ->
 
 async def get(connection: Connection, tenant_id: str, session_id: str, *, visible_to: str = "") -> DictRow:
     """The session with its newest run, where it is `visible_to` or a descendant of it (empty: everyone's); NOT_FOUND otherwise."""
-    row = await _one(connection, "get_session", tenant_id=tenant_id, session_id=session_id)
+    cursor = await begin_get(connection, tenant_id, session_id)
+    return visible(await cursor.fetchone(), session_id, visible_to)
+
+
+async def begin_get(connection: Connection, tenant_id: str, session_id: str) -> AsyncCursor[DictRow]:
+    """What `get` reads, as it is at this step of the transaction, to be fetched later and shown by `visible`."""
+    return await connection.execute(SQL["get_session"], {"tenant_id": tenant_id, "session_id": session_id})
+
+
+def visible(row: DictRow | None, session_id: str, visible_to: str = "") -> DictRow:
+    """The session, where it is `visible_to` or a descendant of it (empty: everyone's); NOT_FOUND otherwise."""
     if row is None or (visible_to and visible_to != session_id and visible_to not in row["ancestor_ids"]):
         raise not_found("session", session_id)
     return row
