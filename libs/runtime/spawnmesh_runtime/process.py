@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased,
 from opentelemetry.trace import Tracer
 from spawnmesh_core.cancellation import keep_cancellations
 
+from spawnmesh_runtime.ending import close
 from spawnmesh_runtime.health import Health, open_health
 from spawnmesh_runtime.jwks import JwksFile, JwksUnreadable, JwksUrl
 from spawnmesh_runtime.logs import write_json_logs
@@ -82,16 +83,26 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """Runs a process's main coroutine on uvloop until it returns.
 
     A SIGTERM that nothing has taken over yet cancels it, and ends the process with exit code 0: as the first process of a container it would not
-    be ended by that signal otherwise.
+    be ended by that signal otherwise. Tasks that main leaves are cancelled, and have some seconds to end in; that changes nothing about what
+    main gave or raised.
     """
     keep_cancellations()
     told = threading.Event()
     try:
-        return uvloop.run(_cancelled_when_told(main, told))
+        return _run_and_close(_cancelled_when_told(main, told))
     except asyncio.CancelledError:
         if not told.is_set():
             raise
         raise SystemExit(0) from None
+
+
+def _run_and_close(main: Coroutine[Any, Any, T]) -> T:
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    try:
+        return runner.run(main)
+    finally:
+        # In the place of the runner's own closing, which waits for ever for a task that does not end.
+        close(runner.get_loop())
 
 
 async def _cancelled_when_told(main: Coroutine[Any, Any, T], told: threading.Event) -> T:

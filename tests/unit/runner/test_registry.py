@@ -7,7 +7,7 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh_runner.tools.call import call_arguments, result_text
 from spawnmesh_runner.tools.registry import BUILT_IN, allowed, declaration, parameters_schema
 from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
-from spawnmesh_runner.tools.tool import ToolRefused
+from spawnmesh_runner.tools.tool import Arguments, Tool, ToolRefused
 
 
 def call(block: object) -> message_pb2.ToolCall:
@@ -37,6 +37,24 @@ def test_declarations_are_json_schema_in_one_piece(name: str) -> None:
     assert "$defs" not in declared.parameters_json
     assert '"title"' not in declared.parameters_json
     assert declared.description
+
+
+def test_a_schema_is_put_into_words_once_for_all_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    dumps = json.dumps
+
+    def noted(value: object) -> str:
+        made.append(value)
+        return dumps(value)
+
+    async def run(_scope: object, _arguments: object) -> dict[str, object]:
+        raise AssertionError("nobody calls it")
+
+    monkeypatch.setattr(json, "dumps", noted)
+    tool = Tool("told_each_turn", "Does nothing.", Arguments, run, idempotent=True)
+    first, second = declaration(tool), declaration(tool)
+    assert first.parameters_json == second.parameters_json
+    assert made == [parameters_schema(tool)]
 
 
 def test_the_spawn_tool_declares_its_attachments_in_place() -> None:

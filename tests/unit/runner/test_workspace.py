@@ -29,6 +29,29 @@ async def test_a_workspace_is_private_and_gone_afterwards(tmp_path: Path) -> Non
     assert outside.read_text() == "kept"
 
 
+async def test_the_loop_does_not_wait_for_the_disk_that_lets_go_of_a_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for when the last descriptor of what was erased is closed."""
+    root = tmp_path.resolve()
+    closed: dict[
+        int, tuple[bool, bool]
+    ] = {}  # Of each descriptor: whether on the loop, and whether the workspace was gone.
+    close = os.close
+
+    def noted(fd: int) -> None:
+        on_loop = threading.current_thread() is threading.main_thread()
+        closed.setdefault(fd, (on_loop, not (root / "ses-1").exists()))
+        close(fd)
+
+    monkeypatch.setattr(os, "close", noted)
+    async with private_workspace(root, "ses-1") as workspace:
+        open_fds = [int(name) for name in os.listdir("/proc/self/fd")]
+        (held_fd,) = (fd for fd in open_fds if os.path.realpath(f"/proc/self/fd/{fd}") == str(workspace))
+        closed.clear()
+    assert closed[held_fd] == (False, True)
+
+
 async def test_a_workspace_is_gone_after_a_failure_too(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         async with private_workspace(tmp_path, "ses-1"):
