@@ -15,6 +15,7 @@ from spawnmesh_runtime import ending
 from spawnmesh_runtime.logs import write_json_logs
 from spawnmesh_runtime.process import run
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Who runs the tests in the background may have it ignored.
 cancelled_count = 0
 
 async def deaf(swallowed, times):
