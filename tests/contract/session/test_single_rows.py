@@ -20,6 +20,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "find_spawn": {},
     "get_session": {},
     "lock_session": {},
+    "get_agent_of_session": {},
     "lock_even_deleted": {},
     "lock_members": {},
     "count_live_children": {},

@@ -19,7 +19,7 @@ from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
-from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import Listener
 from spawnmesh_runtime.interceptors.deadline import remaining_seconds
@@ -27,7 +27,6 @@ from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_session.domain import (
     EventKind,
-    Parent,
     SessionState,
     Spawn,
     SpawnFailure,
@@ -40,7 +39,7 @@ from spawnmesh_session.operations.claim import require_held
 from spawnmesh_session.operations.endings import Endings
 from spawnmesh_session.operations.undo import SpawnUndo
 from spawnmesh_session.peers import AttachmentSets, Hooks, Transcripts
-from spawnmesh_session.store import runs, sessions, tenants
+from spawnmesh_session.store import runs, sessions, spawns
 
 _WAIT_FOR_TWIN_SECONDS = 30.0
 _ANSWER_SECONDS = 0.2  # Kept back of a repeat's time, to be heard before its deadline.
@@ -91,17 +90,15 @@ class SpawnSaga:
     async def _begin(self, tenant_id: str, spawn: Spawn) -> int | None:
         """Checks the limits and inserts the session; returns its depth, or None where another call has the request_id."""
         async with self.database.pipelined(tenant_id) as connection:
-            tenant, _ = await tenants.enter_ready_with_agent(connection, tenant_id, spawn.agent_id)
-            parent = await _lock_parent(connection, tenant_id, spawn) if spawn.parent_session_id else None
-            limits = limits_of(tenant["settings"])
-            waiting, known = await sessions.count_waiting_and_find(connection, tenant_id, spawn.request_id)
+            seen = await spawns.look(connection, tenant_id, spawn)
+            parent, limits = seen.parent, limits_of(seen.settings)
+            waiting, known = seen.waiting_count, seen.known
             if waiting + _SPAWNS_AT_ONCE > limits.max_queued_run_count:
-                await sessions.lock_queue(connection, tenant_id)
-                waiting, known = await sessions.count_waiting_and_find(connection, tenant_id, spawn.request_id)
+                waiting, known = await spawns.look_again(connection, tenant_id, spawn.request_id)
             if known is not None:
                 return None
             if spawn.parent_run_id:
-                require_held(await runs.get(connection, tenant_id, spawn.parent_run_id), spawn.parent_epoch)
+                require_held(runs.existing(spawn.parent_run_id, seen.parent_run), spawn.parent_epoch)
             check_spawn(spawn, parent, limits, waiting)
             ancestor_ids = (*parent.ancestor_ids, parent.session_id) if parent else ()
             if not await sessions.insert(connection, tenant_id, spawn, ancestor_ids):
@@ -274,18 +271,6 @@ def _wait_for_twin_seconds() -> float:
     if remaining is None:
         return _WAIT_FOR_TWIN_SECONDS
     return min(_WAIT_FOR_TWIN_SECONDS, remaining - _ANSWER_SECONDS)
-
-
-async def _lock_parent(connection: Connection, tenant_id: str, spawn: Spawn) -> Parent:
-    row = await sessions.lock(connection, tenant_id, spawn.parent_session_id)
-    return Parent(
-        session_id=row["session_id"],
-        state=SessionState(row["state"]),
-        agent=await tenants.get_agent(connection, tenant_id, row["agent_id"]),
-        ancestor_ids=tuple(row["ancestor_ids"]),
-        live_child_count=await sessions.count_live_children(connection, tenant_id, row["session_id"]),
-        spawn_count=row["spawn_count"],
-    )
 
 
 def _overtaken() -> MeshError:

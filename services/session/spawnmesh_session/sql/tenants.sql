@@ -77,6 +77,13 @@ on conflict do nothing
 select agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking
 from agents where tenant_id = %(tenant_id)s and agent_id = %(agent_id)s
 
+-- name: get_agent_of_session
+-- Locks nothing. Index: agents_pkey, sessions_pkey.
+select agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking
+from agents
+where tenant_id = %(tenant_id)s
+  and agent_id = (select s.agent_id from sessions s where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s)
+
 -- name: list_agents
 -- Locks nothing. Index: agents_pkey.
 select agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking

@@ -92,7 +92,11 @@ async def delete_many_dispatch(connection: Connection, tenant_id: str, kind: str
 
 async def get(connection: Connection, tenant_id: str, run_id: str) -> DictRow:
     """The run; RUN_LEASE_LOST where it was deleted."""
-    row = await _one(connection, "get_run", tenant_id=tenant_id, run_id=run_id)
+    return existing(run_id, await _one(connection, "get_run", tenant_id=tenant_id, run_id=run_id))
+
+
+def existing(run_id: str, row: DictRow | None) -> DictRow:
+    """The run of the row; RUN_LEASE_LOST where there is none."""
     if row is None:
         raise _deleted(run_id)
     return row
@@ -100,10 +104,7 @@ async def get(connection: Connection, tenant_id: str, run_id: str) -> DictRow:
 
 async def lock(connection: Connection, tenant_id: str, run_id: str) -> DictRow:
     """The run, locked until the transaction ends; RUN_LEASE_LOST where it was deleted."""
-    row = await _one(connection, "lock_run", tenant_id=tenant_id, run_id=run_id)
-    if row is None:
-        raise _deleted(run_id)
-    return row
+    return existing(run_id, await _one(connection, "lock_run", tenant_id=tenant_id, run_id=run_id))
 
 
 async def lock_with_inbox(connection: Connection, tenant_id: str, run_id: str) -> tuple[DictRow, str, int]:
@@ -133,9 +134,7 @@ async def lock_with_sessions(
         raise not_found("session", session_id)
     if parent is None and session["parent_session_id"]:
         raise not_found("session", session["parent_session_id"])
-    if run is None:
-        raise _deleted(run_id)
-    return parent, session, run
+    return parent, session, existing(run_id, run)
 
 
 def _deleted(run_id: str) -> MeshError:

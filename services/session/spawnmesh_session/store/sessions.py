@@ -92,31 +92,9 @@ async def lock(connection: Connection, tenant_id: str, session_id: str) -> DictR
     return row
 
 
-async def count_live_children(connection: Connection, tenant_id: str, session_id: str) -> int:
-    """Children being spawned or active; exact while the parent is locked."""
-    row = await _one(connection, "count_live_children", tenant_id=tenant_id, session_id=session_id)
-    return int(row["live"]) if row else 0
-
-
 async def count_spawn(connection: Connection, tenant_id: str, session_id: str) -> None:
     """One more child was begun in the session's life."""
     await connection.execute(SQL["count_spawn"], {"tenant_id": tenant_id, "session_id": session_id})
-
-
-async def count_waiting_and_find(connection: Connection, tenant_id: str, request_id: str) -> tuple[int, DictRow | None]:
-    """The tenant's waiting runs and spawns under way, exact while the queue is locked; and what `find_spawn` finds.
-
-    It is looked for last: what a call at the same time has just taken must not refuse this one, which has the same answer.
-    """
-    counted = await connection.execute(SQL["count_waiting"], {"tenant_id": tenant_id})
-    found = await connection.execute(SQL["find_spawn"], {"tenant_id": tenant_id, "request_id": request_id})
-    row = await counted.fetchone()
-    return int(row["waiting"]) if row else 0, await found.fetchone()
-
-
-async def lock_queue(connection: Connection, tenant_id: str) -> None:
-    """Lets no other spawn of the tenant begin until the transaction ends."""
-    await connection.execute(SQL["lock_queue"], {"tenant_id": tenant_id})
 
 
 async def pass_gate(connection: Connection, tenant_id: str, session_id: str) -> bool:

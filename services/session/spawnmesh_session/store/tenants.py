@@ -45,17 +45,11 @@ async def enter(connection: Connection, tenant_id: str) -> DictRow | None:
 
 async def enter_ready(connection: Connection, tenant_id: str) -> DictRow:
     """As `enter`; refused with UNKNOWN_TENANT unless its creation is complete and it is not being deleted."""
-    return _ready(tenant_id, await enter(connection, tenant_id))
+    return ready(tenant_id, await enter(connection, tenant_id))
 
 
-async def enter_ready_with_agent(connection: Connection, tenant_id: str, agent_id: str) -> tuple[DictRow, AgentProfile]:
-    """As `enter_ready` and then `get_agent`."""
-    entered = await connection.execute(SQL["enter_tenant"], {"tenant_id": tenant_id})
-    found = await connection.execute(SQL["get_agent"], {"tenant_id": tenant_id, "agent_id": agent_id})
-    return _ready(tenant_id, await entered.fetchone()), _known_agent(agent_id, await found.fetchone())
-
-
-def _ready(tenant_id: str, entered: DictRow | None) -> DictRow:
+def ready(tenant_id: str, entered: DictRow | None) -> DictRow:
+    """What `enter` gave; refused with UNKNOWN_TENANT unless the tenant's creation is complete and it is not being deleted."""
     row = _existing(tenant_id, entered)
     if row["deletion"]:
         raise MeshError(Reason.UNKNOWN_TENANT, f"tenant {tenant_id} is being deleted", facts={"tenant_id": tenant_id})
@@ -153,10 +147,11 @@ async def insert_agent(connection: Connection, tenant_id: str, agent: AgentProfi
 async def get_agent(connection: Connection, tenant_id: str, agent_id: str) -> AgentProfile:
     """The agent; refused with UNKNOWN_AGENT where there is none."""
     found = await connection.execute(SQL["get_agent"], {"tenant_id": tenant_id, "agent_id": agent_id})
-    return _known_agent(agent_id, await found.fetchone())
+    return known_agent(agent_id, await found.fetchone())
 
 
-def _known_agent(agent_id: str, row: DictRow | None) -> AgentProfile:
+def known_agent(agent_id: str, row: DictRow | None) -> AgentProfile:
+    """The agent of the row; refused with UNKNOWN_AGENT where there is none."""
     if row is None:
         raise MeshError(
             Reason.UNKNOWN_AGENT,

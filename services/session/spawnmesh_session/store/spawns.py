@@ -1,0 +1,85 @@
+"""What a spawn is judged by before it begins, asked in one round trip."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg.rows import DictRow
+from spawnmesh_core.errors import not_found
+from spawnmesh_postgres.database import Connection
+
+from spawnmesh_session.domain import Parent, SessionState, Spawn
+from spawnmesh_session.store import tenants
+from spawnmesh_session.store.statements import SQL
+
+_OF_TENANT = ("enter_tenant", "get_agent")
+_OF_PARENT = ("lock_session", "get_agent_of_session", "count_live_children")
+_OF_RUN = ("get_run",)
+_OF_QUEUE = ("count_waiting", "find_spawn")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The tenant's settings; the parent, locked; its run that spawns, None where it was deleted; the tenant's waiting runs and spawns under way,
+    exact while the queue is locked; and what `find_spawn` finds.
+    """
+
+    settings: dict[str, Any]
+    parent: Parent | None
+    parent_run: DictRow | None
+    waiting_count: int
+    known: DictRow | None
+
+
+async def look(connection: Connection, tenant_id: str, spawn: Spawn) -> Seen:
+    """Enters the tenant and locks the parent, if there is one, in this order; nobody's deletion begins until the transaction ends.
+
+    The request_id is looked for last: what a call at the same time has just taken must not refuse this one, which has the same answer.
+    Refused with UNKNOWN_TENANT, UNKNOWN_AGENT, and NOT_FOUND where there is no such parent.
+    """
+    names = (
+        *_OF_TENANT,
+        *(_OF_PARENT if spawn.parent_session_id else ()),
+        *(_OF_RUN if spawn.parent_run_id else ()),
+        *_OF_QUEUE,
+    )
+    values = {
+        "tenant_id": tenant_id,
+        "agent_id": spawn.agent_id,
+        "session_id": spawn.parent_session_id,
+        "run_id": spawn.parent_run_id,
+        "request_id": spawn.request_id,
+    }
+    asked = {name: await connection.execute(SQL[name], values) for name in names}
+    rows = {name: await cursor.fetchone() for name, cursor in asked.items()}
+    tenant = tenants.ready(tenant_id, rows["enter_tenant"])
+    tenants.known_agent(spawn.agent_id, rows["get_agent"])
+    return Seen(
+        tenant["settings"], _parent(spawn, rows), rows.get("get_run"), _count(rows["count_waiting"]), rows["find_spawn"]
+    )
+
+
+async def look_again(connection: Connection, tenant_id: str, request_id: str) -> tuple[int, DictRow | None]:
+    """As `look` counts and finds, once nobody else fills the tenant's queue until the transaction ends."""
+    values = {"tenant_id": tenant_id, "request_id": request_id}
+    asked = [await connection.execute(SQL[name], values) for name in ("lock_queue", *_OF_QUEUE)]
+    return _count(await asked[1].fetchone()), await asked[2].fetchone()
+
+
+def _count(row: DictRow | None) -> int:
+    return int(row["waiting"]) if row else 0
+
+
+def _parent(spawn: Spawn, rows: dict[str, DictRow | None]) -> Parent | None:
+    if not spawn.parent_session_id:
+        return None
+    parent, counted = rows["lock_session"], rows["count_live_children"]
+    if parent is None or counted is None:
+        raise not_found("session", spawn.parent_session_id)
+    return Parent(
+        session_id=parent["session_id"],
+        state=SessionState(parent["state"]),
+        agent=tenants.known_agent(parent["agent_id"], rows["get_agent_of_session"]),
+        ancestor_ids=tuple(parent["ancestor_ids"]),
+        live_child_count=counted["live"],
+        spawn_count=parent["spawn_count"],
+    )
