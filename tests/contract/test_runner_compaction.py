@@ -15,7 +15,15 @@ from spawnmesh_runtime.tokens import TokenMinter
 from tests.contract.attachment_blob_fixtures import blobs
 from tests.contract.router_answers import calling, saying
 from tests.contract.runner_fixtures import TENANT, ScriptedMesh, eventually, running_runner
-from tests.contract.transcript_compaction import SHORT, Compacting, CompactionService, Peers, compaction_service, words
+from tests.contract.transcript_compaction import (
+    SHORT,
+    USAGE,
+    Compacting,
+    CompactionService,
+    Peers,
+    compaction_service,
+    words,
+)
 from tests.contract.transcript_fixtures import Session, assistant, service, text_block, user
 
 __all__ = ["blobs", "compaction_service", "service"]
@@ -58,6 +66,13 @@ async def test_a_run_over_the_threshold_reads_the_summary_and_not_its_sources(
         await eventually(lambda: mesh.finalized or mesh.failed)
     assert mesh.failed is None
     assert len(mesh.prompts) == 2, "an answer that was discarded would have been asked for again"
+    assert mesh.finalized is not None
+    assert mesh.finalized.usage == message_pb2.TokenUsage(
+        input_token_count=10 + 10 + USAGE.input_token_count,
+        output_token_count=2 + 2 + USAGE.output_token_count,
+        cache_read_token_count=USAGE.cache_read_token_count,
+        cache_write_token_count=USAGE.cache_write_token_count,
+    ), "two answers and the summary"
     for prompt in mesh.prompts:
         first, *others = texts(list(prompt.messages))
         assert first.startswith("[Summary of the earlier part of this conversation")
@@ -73,6 +88,22 @@ async def test_a_run_over_the_threshold_reads_the_summary_and_not_its_sources(
         "scripted/one",
         ["scripted/two"],
     )
+
+
+async def test_who_takes_a_run_over_counts_the_summaries_that_were_made_for_it(
+    mesh: ScriptedMesh, real: Compacting, compaction_service: CompactionService, keys: Path, tmp_path: Path
+) -> None:
+    claim = await real.session.acquire(2, run_id=mesh.run_id)
+    await real.compact(claim, tail=SHORT)
+    await real.session.release(claim)
+    asked_count = len(real.peers.prompts)
+    mesh.answers.append(saying("Done."))
+    mesh.queue_run(epoch=3)
+    async with running_runner(mesh, keys, tmp_path, transcript_target=compaction_service.service.target):
+        await eventually(lambda: mesh.finalized or mesh.failed)
+    assert mesh.finalized is not None
+    assert len(real.peers.prompts) == asked_count > 0, "the context was short by then"
+    assert mesh.finalized.usage.input_token_count == 10 + asked_count * USAGE.input_token_count
 
 
 async def test_a_run_goes_on_where_nothing_can_be_compacted_and_soon_asks_no_more(

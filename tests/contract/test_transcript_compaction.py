@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from psycopg import AsyncConnection
+from spawnmesh.content.v1.message_pb2 import TokenUsage
 from spawnmesh.hook.v1 import compaction_pb2 as hook_pb
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
@@ -17,6 +18,7 @@ from spawnmesh_transcript.tokens import count_tokens
 from tests.contract.attachment_blob_fixtures import blobs
 from tests.contract.runner_fixtures import eventually
 from tests.contract.transcript_compaction import (
+    USAGE,
     Compacting,
     Gate,
     compacting,
@@ -66,6 +68,7 @@ async def test_CompactTranscript__the_oldest_is_read_as_a_summary_from_then_on(c
             token_count=sum(entry.token_count for entry in sources),
             method=entry_pb.SUMMARY_METHOD_NORMAL,
             model="scripted/one",
+            usage=USAGE,
         ),
     )
     context = await compacting.context()
@@ -169,6 +172,9 @@ async def test_CompactTranscript__an_answer_that_is_too_long_is_asked_for_again_
     compacting.peers.answers.extend([words("long", 2_000), "Short."])
     first = (await compacting.compact(claim)).summary.body.compaction
     assert (first.summary, first.sources.method) == ("Short.", entry_pb.SUMMARY_METHOD_AGGRESSIVE)
+    assert first.sources.usage == TokenUsage(
+        input_token_count=200, output_token_count=40, cache_read_token_count=60, cache_write_token_count=8
+    ), "the answer that was not taken was paid for"
     asked = [int(prompt.system_prompt.split(" tokens.")[0].split()[-1]) for prompt in compacting.peers.prompts]
     assert asked[1] == asked[0] // 4 > 0
 

@@ -43,6 +43,12 @@ SHORT = FreshTail(message_count=4, token_count=1_000_000)
 """Four messages and more are fresh; steps are of one."""
 
 
+USAGE = content_pb.TokenUsage(
+    input_token_count=100, output_token_count=20, cache_read_token_count=30, cache_write_token_count=4
+)
+"""What each model call is said to have taken."""
+
+
 @dataclass
 class Peers:
     """What the router and the hook service do, and what they were asked."""
@@ -88,6 +94,7 @@ class _Router(ModelRouterServiceServicer):
                 content_pb.ContentBlock(text=content_pb.Text(text=answer)),
             ],
         )
+        message.usage.CopyFrom(USAGE)
         completion = generation_pb2.Completion(message=message, stop_reason=peers.stop_reason)
         yield said(completion=completion)
 

@@ -47,6 +47,7 @@ async def compact(assignment: Assignment, *, timeout_seconds: float) -> bool:
     if done.refused_by:
         assignment.compacting.failed_count += 1
         log.info("compaction refused", plugin=done.refused_by)
+    assignment.spend(done.summary.body.compaction.sources.usage)
     return done.HasField("summary")
 
 

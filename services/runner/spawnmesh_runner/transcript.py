@@ -117,8 +117,11 @@ async def count_earlier_turns(assignment: Assignment) -> int:
         request = pb.ListEntriesRequest(session_id=assignment.session_id, after_seq=after_seq)
         page = await persistently(mesh.transcript, mesh.transcripts.ListEntries, request)
         for entry in page.entries:
+            if entry.writer.run_id != assignment.run_id:
+                continue
             message = entry.body.message
-            if message.role == message_pb2.ROLE_ASSISTANT and entry.writer.run_id == assignment.run_id:
+            assignment.spend(entry.body.compaction.sources.usage)
+            if message.role == message_pb2.ROLE_ASSISTANT:
                 turn_count += 1
                 assignment.spend(message.usage)
                 assignment.called.update(call.name for call in calls_of(message))

@@ -134,6 +134,7 @@ class Compactor:
             token_count=plan.source_token_count,
             method=pb.SummaryMethod.Value(f"SUMMARY_METHOD_{written.method}"),
             model=written.model,
+            usage=written.usage,
         )
         body = pb.EntryBody(compaction=pb.Compaction(summary=text, sources=sources))
         if stale.policy.mask_secrets:

@@ -36,11 +36,12 @@ _MAX_OUTPUT_TOKENS = 8_192  # Far more than a summary may have: models that thin
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A summary, how it was made, and the model that wrote it; empty where none did."""
+    """A summary, how it was made, and the model that wrote it, empty where none did; `usage` is of all the calls that were made for it."""
 
     text: str
     method: Method
     model: str
+    usage: content_pb.TokenUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +66,14 @@ async def summarize(
     MeshError of the router.
     """
     limit = summary_limit(question.source_token_count) - question.reserved_token_count
-    text, method, model = previous_summary, Method.NORMAL, ""
+    text, method, model, used = previous_summary, Method.NORMAL, "", content_pb.TokenUsage()
     waiting = pieces(sources)
     for _ in range(MAX_PIECES):
         if not waiting:
             break
         for tried in (Method.NORMAL, Method.AGGRESSIVE):
             answer = await _answer(router, key, question, tried, text, waiting[0], limit)
+            used = _both(used, answer.usage)
             if 0 < await asyncio.to_thread(question.count, answer.text) <= limit:
                 break
         else:
@@ -80,10 +82,10 @@ async def summarize(
         method = tried if tried is Method.AGGRESSIVE else method
         del waiting[0]
     if not waiting:
-        return Written(text, method, model)
+        return Written(text, method, model, used)
     rest = [source for piece in waiting for source in piece]
     short = await asyncio.to_thread(excerpt, text, rest, max_token_count=limit, count=question.count)
-    return Written(short, Method.EXCERPT, "")
+    return Written(short, Method.EXCERPT, "", used)
 
 
 async def _answer(
@@ -113,4 +115,13 @@ async def _answer(
         raise MeshError(Reason.STREAM_BROKEN, "the summary ended before it was whole")
     is_whole = completion.stop_reason in (generation_pb2.STOP_REASON_END, generation_pb2.STOP_REASON_UNSPECIFIED)
     said = "".join(block.text.text for block in completion.message.content if block.HasField("text")).strip()
-    return Written(said if is_whole else "", method, completion.message.model)
+    return Written(said if is_whole else "", method, completion.message.model, completion.message.usage)
+
+
+def _both(one: content_pb.TokenUsage, other: content_pb.TokenUsage) -> content_pb.TokenUsage:
+    return content_pb.TokenUsage(
+        input_token_count=one.input_token_count + other.input_token_count,
+        output_token_count=one.output_token_count + other.output_token_count,
+        cache_read_token_count=one.cache_read_token_count + other.cache_read_token_count,
+        cache_write_token_count=one.cache_write_token_count + other.cache_write_token_count,
+    )

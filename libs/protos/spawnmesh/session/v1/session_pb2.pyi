@@ -402,7 +402,7 @@ class Run(_message.Message):
     """Revisions that hooks asked for."""
     @_builtins.property
     def usage(self) -> _message_pb2.TokenUsage:
-        """Tokens used over all model calls."""
+        """Tokens used over all model calls of the run, and for the summaries that it had made of its transcript."""
 
     @_builtins.property
     def queue_time(self) -> _timestamp_pb2.Timestamp:

@@ -504,6 +504,7 @@ class SummarySources(_message.Message):
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     METHOD_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     first_seq: _builtins.int
     """The seq from which on entries are sources."""
     last_seq: _builtins.int
@@ -518,6 +519,10 @@ class SummarySources(_message.Message):
     """How it was made."""
     model: _builtins.str
     """The model that wrote it, as `provider/model`; empty where none did."""
+    @_builtins.property
+    def usage(self) -> _message_pb2.TokenUsage:
+        """Tokens of all model calls that were made for it, also of those whose answers were not taken. They count to the run that asked for it."""
+
     def __init__(
         self,
         *,
@@ -528,10 +533,11 @@ class SummarySources(_message.Message):
         token_count: _builtins.int = ...,
         method: Global___SummaryMethod.ValueType = ...,
         model: _builtins.str = ...,
+        usage: _message_pb2.TokenUsage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry_count", b"entry_count", "first_seq", b"first_seq", "last_seq", b"last_seq", "method", b"method", "model", b"model", "previous_entry_id", b"previous_entry_id", "token_count", b"token_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry_count", b"entry_count", "first_seq", b"first_seq", "last_seq", b"last_seq", "method", b"method", "model", b"model", "previous_entry_id", b"previous_entry_id", "token_count", b"token_count", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
