@@ -1,6 +1,7 @@
 """Ports that are handed out are free, and a busy one is named."""
 
 import json
+import os
 import random
 import socket
 import subprocess
@@ -62,6 +63,19 @@ def test_ports_that_another_process_picked_are_not_picked_until_it_ends(own_rang
         with pytest.raises(StackError, match="only 0 of 1"):
             free_ports(1, own_range)
     assert set(free_ports(39, own_range)) == theirs
+
+
+def test_where_ports_cannot_be_reserved_it_is_said_why_and_what_to_do(tmp_path):
+    (tmp_path / f"spawnmesh-ports-{os.getuid()}.lock").symlink_to(tmp_path / "elsewhere")
+    picking = "from spawnmesh_devstack.ports import free_ports; free_ports(1)"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    picked = subprocess.run(
+        [sys.executable, "-c", picking], env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert "StackError: ports cannot be reserved in" in picked.stderr
+    assert "set TMPDIR" in picked.stderr
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_port_that_was_asked_for_is_not_picked_for_anything_else(own_range):

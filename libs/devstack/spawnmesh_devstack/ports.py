@@ -81,7 +81,12 @@ def _reserve(port: int) -> bool:
 def _reservations() -> int:
     """A file of which each byte stands for a port. It stays open: closing it lets go of every lock of this process."""
     file = Path(tempfile.gettempdir()) / f"spawnmesh-ports-{os.getuid()}.lock"
-    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise StackError(
+            f"ports cannot be reserved in {file}: {error.strerror}; remove it, or set TMPDIR to a directory of your own"
+        ) from None
 
 
 def _bind(port: int, held: ExitStack) -> bool:
