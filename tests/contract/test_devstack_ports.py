@@ -6,19 +6,33 @@ import random
 import socket
 import subprocess
 import sys
+import tempfile
 
 import pytest
+from spawnmesh_devstack import ports
 from spawnmesh_devstack.failures import PortBusy, StackError
 from spawnmesh_devstack.ports import LOOPBACK, PAIR_DISTANCE, free_port_pairs, free_ports, require_free
 
 
 @pytest.fixture
-def own_range():
-    """Forty free ports below those that are picked by everybody."""
+def own_range(monkeypatch, tmp_path):
+    """Forty free ports with free partners, apart from all that anybody picks, and reservations that are this test's alone."""
+    monkeypatch.setattr(ports, "_reserved", set())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    ports._reservations.cache_clear()
+    yield next(found for found in some_ranges() if not any(is_listened_on(port) for port in (*found, *partners(found))))
+    ports._reservations.cache_clear()
+
+
+def some_ranges():
     while True:
-        start = random.SystemRandom().randrange(2_000, 11_900)
-        if not any(is_listened_on(port) for port in range(start, start + 40)):
-            return range(start, start + 40)
+        start = random.SystemRandom().randrange(1_100, 1_900)
+        yield range(start, start + 40)
+
+
+def partners(found):
+    return range(found.start + PAIR_DISTANCE, found.stop + PAIR_DISTANCE)
 
 
 def is_listened_on(port):
@@ -33,11 +47,11 @@ def busy_port():
 
 
 def test_free_ports_are_different_and_can_be_bound():
-    ports = free_ports(20)
+    found = free_ports(20)
 
-    assert len(set(ports)) == 20
-    assert max(ports) < 45_000
-    for port in ports:
+    assert len(set(found)) == 20
+    assert max(found) < 45_000
+    for port in found:
         require_free(port, "nothing")
 
 
@@ -85,10 +99,9 @@ def test_a_port_that_was_asked_for_is_not_picked_for_anything_else(own_range):
 
 
 def test_the_partner_of_a_pair_is_not_picked_for_anything_else(own_range):
-    partners = range(own_range.start + PAIR_DISTANCE, own_range.stop + PAIR_DISTANCE)
     pair = free_port_pairs(1, own_range)[0] + PAIR_DISTANCE
 
-    assert {pair, *free_ports(39, partners)} == set(partners)
+    assert {pair, *free_ports(39, partners(own_range))} == set(partners(own_range))
 
 
 def test_a_port_whose_partner_is_taken_is_no_pair(own_range):
