@@ -63,9 +63,8 @@ def _is_gone(connection: Connection) -> bool:
 
 
 def _scope(tenant_id: str) -> str:
-    _check_scope(
-        tenant_id
-    )  # Nothing that passes needs more of a quote than these, and composing it would be most of what a begin costs here.
+    # Nothing that passes needs more of a quote than these, and composing it would be most of what a begin costs here.
+    _check_scope(tenant_id)
     return f"set local spawnmesh.tenant = '{tenant_id}'"
 
 
