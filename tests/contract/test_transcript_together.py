@@ -84,6 +84,85 @@ async def test_what_comes_meanwhile_shares_a_commit_and_each_has_its_own_answer(
     assert await _commits(superuser, session) == 2, "the first one by itself, the others together"
 
 
+class _Held:
+    """The database, whose first statements wait until they are let go."""
+
+    def __init__(self, database: Database, count: int = 1) -> None:
+        self._database = database
+        self._left = count
+        self._go = asyncio.Event()
+
+    async def call(self, *statement: Any) -> Any:
+        self._left -= 1
+        if self._left >= 0:
+            await self._go.wait()
+        return await self._database.call(*statement)
+
+    def let_go(self) -> None:
+        self._go.set()
+
+
+async def _siblings(session: Session, count: int) -> list[Append]:
+    """One append for each of so many transcripts of the tenant."""
+    appends = []
+    for number in range(count):
+        one = session.sibling() if number else session
+        if number:
+            await one.create()
+        appends.append(_append(one, 1, (await one.acquire(1)).run_id))
+    return appends
+
+
+async def test_what_is_enough_goes_beside_what_is_under_way_and_what_is_less_waits_for_its_end(
+    session: Session, database: Database
+) -> None:
+    first, *few, enough, last = await _siblings(session, 6)
+    held: Any = _Held(database)
+    async with open_append_queue(held, slots=2) as queue:
+        alone = asyncio.create_task(queue.append(first))
+        waiting = [asyncio.create_task(queue.append(one)) for one in few]
+        await asyncio.sleep(0.2)
+        assert not any(task.done() for task in waiting), "three wait"
+        outcomes = await asyncio.gather(queue.append(enough), *waiting)
+        behind = asyncio.create_task(queue.append(last))
+        await asyncio.sleep(0.2)
+        assert [alone.done(), behind.done()] == [False, False], "the next one waits again"
+        held.let_go()
+        outcomes += [await alone, await behind]
+    assert {outcome.outcome for outcome in outcomes} == {"APPENDED"}
+
+
+async def test_a_tenant_waits_for_no_other_as_long_as_there_is_room(session: Session, database: Database) -> None:
+    stranger = session.service.session()
+    await stranger.create()
+    [append, *more], [foreign, foreign_too] = await _siblings(session, 5), await _siblings(stranger, 2)
+    held: Any = _Held(database)
+    async with open_append_queue(held, slots=2) as queue:
+        alone = asyncio.create_task(queue.append(append))
+        await asyncio.sleep(0)
+        assert (await queue.append(foreign)).outcome == "APPENDED"
+        waiting = [asyncio.create_task(queue.append(one)) for one in [*more, foreign_too]]
+        outcomes = await asyncio.gather(*waiting)
+        assert not alone.done()
+        held.let_go()
+        outcomes.append(await alone)
+    assert [outcome.outcome for outcome in outcomes] == ["APPENDED"] * 6
+
+
+async def test_an_append_that_has_begun_is_not_given_up(
+    session: Session, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append_queue, "WAIT_SECONDS", 0.1)
+    first, *others = await _siblings(session, 5)
+    held: Any = _Held(database, count=2)
+    async with open_append_queue(held, slots=2) as queue:
+        tasks = [asyncio.create_task(queue.append(one)) for one in [first, *others]]
+        await asyncio.sleep(0.4)
+        assert not any(task.done() for task in tasks)
+        held.let_go()
+        assert [outcome.outcome for outcome in await asyncio.gather(*tasks)] == ["APPENDED"] * 5
+
+
 async def test_a_transcript_that_is_held_holds_up_no_other(
     session: Session, database: Database, superuser: AsyncConnection[Any]
 ) -> None:

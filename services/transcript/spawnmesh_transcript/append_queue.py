@@ -1,11 +1,12 @@
-"""Appends that come while others are being committed share the next transaction: one commit and one round trip for all of them.
+"""Appends that come while others of their tenant are being committed share the next transaction: one commit and one round trip for all of them.
 
-An append that finds room goes at once. What shares a transaction shares no fate: a refusal is the outcome of one append, locks are not waited
-for, and what cannot be made without waiting, or what the database stumbles over, its caller makes by itself, outside of the queue.
+An append whose tenant has no transaction under way goes at once. What comes meanwhile waits until that one ends, or until it is enough for
+another one beside it. What shares a transaction shares no fate: a refusal is the outcome of one append, locks are not waited for, and what
+cannot be made without waiting, or what the database stumbles over, its caller makes by itself, outside of the queue.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from contextvars import Context
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from spawnmesh_transcript.store import Append, AppendOutcome, Key
 WAIT_SECONDS = 3.0
 """How long an append waits to be begun before it is refused, as for a connection."""
 
+_ENOUGH = 4
+"""So many of a tenant go in another transaction beside the one that is under way."""
+
 _MAX_APPENDS = 16
 _MAX_ENTRIES = 64
 _MAX_BYTES = (
@@ -31,6 +35,12 @@ _MAX_BYTES = (
 class _Waiting:
     append: Append
     outcome: asyncio.Future[AppendOutcome | None]
+    is_begun: bool = False
+
+    def give_up(self) -> None:
+        """Refuses it, unless it is being made."""
+        if not self.is_begun and not self.outcome.done():
+            self.outcome.set_exception(PoolTimeout(f"not begun within {WAIT_SECONDS} seconds"))
 
 
 class AppendQueue:
@@ -41,18 +51,20 @@ class AppendQueue:
         self._tasks = tasks
         self._free = slots
         self._under_way: set[Key] = set()
-        self._waiting: list[_Waiting] = []
+        self._transactions: dict[str, int] = {}  # Under way, by tenant.
+        self._waiting: dict[str, list[_Waiting]] = {}  # By tenant, whoever was served last at the end.
 
     async def append(self, append: Append) -> AppendOutcome:
         """Makes one append; it is durable on return. Raises PoolTimeout where it could not be begun for WAIT_SECONDS, and psycopg's errors."""
-        outcome = await self._queued(append) if _fits((append,)) else None
+        outcome = await self._queued(append) if _fitting((append,)) else None
         if outcome is None:
             (outcome,) = await self._make((append,), waits=True)
         return outcome
 
     async def _queued(self, append: Append) -> AppendOutcome | None:
         """None where the append has to be made by itself."""
-        if self._free and append.key not in self._under_way:
+        tenant_id = append.key.tenant_id
+        if self._free and tenant_id not in self._transactions:
             self._begin((append,))
             try:
                 (outcome,) = await self._make((append,), waits=False)
@@ -61,42 +73,56 @@ class AppendQueue:
             return None if outcome.is_busy else outcome
         loop = asyncio.get_running_loop()
         waiting = _Waiting(append, loop.create_future())
-        self._waiting.append(waiting)
-        patience = loop.call_later(WAIT_SECONDS, self._give_up, waiting)
+        self._waiting.setdefault(tenant_id, []).append(waiting)
+        self._begin_next()
+        patience = loop.call_later(WAIT_SECONDS, waiting.give_up)
         try:
             return await waiting.outcome
         finally:
             patience.cancel()
 
-    def _give_up(self, waiting: _Waiting) -> None:
-        if waiting in self._waiting and not waiting.outcome.done():
-            waiting.outcome.set_exception(PoolTimeout(f"not begun within {WAIT_SECONDS} seconds"))
-
-    def _begin(self, appends: Iterable[Append]) -> None:
+    def _begin(self, appends: Sequence[Append]) -> None:
+        tenant_id = appends[0].key.tenant_id
         self._free -= 1
+        self._transactions[tenant_id] = self._transactions.get(tenant_id, 0) + 1
         self._under_way.update(append.key for append in appends)
 
-    def _end(self, appends: Iterable[Append]) -> None:
+    def _end(self, appends: Sequence[Append]) -> None:
+        tenant_id = appends[0].key.tenant_id
         self._free += 1
+        if others := self._transactions.pop(tenant_id) - 1:
+            self._transactions[tenant_id] = others
         self._under_way.difference_update(append.key for append in appends)
-        while self._free and self._waiting and (batch := self._take()):
-            self._begin(waiting.append for waiting in batch)
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        while self._free and (batch := self._take()):
+            self._begin([waiting.append for waiting in batch])
+            for waiting in batch:
+                waiting.is_begun = True
             # In no caller's context: whoever made room is not the one who is served.
             self._tasks.create_task(self._make_together(batch), context=Context())
 
     def _take(self) -> list[_Waiting]:
         """The next ones that may go together: of one tenant, since a transaction sees one tenant's rows only."""
-        batch: list[_Waiting] = []
-        left: list[_Waiting] = []
-        for waiting in self._waiting:
-            if waiting.outcome.done():  # Given up, by its caller or by us.
+        for tenant_id, waiting in list(self._waiting.items()):
+            is_idle = tenant_id not in self._transactions
+            if not is_idle and len(waiting) < _ENOUGH:
                 continue
-            append = waiting.append
-            together = [*(one.append for one in batch), append]
-            fits = append.key.tenant_id == together[0].key.tenant_id and _fits(together)
-            (batch if fits and append.key not in self._under_way else left).append(waiting)
-        self._waiting = left
-        return batch
+            batch = self._together(waiting)
+            if is_idle or len(batch) >= _ENOUGH:
+                left = [one for one in waiting if one not in batch and not one.outcome.done()]
+                del self._waiting[tenant_id]
+                if left:
+                    self._waiting[tenant_id] = left
+                if batch:
+                    return batch
+        return []
+
+    def _together(self, waiting: Sequence[_Waiting]) -> list[_Waiting]:
+        """Those of one tenant whose transcripts nobody is writing, as many as one transaction takes; not those that were given up."""
+        ready = [one for one in waiting if not one.outcome.done() and one.append.key not in self._under_way]
+        return ready[: _fitting([one.append for one in ready])]
 
     async def _make_together(self, batch: Sequence[_Waiting]) -> None:
         appends = [waiting.append for waiting in batch]
@@ -117,14 +143,15 @@ class AppendQueue:
         return await store.append_entries(self._database, appends[0].key.tenant_id, appends, waits=waits)
 
 
-def _fits(appends: Sequence[Append]) -> bool:
-    """Whether they are little enough for one transaction."""
+def _fitting(appends: Sequence[Append]) -> int:
+    """How many of the first ones are little enough for one transaction."""
     entry_count = size_bytes = 0
-    for append in appends:
+    for number, append in enumerate(appends[:_MAX_APPENDS]):
         entry_count += len(append.entries)
-        for entry in append.entries:
-            size_bytes += len(entry.body)
-    return len(appends) <= _MAX_APPENDS and entry_count <= _MAX_ENTRIES and size_bytes <= _MAX_BYTES
+        size_bytes += sum(len(entry.body) for entry in append.entries)
+        if entry_count > _MAX_ENTRIES or size_bytes > _MAX_BYTES:
+            return number
+    return min(len(appends), _MAX_APPENDS)
 
 
 @asynccontextmanager
