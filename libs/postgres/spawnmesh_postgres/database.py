@@ -129,8 +129,8 @@ class Database:
         """
         begin = f"begin; {_scope(tenant_id)}".encode()
         async with self._connection() as connection:
-            await connection.execute(begin)
             try:
+                await connection.execute(begin)
                 yield connection
             except BaseException:
                 await _roll_back(connection)

@@ -49,24 +49,29 @@ async def migrated(databases: dict[str, ServiceDsn]) -> dict[str, ServiceDsn]:
     return databases
 
 
-OpenPeers = Callable[[Callable[[str], dict[str, str]]], AbstractAsyncContextManager[dict[str, str]]]
+OpenPeers = Callable[..., AbstractAsyncContextManager[dict[str, str]]]
+DatabaseOf = Callable[[str], dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
 def open_peers(s3: S3Endpoint, keys: Path, tmp_path_factory: pytest.TempPathFactory) -> OpenPeers:
-    """Serves attachment-blob, transcript, hook and model-router, each with the settings of its database; gives where."""
+    """Serves attachment-blob, transcript, hook and model-router, each with the settings of its database; gives where.
+
+    What else is named are settings of attachment-blob.
+    """
 
     @asynccontextmanager
-    async def opened(database_of: Callable[[str], dict[str, str]]) -> AsyncIterator[dict[str, str]]:
-        blob = AttachmentBlobSettings(
+    async def opened(database_of: DatabaseOf, **more: Any) -> AsyncIterator[dict[str, str]]:
+        chosen = {
             **shared_settings("attachment-blob", keys),
             **database_of("attachment_blob"),
-            s3_endpoint=s3.endpoint,
-            s3_access_key=s3.access_key,
-            s3_secret_key=s3.secret_key,
-            sts_endpoint=s3.sts_endpoint,
-            sts_role_arn=s3.role_arn,
-        )
+            "s3_endpoint": s3.endpoint,
+            "s3_access_key": s3.access_key,
+            "s3_secret_key": s3.secret_key,
+            "sts_endpoint": s3.sts_endpoint,
+            "sts_role_arn": s3.role_arn,
+        }
+        blob = AttachmentBlobSettings(**{**chosen, **more})
         transcript = TranscriptSettings(**shared_settings("transcript", keys), **database_of("transcript"))
         hook = HookSettings(**shared_settings("hook", keys), **database_of("hook"), allow_private_endpoints=True)
         config = tmp_path_factory.mktemp("router") / "router.json"

@@ -12,8 +12,8 @@ from spawnmesh_runtime.acting import acting_with_token
 from spawnmesh_runtime.peers import Peer
 
 
-async def draft(transcript: Peer, held: run_pb.ClaimedRun, text: str) -> run_pb.FinalizeRunRequest:
-    """Appends the text as the run's draft, and makes the request that offers it."""
+async def draft(transcript: Peer, held: run_pb.ClaimedRun, text: str, *, key: str = "") -> run_pb.FinalizeRunRequest:
+    """Appends the text as the run's draft, once for each key, and makes the request that offers it."""
     stub: Any = TranscriptServiceStub(transcript.channel)
     claim = transcript_pb.WriterClaim(run_id=held.run.run_id, epoch=held.run.epoch)
     message = Message(role=ROLE_ASSISTANT, content=[ContentBlock(text=Text(text=text))])
@@ -23,7 +23,7 @@ async def draft(transcript: Peer, held: run_pb.ClaimedRun, text: str) -> run_pb.
         append = transcript_pb.AppendEntriesRequest(
             session_id=held.session.session_id,
             claim=claim,
-            idempotency_key=uuid4().hex,
+            idempotency_key=key or uuid4().hex,
             entries=[EntryBody(message=message)],
         )
         entry_id = (await transcript.unary(stub.AppendEntries, append)).entries[0].entry_id
