@@ -4,16 +4,20 @@ A spawn is a call to session, one to hook, and two to transcript, of which all b
 attachment-blob besides, the first of which puts them. The floor of each is a call that commits one row, or echoes, at a bare server, by the same
 client; and raw puts side by side. The floors are taken in turn with the spawns, each in a row as the spawn's hops are. What session commits
 in between, and what its plugins and limits are asked, the spawn pays for.
+
+A run whose runner is killed is timed from the kill until another runner holds it, in leases.
 """
 
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 from opentelemetry.trace import NoOpTracer
+from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.mesh import Mesh, connect
@@ -23,6 +27,7 @@ from spawnmesh_runtime.acting import acting_with_token
 from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_session.settings import SessionSettings
 
 from tests.bench.attachments import RawPuts, raw_puts
 from tests.bench.floors import COMMIT, ECHO, commit_server
@@ -36,6 +41,9 @@ IDLE_ROUNDS = 100
 IDLE_PAUSE_SECONDS = 0.1
 SPAWN_BOUND = 2.5
 SEEN_BOUND_MS = 100.0
+LEASE_SECONDS: float = SessionSettings.model_fields["lease_ttl_seconds"].default
+TAKEN_OVER_BOUND_LEASES = 2.0
+KILLS = 3
 TASK = "Say in one word whether the sky is blue."
 
 Floor = Callable[[str], Awaitable[float]]
@@ -54,6 +62,7 @@ async def run(bench: Bench) -> None:
             runner = stack.processes["runner"]
             await _spawns(bench, mesh, floor, puts, runner)
         await _seen(bench, mesh)
+        await _taken_over(bench, stack, mesh)
 
 
 @asynccontextmanager
@@ -128,3 +137,38 @@ async def _seen(bench: Bench, mesh: Mesh) -> None:
     seconds.sort()
     bench.record(Metric("session.seen.p50", seconds[len(seconds) // 2] * 1e3, "ms", None, None, len(seconds)))
     bench.record(Metric("session.seen.p99", seconds[-2] * 1e3, "ms", None, None, len(seconds), bound=SEEN_BOUND_MS))
+
+
+async def _taken_over(bench: Bench, stack: Stack, mesh: Mesh) -> None:
+    """The model is silent until then, so that the run is still being worked on when its runner is killed."""
+    model, seconds = stack.processes["scripted-model"], []
+    holder, other = "runner", (await stack.start_runner()).name
+    await stack.processes[other].stop(5.0)
+    for _ in range(KILLS):
+        model.pause()
+        try:
+            session_id = (await mesh.spawn(TASK)).session_id
+            held = await _run_when(mesh, session_id, lambda run: run.state == session_pb2.RUN_STATE_RUNNING)
+            await stack.restart(other)
+            began = perf_counter()
+            await stack.processes[holder].kill()
+            await _run_when(mesh, session_id, partial(_is_past, held.epoch))
+            seconds.append(perf_counter() - began)
+        finally:
+            model.resume()
+        await mesh.wait(session_id, 60.0)
+        holder, other = other, holder
+    slowest = max(seconds)
+    name, ratio = "session.taken_over.slowest", slowest / LEASE_SECONDS
+    bench.record(Metric(name, slowest, "s", LEASE_SECONDS, ratio, KILLS, bound=TAKEN_OVER_BOUND_LEASES))
+
+
+def _is_past(epoch: int, run: session_pb2.Run) -> bool:
+    return run.epoch > epoch
+
+
+async def _run_when(mesh: Mesh, session_id: str, holds: Callable[[session_pb2.Run], bool]) -> session_pb2.Run:
+    async with asyncio.timeout(10 * LEASE_SECONDS):
+        while not holds(run := (await mesh.session(session_id)).latest_run):
+            await asyncio.sleep(0.02)
+    return run
