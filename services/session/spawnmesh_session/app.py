@@ -141,25 +141,28 @@ async def open_parts(process: Process, settings: SessionSettings) -> AsyncIterat
 @asynccontextmanager
 async def open_service(process: Process, settings: SessionSettings) -> AsyncIterator[MeshServer]:
     """The gRPC server, with everything registered and nothing started."""
+    async with open_parts(process, settings) as parts:
+        yield server_of(process, parts, settings)
+
+
+def server_of(process: Process, parts: Parts, settings: SessionSettings) -> MeshServer:
+    """The server with these parts, with everything registered and nothing started."""
     if process.minter is None:
         raise RuntimeError("session mints run tokens and needs SESSION_SIGNING_KEY_FILE")
-    async with open_parts(process, settings) as parts:
-        leases = Leases(
-            parts.database, parts.listener, timedelta(seconds=settings.lease_ttl_seconds), parts.run_metrics
-        )
-        finalize = FinalizeSaga(parts.database, parts.transcripts, parts.hooks, parts.endings, parts.run_metrics)
-        watch = Watch(parts.database, parts.listener, asyncio.Semaphore(max(1, settings.database_max_connections // 2)))
-        messages = Messages(parts.database, parts.endings)
-        archive = Archive(parts.database, parts.endings)
-        tenants = Tenants(parts.database, parts.push)
-        server = build_server(process, translate_errors=(translate,))
-        add_SessionServiceServicer_to_server(
-            SessionServicer(parts.database, parts.spawn, watch, messages, parts.kill, archive, parts.delete), server
-        )
-        add_RunServiceServicer_to_server(RunServicer(leases, finalize, process.minter), server)
-        add_TenantServiceServicer_to_server(TenantServicer(tenants, parts.deletion), server)
-        add_deployment(server, parts.database, "session", workers=["session-worker"])
-        yield server
+    leases = Leases(parts.database, parts.listener, timedelta(seconds=settings.lease_ttl_seconds), parts.run_metrics)
+    finalize = FinalizeSaga(parts.database, parts.transcripts, parts.hooks, parts.endings, parts.run_metrics)
+    watch = Watch(parts.database, parts.listener, asyncio.Semaphore(max(1, settings.database_max_connections // 2)))
+    messages = Messages(parts.database, parts.endings)
+    archive = Archive(parts.database, parts.endings)
+    tenants = Tenants(parts.database, parts.push)
+    server = build_server(process, translate_errors=(translate,))
+    add_SessionServiceServicer_to_server(
+        SessionServicer(parts.database, parts.spawn, watch, messages, parts.kill, archive, parts.delete), server
+    )
+    add_RunServiceServicer_to_server(RunServicer(leases, finalize, process.minter), server)
+    add_TenantServiceServicer_to_server(TenantServicer(tenants, parts.deletion), server)
+    add_deployment(server, parts.database, "session", workers=["session-worker"])
+    return server
 
 
 @asynccontextmanager
