@@ -28,6 +28,7 @@ from spawnmesh_session.operations.spawn import Order
 from tests.contract.session.harness import Mesh, OpenMesh, attachment
 from tests.contract.session.plugins import Plugin, plugged
 from tests.contract.session.remains import NOTHING, Remains
+from tests.contract.session.terminal_paths import BrokenCommit
 from tests.contract.session.test_spawn_undone import swept
 
 
@@ -115,6 +116,22 @@ async def test_spawn_whose_commit_was_done_and_its_answer_lost(
     assert told(again.value) == told(first.value)
     await swept(mesh, postgres, mesh.tenant)
     assert await remains.of(mesh.tenant) == NOTHING
+
+
+async def test_refusal_that_could_not_be_kept_is_not_told(mesh: Mesh, postgres: Any) -> None:
+    """Whoever repeats the call hears another one, for nobody knows it any more once the spawn is undone by the reconciler."""
+    async with start_process("session", mesh.settings) as process, open_parts(process, mesh.settings) as parts:
+        broken: Any = BrokenCommit(parts.database, 1)
+        saga = replace(parts.spawn, undo=replace(parts.undo, database=broken))
+        order = replace(spawn_order(), attachments=[attachment("../evil")])
+        with acting_for(mesh.tenant):
+            with pytest.raises(MeshError) as first:
+                await saga.run(mesh.tenant, order)
+            await swept(mesh, postgres, mesh.tenant)
+            with pytest.raises(MeshError) as again:
+                await parts.spawn.run(mesh.tenant, order)
+    assert first.value.reason is Reason.DEPENDENCY_UNAVAILABLE
+    assert (again.value.reason, again.value.facts) == (Reason.SPAWN_FAILED, {"step": "deadline"})
 
 
 async def test_undo_of_a_session_that_is_spawned_leaves_it_alone(mesh: Mesh, remains: Remains) -> None:

@@ -15,7 +15,7 @@ from spawnmesh.hook.v1.event_pb2 import BeforeSpawnEvent
 from spawnmesh.transcript.v1.entry_pb2 import EntryBody, SystemNote
 from spawnmesh.transcript.v1.fork_pb2 import Fork
 from spawnmesh_core.attachment_note import NotedFile, system_note
-from spawnmesh_core.errors import MeshError, not_found
+from spawnmesh_core.errors import MeshError, not_found, unavailable
 from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
@@ -122,7 +122,8 @@ class SpawnSaga:
 
     @asynccontextmanager
     async def _undone_on_failure(self, tenant_id: str, spawn: Spawn, step: str) -> AsyncIterator[None]:
-        """Undoes the spawn when the step fails, and raises what every repeat will hear too, by whomever it was undone first.
+        """Undoes the spawn when the step fails, and raises what every repeat will hear too, by whomever it was undone first; where that could not be
+        written down, that the database is away: a refusal that is not kept is no answer.
 
         Raises nothing where the session is spawned all the same: the step's last commit was done, and only its answer was lost.
         """
@@ -138,8 +139,12 @@ class SpawnSaga:
                 settled = step == "gate" or not _leaves_doubt(refusal)
             undoing = self.undo.run(tenant_id, spawn.session_id, failure, settled=settled, passed_gate=step != "gate")
             kept = await asyncio.shield(undoing)
-            if kept is None or not isinstance(error, Exception):
+            if not isinstance(error, Exception):
                 raise
+            if kept is None:
+                if refusal is None:
+                    raise
+                raise unavailable("PostgreSQL") from error
             if kept["delete_time"] is not None:
                 raise not_found("session", spawn.session_id) from error
             if kept["state"] == SessionState.SPAWN_FAILED:
