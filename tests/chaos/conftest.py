@@ -1,0 +1,69 @@
+"""The session service with real peers, and beside it a replica that is killed, paused and failed at its steps."""
+
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+from spawnmesh.session.v1.tenant_pb2 import TenantSettings
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.watchdog import Watchdog
+from spawnmesh_runtime.peers import Peer
+
+from tests.chaos.aftermath import Aftermath
+from tests.chaos.victim import Victim, open_victim
+from tests.contract.serving import caller_at
+from tests.contract.session.conftest import _served_mesh, mesh, migrated, open_mesh, open_peers, peers, remains
+from tests.contract.session.harness import Mesh
+from tests.contract.session.remains import Remains
+from tests.contract.session.worker import parts_of
+
+__all__ = ["_served_mesh", "mesh", "migrated", "open_mesh", "open_peers", "peers", "remains"]
+
+
+@pytest.fixture(scope="session")
+async def victim(
+    _served_mesh: Mesh,
+    peers: dict[str, str],
+    watchdog: Watchdog,
+    postgres: Postgres,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[Victim]:
+    """A replica of the session service with failpoints, in a process of its own."""
+    folder = tmp_path_factory.mktemp("victim")
+    async with open_victim(folder, _served_mesh, peers, watchdog, postgres.superuser_dsn) as replica:
+        yield replica
+
+
+@pytest.fixture
+async def keeping(_served_mesh: Mesh) -> Mesh:
+    """Like `mesh`, and the tenant keeps the files of sessions that are to be kept."""
+    own = Mesh(_served_mesh.peer, _served_mesh.keys, _served_mesh.settings)
+    await own.create_tenant(settings=TenantSettings(retain_on_session_keep=True))
+    return own
+
+
+@pytest.fixture(scope="session")
+async def transcript(peers: dict[str, str]) -> AsyncIterator[Peer]:
+    """Calls the transcript service."""
+    async with caller_at(peers["transcript"], "transcript") as peer:
+        yield peer
+
+
+@pytest.fixture(scope="session")
+async def _aftermath(_served_mesh: Mesh, remains: Remains) -> AsyncIterator[Aftermath]:
+    async with (
+        parts_of(_served_mesh.settings) as parts,
+        parts.job_app.open_async(),
+        await psycopg.AsyncConnection.connect(
+            remains.dsn, autocommit=True, row_factory=dict_row, options="-c search_path=session"
+        ) as link,
+    ):
+        yield Aftermath(parts, _served_mesh.settings, remains, link)
+
+
+@pytest.fixture
+async def aftermath(_aftermath: Aftermath) -> AsyncIterator[Aftermath]:
+    """What the worker does and what is left, in the database of all tests; of the test's tenants nothing waits afterwards."""
+    yield _aftermath
+    await _aftermath.forget()

@@ -1,0 +1,109 @@
+"""A spawn by a run, with a file, that is cut off; and what must be true whatever it was that cut it off."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from tests.chaos.aftermath import Aftermath, Answer, answer_of
+from tests.chaos.victim import Victim
+from tests.contract.session.harness import Mesh, attachment
+
+MADE = {"runs": 1, "queue": 1, "transcripts": 1, "entries": 3, "files": 1, "objects": 1}
+"""By a spawn with a file."""
+
+
+@dataclass
+class Spawning:
+    """One tenant, a session that has a run, and the request of that run."""
+
+    mesh: Mesh
+    victim: Victim
+    aftermath: Aftermath
+    parent: run_pb.ClaimedRun
+    request: dict[str, Any]
+    before: dict[str, int]
+
+    async def call(self, at: Mesh) -> Answer:
+        """The session, or the refusal."""
+        return await answer_of(at.spawn_as(self.parent, **self.request))
+
+    async def call_victim(self) -> Answer:
+        return await self.call(self.victim.mesh(self.mesh))
+
+    async def call_healthy(self) -> Answer:
+        return await self.call(self.mesh)
+
+    async def sweep(self) -> None:
+        await self.aftermath.sweep(self.mesh.tenant)
+
+    async def check(self, heard: Answer, steps: list[str]) -> None:
+        """`heard` is what the replica that was cut off had answered, `steps` what it had reached.
+
+        Whoever asks again hears one thing, and it is what was heard. One session; spawned whole, or undone with nothing left.
+        """
+        first = await self.call_healthy()
+        again = await self.call_healthy()
+        assert _told(again) == _told(first)
+        if _is_final(heard):
+            assert _told(first) == _told(heard)
+        [child] = await self._children()
+        jobs = await self.aftermath.jobs(self.mesh.tenant, child["session_id"])
+        events = [event["kind"] for event in await self.aftermath.events(self.mesh.tenant, child["session_id"])]
+        remains = await self.aftermath.remains.of(self.mesh.tenant)
+        if isinstance(first, session_pb2.Session):
+            assert (child["session_id"], child["state"]) == (first.session_id, "ACTIVE")
+            assert remains == {name: count + MADE[name] for name, count in self.before.items()}
+            assert jobs == Counter(tell_session_start=1)
+            assert events == ["PROVISIONING", "RUN"]
+        else:
+            assert child["state"] == "SPAWN_FAILED"
+            assert remains == self.before
+            assert jobs == Counter(tell_subagent_ended=1 if _gate_passed(child, steps) else 0)
+            assert events == ["PROVISIONING", "SPAWN_FAILED"]
+        assert await self._spawns_in_queue() == 0
+
+    async def _children(self) -> list[Any]:
+        query = "select * from session.sessions where tenant_id = %s and parent_session_id = %s"
+        return await self.aftermath.rows(query, self.mesh.tenant, self.parent.session.session_id)
+
+    async def _spawns_in_queue(self) -> int:
+        return await self.aftermath.remains.count(self.mesh.tenant, "session.dispatch where kind = 'SPAWN'")
+
+
+def _told(answer: Answer) -> object:
+    """What an answer says, whoever gives it."""
+    if isinstance(answer, MeshError):
+        return answer.reason, answer.status, answer.message, answer.facts
+    return answer.session_id, answer.latest_run.run_id
+
+
+def _is_final(answer: Answer) -> bool:
+    """Whether it is what everybody is told; that nobody could be reached is not."""
+    return not isinstance(answer, MeshError) or answer.reason not in (
+        Reason.DEPENDENCY_UNAVAILABLE,
+        Reason.SPAWN_IN_PROGRESS,
+    )
+
+
+def _gate_passed(child: Any, steps: list[str]) -> bool:
+    """Whether it was written down, or known to the replica when it undid the spawn."""
+    undid_itself = "SpawnUndo.run: committed" in steps
+    heard = any(step.startswith("SpawnSaga._pass_gate") for step in steps)  # Begun once the plugins' answer was heard.
+    return bool(child["gate_passed"]) or (heard and undid_itself)
+
+
+async def open_spawning(mesh: Mesh, victim: Victim, aftermath: Aftermath, file: str = "a.txt") -> Spawning:
+    """Spawns nothing yet but the parent, whose run is held. The victim serves."""
+    root = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
+    parent = await mesh.claim(root.session_id)
+    request = {"request_id": uuid4().hex, "task": "count", "attachments": [attachment(file)]}
+    before = await aftermath.remains.of(mesh.tenant)
+    aftermath.tenants.add(mesh.tenant)
+    await victim.serving()
+    return Spawning(mesh, victim, aftermath, parent, request, before)

@@ -1,0 +1,138 @@
+"""The steps of both sagas, in order: what each does, and therefore where it can be cut off.
+
+A path is what one call does. A test drives each path and compares it with its table; another looks through the sagas' source for transactions
+and calls that no table names. Failpoints themselves need no list: they are around the seams.
+"""
+
+from dataclasses import dataclass
+
+from tests.chaos.failpoints import IN_CALL, IN_TRANSACTION
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Of the function of this name."""
+
+    name: str
+
+    @property
+    def steps(self) -> list[str]:
+        return [f"{self.name}: {part}" for part in IN_TRANSACTION]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Of the peer's method of this name."""
+
+    name: str
+
+    @property
+    def steps(self) -> list[str]:
+        return [f"{self.name}: {part}" for part in IN_CALL]
+
+
+class Beside(tuple[Transaction | Call, ...]):
+    """What is done side by side: each in its order, in no order among them."""
+
+    @property
+    def steps(self) -> list[str]:
+        return [step for act in self for step in act.steps]
+
+
+Path = tuple[Transaction | Call | Beside, ...]
+
+SPAWNED: Path = (
+    Transaction("SpawnSaga._begin"),  # Limits are checked; the session is PROVISIONING, with a deadline in the queue.
+    Call("Hooks.before_spawn"),
+    Beside(
+        (
+            Call("AttachmentSets.stage"),
+            Call("Transcripts.create"),
+            Transaction("SpawnSaga._pass_gate"),  # From here on plugins are told of a failure.
+        )
+    ),
+    Call("AttachmentSets.attach"),
+    Call("Transcripts.append"),  # The note about the files, and the task.
+    Transaction("SpawnSaga._enrol"),  # ACTIVE, with a run in the queue.
+)
+
+UNDONE: Path = (  # The files are refused.
+    *SPAWNED[:3],
+    Transaction("SpawnUndo.run"),  # SPAWN_FAILED; plugins are told.
+    Call("AttachmentSets.release"),
+    Call("Transcripts.delete"),
+    Transaction("SpawnUndo.clear"),  # Nobody need look at it again.
+)
+
+SPAWNED_BEFORE: Path = (
+    Transaction("SpawnSaga._begin"),
+    Transaction("SpawnSaga._find"),
+    Transaction("SpawnSaga._find (2)"),
+    Transaction("SpawnSaga._answer_again"),
+)
+
+ACCEPTED: Path = (
+    Transaction("FinalizeSaga._begin"),  # FINALIZING.
+    Call("Hooks.before_finalize"),
+    Transaction("FinalizeSaga._decide"),  # No message is put before the draft any more.
+    Call("Transcripts.append"),  # The label that says it is final.
+    Transaction("FinalizeSaga._commit"),  # SUCCEEDED; the parent is told, and jobs see to the rest.
+)
+
+REVISED: Path = (
+    *ACCEPTED[:2],
+    Call("Transcripts.append"),  # The draft is superseded, and why.
+    Transaction("FinalizeSaga._revise"),  # RUNNING again.
+)
+
+UNASKED: Path = (*ACCEPTED[:2], Transaction("FinalizeSaga._work_on"))  # A plugin failed.
+
+WITHDRAWN: Path = (  # An earlier runner's draft was being made the answer, and this one has another.
+    Transaction("FinalizeSaga._begin"),
+    Call("Transcripts.append"),  # The earlier draft is superseded, whether or not it was called final.
+    Transaction("FinalizeSaga._withdraw"),
+    Transaction("FinalizeSaga._begin (2)"),
+    Call("Hooks.before_finalize"),
+    Transaction("FinalizeSaga._decide"),
+    Call("Transcripts.append (2)"),
+    Transaction("FinalizeSaga._commit"),
+)
+
+PATHS: dict[str, Path] = {
+    "SPAWNED": SPAWNED,
+    "UNDONE": UNDONE,
+    "SPAWNED_BEFORE": SPAWNED_BEFORE,
+    "ACCEPTED": ACCEPTED,
+    "REVISED": REVISED,
+    "UNASKED": UNASKED,
+    "WITHDRAWN": WITHDRAWN,
+}
+
+BEHIND_FAULTS = {
+    "SpawnSaga.run": "reads a session that is spawned although the answer of the commit was lost",
+    "FinalizeSaga._append": "asks whether the lease was lost with the transcript's claim",
+    "FinalizeSaga.fail": "FailRun: one transaction, and no saga",
+}
+"""Transactions that no path has, and why."""
+
+
+def steps_of(path: Path) -> list[str]:
+    """Every step at which the path can be cut off."""
+    return [step for act in path for step in act.steps]
+
+
+def difference(path: Path, reached: list[str]) -> str:
+    """Empty where what was reached is the path; else what is missing, unexpected or out of order."""
+    expected = steps_of(path)
+    if missing := [step for step in expected if step not in reached]:
+        return f"not reached: {missing}"
+    if unexpected := [step for step in reached if step not in expected]:
+        return f"in no table: {unexpected}"
+    at = 0
+    for act in path:
+        part = reached[at : at + len(act.steps)]
+        at += len(part)
+        for one in act if isinstance(act, Beside) else (act,):
+            if [step for step in part if step in one.steps] != one.steps:
+                return f"out of order: {part} where {act} is due"
+    return "" if at == len(reached) else f"reached again: {reached[at:]}"

@@ -1,0 +1,134 @@
+"""The replica is killed, paused or failed while a draft is revised, is not judged as a plugin failed, or takes an earlier one's place."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision, Revise
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_SUPERSEDED
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.peers import Peer
+
+from tests.chaos.aftermath import Aftermath
+from tests.chaos.failpoints import Fault
+from tests.chaos.finalizing import Finalizing, open_finalizing, outcome
+from tests.chaos.steps import REVISED, UNASKED, WITHDRAWN, steps_of
+from tests.chaos.victim import Victim
+from tests.contract.session.drafting import draft, entries_of
+from tests.contract.session.harness import Mesh
+from tests.contract.session.plugins import Plugin, plugged
+
+NOT_HEARD = Reason.DEPENDENCY_UNAVAILABLE.value
+TOO_LATE = Reason.RUN_LEASE_LOST.value
+REVISE = FinalizeDecision(revise=Revise(reason="shorter, please"))
+CUT_OFF = pytest.mark.parametrize("fault", [Fault.KILL, Fault.FAIL])
+
+
+@pytest.fixture
+async def own(mesh: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer) -> Finalizing:
+    """A run with a draft."""
+    return await open_finalizing(mesh, victim, aftermath, transcript)
+
+
+@pytest.fixture
+async def replacing(own: Finalizing, victim: Victim) -> Finalizing:
+    """A run whose first draft was called final when its runner was lost; as its second runner sees it, who has another."""
+    with victim.planned("Transcripts.append: answered", Fault.CUT):
+        assert outcome(await own.call_victim()) == NOT_HEARD
+    second = await own.take_over("43")
+    assert second is not None
+    return second
+
+
+async def revisions(own: Finalizing) -> dict[str, int]:
+    """How often the draft was superseded, the runner told why, and a watcher told of it."""
+    bodies = [entry.body for entry in await entries_of(own.transcript, own.held)]
+    superseded = [(body.label.entry_id, body.label.kind) for body in bodies if body.HasField("label")]
+    events = await own.aftermath.events(own.mesh.tenant, own.session_id)
+    return {
+        "superseded": superseded.count((own.request.draft_entry_id, LABEL_KIND_SUPERSEDED)),
+        "notes": [body.system_note.topic for body in bodies].count("revision"),
+        "events": [event["kind"] for event in events].count("REVISION"),
+    }
+
+
+@CUT_OFF
+@pytest.mark.parametrize("step", steps_of(REVISED[2:]))
+async def test_FinalizeRun__revision_cut_off_and_repeated(
+    own: Finalizing, peers: dict[str, str], step: str, fault: Fault
+) -> None:
+    async with plugged(own.mesh, peers, Plugin(on_finalize=REVISE)):
+        with own.victim.planned(step, fault):
+            assert outcome(await own.call_victim()) == NOT_HEARD
+        answers = [await own.call_healthy() for _ in range(2)]
+        assert [answer.revise.number for answer in answers] == [1, 1]
+    assert await revisions(own) == {"superseded": 1, "notes": 1, "events": 1}
+    run = (await own.mesh.get(own.session_id)).latest_run
+    assert (run.state, run.revision_count) == (session_pb2.RUN_STATE_RUNNING, 1)
+    again = replace(own, request=await draft(own.transcript, own.held, "4"))
+    async with plugged(own.mesh, peers, Plugin()):
+        assert outcome(await again.call_healthy()) == "accepted"
+    await again.check()
+
+
+@pytest.mark.parametrize("step", steps_of(REVISED[2:]))
+async def test_FinalizeRun__revision_paused_while_the_run_is_taken_over(
+    own: Finalizing, peers: dict[str, str], step: str
+) -> None:
+    plugin = Plugin(on_finalize=REVISE)
+    async with plugged(own.mesh, peers, plugin):
+        plugin_agrees = Plugin().on_finalize
+        new, heard = await paused(own, step, lambda: setattr(plugin, "on_finalize", plugin_agrees))
+    assert heard == "revise" if step.endswith("committed") else heard in (TOO_LATE, NOT_HEARD)
+    assert max((await revisions(own)).values()) <= 1
+    await new.check()
+
+
+@CUT_OFF
+@pytest.mark.parametrize("step", steps_of(UNASKED[2:]))
+async def test_FinalizeRun__cut_off_when_a_plugin_had_failed(
+    own: Finalizing, peers: dict[str, str], step: str, fault: Fault
+) -> None:
+    async with plugged(own.mesh, peers, Plugin()):
+        pass  # Registered, and gone.
+    with own.victim.planned(step, fault):
+        assert outcome(await own.call_victim()) == NOT_HEARD
+    assert outcome(await own.call_healthy()) == Reason.PLUGIN_FAILED.value
+    assert (await own.mesh.get(own.session_id)).latest_run.state == session_pb2.RUN_STATE_RUNNING
+    async with plugged(own.mesh, peers, Plugin()):
+        assert outcome(await own.call_healthy()) == "accepted"
+    await own.check()
+
+
+@CUT_OFF
+@pytest.mark.parametrize("step", steps_of(WITHDRAWN[1:3]))
+async def test_FinalizeRun__cut_off_while_an_earlier_draft_is_withdrawn(
+    replacing: Finalizing, step: str, fault: Fault
+) -> None:
+    with replacing.victim.planned(step, fault):
+        assert outcome(await replacing.call_victim()) == NOT_HEARD
+    assert outcome(await replacing.call_healthy()) == "accepted"
+    await replacing.check()
+
+
+@pytest.mark.parametrize("step", steps_of(WITHDRAWN[1:3]))
+async def test_FinalizeRun__paused_while_an_earlier_draft_is_withdrawn(replacing: Finalizing, step: str) -> None:
+    third, heard = await paused(replacing, step)
+    assert heard in (TOO_LATE, NOT_HEARD)
+    await third.check()
+
+
+async def paused(old: Finalizing, step: str, meanwhile: Any = bool) -> tuple[Finalizing, str]:
+    """Stops the replica at the step until another runner has ended the run; gives how that one sees it, and what the first is told."""
+    pid = await old.victim.serving()
+    with old.victim.planned(step, Fault.PAUSE):
+        call = asyncio.create_task(old.call_victim())
+        await old.victim.stopped(pid)
+        meanwhile()
+        new = await old.take_over("44")
+        assert new is not None
+        assert outcome(await new.call_healthy()) == "accepted"
+        old.victim.resume(pid)
+        return new, outcome(await call)

@@ -1,0 +1,78 @@
+"""The replica that finalizes is killed, paused or failed at every step: the run ends once, and its parent hears once."""
+
+import asyncio
+
+import pytest
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.peers import Peer
+
+from tests.chaos.aftermath import Aftermath
+from tests.chaos.failpoints import Fault
+from tests.chaos.finalizing import open_finalizing, outcome
+from tests.chaos.steps import ACCEPTED, steps_of
+from tests.chaos.victim import Victim
+from tests.contract.session.harness import Mesh
+
+AT_EACH_STEP = pytest.mark.parametrize("step", steps_of(ACCEPTED))
+NOT_HEARD = Reason.DEPENDENCY_UNAVAILABLE.value
+TOO_LATE = Reason.RUN_LEASE_LOST.value
+
+
+@AT_EACH_STEP
+async def test_FinalizeRun__killed_and_repeated(
+    mesh: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer, step: str
+) -> None:
+    own = await open_finalizing(mesh, victim, aftermath, transcript)
+    with victim.planned(step, Fault.KILL) as failpoints:
+        assert outcome(await own.call_victim()) == NOT_HEARD
+        assert failpoints.steps()[-1] == step
+    assert outcome(await own.call_healthy()) == "accepted"
+    assert outcome(await own.call_healthy()) == "accepted"
+    await own.check()
+
+
+@AT_EACH_STEP
+async def test_FinalizeRun__killed_and_taken_over(
+    keeping: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer, step: str
+) -> None:
+    """The runner is lost with the replica; whoever goes on has a draft of its own. The files are to be kept."""
+    old = await open_finalizing(keeping, victim, aftermath, transcript, session_pb2.CLEANUP_KEEP)
+    with victim.planned(step, Fault.KILL):
+        assert outcome(await old.call_victim()) == NOT_HEARD
+    new = await old.take_over("43")
+    if new is not None:
+        assert outcome(await new.call_healthy()) == "accepted"
+    assert outcome(await old.call_healthy()) == ("accepted" if new is None else TOO_LATE)
+    await (new or old).check()
+
+
+@AT_EACH_STEP
+async def test_FinalizeRun__paused_while_the_run_is_taken_over(
+    mesh: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer, step: str
+) -> None:
+    old = await open_finalizing(mesh, victim, aftermath, transcript)
+    pid = await victim.serving()
+    with victim.planned(step, Fault.PAUSE):
+        call = asyncio.create_task(old.call_victim())
+        await victim.stopped(pid)
+        new = await old.take_over("43")
+        if new is not None:
+            assert outcome(await new.call_healthy()) == "accepted"
+        victim.resume(pid)
+        heard = outcome(await call)
+    assert heard == "accepted" if new is None else heard in (TOO_LATE, NOT_HEARD)
+    assert outcome(await old.call_healthy()) == ("accepted" if new is None else TOO_LATE)
+    await (new or old).check()
+
+
+@AT_EACH_STEP
+async def test_FinalizeRun__failed_and_repeated(
+    mesh: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer, step: str
+) -> None:
+    """What fails is a statement or a call, before its effect or, where it was done, in its answer."""
+    own = await open_finalizing(mesh, victim, aftermath, transcript)
+    with victim.planned(step, Fault.FAIL):
+        assert outcome(await own.call_victim()) == NOT_HEARD
+    assert outcome(await own.call_healthy()) == "accepted"
+    await own.check()

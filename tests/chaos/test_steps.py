@@ -1,0 +1,126 @@
+"""Each path of the sagas is what its table says, and there are no others."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision, Revise
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.peers import Peer
+from spawnmesh_session.operations import finalize, spawn, undo
+
+from tests.chaos.aftermath import Aftermath
+from tests.chaos.failpoints import Fault
+from tests.chaos.finalizing import open_finalizing, outcome
+from tests.chaos.spawning import open_spawning
+from tests.chaos.steps import (
+    ACCEPTED,
+    BEHIND_FAULTS,
+    PATHS,
+    REVISED,
+    SPAWNED,
+    SPAWNED_BEFORE,
+    UNASKED,
+    UNDONE,
+    WITHDRAWN,
+    difference,
+    steps_of,
+)
+from tests.chaos.victim import Victim
+from tests.contract.session.harness import Mesh
+from tests.contract.session.plugins import Plugin, plugged
+
+PEERS = {"sets": "AttachmentSets", "transcripts": "Transcripts", "hooks": "Hooks"}
+
+
+def named(module: Path) -> set[str]:
+    """The transactions and calls that the source of a saga makes, as failpoints call them."""
+    found = set()
+    for saga in ast.walk(ast.parse(module.read_text())):
+        if not isinstance(saga, ast.ClassDef):
+            continue
+        for function in saga.body:
+            for node in ast.walk(function):
+                match node:
+                    case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="database"))):
+                        assert isinstance(function, ast.AsyncFunctionDef)
+                        found.add(f"{saga.name}.{function.name}")
+                    case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=peer), attr=method)) if peer in PEERS:
+                        found.add(f"{PEERS[peer]}.{method}")
+    return found
+
+
+@pytest.mark.parametrize("module", [spawn, undo, finalize])
+def test_whatever_a_saga_does_is_in_a_table(module: object) -> None:
+    source = named(Path(str(module.__file__)))  # type: ignore[attr-defined]
+    told = {step.partition(":")[0].partition(" (")[0] for path in PATHS.values() for step in steps_of(path)}
+    assert len(source) >= 4
+    assert source - told - set(BEHIND_FAULTS) == set()
+
+
+def test_what_is_out_of_order_or_missing_is_told() -> None:
+    steps = steps_of(SPAWNED)
+    assert difference(SPAWNED, steps) == ""
+    beside = steps.index("AttachmentSets.stage: call")
+    turned = [*steps[:beside], *steps[beside + 2 : beside + 7], *steps[beside : beside + 2], *steps[beside + 7 :]]
+    assert difference(SPAWNED, turned) == ""
+    assert difference(SPAWNED, steps[:-1]) == "not reached: ['SpawnSaga._enrol: committed']"
+    assert difference(SPAWNED, [*steps, "New.step: call"]) == "in no table: ['New.step: call']"
+    assert difference(SPAWNED, [steps[1], steps[0], *steps[2:]]).startswith("out of order")
+    assert difference(SPAWNED, [*steps, steps[0]]).startswith("reached again")
+
+
+async def test_SpawnSession__steps(mesh: Mesh, victim: Victim, aftermath: Aftermath) -> None:
+    spawning = await open_spawning(mesh, victim, aftermath)
+    with victim.planned("", Fault.FAIL) as failpoints:
+        heard = await spawning.call_victim()
+        reached = failpoints.steps()
+    assert difference(SPAWNED, reached) == ""
+    await spawning.check(heard, reached)
+    with victim.planned("", Fault.FAIL) as failpoints:
+        await spawning.call_victim()
+        assert difference(SPAWNED_BEFORE, failpoints.steps()) == ""
+
+
+async def test_SpawnSession__steps_of_one_that_is_undone(mesh: Mesh, victim: Victim, aftermath: Aftermath) -> None:
+    spawning = await open_spawning(mesh, victim, aftermath, file="../evil")
+    with victim.planned("", Fault.FAIL) as failpoints:
+        heard = await spawning.call_victim()
+        reached = failpoints.steps()
+    assert difference(UNDONE, reached) == ""
+    await spawning.check(heard, reached)
+
+
+async def test_FinalizeRun__steps(mesh: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer) -> None:
+    own = await open_finalizing(mesh, victim, aftermath, transcript)
+    with victim.planned("", Fault.FAIL) as failpoints:
+        assert outcome(await own.call_victim()) == "accepted"
+        assert difference(ACCEPTED, failpoints.steps()) == ""
+    await own.check()
+
+
+async def test_FinalizeRun__steps_of_a_revision_and_of_a_failed_plugin(
+    mesh: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer, peers: dict[str, str]
+) -> None:
+    own, other = [await open_finalizing(mesh, victim, aftermath, transcript) for _ in range(2)]
+    async with plugged(mesh, peers, Plugin(on_finalize=FinalizeDecision(revise=Revise(reason="shorter")))):
+        with victim.planned("", Fault.FAIL) as failpoints:
+            assert outcome(await own.call_victim()) == "revise"
+            assert difference(REVISED, failpoints.steps()) == ""
+    with victim.planned("", Fault.FAIL) as failpoints:  # The plugin is gone.
+        assert outcome(await other.call_victim()) == Reason.PLUGIN_FAILED.value
+        assert difference(UNASKED, failpoints.steps()) == ""
+
+
+async def test_FinalizeRun__steps_of_a_draft_in_the_place_of_another(
+    mesh: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer
+) -> None:
+    first = await open_finalizing(mesh, victim, aftermath, transcript)
+    with victim.planned("Transcripts.append: call", Fault.CUT):
+        await first.call_victim()
+    second = await first.take_over("43")
+    assert second is not None
+    with victim.planned("", Fault.FAIL) as failpoints:
+        assert outcome(await second.call_victim()) == "accepted"
+        assert difference(WITHDRAWN, failpoints.steps()) == ""
+    await second.check()
