@@ -92,10 +92,15 @@ def _is_final(answer: Answer) -> bool:
 
 
 def _gate_passed(child: Any, steps: list[str]) -> bool:
-    """Whether it was written down, or known to the replica when it undid the spawn."""
-    undid_itself = "SpawnUndo.run: committed" in steps
-    heard = any(step.startswith("SpawnSaga._pass_gate") for step in steps)  # Begun once the plugins' answer was heard.
-    return bool(child["gate_passed"]) or (heard and undid_itself)
+    """Whether it was written down, or known to the replica when it undid the spawn.
+
+    What was written down is known only by the row where the replica was cut off between a commit and its answer, beside other steps.
+    """
+    if "SpawnSaga._pass_gate: committed" in steps:
+        return True
+    asked = any(step.startswith("SpawnSaga._pass_gate") for step in steps)  # Begun once the plugins had let it pass.
+    in_between = "SpawnSaga._pass_gate: commit" in steps and bool(child["gate_passed"])
+    return in_between or (asked and "SpawnUndo.run: committed" in steps)
 
 
 async def open_spawning(mesh: Mesh, victim: Victim, aftermath: Aftermath, file: str = "a.txt") -> Spawning:

@@ -41,28 +41,33 @@ async def test_FinalizeRun__killed_and_taken_over(
     with victim.planned(step, Fault.KILL):
         assert outcome(await old.call_victim()) == NOT_HEARD
     new = await old.take_over("43")
+    assert outcome(await old.call_healthy()) == ("accepted" if new is None else TOO_LATE)
     if new is not None:
         assert outcome(await new.call_healthy()) == "accepted"
-    assert outcome(await old.call_healthy()) == ("accepted" if new is None else TOO_LATE)
+        assert outcome(await old.call_healthy()) == TOO_LATE
     await (new or old).check()
 
 
 @AT_EACH_STEP
+@pytest.mark.parametrize("until", ["held", "ended"])
 async def test_FinalizeRun__paused_while_the_run_is_taken_over(
-    mesh: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer, step: str
+    mesh: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer, step: str, until: str
 ) -> None:
+    """It goes on while another runner holds the run, or has ended it."""
     old = await open_finalizing(mesh, victim, aftermath, transcript)
     pid = await victim.serving()
     with victim.planned(step, Fault.PAUSE):
         call = asyncio.create_task(old.call_victim())
         await victim.stopped(pid)
         new = await old.take_over("43")
-        if new is not None:
+        if new is not None and until == "ended":
             assert outcome(await new.call_healthy()) == "accepted"
         victim.resume(pid)
         heard = outcome(await call)
     assert heard == "accepted" if new is None else heard in (TOO_LATE, NOT_HEARD)
     assert outcome(await old.call_healthy()) == ("accepted" if new is None else TOO_LATE)
+    if new is not None:
+        assert outcome(await new.call_healthy()) == "accepted"
     await (new or old).check()
 
 
