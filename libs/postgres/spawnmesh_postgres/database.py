@@ -30,6 +30,8 @@ SCOPE = "set_config('spawnmesh.tenant', %(tenant_id)s, true)"
 """In a statement for `Database.call`: scopes the transaction to the tenant, and is the tenant's id."""
 
 _SET_SCOPE = f"select {SCOPE}"
+_SET_SCOPE_AND_END = f"select {SCOPE}, set_config('transaction_timeout', %(end)s, true)"
+_KNOWS_TRANSACTION_TIMEOUT = 170_000  # The versions before take a pipeline whose client is silent for one at work.
 
 _LAST_WORDS = 4  # What a server says before it closes a connection, and its end, come in fewer reads.
 
@@ -159,11 +161,12 @@ class Database:
             await connection.commit()
 
     @asynccontextmanager
-    async def pipelined(self, tenant_id: str) -> AsyncIterator[Connection]:
+    async def pipelined(self, tenant_id: str, *, at_most_seconds: float = 60.0) -> AsyncIterator[Connection]:
         """As `transaction`, with a round trip only where rows are fetched, and one at the end.
 
         What is executed and not fetched goes with the next fetch, and what went wrong with it is raised there, or at the end of the block.
-        A cursor may also be fetched from behind the block. Raises ValueError as `transaction` does.
+        A cursor may also be fetched from behind the block. A block that takes longer than `at_most_seconds` is ended by the server, with its
+        connection: whoever waits for its locks does not wait for a client that has stopped. Raises ValueError as `transaction` does.
         """
         _check_scope(tenant_id)
         async with self._connection() as connection:
@@ -171,7 +174,11 @@ class Database:
                 async with connection.pipeline():
                     # Each in the words of one statement, which is all that a pipeline takes.
                     await connection.execute("begin")
-                    await connection.execute(_SET_SCOPE, {"tenant_id": tenant_id})
+                    if connection.info.server_version >= _KNOWS_TRANSACTION_TIMEOUT:
+                        bounds = {"tenant_id": tenant_id, "end": f"{at_most_seconds * 1000:.0f}ms"}
+                        await connection.execute(_SET_SCOPE_AND_END, bounds)
+                    else:
+                        await connection.execute(_SET_SCOPE, {"tenant_id": tenant_id})
                     try:
                         yield connection
                     except asyncio.CancelledError:

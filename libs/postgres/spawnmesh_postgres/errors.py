@@ -15,6 +15,7 @@ _NOT_THERE = (
     errors.DiskFull,
     errors.QueryCanceled,
     errors.IdleInTransactionSessionTimeout,
+    errors.TransactionTimeout,
 )
 _NOT_IN_ENCODING = errors.CharacterNotInRepertoire.sqlstate
 

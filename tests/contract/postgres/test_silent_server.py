@@ -7,9 +7,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import create_service_database
 from spawnmesh_postgres.database import SCOPE, Database, open_database
+from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
 
 from tests.contract.postgres.silent_server import Way, open_way
@@ -121,6 +123,23 @@ async def test_error_in_a_block_is_told_also_where_the_server_is_silent(database
 
     assert monotonic() - begun < SOON_SECONDS
     assert database.in_use == 0
+
+
+async def test_block_whose_client_is_silent_is_ended_by_the_server(database: Database, dsn: str) -> None:
+    """Between two statements of a pipeline the server takes a client for one at work, so that no other timeout ends it and its locks."""
+
+    async def fall_silent() -> None:
+        async with database.pipelined("acme", at_most_seconds=0.3) as connection:
+            await (await connection.execute("select pg_advisory_xact_lock(59)")).fetchone()
+            async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as other, asyncio.timeout(10):
+                await other.execute("select pg_advisory_lock(59)")
+
+    with pytest.raises(psycopg.Error) as caught:
+        await fall_silent()
+    refusal = translate(caught.value)
+    assert refusal is not None
+    assert refusal.reason is Reason.DEPENDENCY_UNAVAILABLE
+    assert await answers(database) == [{"one": 1}] * 4
 
 
 async def test_cancelled_statement_is_stopped_where_the_server_answers(database: Database, dsn: str) -> None:
