@@ -18,6 +18,7 @@ SERVICES_WITH_DATABASE = ("session", "attachment_blob", "transcript", "model_rou
 
 
 _LONG = (
+    "chaos",
     "deploy",
     "mesh",
 )  # Directories whose files take minutes; begun last, they would be waited for by one worker alone.
