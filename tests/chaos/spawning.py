@@ -96,11 +96,9 @@ def _gate_passed(child: Any, steps: list[str]) -> bool:
 
     What was written down is known only by the row where the replica was cut off between a commit and its answer, beside other steps.
     """
-    if "SpawnSaga._pass_gate: committed" in steps:
-        return True
-    asked = any(step.startswith("SpawnSaga._pass_gate") for step in steps)  # Begun once the plugins had let it pass.
-    in_between = "SpawnSaga._pass_gate: commit" in steps and bool(child["gate_passed"])
-    return in_between or (asked and "SpawnUndo.run: committed" in steps)
+    asked = "pass_gate: call" in steps  # Once the plugins had let it pass.
+    written = "pass_gate: answered" in steps or (asked and bool(child["gate_passed"]))
+    return written or (asked and "SpawnUndo.run: committed" in steps)
 
 
 async def open_spawning(mesh: Mesh, victim: Victim, aftermath: Aftermath, file: str = "a.txt") -> Spawning:

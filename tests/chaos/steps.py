@@ -31,7 +31,18 @@ class Call:
         return [f"{self.name}: {part}" for part in IN_CALL]
 
 
-class Beside(tuple[Transaction | Call, ...]):
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """That is a transaction, of the function of the store of this name."""
+
+    name: str
+
+    @property
+    def steps(self) -> list[str]:
+        return [f"{self.name}: {part}" for part in IN_CALL]
+
+
+class Beside(tuple[Transaction | Statement | Call, ...]):
     """What is done side by side: each in its order, in no order among them."""
 
     @property
@@ -39,7 +50,7 @@ class Beside(tuple[Transaction | Call, ...]):
         return [step for act in self for step in act.steps]
 
 
-Path = tuple[Transaction | Call | Beside, ...]
+Path = tuple[Transaction | Statement | Call | Beside, ...]
 
 SPAWNED: Path = (
     Transaction("SpawnSaga._begin"),  # Limits are checked; the session is PROVISIONING, with a deadline in the queue.
@@ -48,7 +59,7 @@ SPAWNED: Path = (
         (
             Call("AttachmentSets.stage"),
             Call("Transcripts.create"),
-            Transaction("SpawnSaga._pass_gate"),  # From here on plugins are told of a failure.
+            Statement("pass_gate"),  # From here on plugins are told of a failure.
         )
     ),
     Call("AttachmentSets.attach"),

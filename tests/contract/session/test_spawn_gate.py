@@ -113,9 +113,7 @@ async def test_a_plugin_is_told_of_a_spawn_that_is_cut_off_before_it_is_written_
 
 async def passing_waits(remains: Remains) -> bool:
     """Whether the passing of a gate waits for a lock, after all else that is made beside it."""
-    waiting = (
-        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%gate_passed = true%'"
-    )
+    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%pass_gate(%'"
     async with await psycopg.AsyncConnection.connect(remains.dsn) as link:
         row = await (await link.execute(waiting)).fetchone()
     return row is not None and row[0] > 0

@@ -173,9 +173,8 @@ class SpawnSaga:
 
     async def _pass_gate(self, tenant_id: str, session_id: str) -> None:
         """From then on whoever undoes the spawn knows that plugins let it pass, who are to be told."""
-        async with self.database.pipelined(tenant_id) as connection:
-            if not await sessions.pass_gate(connection, tenant_id, session_id):
-                raise _overtaken()
+        if not await sessions.pass_gate(self.database, tenant_id, session_id):
+            raise _overtaken()
 
     async def _provision(self, tenant_id: str, order: Order) -> AttachmentSet | None:
         """Files and transcript, side by side, while it is written down that the gate was passed."""

@@ -99,10 +99,8 @@ where tenant_id = %(tenant_id)s and kind in ('RUN', 'SPAWN') and due_time >= '-i
 select pg_advisory_xact_lock(hashtextextended('fill the queue of ' || %(tenant_id)s, 0))
 
 -- name: pass_gate
--- Locks the session. No row: it is no longer being spawned. Index: sessions_pkey.
-update sessions set gate_passed = true
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'PROVISIONING'
-returning session_id
+-- A transaction of its own. Locks the session. False: it is no longer being spawned. See the function for its index.
+select pass_gate(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s) as passed;
 
 -- name: activate_session
 -- Locks the session. No row: it is no longer being spawned. Index: sessions_pkey.

@@ -7,7 +7,7 @@ from psycopg import AsyncCursor
 from psycopg.rows import DictRow
 from psycopg.types.json import Jsonb
 from spawnmesh_core.errors import not_found
-from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_session.domain import EventKind, Spawn, SpawnFailure
 from spawnmesh_session.store.statements import SQL
@@ -97,9 +97,10 @@ async def count_spawn(connection: Connection, tenant_id: str, session_id: str) -
     await connection.execute(SQL["count_spawn"], {"tenant_id": tenant_id, "session_id": session_id})
 
 
-async def pass_gate(connection: Connection, tenant_id: str, session_id: str) -> bool:
-    """Records that the gate let the spawn pass; False where it is no longer being spawned."""
-    return await _one(connection, "pass_gate", tenant_id=tenant_id, session_id=session_id) is not None
+async def pass_gate(database: Database, tenant_id: str, session_id: str) -> bool:
+    """Records that the gate let the spawn pass, in a transaction of its own; False where it is no longer being spawned."""
+    [row] = await database.call(tenant_id, SQL["pass_gate"], {"session_id": session_id})
+    return bool(row["passed"])
 
 
 async def activate(
