@@ -66,7 +66,7 @@ class Victim:
         self.failpoints.plan()
 
     async def stopped(self, pid: int) -> None:
-        """Returns once the process has stopped itself and its transactions are ended, as PostgreSQL ends those of a silent client after a minute."""
+        """Returns once the process has stopped itself and its transactions are ended, as PostgreSQL does with a silent client's in a minute."""
         async with asyncio.timeout(10):
             while _status(pid) != psutil.STATUS_STOPPED:
                 await asyncio.sleep(0.005)

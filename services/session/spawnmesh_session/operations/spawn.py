@@ -122,8 +122,8 @@ class SpawnSaga:
 
     @asynccontextmanager
     async def _undone_on_failure(self, tenant_id: str, spawn: Spawn, step: str) -> AsyncIterator[None]:
-        """Undoes the spawn when the step fails, and raises what every repeat will hear too, by whomever it was undone first; where that could not be
-        written down, that the database is away: a refusal that is not kept is no answer.
+        """Undoes the spawn when the step fails, and raises what every repeat will hear too, by whomever it was undone first. Where that could
+        not be written down it is no answer, and the caller hears that the database is away.
 
         Raises nothing where the session is spawned all the same: the step's last commit was done, and only its answer was lost.
         """
