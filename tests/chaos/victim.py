@@ -88,9 +88,9 @@ def _status(pid: int) -> str:
 
 @asynccontextmanager
 async def open_victim(
-    folder: Path, mesh: Mesh, targets: dict[str, str], watchdog: Watchdog, superuser_dsn: str
+    folder: Path, mesh: Mesh, targets: dict[str, str], watchdog: Watchdog, superuser_dsn: str, **more: str
 ) -> AsyncIterator[Victim]:
-    """A replica beside that of `mesh`, with the same database, keys and peers."""
+    """A replica beside that of `mesh`, with the same database, keys and peers; `more` are settings of its own."""
     (port,) = free_ports(1)
     variables = {
         "LISTEN": f"{LOOPBACK}:{port}",
@@ -100,6 +100,7 @@ async def open_victim(
         "DATABASE_URL": mesh.settings.database_url,
         "LEASE_TTL_SECONDS": "60",
         **{f"{name.replace('-', '_').upper()}_TARGET": target for name, target in targets.items()},
+        **more,
     }
     env = {**base_environment(), **{f"SESSION_{name}": value for name, value in variables.items()}}
     argv = python_module("tests.chaos.replica", str(folder))

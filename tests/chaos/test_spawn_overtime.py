@@ -1,0 +1,61 @@
+"""The replica that spawns is stopped until the spawn's time is over: it undoes it itself once it goes on, even where others have done so."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.watchdog import Watchdog
+
+from tests.chaos.aftermath import Aftermath
+from tests.chaos.failpoints import Fault
+from tests.chaos.spawning import open_spawning
+from tests.chaos.steps import SPAWNED, steps_of
+from tests.chaos.victim import Victim, open_victim
+from tests.contract.session.harness import Mesh
+
+DEADLINE_SECONDS = 1.5
+HALF_DONE = [step for step in steps_of(SPAWNED) if step.endswith((": commit", ": answered"))]
+ALSO_BY_OTHERS = ["Hooks.before_spawn: answered", "AttachmentSets.stage: answered", "SpawnSaga._enrol: commit"]
+
+
+@pytest.fixture(scope="module")
+async def hasty(
+    _served_mesh: Mesh,
+    peers: dict[str, str],
+    watchdog: Watchdog,
+    postgres: Postgres,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[Victim]:
+    """A replica whose spawns have little time."""
+    folder, little = tmp_path_factory.mktemp("hasty"), str(DEADLINE_SECONDS)
+    async with open_victim(
+        folder, _served_mesh, peers, watchdog, postgres.superuser_dsn, SPAWN_DEADLINE_SECONDS=little
+    ) as replica:
+        yield replica
+
+
+@pytest.mark.parametrize(
+    ("step", "undone"),
+    [(step, "by nobody") for step in HALF_DONE] + [(step, "by others") for step in ALSO_BY_OTHERS],
+)
+async def test_SpawnSession__stopped_until_its_time_is_over(
+    mesh: Mesh, hasty: Victim, aftermath: Aftermath, step: str, undone: str
+) -> None:
+    spawning = await open_spawning(mesh, hasty, aftermath)
+    pid = await hasty.serving()
+    with hasty.planned(step, Fault.PAUSE) as failpoints:
+        call = asyncio.create_task(spawning.call_victim())
+        await hasty.stopped(pid)
+        if undone == "by others":
+            await spawning.sweep()
+        await asyncio.sleep(DEADLINE_SECONDS)
+        hasty.resume(pid)
+        heard = await call
+        reached = failpoints.steps()
+    typed = (Reason.SPAWN_FAILED, Reason.DEPENDENCY_UNAVAILABLE)
+    assert not isinstance(heard, MeshError) or heard.reason in typed
+    await spawning.sweep()
+    await spawning.check(heard, reached)
