@@ -11,11 +11,20 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from tests.chaos.aftermath import Aftermath, Answer, answer_of
+from tests.chaos.steps import SPAWNED, UNDONE, steps_of
 from tests.chaos.victim import Victim
 from tests.contract.session.harness import Mesh, attachment
 
 MADE = {"runs": 1, "queue": 1, "transcripts": 1, "entries": 3, "files": 1, "objects": 1}
 """By a spawn with a file."""
+
+GOOD, BAD = "a.txt", "../evil"
+"""Names of files: one with which it is spawned, and one for which it is undone."""
+
+EACH_STEP = [(GOOD, step) for step in steps_of(SPAWNED)] + [(BAD, step) for step in steps_of(UNDONE[3:])]
+
+TYPED = {Reason.DEPENDENCY_UNAVAILABLE, Reason.SPAWN_FAILED, Reason.ATTACHMENTS_INVALID_NAME}
+"""Why a spawn that was cut off may be refused."""
 
 
 @dataclass
@@ -107,7 +116,7 @@ def _times_told(child: Any, steps: list[str]) -> set[int]:
     return {1} if child["failure"]["step"] == "provision" else {0, 1}
 
 
-async def open_spawning(mesh: Mesh, victim: Victim, aftermath: Aftermath, file: str = "a.txt") -> Spawning:
+async def open_spawning(mesh: Mesh, victim: Victim, aftermath: Aftermath, file: str = GOOD) -> Spawning:
     """Spawns nothing yet but the parent, whose run is held. The victim serves."""
     root = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
     parent = await mesh.claim(root.session_id)

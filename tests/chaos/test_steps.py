@@ -12,7 +12,7 @@ from spawnmesh_session.operations import finalize, spawn, undo
 from tests.chaos.aftermath import Aftermath
 from tests.chaos.failpoints import Fault
 from tests.chaos.finalizing import open_finalizing, outcome
-from tests.chaos.spawning import open_spawning
+from tests.chaos.spawning import BAD, open_spawning
 from tests.chaos.steps import (
     ACCEPTED,
     BEHIND_FAULTS,
@@ -85,7 +85,7 @@ async def test_SpawnSession__steps(mesh: Mesh, victim: Victim, aftermath: Afterm
 
 
 async def test_SpawnSession__steps_of_one_that_is_undone(mesh: Mesh, victim: Victim, aftermath: Aftermath) -> None:
-    spawning = await open_spawning(mesh, victim, aftermath, file="../evil")
+    spawning = await open_spawning(mesh, victim, aftermath, BAD)
     with victim.planned("", Fault.FAIL) as failpoints:
         heard = await spawning.call_victim()
         reached = failpoints.steps()
