@@ -85,6 +85,11 @@ class ForgetfulDatabase:
             yield connection
         self._committed()
 
+    async def call(self, *statement: Any) -> Any:
+        rows = await self.database.call(*statement)
+        self._committed()
+        return rows
+
     def _committed(self) -> None:
         self.count += 1
         if self.count == self.lost:
