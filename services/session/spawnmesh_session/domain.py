@@ -22,6 +22,7 @@ BUILT_IN_TOOLS = (
     "sessions_spawn",
     "sessions_wait",
     "transcript_search",
+    "transcript_describe",
 )
 
 _MOUNT_PATH = re.compile(r"[A-Za-z0-9._/:-]*")
@@ -85,6 +86,7 @@ class AgentProfile:
     max_turn_count: int
     context_token_budget: int
     thinking: str = ""
+    mcp_servers: tuple[str, ...] = ()
 
 
 DEFAULT_AGENT = AgentProfile(

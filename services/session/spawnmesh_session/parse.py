@@ -121,6 +121,7 @@ def parse_agent(agent: AgentProto) -> AgentProfile:
         max_turn_count=agent.max_turn_count,
         context_token_budget=agent.context_token_budget,
         thinking=_thinking(agent.thinking),
+        mcp_servers=tuple(agent.mcp_servers),
     )
 
 

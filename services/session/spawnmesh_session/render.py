@@ -125,6 +125,7 @@ def render_agent(agent: AgentProfile) -> tenant_pb2.AgentProfile:
         max_turn_count=agent.max_turn_count,
         context_token_budget=agent.context_token_budget,
         thinking=render_thinking(agent.thinking),
+        mcp_servers=agent.mcp_servers,
     )
 
 

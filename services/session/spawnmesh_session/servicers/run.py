@@ -105,4 +105,5 @@ class RunServicer(RunServiceServicer):
             time_left=time_left,
             traceparent=session["traceparent"],
             thinking=render_thinking(session["thinking"] or claimed.agent.thinking),
+            tenant_id=claimed.tenant_id,
         )

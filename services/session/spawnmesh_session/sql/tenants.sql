@@ -58,33 +58,36 @@ delete from tenants where tenant_id = %(tenant_id)s
 
 -- name: put_agent
 -- Locks the agent. Index: agents_pkey.
-insert into agents (tenant_id, agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking)
+insert into agents (tenant_id, agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking,
+                    mcp_servers)
 values (%(tenant_id)s, %(agent_id)s, %(system_prompt)s, %(models)s, %(tools)s, %(spawnable_agents)s, %(max_turn_count)s,
-        %(context_token_budget)s, %(thinking)s)
+        %(context_token_budget)s, %(thinking)s, %(mcp_servers)s)
 on conflict (tenant_id, agent_id) do update
 set system_prompt = excluded.system_prompt, models = excluded.models, tools = excluded.tools, spawnable_agents = excluded.spawnable_agents,
-    max_turn_count = excluded.max_turn_count, context_token_budget = excluded.context_token_budget, thinking = excluded.thinking
+    max_turn_count = excluded.max_turn_count, context_token_budget = excluded.context_token_budget, thinking = excluded.thinking,
+    mcp_servers = excluded.mcp_servers
 
 -- name: insert_agent
 -- Does nothing where the agent exists. Index: agents_pkey.
-insert into agents (tenant_id, agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking)
+insert into agents (tenant_id, agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking,
+                    mcp_servers)
 values (%(tenant_id)s, %(agent_id)s, %(system_prompt)s, %(models)s, %(tools)s, %(spawnable_agents)s, %(max_turn_count)s,
-        %(context_token_budget)s, %(thinking)s)
+        %(context_token_budget)s, %(thinking)s, %(mcp_servers)s)
 on conflict do nothing
 
 -- name: get_agent
 -- Locks nothing. Index: agents_pkey.
-select agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking
+select agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking, mcp_servers
 from agents where tenant_id = %(tenant_id)s and agent_id = %(agent_id)s
 
 -- name: get_agent_of_session
 -- Locks nothing. Index: agents_pkey, sessions_pkey.
-select agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking
+select agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking, mcp_servers
 from agents
 where tenant_id = %(tenant_id)s
   and agent_id = (select s.agent_id from sessions s where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s)
 
 -- name: list_agents
 -- Locks nothing. Index: agents_pkey.
-select agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking
+select agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking, mcp_servers
 from agents where tenant_id = %(tenant_id)s order by agent_id

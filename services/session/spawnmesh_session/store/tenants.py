@@ -126,12 +126,13 @@ def _agent(row: DictRow) -> AgentProfile:
         max_turn_count=row["max_turn_count"],
         context_token_budget=row["context_token_budget"],
         thinking=row["thinking"],
+        mcp_servers=tuple(row["mcp_servers"]),
     )
 
 
 def _values(tenant_id: str, agent: AgentProfile) -> dict[str, Any]:
-    lists = {"models": list(agent.models), "tools": list(agent.tools), "spawnable_agents": list(agent.spawnable_agents)}
-    return {**asdict(agent), **lists, "tenant_id": tenant_id}
+    columns = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(agent).items()}
+    return {**columns, "tenant_id": tenant_id}
 
 
 async def put_agent(connection: Connection, tenant_id: str, agent: AgentProfile) -> None:

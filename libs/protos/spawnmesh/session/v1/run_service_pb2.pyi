@@ -96,12 +96,15 @@ class ClaimedRun(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
     TIME_LEFT_FIELD_NUMBER: _builtins.int
+    TENANT_ID_FIELD_NUMBER: _builtins.int
     run_token: _builtins.str
     """Bearer token for every call in the run's name; good for the run's session and nothing else."""
     traceparent: _builtins.str
     """W3C trace context of the spawn; the run's spans belong under it."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType
     """How much the models are to think: as the spawn said, else as the agent's profile does."""
+    tenant_id: _builtins.str
+    """Whose run it is, as the token says too: for a runner that offers some of what it has to some tenants alone."""
     @_builtins.property
     def run(self) -> _session_pb2.Run:
         """The run, RUNNING."""
@@ -143,10 +146,11 @@ class ClaimedRun(_message.Message):
         traceparent: _builtins.str = ...,
         thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
         time_left: _duration_pb2.Duration | None = ...,
+        tenant_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "lease_ttl", b"lease_ttl", "run", b"run", "session", b"session", "time_left", b"time_left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "lease_ttl", b"lease_ttl", "models", b"models", "run", b"run", "run_token", b"run_token", "session", b"session", "thinking", b"thinking", "time_left", b"time_left", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "lease_ttl", b"lease_ttl", "models", b"models", "run", b"run", "run_token", b"run_token", "session", b"session", "tenant_id", b"tenant_id", "thinking", b"thinking", "time_left", b"time_left", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -249,6 +249,7 @@ class AgentProfile(_message.Message):
     MAX_TURN_COUNT_FIELD_NUMBER: _builtins.int
     CONTEXT_TOKEN_BUDGET_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
+    MCP_SERVERS_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     """Names it in the tenant."""
     system_prompt: _builtins.str
@@ -265,11 +266,22 @@ class AgentProfile(_message.Message):
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Tools it may call: `list_files`, `read_file`, `search_files`, `write_file`, `sessions_spawn`, `sessions_wait`, `transcript_search`."""
+        """Tools it may call: `list_files`, `read_file`, `search_files`, `write_file`, `sessions_spawn`, `sessions_wait`, `transcript_search`,
+        `transcript_describe`. The last comes along with `transcript_search`, and with any context that has something to read with it.
+        """
 
     @_builtins.property
     def spawnable_agents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Agents it may spawn; `*` means all."""
+
+    @_builtins.property
+    def mcp_servers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """MCP servers whose tools it may call as well, each as `mcp__<server>__<tool>`. Only names: what they mean (a command, an address, whose secrets)
+        the operator of the runners says, and for which tenants; nothing that a tenant writes is executed. PutAgent takes any name, since runners are
+        configured apart from this service. A run whose agent names a server that its runner does not have for the tenant FAILS before any model
+        is asked, with `MCP_SERVER_NOT_OFFERED` and the names in its message; whether another tenant may name it, nobody learns. A server that is
+        offered and cannot be reached fails no run: its tools are left out, and the model is told so in the system prompt.
+        """
 
     def __init__(
         self,
@@ -282,10 +294,11 @@ class AgentProfile(_message.Message):
         max_turn_count: _builtins.int = ...,
         context_token_budget: _builtins.int = ...,
         thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
+        mcp_servers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "context_token_budget", b"context_token_budget", "max_turn_count", b"max_turn_count", "models", b"models", "spawnable_agents", b"spawnable_agents", "system_prompt", b"system_prompt", "thinking", b"thinking", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "context_token_budget", b"context_token_budget", "max_turn_count", b"max_turn_count", "mcp_servers", b"mcp_servers", "models", b"models", "spawnable_agents", b"spawnable_agents", "system_prompt", b"system_prompt", "thinking", b"thinking", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
