@@ -90,7 +90,13 @@ class ScriptedMesh:
     hooks: ScriptedHooks = field(default_factory=ScriptedHooks)
 
     def queue_run(
-        self, *, epoch: int = 1, tools: tuple[str, ...] = (), max_turns: int = 0, lease_seconds: float = 10.0
+        self,
+        *,
+        epoch: int = 1,
+        tools: tuple[str, ...] = (),
+        max_turns: int = 0,
+        lease_seconds: float = 10.0,
+        mcp_servers: tuple[str, ...] = (),
     ) -> None:
         """Makes the run ready to be claimed."""
         lease = Duration()
@@ -103,8 +109,13 @@ class ScriptedMesh:
             run=session_pb2.Run(run_id=self.run_id, session_id=self.session_id, epoch=epoch, attempt_count=epoch),
             session=session,
             agent=tenant_pb2.AgentProfile(
-                agent_id="default", system_prompt="Be brief.", tools=tools, max_turn_count=max_turns
+                agent_id="default",
+                system_prompt="Be brief.",
+                tools=tools,
+                max_turn_count=max_turns,
+                mcp_servers=mcp_servers,
             ),
+            tenant_id=TENANT,
             models=["scripted/one", "scripted/two"],
             run_token=self.minter.run_token(TENANT, self.session_id, self.run_id, epoch, 600),
             lease_ttl=lease,

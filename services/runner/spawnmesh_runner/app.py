@@ -10,6 +10,7 @@ from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 
 from spawnmesh_runner.claim import claim_until
+from spawnmesh_runner.mcp.config import load_config
 from spawnmesh_runner.mesh import open_mesh
 from spawnmesh_runner.run import carry_run
 from spawnmesh_runner.settings import RunnerSettings
@@ -22,11 +23,13 @@ log = structlog.get_logger()
 async def open_service(process: Process, settings: RunnerSettings) -> AsyncIterator[MeshServer]:
     """Claims and carries runs during the block; leaving it gives them their grace, then hands them back.
 
-    The server answers health and reflection only, and is not started yet. Raises RuntimeError without RUNNER_SIGNING_KEY_FILE.
+    The server answers health and reflection only, and is not started yet. Raises RuntimeError without RUNNER_SIGNING_KEY_FILE; a wrong
+    configuration of MCP servers ends the process.
     """
     if process.minter is None:
         raise RuntimeError("the runner claims in its own name and needs RUNNER_SIGNING_KEY_FILE")
     minter = process.minter
+    mcp = load_config(settings.mcp_config_file)
     abandoned_count = await remove_abandoned(settings.workspace_root)
     if abandoned_count:
         log.info("abandoned workspaces removed", count=abandoned_count)
@@ -34,7 +37,7 @@ async def open_service(process: Process, settings: RunnerSettings) -> AsyncItera
     async with open_mesh(process, settings) as mesh, asyncio.TaskGroup() as group:
 
         async def carry(claimed: pb.ClaimedRun) -> None:
-            await carry_run(claimed, mesh, settings)
+            await carry_run(claimed, mesh, settings, mcp)
 
         stop = asyncio.Event()
         group.create_task(claim_until(stop, mesh, minter, settings, carry))

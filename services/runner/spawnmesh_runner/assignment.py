@@ -17,7 +17,7 @@ from spawnmesh_runner.domain import (
     fresh_token_count,
 )
 from spawnmesh_runner.mesh import Mesh
-from spawnmesh_runner.tools.tool import AnyTool
+from spawnmesh_runner.tools.tool import AnyTool, mcp_prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,8 @@ class Assignment:
 
     Six things change: `spending` grows with each model call, `listened` is what of `HookKind` anybody listens to, as last seen, `tools` get the
     one that reads references once the context has some, `compacting` counts what failed, `covered` keeps what of the turn is in a summary,
-    by the seq up to which that goes, and `called` names the tools that this run may have run, whoever carried it.
+    by the seq up to which that goes, and `called` names the tools that this run may have run, whoever carried it. `note` is what the model
+    has to know of the tools that it does not have.
     """
 
     claimed: run_service_pb2.ClaimedRun
@@ -34,6 +35,7 @@ class Assignment:
     workspace: Path
     tools: dict[str, AnyTool]
     generate_timeout_seconds: float
+    note: str = ""
     spending: Spending = field(default_factory=Spending)
     began: float = field(default_factory=monotonic_seconds)
     listened: set[int] = field(default_factory=set)
@@ -62,9 +64,23 @@ class Assignment:
         return self.claimed.agent.max_turn_count or DEFAULT_MAX_TURN_COUNT
 
     @property
+    def system_prompt(self) -> str:
+        """The agent's, and the note below it."""
+        return "\n\n".join(filter(None, (self.claimed.agent.system_prompt, self.note)))
+
+    @property
     def has_final_effects(self) -> bool:
         """Whether the run may have done what can neither be undone nor done again."""
-        return any(not tool.idempotent for name, tool in self.tools.items() if name in self.called)
+        return any(not self.may_repeat(name) for name in self.called if self.may_have_run(name))
+
+    def may_have_run(self, name: str) -> bool:
+        """Whether a call of that name was more than refused: a server that is not there now may have been there for an earlier runner."""
+        return name in self.tools or name.startswith(tuple(map(mcp_prefix, self.claimed.agent.mcp_servers)))
+
+    def may_repeat(self, name: str) -> bool:
+        """Whether a call of that name, of which nobody knows what came of it, may be made again. One that could do nothing, too."""
+        tool = self.tools.get(name)
+        return not self.may_have_run(name) if tool is None else tool.idempotent
 
     @property
     def context_token_budget(self) -> int:

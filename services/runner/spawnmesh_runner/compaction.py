@@ -55,12 +55,12 @@ async def whole_turn(assignment: Assignment, entries: Sequence[entry_pb2.Entry])
     """What the run did since somebody else last spoke, also where a summary covers the beginning of that."""
     covered_seq = max((entry.body.compaction.sources.last_seq for entry in entries), default=0)
     behind = [entry for entry in entries if not entry.body.HasField("compaction") and not 0 < entry.seq <= covered_seq]
-    turn = turn_so_far(behind, assignment.run_id, assignment.tools)
+    turn = turn_so_far(behind, assignment.run_id, assignment.may_have_run)
     if turn.begin_seq or not covered_seq:
         return turn
     if covered_seq not in assignment.covered:
         assignment.covered[covered_seq] = await _covered_turn(assignment, covered_seq)
-    return turn_so_far([*assignment.covered[covered_seq], *behind], assignment.run_id, assignment.tools)
+    return turn_so_far([*assignment.covered[covered_seq], *behind], assignment.run_id, assignment.may_have_run)
 
 
 async def _covered_turn(assignment: Assignment, covered_seq: int) -> list[entry_pb2.Entry]:

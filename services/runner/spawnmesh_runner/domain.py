@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
+from spawnmesh_runner.mcp.config import McpServerNotOffered
+
 DEFAULT_MAX_TURN_COUNT = 50
 DEFAULT_CONTEXT_TOKEN_BUDGET = 100_000
 RUNNER_ERROR = "RUNNER_ERROR"
 TURN_LIMIT_EXCEEDED = "TURN_LIMIT_EXCEEDED"
+MCP_SERVER_NOT_OFFERED = "MCP_SERVER_NOT_OFFERED"
 _MAX_MESSAGE_CHARACTERS = 1000
 _MAX_FAILED_COMPACTIONS = 2
 _FRESH_TOKENS, _FRESH_SHARE = 24_000, 4
@@ -107,4 +110,6 @@ def failure_of(error: Exception) -> Failure:
         return Failure(error.reason.value, " ".join(error.message.split())[:_MAX_MESSAGE_CHARACTERS])
     if isinstance(error, TurnLimitExceeded):
         return Failure(TURN_LIMIT_EXCEEDED, str(error))
+    if isinstance(error, McpServerNotOffered):
+        return Failure(MCP_SERVER_NOT_OFFERED, str(error))
     return Failure(RUNNER_ERROR, "the runner failed; its log has the error under this run's trace")

@@ -1,6 +1,6 @@
 """What the turn that a transcript ends with has done so far."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from spawnmesh.content.v1 import message_pb2
@@ -23,10 +23,10 @@ class TurnSoFar:
     model: str
 
 
-def turn_so_far(entries: Sequence[entry_pb2.Entry], run_id: str, tools: Collection[str]) -> TurnSoFar:
+def turn_so_far(entries: Sequence[entry_pb2.Entry], run_id: str, may_have_run: Callable[[str], bool]) -> TurnSoFar:
     """What the run did since somebody else last spoke.
 
-    A call of a tool that is not among `tools` was refused; one without a result may have run.
+    A call of a tool that may not have run was refused; one without a result is counted.
     """
     names: list[str] = []
     epochs: set[int] = set()
@@ -35,7 +35,7 @@ def turn_so_far(entries: Sequence[entry_pb2.Entry], run_id: str, tools: Collecti
     for entry in reversed(entries):
         message = entry.body.message
         if message.role == message_pb2.ROLE_ASSISTANT and entry.writer.run_id == run_id:
-            names += [call.name for call in reversed(calls_of(message)) if call.name in tools]
+            names += [call.name for call in reversed(calls_of(message)) if may_have_run(call.name)]
             epochs.add(entry.writer.epoch)
             answer_count += 1
             model = model or message.model

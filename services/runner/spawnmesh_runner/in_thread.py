@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeVar
+
+from spawnmesh_runner.finish import finish
 
 T = TypeVar("T")
 
@@ -14,13 +15,4 @@ async def finish_in_thread(work: Callable[[], T]) -> T:
     A cancellation waits until the thread is done: nobody can stop it, and whoever removes the workspace next must find it at rest. So give
     it bounded work only.
     """
-    thread = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(thread)
-    except asyncio.CancelledError:
-        while not thread.done():
-            with suppress(asyncio.CancelledError):  # One is enough.
-                await asyncio.wait([thread])
-        if not thread.cancelled():
-            thread.exception()  # an error nobody waits for any more is seen here, not complained of at exit
-        raise
+    return await finish(asyncio.to_thread(work))

@@ -27,7 +27,7 @@ async def build_prompt(assignment: Assignment, entries: Sequence[entry_pb2.Entry
     request = pb.GenerateRequest(
         model=first,
         fallback_models=others,
-        system_prompt=assignment.claimed.agent.system_prompt,
+        system_prompt=assignment.system_prompt,
         messages=messages_for_model(entries),
         tools=[_declared(assignment, name) for name in assignment.tools],
         session_id=assignment.session_id,

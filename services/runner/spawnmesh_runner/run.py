@@ -15,6 +15,8 @@ from spawnmesh_runner.attachments import fetch_attachments
 from spawnmesh_runner.domain import LOST, RUNNER_ERROR, Spending, failure_of
 from spawnmesh_runner.lease import LeaseLost, while_leased
 from spawnmesh_runner.loop import work_to_answer
+from spawnmesh_runner.mcp.config import McpConfig, servers_for
+from spawnmesh_runner.mcp.servers import open_servers
 from spawnmesh_runner.mesh import Mesh
 from spawnmesh_runner.retry import persistently
 from spawnmesh_runner.settings import RunnerSettings
@@ -28,7 +30,7 @@ log = structlog.get_logger()
 _RELEASE_SECONDS = 3.0
 
 
-async def carry_run(claimed: pb.ClaimedRun, mesh: Mesh, settings: RunnerSettings) -> None:
+async def carry_run(claimed: pb.ClaimedRun, mesh: Mesh, settings: RunnerSettings, mcp: McpConfig) -> None:
     """Carries the run to an accepted answer or a failure, under the spawn's trace and with the run's token.
 
     When cancelled, hands the run back to the queue. When the run is lost, stops without another word. Either way nothing of its workspace is
@@ -56,7 +58,7 @@ async def carry_run(claimed: pb.ClaimedRun, mesh: Mesh, settings: RunnerSettings
                 spawnmesh__attempt=claimed.run.attempt_count,
             ) as span:
                 try:
-                    await _carry(claimed, mesh, settings, spending)
+                    await _carry(claimed, mesh, settings, mcp, spending)
                 finally:
                     span.set_attribute("gen_ai.usage.input_tokens", spending.input_token_count)
                     span.set_attribute("gen_ai.usage.output_tokens", spending.output_token_count)
@@ -72,16 +74,23 @@ async def carry_run(claimed: pb.ClaimedRun, mesh: Mesh, settings: RunnerSettings
             await release_writer(mesh, claimed.session.session_id, claim)
 
 
-async def _carry(claimed: pb.ClaimedRun, mesh: Mesh, settings: RunnerSettings, spending: Spending) -> None:
+async def _carry(
+    claimed: pb.ClaimedRun, mesh: Mesh, settings: RunnerSettings, mcp: McpConfig, spending: Spending
+) -> None:
     async def work() -> None:
         name = f"{claimed.session.session_id}-{claimed.run.epoch}"
-        async with private_workspace(settings.workspace_root, name) as workspace:
+        servers = servers_for(mcp, claimed.agent.mcp_servers, claimed.tenant_id)
+        async with (
+            private_workspace(settings.workspace_root, name) as workspace,
+            open_servers(servers, workspace) as offered,
+        ):
             assignment = Assignment(
                 claimed=claimed,
                 mesh=mesh,
                 workspace=workspace,
-                tools=allowed(claimed.agent.tools),
+                tools={**allowed(claimed.agent.tools), **{tool.name: tool for tool in offered.tools}},
                 generate_timeout_seconds=settings.generate_timeout_seconds,
+                note=offered.note,
                 spending=spending,
             )
             await acquire_writer(assignment)

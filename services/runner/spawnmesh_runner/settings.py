@@ -33,3 +33,5 @@ class RunnerSettings(ProcessSettings):
     claim_wait_seconds: float = Field(default=20.0, ge=0, le=60)
     generate_timeout_seconds: float = Field(default=600.0, gt=0)
     """Longest single model call, over all its candidates."""
+    mcp_config_file: Path | None = None
+    """JSON: the MCP servers that agents may name. Without one there are none."""

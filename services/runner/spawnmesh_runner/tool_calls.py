@@ -36,8 +36,7 @@ async def run_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> None:
 async def finish_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> None:
     """As `run_calls`, for calls that another runner had begun: one that may not be made twice gets an unknown outcome instead."""
     for call in calls:
-        tool = assignment.tools.get(call.call.name)
-        if tool is None or tool.idempotent:
+        if assignment.may_repeat(call.call.name):
             answered = await _run(assignment, call)
         else:
             unknown = refusal(

@@ -98,7 +98,7 @@ async def _assemble(assignment: Assignment) -> pb.AssembleContextResponse:
         fresh_tail=assignment.fresh_tail,
         model=next(iter(assignment.claimed.models), ""),
         accompanying_texts=[
-            assignment.claimed.agent.system_prompt,
+            assignment.system_prompt,
             *(f"{tool.name} {tool.description} {tool.parameters_json}" for tool in declared),
         ],
     )

@@ -27,8 +27,8 @@ class Outcome:
 async def run_call(tool: AnyTool, call: message_pb2.ToolCall, scope: Scope) -> Outcome:
     """Runs one call; whatever goes wrong is its outcome, except for the loss of the run, which is raised."""
     try:
-        arguments = tool.arguments.model_validate(call_arguments(call))
-        return Outcome(result_text(await tool.run(scope, arguments)))
+        result = await tool.run(scope, tool.parse(call_arguments(call)))
+        return Outcome(result if isinstance(result, str) else result_text(result))
     except ValidationError as error:
         return refusal("INVALID_ARGUMENTS", _violations(error))
     except ToolRefused as error:

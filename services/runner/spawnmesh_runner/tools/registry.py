@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
 from spawnmesh.model_router.v1 import generation_pb2
 
@@ -12,12 +12,12 @@ from spawnmesh_runner.tools.read_file import READ_FILE
 from spawnmesh_runner.tools.search_files import SEARCH_FILES
 from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
 from spawnmesh_runner.tools.sessions_wait import SESSIONS_WAIT
-from spawnmesh_runner.tools.tool import AnyTool
+from spawnmesh_runner.tools.tool import AnyTool, RemoteTool, Tool
 from spawnmesh_runner.tools.transcript_describe import TRANSCRIPT_DESCRIBE
 from spawnmesh_runner.tools.transcript_search import TRANSCRIPT_SEARCH
 from spawnmesh_runner.tools.write_file import WRITE_FILE
 
-BUILT_IN: Mapping[str, AnyTool] = {
+BUILT_IN: Mapping[str, Tool[Any]] = {
     tool.name: tool
     for tool in (
         LIST_FILES,
@@ -37,7 +37,7 @@ def allowed(names: Iterable[str]) -> dict[str, AnyTool]:
 
     What is found by `transcript_search` may have to be read by `transcript_describe`, so that comes with it.
     """
-    tools = {name: BUILT_IN[name] for name in names if name in BUILT_IN}
+    tools: dict[str, AnyTool] = {name: BUILT_IN[name] for name in names if name in BUILT_IN}
     if TRANSCRIPT_SEARCH.name in tools:
         tools.setdefault(TRANSCRIPT_DESCRIBE.name, TRANSCRIPT_DESCRIBE)
     return tools
@@ -45,17 +45,16 @@ def allowed(names: Iterable[str]) -> dict[str, AnyTool]:
 
 def declaration(tool: AnyTool) -> generation_pb2.ToolDeclaration:
     """The tool as the router passes it to providers."""
-    return generation_pb2.ToolDeclaration(
-        name=tool.name, description=tool.description, parameters_json=_parameters_json(tool)
-    )
+    parameters_json = tool.parameters_json if isinstance(tool, RemoteTool) else _parameters_json(tool)
+    return generation_pb2.ToolDeclaration(name=tool.name, description=tool.description, parameters_json=parameters_json)
 
 
 @cache  # Made from the tool's model in half a millisecond, and told twice a turn.
-def _parameters_json(tool: AnyTool) -> str:
+def _parameters_json(tool: Tool[Any]) -> str:
     return json.dumps(parameters_schema(tool))
 
 
-def parameters_schema(tool: AnyTool) -> dict[str, object]:
+def parameters_schema(tool: Tool[Any]) -> dict[str, object]:
     """JSON Schema of the arguments, in one piece: not every provider follows references."""
     schema = tool.arguments.model_json_schema()
     definitions = cast("dict[str, object]", schema.pop("$defs", {}))

@@ -45,8 +45,29 @@ class Tool(Generic[ArgumentsT]):
     run: Callable[[Scope, ArgumentsT], Awaitable[Result]]
     idempotent: bool
 
+    def parse(self, arguments: object) -> ArgumentsT:
+        """The arguments of a call. Raises pydantic's ValidationError."""
+        return self.arguments.model_validate(arguments)
 
-AnyTool = Tool[Any]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RemoteTool:
+    """A tool of a server that is none of the mesh's. `parse` raises ToolRefused, as `run` does; `run` gives the text that the model reads."""
+
+    name: str
+    description: str
+    parameters_json: str
+    idempotent: bool
+    parse: Callable[[object], dict[str, Any]]
+    run: Callable[[Scope, dict[str, Any]], Awaitable[str]]
+
+
+AnyTool = Tool[Any] | RemoteTool
+
+
+def mcp_prefix(server: str) -> str:
+    """What the names of a server's tools begin with. Servers' names have no `__`, so no two give a tool the same name."""
+    return f"mcp__{server}__"
 
 
 class ToolRefused(Exception):

@@ -1,0 +1,105 @@
+"""MCP servers that do what no server should: the run goes on, and the model reads what became of its call."""
+
+import json
+from pathlib import Path
+
+import pytest
+import structlog
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.hook.v1 import decision_pb2, event_pb2
+from spawnmesh_runner.context import text_message
+from spawnmesh_runtime.tokens import TokenMinter
+
+from tests.contract.mcp_fixtures import HOSTILE, carried, config, stdio, text
+from tests.contract.runner_fixtures import ScriptedMesh
+
+GOOD = ("mcp__h__good", "{}")
+
+
+@pytest.fixture
+def mesh(keys: Path) -> ScriptedMesh:
+    """A mesh whose one session has a task in its transcript."""
+    scripted = ScriptedMesh(TokenMinter("session", keys / "session.pem"))
+    scripted.write(text_message(message_pb2.ROLE_USER, "Do it."), epoch=0)
+    return scripted
+
+
+async def called(mesh: ScriptedMesh, keys: Path, tmp_path: Path, trick: str, *calls: tuple[str, str]) -> list[str]:
+    file = config(tmp_path, h=stdio(trick, program=HOSTILE, call_timeout_seconds=20))
+    results = await carried(mesh, keys, tmp_path, *(calls or (GOOD,)), mcp_servers=("h",), mcp_config_file=file)
+    return list(map(text, results))
+
+
+async def test_tools_that_no_model_can_be_told_of_are_left_out_and_logged(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    with structlog.testing.capture_logs() as logged:
+        await called(mesh, keys, tmp_path, "plain")
+    declared = {tool.name: tool for tool in mesh.prompts[0].tools}
+    assert [name.removeprefix("mcp__h__") for name in declared] == ["good", "huge", "tree", "elsewhere", "slow"]
+    assert declared["mcp__h__good"].description == "Fine.\ufffd[31m\ufffd\ufffd Hidden."
+    assert declared["mcp__h__huge"].description.startswith(
+        "é" * 4096 + "\n[truncated: the first 8192 of 10000000 bytes"
+    )
+    for tool in declared.values():
+        assert len(tool.parameters_json) < 2_000
+        assert "$ref" not in tool.parameters_json
+    tree = json.loads(declared["mcp__h__tree"].parameters_json)
+    assert tree["properties"] == {"name": {"type": "string"}, "left": {}}
+    left_out = {event["tool"]: event["why"] for event in logged if event["event"] == "mcp tool left out"}
+    assert set(left_out) == {
+        "'good'", "'has space'", r"'new\nline'", f"'{'x' * 65}'", "''", r"'na\xefve'", "'no_schema'",
+        "'deep'", "'wide'", "'doubling'",
+    }  # fmt: skip
+    assert left_out["'doubling'"] == "its schema is too large, or too deep"
+
+
+async def test_expressions_of_a_server_are_not_run(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    arguments = json.dumps({"a": "a" * 5_000 + "!", "b" * 5_000 + "!": 1})
+    [result] = await called(mesh, keys, tmp_path, "plain", ("mcp__h__slow", arguments))
+    assert result.startswith("MCP_ERROR: boom"), "the call was made"
+
+
+async def test_an_error_is_read_and_no_longer_than_it_may_be(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    [result] = await called(mesh, keys, tmp_path, "plain")
+    assert result.startswith("MCP_ERROR: boom \ufffd[31mmmm")
+    assert result.endswith("; the rest was not kept]")
+    assert len(result) < 2_200
+
+
+async def test_a_list_without_an_end_is_read_to_a_bound(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    await called(mesh, keys, tmp_path, "endless", ("mcp__h__one", "{}"))
+    assert [tool.name for tool in mesh.prompts[0].tools] == ["mcp__h__one"]
+
+
+async def test_a_list_that_is_none_is_told_to_the_model(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    [result] = await called(mesh, keys, tmp_path, "malformed")
+    assert result.startswith("UNKNOWN_TOOL: ")
+    assert mesh.prompts[0].system_prompt.endswith("- h: it ended, or did not answer as an MCP server does")
+
+
+@pytest.mark.parametrize("trick", ["garbage", "shapeless"])
+async def test_an_answer_that_is_none_is_an_error_at_once(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, trick: str
+) -> None:
+    [result] = await called(mesh, keys, tmp_path, trick)
+    assert result.startswith(("MCP_ERROR: malformed answer", "MCP_MALFORMED_ANSWER: "))
+
+
+async def test_a_server_gets_no_model_and_no_directory(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    assert await called(mesh, keys, tmp_path, "asking") == ["error error"]
+
+
+async def test_a_message_without_an_end_ends_the_server(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    [result] = await called(mesh, keys, tmp_path, "flood")
+    assert result.startswith("MCP_SERVER_LOST: ")
+
+
+async def test_plugins_judge_the_call_as_any_other(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    mesh.hooks.active = (event_pb2.HOOK_KIND_BEFORE_TOOL_CALL, event_pb2.HOOK_KIND_AFTER_TOOL_CALL)
+    mesh.hooks.tool_call = decision_pb2.ToolCallDecision(block=decision_pb2.Block(reason="not today"))
+    [result] = await called(mesh, keys, tmp_path, "plain")
+    assert result == "BLOCKED: not today"
+    assert mesh.hooks.asked[0].tool_name == "mcp__h__good"
+    told = [event.after_tool_call for event in mesh.hooks.published]
+    assert [(one.tool_name, one.error_reason) for one in told] == [("mcp__h__good", "BLOCKED")]
