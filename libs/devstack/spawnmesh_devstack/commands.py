@@ -41,6 +41,15 @@ def up(
         list[str] | None,
         typer.Option(metavar="NAME=PORT", help="A port for a service, `s3` or `otlp`; may be repeated."),
     ] = None,
+    mcp_config: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            resolve_path=True,
+            help="MCP servers that agents may name; see docs/howto/mcp.md.",
+        ),
+    ] = None,
 ) -> None:
     """Start a whole mesh on this machine and leave it running; Ctrl-C stops it, data stay."""
     from spawnmesh_devstack.up import run_up
@@ -48,7 +57,11 @@ def up(
     with reported(as_json=False):
         directory = data or settings_of(context).data
     ports = _ports(port or ())
-    _run(lambda console: run_up(console, directory, model=model, environment=os.environ, ports=ports))
+
+    def work(console: Console) -> Coroutine[Any, Any, None]:
+        return run_up(console, directory, model=model, environment=os.environ, ports=ports, mcp_config=mcp_config)
+
+    _run(work)
 
 
 def demo(

@@ -6,6 +6,7 @@ broken anywhere shows up as a wrong figure, or as an agent that says what it lac
 
 import csv
 import io
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,12 +15,14 @@ from typing import Any
 from spawnmesh_devstack.conversation import Conversation
 
 COORDINATOR, ANALYST, COUNTER, READER, SEARCHER = "coordinator", "analyst", "counter", "reader", "searcher"
+CALLER = "caller"
 VERIFIED = "verified: yes"
 BRIEF_NAME = "brief.md"
 
-_ROLE = re.compile(rf"You are the ({COORDINATOR}|{ANALYST}|{COUNTER}|{READER}|{SEARCHER})\b")
+_ROLE = re.compile(rf"You are the ({COORDINATOR}|{ANALYST}|{COUNTER}|{READER}|{SEARCHER}|{CALLER})\b")
 _REFERENCE = re.compile(r"\[Tool output (file_[0-9a-z]{26}) \|")
 _CODE_WORD = re.compile(r"the code word is ([a-z0-9]+)")
+_TOLD_CALL = re.compile(r"(\w+) (\{.*\})")
 _FINISHED = "has finished. Its result:"
 _REVISE = "Your answer was not accepted"
 _WAIT_SECONDS = 120
@@ -54,6 +57,7 @@ def play(conversation: Conversation) -> Reply:
         COUNTER: _count,
         READER: _recall,
         SEARCHER: _look_up,
+        CALLER: _call,
     }
     try:
         return moves[role.group(1)](conversation) if role else _plain(conversation)
@@ -165,6 +169,18 @@ def _look_up(conversation: Conversation) -> Reply:
     if not words:
         raise Lacking("the search found no code word")
     return Reply(f"{len(hits)} hits; the code word is {words[0]}.")
+
+
+def _call(conversation: Conversation) -> Reply:
+    """Makes the call that it was told, a tool's name and its arguments as JSON, and says what came of it."""
+    told = _TOLD_CALL.search((conversation.said() or [""])[0])
+    if told is None:
+        raise Lacking("there is no call in the task")
+    tool, arguments = told.group(1), json.loads(told.group(2))
+    if tool not in conversation.tools:
+        raise Lacking(f"there is no tool {tool}")
+    results = conversation.results(tool)
+    return Reply(results[-1].text) if results else Reply(calls=(Call(tool, arguments),))
 
 
 def _plain(conversation: Conversation) -> Reply:

@@ -14,9 +14,13 @@ from spawnmesh_devstack.stack import Stack, open_stack
 
 @asynccontextmanager
 async def open_thinking_stack(
-    data_dir: Path, report: Callable[[str], None], choice: Choice, ports: Mapping[str, int] | None = None
+    data_dir: Path,
+    report: Callable[[str], None],
+    choice: Choice,
+    ports: Mapping[str, int] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Stack]:
-    """A mesh whose router knows the chosen model, and the scripted ones beside it.
+    """A mesh whose router knows the chosen model, and the scripted ones beside it. `environment` is as for `open_stack`.
 
     Raises StackError, also for SmolLM2 where it is not installed.
     """
@@ -29,7 +33,7 @@ async def open_thinking_stack(
     if small:
         servers.append(members.smollm2_member(all_ports[SMOLLM2]))
     config = config_for(choice, all_ports[SCRIPTED_MODEL], all_ports[SMOLLM2])
-    secrets = {**scripted_environment(), **choice.secrets}
-    async with open_stack(data_dir, report, router_config=config, ports=all_ports, environment=secrets) as stack:
+    given = {**scripted_environment(), **choice.secrets, **(environment or {})}
+    async with open_stack(data_dir, report, router_config=config, ports=all_ports, environment=given) as stack:
         await stack.start(*servers)
         yield stack

@@ -24,14 +24,21 @@ _USUAL_DATA = Path(".data")
 
 
 async def run_up(
-    console: Console, data: Path, *, model: str | None, environment: Mapping[str, str], ports: Mapping[str, int]
+    console: Console,
+    data: Path,
+    *,
+    model: str | None,
+    environment: Mapping[str, str],
+    ports: Mapping[str, int],
+    mcp_config: Path | None = None,
 ) -> None:
     """Starts a mesh, says how to use it, and stops it at SIGINT or SIGTERM, also where that comes while it starts. Raises StackError."""
     choice = await choose(environment, model)
+    given = {} if mcp_config is None else {"RUNNER_MCP_CONFIG_FILE": str(mcp_config)}
     try:
         with stop_signals() as stop:
             async with asyncio.TaskGroup() as group:
-                staying = group.create_task(_stay_up(console, data, choice, ports))
+                staying = group.create_task(_stay_up(console, data, choice, ports, given))
                 stopping = group.create_task(stop.wait())
                 await asyncio.wait({staying, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 if stop.is_set():
@@ -42,11 +49,13 @@ async def run_up(
         raise first_failure(failures) from None
 
 
-async def _stay_up(console: Console, data: Path, choice: Choice, ports: Mapping[str, int]) -> None:
+async def _stay_up(
+    console: Console, data: Path, choice: Choice, ports: Mapping[str, int], given: Mapping[str, str]
+) -> None:
     def report(line: str) -> None:
         console.print(line, style="dim", highlight=False)
 
-    async with open_thinking_stack(data, report, choice, ports) as stack:
+    async with open_thinking_stack(data, report, choice, ports, given) as stack:
         try:
             async with connect(
                 session=stack.targets["session"], token=stack.admin_token(), settings=ProcessSettings()

@@ -1,0 +1,85 @@
+"""The page about MCP servers works as it stands: a whole mesh, the server on the page, its configuration, and its program."""
+
+import asyncio
+import os
+import re
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile
+from spawnmesh_client.mesh import connect
+from spawnmesh_devstack.models import SCRIPTED_AGENT
+from spawnmesh_devstack.scripted_agents import CALLER
+from spawnmesh_devstack.stack import Stack, open_stack
+
+PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "mcp.md").read_text()
+SERVER, PROGRAM = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+CONFIG = re.findall(r"^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0]
+TENANT = "weatherly"
+PROMPT = f"You are the {CALLER}. Do as you are told."
+
+
+@pytest.fixture(scope="module")
+async def served() -> AsyncIterator[Stack]:
+    """A mesh whose runner has the server on the page."""
+    with tempfile.TemporaryDirectory(prefix="spawnmesh-mcp-") as folder:
+        home = Path(folder)
+        (home / "weather.py").write_text(SERVER)
+        told = CONFIG.replace("/venv/bin/python", sys.executable).replace("/srv/mcp", folder)
+        assert str(home / "weather.py") in told
+        (home / "mcp.json").write_text(told)
+        given = {"RUNNER_MCP_CONFIG_FILE": str(home / "mcp.json")}
+        async with open_stack(home / "data", lambda _: None, environment=given) as stack:
+            async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+                await operator.create_tenant(TENANT)
+            yield stack
+
+
+async def test_program_on_the_page_prints_what_the_page_says(served: Stack, tmp_path: Path) -> None:
+    script = tmp_path / "example.py"
+    script.write_text(PROGRAM)
+    env = {**os.environ, "SPAWNMESH_DATA": str(served.data_dir), "SPAWNMESH_TOKEN": served.client_token(TENANT)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(script), env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    printed, _ = await process.communicate()
+    assert process.returncode == 0, printed.decode()
+    [said] = re.findall(r"^prints `(.*)`$", PAGE, re.MULTILINE)
+    assert printed.decode().strip() == said
+
+
+async def test_calls_are_in_the_transcript_and_in_the_trace(served: Stack) -> None:
+    token = served.client_token(TENANT)
+    targets = served.targets
+    async with connect(session=targets["session"], transcript=targets["transcript"], token=token) as mesh:
+        profile = AgentProfile(agent_id="clerk", system_prompt=PROMPT, models=[SCRIPTED_AGENT], mcp_servers=["weather"])
+        await mesh.put_agent(profile)
+        task = 'mcp__weather__forecast {"city": "Bergen"}'
+        session = await mesh.spawn(task, agent_id="clerk", wait_seconds=60)
+        assert session.latest_run.result_text == "Tomorrow the sun shines in Bergen."
+        entries = [entry async for entry in mesh.transcript(session.session_id)]
+    [result] = [entry.body.message for entry in entries if entry.body.message.role == message_pb2.ROLE_TOOL_RESULT]
+    assert result.tool_name == "mcp__weather__forecast"
+    assert result.content[0].text.text == "Tomorrow the sun shines in Bergen."
+    async with asyncio.timeout(20):
+        while b"execute_tool mcp__weather__forecast" not in served.traces_file.read_bytes():
+            await asyncio.sleep(0.1)
+    assert b"Tomorrow the sun" not in served.traces_file.read_bytes()
+
+
+async def test_run_of_an_agent_that_names_an_unknown_server_says_so(served: Stack) -> None:
+    async with connect(session=served.targets["session"], token=served.client_token(TENANT)) as mesh:
+        profile = AgentProfile(
+            agent_id="lost", system_prompt=PROMPT, models=[SCRIPTED_AGENT], mcp_servers=["weather", "wether"]
+        )
+        await mesh.put_agent(profile)
+        session = await mesh.spawn("x {}", agent_id="lost", wait_seconds=60)
+    run = session.latest_run
+    assert run.state == session_pb2.RUN_STATE_FAILED
+    assert run.error_reason == "MCP_SERVER_NOT_OFFERED"
+    assert run.error_message == "no runner offers this tenant the MCP servers that its agent names: wether"
