@@ -34,7 +34,12 @@ def test_every_value_is_explained() -> None:
             wanted |= {f"services.<workload>.{key}" for key in content["session"]} | {"services.runner.workspaceSize"}
         elif isinstance(content, dict):
             for key, value in content.items():
-                deeper = (section, key) in {("postgresql", "bundled"), ("s3", "bundled"), ("telemetry", "metrics")}
+                deeper = (section, key) in {
+                    ("postgresql", "bundled"),
+                    ("s3", "bundled"),
+                    ("telemetry", "metrics"),
+                    ("runner", "mcp"),
+                }
                 wanted |= {f"{section}.{key}.{one}" for one in value} if deeper else {f"{section}.{key}"}
         else:
             wanted.add(section)

@@ -58,7 +58,7 @@ def test_every_pod_is_under_a_policy_for_both_directions() -> None:
     [
         (5432, "10.20.0.0/24", {*DATABASE, "migrate"}),
         (443, "10.30.0.0/24", {"attachment-blob", "attachment-blob-worker", "client"}),
-        (443, "0.0.0.0/0", {"model-router", "hook", "hook-worker"}),
+        (443, "0.0.0.0/0", {"model-router", "hook", "hook-worker", "runner"}),
     ],
 )
 def test_storage_and_providers_are_reached_by_those_who_use_them(port: int, cidr: str, who: set[str]) -> None:

@@ -64,6 +64,17 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if .Values.s3.bundled.enabled }}s3-bundled{{ else }}{{ .Values.s3.existingSecret }}{{ end -}}
 {{- end -}}
 
+{{/* Whether runners have MCP servers, and whether some may be at addresses; 'true', or nothing. */}}
+{{- define "spawnmesh.hasMcp" -}}
+{{- if or .Values.runner.mcp.servers .Values.runner.mcp.existingSecret }}true{{ end -}}
+{{- end -}}
+
+{{- define "spawnmesh.reachesMcp" -}}
+{{- $reaches := not (empty .Values.runner.mcp.existingSecret) -}}
+{{- range .Values.runner.mcp.servers }}{{ if .url }}{{ $reaches = true }}{{ end }}{{ end -}}
+{{- if $reaches }}true{{ end -}}
+{{- end -}}
+
 {{- define "spawnmesh.tlsSecret" -}}
 {{- if eq .root.Values.tls.mode "cert-manager" }}{{ .service }}-tls{{ else }}{{ .root.Values.tls.existingSecret }}{{ end -}}
 {{- end -}}

@@ -76,6 +76,7 @@ capabilities: {drop: [ALL]}
 {{- if and (eq $facts.service "hook") $root.Values.hook.bundledPlugins }}{{ $_ := set $own "BUNDLED_PLUGINS_FILE" "/etc/spawnmesh/plugins.json" }}{{ end -}}
 {{- if and (eq $facts.service "hook") $root.Values.hook.webhookCaSecret }}{{ $_ := set $own "WEBHOOK_CA_FILE" "/run/secrets/webhook-ca/ca.crt" }}{{ end -}}
 {{- if eq $facts.service "runner" }}{{ $_ := set $own "WORKSPACE_ROOT" "/var/lib/spawnmesh/workspaces" }}{{ end -}}
+{{- if and (eq $facts.service "runner") (include "spawnmesh.hasMcp" $root) }}{{ $_ := set $own "MCP_CONFIG_FILE" "/etc/spawnmesh/mcp.json" }}{{ end -}}
 {{- range $name, $setting := $value.settings }}{{ $_ := set $own $name $setting }}{{ end -}}
 {{- range $name, $setting := $own }}
 - name: {{ $prefix }}_{{ $name }}
@@ -114,6 +115,12 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- if eq .facts.service "runner" }}
 - {name: workspaces, mountPath: /var/lib/spawnmesh/workspaces}
+{{- if include "spawnmesh.hasMcp" .root }}
+- {name: runner-mcp, mountPath: /etc/spawnmesh, readOnly: true}
+{{- end }}
+{{- if .root.Values.runner.mcp.credentialsSecret }}
+- {name: mcp, mountPath: /run/secrets/mcp, readOnly: true}
+{{- end }}
 {{- end }}
 {{- end -}}
 
@@ -170,6 +177,17 @@ capabilities: {drop: [ALL]}
 {{- if eq $facts.service "runner" }}
 - name: workspaces
   emptyDir: {sizeLimit: {{ $root.Values.services.runner.workspaceSize }}}
+{{- if $root.Values.runner.mcp.existingSecret }}
+- name: runner-mcp
+  secret: {secretName: {{ $root.Values.runner.mcp.existingSecret }}, defaultMode: 0440, items: [{key: mcp.json, path: mcp.json}]}
+{{- else if $root.Values.runner.mcp.servers }}
+- name: runner-mcp
+  configMap: {name: runner-mcp}
+{{- end }}
+{{- with $root.Values.runner.mcp.credentialsSecret }}
+- name: mcp
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
 {{- end }}
 {{- end -}}
 

@@ -1,0 +1,110 @@
+"""MCP servers of runners: what the chart takes is what a runner reads, where it reads it, and where it may then send to."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spawnmesh_runner.mcp.config import McpServer, load_config
+
+from tests.deploy.policies import ports_of
+from tests.deploy.rendering import ROOT, Object, of_kind, refusal
+
+SCHEMA: dict[str, Any] = json.loads((ROOT / "deploy/helm/spawnmesh/values.schema.json").read_text())
+
+
+def with_mcp(tmp_path: Path, mcp: dict[str, Any]) -> str:
+    file = tmp_path / "mcp.yaml"
+    file.write_text(json.dumps({"runner": {"mcp": mcp}, "networkPolicy": {"enabled": True}}))
+    return str(file)
+
+
+def runner(*values: str) -> tuple[Object, dict[str, str], dict[str, str]]:
+    """The runner's pod, what its process is told, and where what is mounted."""
+    pod = of_kind("Deployment", *values)["runner"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    told = {one["name"].removeprefix("RUNNER_"): one.get("value", "") for one in container["env"]}
+    return pod, told, {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+
+
+def reaches_out(*values: str) -> bool:
+    rules = of_kind("NetworkPolicy", *values)["runner"]["spec"]["egress"]
+    return any(443 in ports_of(rule) for rule in rules)
+
+
+def test_servers_that_are_taken_are_what_the_runner_reads() -> None:
+    taken = SCHEMA["$defs"]["mcpServer"]
+    assert taken["additionalProperties"] is False, "a key that is pasted into it would stand in a ConfigMap"
+    assert set(taken["properties"]) == set(McpServer.model_fields)
+
+
+def test_servers_and_their_secrets_are_where_the_runner_looks(tmp_path: Path) -> None:
+    _, told, mounts = runner("production")
+    assert told["MCP_CONFIG_FILE"] == f"{mounts['runner-mcp']}/mcp.json"
+    file = tmp_path / "mcp.json"
+    file.write_text(of_kind("ConfigMap", "production")["runner-mcp"]["data"]["mcp.json"])
+    servers = load_config(file).servers
+    assert servers["tracker"].bearer_token == f"file:{mounts['mcp']}/tracker"
+    assert servers["tracker"].tenants == ("acme",)
+    assert servers["files"].trust_annotations
+
+
+def test_runners_without_servers_have_no_trace_of_them_and_reach_nobody(tmp_path: Path) -> None:
+    values = with_mcp(tmp_path, {})
+    _, told, mounts = runner("minimal", values)
+    assert "MCP_CONFIG_FILE" not in told
+    assert not {"runner-mcp", "mcp"} & set(mounts)
+    assert "runner-mcp" not in of_kind("ConfigMap", "minimal", values)
+    assert not reaches_out("minimal", values)
+
+
+@pytest.mark.parametrize(
+    ("mcp", "reaches"),
+    [
+        ({"servers": {"a": {"command": "a"}}}, False),
+        ({"servers": {"a": {"command": "a"}, "b": {"url": "https://b.example.com"}}}, True),
+        ({"existingSecret": "mine"}, True),
+    ],
+)
+def test_runners_reach_addresses_where_servers_may_have_some(
+    tmp_path: Path, mcp: dict[str, Any], reaches: bool
+) -> None:
+    assert reaches_out("minimal", with_mcp(tmp_path, mcp)) is reaches
+
+
+def test_a_whole_file_comes_from_a_secret(tmp_path: Path) -> None:
+    pod, told, mounts = runner("minimal", with_mcp(tmp_path, {"existingSecret": "mine"}))
+    assert told["MCP_CONFIG_FILE"] == f"{mounts['runner-mcp']}/mcp.json"
+    (volume,) = [volume["secret"] for volume in pod["volumes"] if volume["name"] == "runner-mcp"]
+    assert (volume["secretName"], volume["items"]) == ("mine", [{"key": "mcp.json", "path": "mcp.json"}])
+
+
+def test_runners_are_replaced_when_their_servers_change(tmp_path: Path) -> None:
+    sums = []
+    for command in ("a", "b"):
+        values = tmp_path / command
+        values.mkdir()
+        of_pods = of_kind("Deployment", "minimal", with_mcp(values, {"servers": {"x": {"command": command}}}))
+        sums.append(of_pods["runner"]["spec"]["template"]["metadata"]["annotations"]["checksum/runner-mcp"])
+    assert sums[0] != sums[1]
+
+
+@pytest.mark.parametrize(
+    ("mcp", "said"),
+    [
+        ({"servers": {"a": {"command": "a", "url": "https://a"}}}, "oneOf"),
+        ({"servers": {"a": {}}}, "oneOf"),
+        ({"servers": {"a": {"url": "https://a", "bearer_token": "sesame"}}}, "bearer_token"),
+        ({"servers": {"a": {"url": "https://a", "headers": {"Authorization": "sesame"}}}}, "Authorization"),
+        ({"servers": {"a": {"command": "a", "env": {"API_KEY": "sesame"}}}}, "API_KEY"),
+        ({"servers": {"a": {"url": "https://me:sesame@a"}}}, "url"),
+        ({"servers": {"a__b": {"command": "a"}}}, "a__b"),
+        ({"servers": {"a": {"command": "a", "secret": "sesame"}}}, "secret"),
+        ({"unheard": {}}, "unheard"),
+        ({"servers": {"a": {"command": "a"}}, "existingSecret": "mine"}, "which of the two"),
+        ({"servers": {"a": {"url": "http://a.example.com:8080/mcp"}}}, "runner.mcp.servers.a.url is on port 8080"),
+    ],
+)
+def test_servers_that_no_runner_takes_are_refused(tmp_path: Path, mcp: dict[str, Any], said: str) -> None:
+    told = refusal(tmp_path, {"runner": {"mcp": mcp}, "networkPolicy": {"enabled": True}})
+    assert said in told
