@@ -84,7 +84,7 @@ def test_structured_content_is_told_once() -> None:
     assert shown(answer([{"type": "text", "text": "four"}], {"result": "four"})) == "four"
     assert shown(answer([{"type": "text", "text": "about it"}], {"a": "ä"})) == 'about it\n{"a": "ä"}'
     assert shown(answer([], {"a": 1})) == '{"a": 1}'
-    assert shown(answer([])) == ""
+    assert shown(answer([])) == shown(answer([{"type": "text", "text": ""}])) == "[no content]"
 
 
 def test_resources_are_told_by_name() -> None:

@@ -27,13 +27,14 @@ def result_text(result: CallToolResult, *, secrets: Iterable[str], max_bytes: in
     parts = [_shown(block) for block in result.content]
     if result.structured_content is not None and not _is_told(result.structured_content, texts):
         parts.append(json.dumps(result.structured_content, ensure_ascii=False))
-    return bounded(without_secrets("\n".join(parts), secrets), max_bytes)
+    text = "\n".join(parts) or "[no content]"  # Not every provider takes a result without a word.
+    return bounded(without_secrets(text, secrets), max_bytes)
 
 
 def bounded(text: str, max_bytes: int) -> str:
     """The text, fit to be shown and cut to the bytes; a line below says so where it was longer."""
     shown, size = cut(plain(text), max_bytes)
-    if len(shown) == 0 or size <= max_bytes:
+    if size <= max_bytes:
         return shown
     return f"{shown}\n[truncated: the first {len(shown.encode())} of {size} bytes; the rest was not kept]"
 

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -24,6 +25,7 @@ from spawnmesh_runner.mcp.config import MAX_MESSAGE_BYTES
 log = structlog.get_logger()
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_LAUNCH = str(Path(__file__).with_name("launch.py"))
 _LEAVE_SECONDS = 1.0  # After its input was closed, and again after SIGTERM.
 _REAP_SECONDS = 2.0
 _LOOK_SECONDS = 0.01
@@ -46,7 +48,8 @@ async def run_server(
     """Runs the command in `workspace`, and speaks with it over its standard streams; what it writes to standard error is dropped.
 
     It sees `env`, a usual `PATH`, `home` for its own files, and nothing of this process. Whichever way the block ends, the process and its group
-    have ended with it. `on_silence` is called when it has said its last. Raises OSError where it cannot be started.
+    have ended with it; should this very process be killed, so is the command. `on_silence` is called when it has said its last. Raises OSError
+    where it cannot be started.
     """
     seen = {"PATH": _PATH, "HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8", **env}
     program = shutil.which(command, path=seen["PATH"])
@@ -55,12 +58,13 @@ async def run_server(
     await finish_in_thread(lambda: home.mkdir(mode=0o700, parents=True, exist_ok=True))
     incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+    argv = (sys.executable, "-I", "-S", _LAUNCH, str(os.getpid()), program, *args)
     started: list[Process] = []
 
     async def start() -> None:
         started.append(
             await asyncio.create_subprocess_exec(
-                program, *args, env=seen, cwd=workspace, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True
+                *argv, env=seen, cwd=workspace, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True
             )
         )
 

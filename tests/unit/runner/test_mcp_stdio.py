@@ -1,0 +1,78 @@
+"""A command that is run as a server: gone with whoever runs it, and started as it is asked for."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from spawnmesh_runner.mcp.stdio import run_server
+
+_HOLD = """
+import asyncio, sys
+from pathlib import Path
+from spawnmesh_runner.mcp.stdio import run_server
+
+async def main():
+    here = Path(sys.argv[1])
+    script = f"trap '' TERM HUP; echo $$ > {here}/pid; while :; do sleep 1; done"
+    async with run_server("sh", ("-c", script), {}, here, here / "home", lambda: None):
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def until(holds: object, *, seconds: float = 20.0) -> None:
+    assert callable(holds)
+    give_up = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < give_up, "it never came to hold"
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's death")
+def test_a_server_is_killed_with_its_runner(tmp_path: Path) -> None:
+    runner = subprocess.Popen([sys.executable, "-c", _HOLD, str(tmp_path)])
+    try:
+        pid_file = tmp_path / "pid"
+        until(lambda: pid_file.exists() and pid_file.read_text())
+        pid = int(pid_file.read_text())
+        assert os.getpgid(pid) == pid, "it has a group of its own"
+        assert is_alive(pid)
+    finally:
+        runner.send_signal(signal.SIGKILL)
+        runner.wait()
+    until(lambda: not is_alive(pid))
+
+
+async def test_a_command_that_is_not_there_is_not_started(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        async with run_server("no-such-command", (), {}, tmp_path, tmp_path / "home", lambda: None):
+            raise AssertionError("it was started")
+    with pytest.raises(FileNotFoundError):
+        async with run_server("sh", (), {"PATH": "/nowhere"}, tmp_path, tmp_path / "home", lambda: None):
+            raise AssertionError("it was found where it was not looked for")
+
+
+async def test_an_error_of_the_block_ends_the_command_and_is_passed_on(tmp_path: Path) -> None:
+    script = f"echo $$ > {tmp_path}/pid; exec sleep 600"
+
+    async def fail() -> None:
+        async with run_server("sh", ("-c", script), {}, tmp_path, tmp_path / "home", lambda: None):
+            until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+            raise ValueError("of the block")
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await fail()
+    assert [str(error) for error in raised.value.exceptions] == ["of the block"]
+    assert not is_alive(int((tmp_path / "pid").read_text()))
