@@ -1,6 +1,7 @@
 """MCP servers at addresses: what is sent to them, and bounds on what they send. They speak HTTP by hand here."""
 
 import asyncio
+import gzip
 import json
 import logging
 import os
@@ -146,8 +147,8 @@ async def test_an_answer_without_an_end_is_given_up(mesh: ScriptedMesh, keys: Pa
 
 
 async def test_a_packed_answer_is_not_unpacked(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
-    async def answer(_message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-        await send(writer, b"\x1f\x8b" + b"\0" * 100, "content-encoding: gzip")
+    async def answer(message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        await send(writer, gzip.compress(json.dumps(result_of(message, "small")).encode()), "content-encoding: gzip")
 
     assert (await called(mesh, keys, tmp_path, answer, [])).startswith("MCP_SERVER_LOST: ")
 

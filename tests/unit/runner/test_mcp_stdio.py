@@ -1,5 +1,6 @@
 """A command that is run as a server: gone with whoever runs it, and started as it is asked for."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -76,3 +77,23 @@ async def test_an_error_of_the_block_ends_the_command_and_is_passed_on(tmp_path:
         await fail()
     assert [str(error) for error in raised.value.exceptions] == ["of the block"]
     assert not is_alive(int((tmp_path / "pid").read_text()))
+
+
+async def test_whoever_is_told_twice_to_stop_ends_the_command_first(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    script = f"trap '' TERM; echo $$ > {pid_file}; while :; do sleep 1; done"
+
+    async def hold() -> None:
+        async with run_server("sh", ("-c", script), {}, tmp_path, tmp_path / "home", lambda: None):
+            await asyncio.sleep(600)
+
+    holding = asyncio.create_task(hold())
+    async with asyncio.timeout(20):
+        while not (pid_file.exists() and pid_file.read_text()):
+            await asyncio.sleep(0.01)
+    for _ in range(3):
+        holding.cancel()
+        await asyncio.sleep(0.2)
+    await asyncio.wait([holding])
+    assert holding.cancelled()
+    assert not is_alive(int(pid_file.read_text()))
