@@ -499,7 +499,7 @@ class FailRunRequest(_message.Message):
     epoch: _builtins.int
     """The epoch at which the run was claimed."""
     reason: _builtins.str
-    """A reason of the mesh, or `RUNNER_ERROR`."""
+    """A reason of the mesh, or one of runners alone: `RUNNER_ERROR`, `TURN_LIMIT_EXCEEDED`, `MCP_SERVER_NOT_OFFERED`."""
     message: _builtins.str
     """One line for people, without content and secrets."""
     @_builtins.property
