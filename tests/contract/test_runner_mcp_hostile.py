@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-import structlog
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.hook.v1 import decision_pb2, event_pb2
 from spawnmesh_runner.context import text_message
@@ -30,11 +29,8 @@ async def called(mesh: ScriptedMesh, keys: Path, tmp_path: Path, trick: str, *ca
     return list(map(text, results))
 
 
-async def test_tools_that_no_model_can_be_told_of_are_left_out_and_logged(
-    mesh: ScriptedMesh, keys: Path, tmp_path: Path
-) -> None:
-    with structlog.testing.capture_logs() as logged:
-        await called(mesh, keys, tmp_path, "plain")
+async def test_tools_that_no_model_can_be_told_of_are_left_out(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    await called(mesh, keys, tmp_path, "plain")
     declared = {tool.name: tool for tool in mesh.prompts[0].tools}
     assert [name.removeprefix("mcp__h__") for name in declared] == ["good", "huge", "tree", "elsewhere", "slow"]
     assert declared["mcp__h__good"].description == "Fine.\ufffd[31m\ufffd\ufffd Hidden."
@@ -46,12 +42,6 @@ async def test_tools_that_no_model_can_be_told_of_are_left_out_and_logged(
         assert "$ref" not in tool.parameters_json
     tree = json.loads(declared["mcp__h__tree"].parameters_json)
     assert tree["properties"] == {"name": {"type": "string"}, "left": {}}
-    left_out = {event["tool"]: event["why"] for event in logged if event["event"] == "mcp tool left out"}
-    assert set(left_out) == {
-        "'good'", "'has space'", r"'new\nline'", f"'{'x' * 65}'", "''", r"'na\xefve'", "'no_schema'",
-        "'deep'", "'wide'", "'doubling'",
-    }  # fmt: skip
-    assert left_out["'doubling'"] == "its schema is too large, or too deep"
 
 
 async def test_expressions_of_a_server_are_not_run(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from spawnmesh_runtime.server import MeshServer, build_server
 
 from spawnmesh_runner.claim import claim_until
 from spawnmesh_runner.mcp.config import load_config
+from spawnmesh_runner.mcp.servers import load_sdk
 from spawnmesh_runner.mesh import open_mesh
 from spawnmesh_runner.run import carry_run
 from spawnmesh_runner.settings import RunnerSettings
@@ -30,6 +31,8 @@ async def open_service(process: Process, settings: RunnerSettings) -> AsyncItera
         raise RuntimeError("the runner claims in its own name and needs RUNNER_SIGNING_KEY_FILE")
     minter = process.minter
     mcp = load_config(settings.mcp_config_file)
+    if mcp.servers:
+        load_sdk()
     abandoned_count = await remove_abandoned(settings.workspace_root)
     if abandoned_count:
         log.info("abandoned workspaces removed", count=abandoned_count)

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 
 import structlog
 from spawnmesh.session.v1 import run_service_pb2 as pb
@@ -80,22 +81,20 @@ async def _carry(
     async def work() -> None:
         name = f"{claimed.session.session_id}-{claimed.run.epoch}"
         servers = servers_for(mcp, claimed.agent.mcp_servers, claimed.tenant_id)
-        async with (
-            private_workspace(settings.workspace_root, name) as workspace,
-            open_servers(servers, workspace) as offered,
-        ):
+        async with private_workspace(settings.workspace_root, name) as workspace:
             assignment = Assignment(
                 claimed=claimed,
                 mesh=mesh,
                 workspace=workspace,
-                tools={**allowed(claimed.agent.tools), **{tool.name: tool for tool in offered.tools}},
+                tools=allowed(claimed.agent.tools),
                 generate_timeout_seconds=settings.generate_timeout_seconds,
-                note=offered.note,
                 spending=spending,
             )
             await acquire_writer(assignment)
             await fetch_attachments(assignment)
-            await work_to_answer(assignment)
+            async with open_servers(servers, workspace) as offered:  # They find the files where they are.
+                tools = {**assignment.tools, **{tool.name: tool for tool in offered.tools}}
+                await work_to_answer(replace(assignment, tools=tools, note=offered.note))
 
     await while_leased(mesh, claimed, work(), heartbeat_share=settings.heartbeat_share)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
+from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_runner.mcp.config import McpServer
 from spawnmesh_runner.tools.tool import RemoteTool
@@ -32,25 +33,33 @@ class McpTools:
     note: str = ""
 
 
+def load_sdk() -> None:
+    """Imports what speaks with servers, and has it log nothing. It takes a second and 20 MB, which a runner without servers is spared."""
+    import spawnmesh_runner.mcp.connection  # noqa: F401 - the modules below find it loaded
+
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
 @asynccontextmanager
 async def open_servers(servers: Mapping[str, McpServer], workspace: Path) -> AsyncIterator[McpTools]:
     """Connects to the servers side by side, each within its time, and gives their tools. When the block ends nothing of them is left.
 
-    A server that cannot be reached fails nobody. Each connection lives in a task of its own, which enters and leaves it.
+    `load_sdk` goes before. A server that cannot be reached fails nobody. Each connection lives in a task of its own, which enters and leaves it.
     """
     if not servers:
         yield McpTools()
         return
-    from spawnmesh_runner.mcp.connection import Connection  # It takes a second and 20 MB, which no other run needs.
+    from spawnmesh_runner.mcp.connection import Connection
 
-    for name in _LOGGERS:
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     connections = {name: Connection(name, server, workspace) for name, server in servers.items()}
     try:
         async with asyncio.TaskGroup() as group:
             holding = [group.create_task(connection.hold()) for connection in connections.values()]
             try:
-                yield await _gathered(servers, connections)
+                async with traced("connect_mcp_servers", spawnmesh__mcp__servers=",".join(servers)):
+                    offered = await _gathered(servers, connections)
+                yield offered
             finally:
                 for connection, task in zip(connections.values(), holding, strict=True):
                     if not connection.leave():

@@ -1,0 +1,67 @@
+"""Which tools of a server are offered; the log says which are not, and why."""
+
+from typing import Any
+
+import structlog
+from mcp_types import Tool
+from spawnmesh_runner.mcp.config import McpServer
+from spawnmesh_runner.mcp.offer import offered
+from spawnmesh_runner.mcp.result import bounded
+from spawnmesh_runner.tools.tool import RemoteTool
+
+from tests.contract.mcp_hostile import TOOLS
+
+
+async def call(_tool: str, _arguments: dict[str, Any]) -> str:
+    raise AssertionError("nobody calls it")
+
+
+def offer(listed: list[dict[str, Any]], **options: Any) -> tuple[list[RemoteTool], list[Any]]:
+    """The tools, and what was logged."""
+    server = McpServer(command="a", **options)
+    with structlog.testing.capture_logs() as logged:
+        tools = offered("h", server, [Tool.model_validate(one) for one in listed], call, bounded)
+    return tools, logged
+
+
+def named(name: str, **hints: bool) -> dict[str, Any]:
+    return {"name": name, "inputSchema": {"type": "object"}, "annotations": hints}
+
+
+def test_what_is_left_out_is_logged_with_the_reason() -> None:
+    tools, logged = offer(TOOLS)
+    assert [tool.name.removeprefix("mcp__h__") for tool in tools] == ["good", "huge", "tree", "elsewhere", "slow"]
+    assert {event["event"] for event in logged} == {"mcp tool left out"}
+    left_out = {event["tool"]: event["why"] for event in logged}
+    unfit = "its name is not one that providers take, 64 letters, digits, '_' and '-' in all"
+    assert left_out == {
+        "'good'": "another one has its name",
+        "'has space'": unfit,
+        r"'new\nline'": unfit,
+        f"'{'x' * 65}'": unfit,
+        "''": unfit,
+        r"'na\xefve'": unfit,
+        "'no_schema'": "its schema is not one",
+        "'deep'": "its schema is too large, or too deep",
+        "'wide'": "its schema is too large, or too deep",
+        "'doubling'": "its schema is too large, or too deep",
+    }
+
+
+def test_a_tool_on_the_operators_list_that_is_not_there_is_logged() -> None:
+    tools, logged = offer([named("a"), named("b")], tools=("a", "c"))
+    assert [tool.name for tool in tools] == ["mcp__h__a"]
+    assert [(event["event"], event["tools"]) for event in logged] == [("mcp tools missing", ["c"])]
+
+
+def test_only_what_a_believed_server_says_of_a_tool_counts() -> None:
+    listed = [
+        named("reads", readOnlyHint=True),
+        named("repeats", idempotentHint=True),
+        named("acts", readOnlyHint=False, idempotentHint=False),
+        named("silent"),
+    ]
+    believed, _ = offer(listed, trust_annotations=True)
+    assert [tool.idempotent for tool in believed] == [True, True, False, False]
+    doubted, _ = offer(listed)
+    assert not any(tool.idempotent for tool in doubted)
