@@ -63,6 +63,7 @@ async def test_a_server_sees_nothing_of_the_runner_and_is_in_the_runs_workspace(
         "HOME": str(workspace / ".mcp" / "weather"),
         "TMPDIR": str(workspace / ".mcp" / "weather"),
         "LANG": "C.UTF-8",
+        "PYTHONSAFEPATH": "1",
         "REGION": "north",
         "API_KEY": "[$redacted:mcp_secret]",
         "FILE_KEY": "[$redacted:mcp_secret]",

@@ -45,6 +45,8 @@ def test_both_kinds_are_read(tmp_path: Path) -> None:
         ({}, "needs either command or url"),
         ({"command": "a", "url": "http://a"}, "needs either command or url"),
         ({"command": ""}, "command"),
+        ({"command": "bin/server"}, "must be a name or an absolute path"),
+        ({"command": "./server"}, "must be a name or an absolute path"),
         ({"command": "a", "headers": {"A": "b"}}, "headers and bearer_token go with url"),
         ({"url": "http://a", "args": ["b"]}, "args and env go with command"),
         ({"url": "ftp://a"}, "must be an http:// or https:// address"),

@@ -65,6 +65,23 @@ async def test_a_command_that_is_not_there_is_not_started(tmp_path: Path) -> Non
             raise AssertionError("it was found where it was not looked for")
 
 
+async def test_nothing_is_run_that_lies_where_the_agent_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (workspace / "planted.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')")
+    silent = asyncio.Event()
+    args = ("-c", f"import planted; print({str(tmp_path)!r})")
+    async with run_server(sys.executable, args, {}, workspace, tmp_path / "home", silent.set):
+        await asyncio.wait_for(silent.wait(), 20)
+    assert not (tmp_path / "run").exists()
+    monkeypatch.chdir(workspace)
+    (workspace / "tool").write_text(f"#!/bin/sh\ntouch {tmp_path / 'run'}\n")
+    (workspace / "tool").chmod(0o755)
+    with pytest.raises(FileNotFoundError):
+        async with run_server("tool", (), {"PATH": "."}, workspace, tmp_path / "home", silent.set):
+            raise AssertionError("it was started")
+
+
 async def test_an_error_of_the_block_ends_the_command_and_is_passed_on(tmp_path: Path) -> None:
     script = f"echo $$ > {tmp_path}/pid; exec sleep 600"
 

@@ -37,7 +37,7 @@ class McpServer(_Strict):
     command: str | None = Field(default=None, min_length=1)
     args: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
-    """All that the process has in its environment beside `PATH`, `HOME`, `TMPDIR` and `LANG`, which it may name, too."""
+    """All that the process has in its environment beside `PATH`, `HOME`, `TMPDIR`, `LANG` and `PYTHONSAFEPATH`, which it may name, too."""
     url: str | None = None
     headers: dict[str, str] = Field(default_factory=dict)
     bearer_token: str | None = None
@@ -51,6 +51,13 @@ class McpServer(_Strict):
     connect_timeout_seconds: Seconds = 30.0
     call_timeout_seconds: Seconds = 60.0
     max_result_bytes: Annotated[int, Field(ge=1024, le=1024 * 1024)] = 64 * 1024
+
+    @field_validator("command")
+    @classmethod
+    def _command_is_not_the_agents(cls, value: str | None) -> str | None:
+        if value is not None and "/" in value and not value.startswith("/"):
+            raise ValueError("must be a name or an absolute path: it is run where the agent writes")
+        return value
 
     @field_validator("url")
     @classmethod

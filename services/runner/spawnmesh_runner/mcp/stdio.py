@@ -51,9 +51,11 @@ async def run_server(
     have ended with it; should this very process be killed, so is the command. `on_silence` is called when it has said its last. Raises OSError
     where it cannot be started.
     """
-    seen = {"PATH": _PATH, "HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8", **env}
+    own = {"PATH": _PATH, "HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8"}
+    # The agent writes where the command is run: Python is not to look there for what it imports.
+    seen = {**own, "PYTHONSAFEPATH": "1", **env}
     program = shutil.which(command, path=seen["PATH"])
-    if program is None:
+    if program is None or not os.path.isabs(program):
         raise FileNotFoundError("no such command")
     await finish_in_thread(lambda: home.mkdir(mode=0o700, parents=True, exist_ok=True))
     incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
