@@ -1,8 +1,10 @@
 """The page about MCP servers works as it stands: a whole mesh, the server on the page, its configuration, and its program."""
 
 import asyncio
+import json
 import os
 import re
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -16,6 +18,8 @@ from spawnmesh_client.mesh import connect
 from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.scripted_agents import CALLER
 from spawnmesh_devstack.stack import Stack, open_stack
+
+from tests.contract.mcp_fixtures import is_alive, stdio
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "mcp.md").read_text()
 SERVER, PROGRAM = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -32,7 +36,9 @@ async def served() -> AsyncIterator[Stack]:
         (home / "weather.py").write_text(SERVER)
         told = CONFIG.replace("/venv/bin/python", sys.executable).replace("/srv/mcp", folder)
         assert str(home / "weather.py") in told
-        (home / "mcp.json").write_text(told)
+        config = json.loads(told)
+        config["servers"]["slow"] = stdio(env={"NOTES": str(home / "notes")}, call_timeout_seconds=600)
+        (home / "mcp.json").write_text(json.dumps(config))
         given = {"RUNNER_MCP_CONFIG_FILE": str(home / "mcp.json")}
         async with open_stack(home / "data", lambda _: None, environment=given) as stack:
             async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
@@ -83,3 +89,37 @@ async def test_run_of_an_agent_that_names_an_unknown_server_says_so(served: Stac
     assert run.state == session_pb2.RUN_STATE_FAILED
     assert run.error_reason == "MCP_SERVER_NOT_OFFERED"
     assert run.error_message == "no runner offers this tenant the MCP servers that its agent names: wether"
+
+
+async def sleeping(served: Stack) -> int:
+    """The server's process, once a call of it goes on."""
+    notes = served.data_dir.parent / "notes"
+    async with asyncio.timeout(30):
+        while not (notes.exists() and "sleeping" in notes.read_text()):
+            await asyncio.sleep(0.05)
+    pid = int(notes.read_text().split()[-1])
+    notes.unlink()
+    assert is_alive(pid)
+    return pid
+
+
+async def until_gone(pid: int) -> None:
+    async with asyncio.timeout(30):
+        while is_alive(pid):
+            await asyncio.sleep(0.05)
+
+
+async def test_killed_session_and_a_stopped_runner_leave_no_server(served: Stack) -> None:
+    async with connect(session=served.targets["session"], token=served.client_token(TENANT)) as mesh:
+        profile = AgentProfile(agent_id="idle", system_prompt=PROMPT, models=[SCRIPTED_AGENT], mcp_servers=["slow"])
+        await mesh.put_agent(profile)
+        session = await mesh.spawn('mcp__slow__sleep {"seconds": 600}', agent_id="idle")
+        pid = await sleeping(served)
+        await mesh.kill(session.session_id)
+        await until_gone(pid)
+        session = await mesh.spawn('mcp__slow__sleep {"seconds": 600}', agent_id="idle")
+        pid = await sleeping(served)
+        os.kill(served.pids["runner"], signal.SIGTERM)
+        await until_gone(pid)
+        await mesh.kill(session.session_id)
+    await served.restart("runner")
