@@ -176,7 +176,7 @@ async def test_a_run_that_is_lost_does_not_wait_for_a_server_that_says_nothing(
         await asyncio.sleep(60)
 
     mesh.answers.append(calling(("c", *CALL)))
-    mesh.queue_run(mcp_servers=("h",), lease_seconds=0.6)
+    mesh.queue_run(mcp_servers=("h",), lease_seconds=2.0)
     async with site(answer, []) as url:
         file = config(tmp_path, h={"url": url})
         async with running_runner(mesh, keys, tmp_path / "work", mcp_config_file=file):

@@ -115,7 +115,7 @@ async def test_a_lost_lease_leaves_no_process(
 ) -> None:
     """A run that is killed is one whose lease is lost."""
     await held_after(mesh, call)
-    mesh.queue_run(mcp_servers=("weather",), lease_seconds=0.6)
+    mesh.queue_run(mcp_servers=("weather",), lease_seconds=2.0)
     async with running_runner(mesh, keys, tmp_path / "work", mcp_config_file=config(tmp_path, weather=stdio())):
         await eventually(lambda: mesh.messages(RESULT) and mesh.model_called.is_set())
         pids = pids_in(mesh.messages(RESULT)[0])
@@ -147,7 +147,7 @@ async def test_a_run_that_is_lost_in_the_middle_of_a_call_leaves_no_process(
 ) -> None:
     notes = tmp_path / "notes"
     mesh.answers.append(calling(("c", "mcp__weather__sleep", '{"seconds": 600}')))
-    mesh.queue_run(mcp_servers=("weather",), lease_seconds=0.6)
+    mesh.queue_run(mcp_servers=("weather",), lease_seconds=2.0)
     file = config(tmp_path, weather=stdio(env={"NOTES": str(notes)}, call_timeout_seconds=600))
     async with running_runner(mesh, keys, tmp_path / "work", mcp_config_file=file):
         await eventually(lambda: notes.exists() and "sleeping" in notes.read_text())
@@ -163,7 +163,7 @@ async def test_a_run_that_is_lost_while_it_connects_leaves_no_process(
 ) -> None:
     pid_file = tmp_path / "pid"
     script = f"echo $$ > {pid_file}; trap '' TERM; while :; do sleep 1; done"
-    mesh.queue_run(mcp_servers=("mute",), lease_seconds=0.6)
+    mesh.queue_run(mcp_servers=("mute",), lease_seconds=2.0)
     file = config(tmp_path, mute={"command": "sh", "args": ["-c", script]})
     async with running_runner(mesh, keys, tmp_path / "work", mcp_config_file=file):
         await eventually(lambda: pid_file.exists() and pid_file.read_text())
@@ -176,12 +176,12 @@ async def test_a_call_that_takes_too_long_is_given_up_and_the_server_stays(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
     notes = tmp_path / "notes"
-    file = config(tmp_path, weather=stdio(env={"NOTES": str(notes)}, call_timeout_seconds=0.5))
+    file = config(tmp_path, weather=stdio(env={"NOTES": str(notes)}, call_timeout_seconds=2))
     late, fine = await carried(
         mesh, keys, tmp_path, ("mcp__weather__sleep", '{"seconds": 30}'), FORECAST, mcp_config_file=file
     )
     assert late.is_error
-    assert text(late) == "MCP_TIMEOUT: no answer within 0.5 seconds; it may or may not have been done"
+    assert text(late) == "MCP_TIMEOUT: no answer within 2 seconds; it may or may not have been done"
     assert text(fine) == "1 fine day(s) in Oslo"
     assert notes.read_text().count("started") == 1
 
