@@ -14,6 +14,7 @@ from spawnmesh_devstack.ports import free_ports
 
 from tests.contract.router_answers import calling, saying
 from tests.contract.runner_fixtures import ScriptedMesh, eventually, running_runner
+from tests.contract.serving import until_open
 
 SERVER = Path(__file__).parent / "mcp_server.py"
 HOSTILE = Path(__file__).parent / "mcp_hostile.py"
@@ -71,15 +72,7 @@ async def http_server(*options: str, env: dict[str, str] | None = None) -> Async
         stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        async with asyncio.timeout(30):
-            while True:
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                except OSError:
-                    await asyncio.sleep(0.05)
-                else:
-                    writer.close()
-                    break
+        await until_open(port, within_seconds=30.0)
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         with suppress(ProcessLookupError):  # It may have gone by itself.

@@ -14,6 +14,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.postgres import Postgres
 
+from tests.contract.serving import until_open
+
 _PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 needs_pgbouncer = pytest.mark.skipif(
@@ -45,21 +47,9 @@ async def open_pooler(
             _PGBOUNCER, "-q", *account, str(root / "pgbouncer.ini"), stdout=DEVNULL, stderr=DEVNULL
         )
         try:
-            await _until_open(port)
+            await until_open(port)
             yield lambda dsn: make_conninfo(dsn, host="127.0.0.1", port=port)
         finally:
             pooler.kill()
             await pooler.wait()
             print((root / "pgbouncer.log").read_text())  # Shown where the test fails.
-
-
-async def _until_open(port: int) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
-                await asyncio.sleep(0.05)
-            else:
-                writer.close()
-                return

@@ -1,5 +1,6 @@
 """Services served in the test's own process, over real gRPC with real tokens."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -55,3 +56,16 @@ def client_tokens(keys: Path) -> TokenMinter:
 def runner_tokens(keys: Path) -> TokenMinter:
     """Mints tokens of runner processes."""
     return TokenMinter("runner", keys / "runner.pem")
+
+
+async def until_open(port: int, *, within_seconds: float = 10.0) -> None:
+    """Returns when somebody listens at the port of this machine."""
+    async with asyncio.timeout(within_seconds):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.05)
+            else:
+                writer.close()
+                return

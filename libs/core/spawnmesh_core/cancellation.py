@@ -2,8 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable
-from typing import TypeVar
+from collections.abc import Awaitable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -32,3 +33,17 @@ def heed_cancellation() -> None:
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
+
+
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`. A cancellation that comes meanwhile is raised when the work is done, not before; it must have an end of its own."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):  # One is enough.
+                await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # Looked at here; the caller, who is gone, cannot.
+        raise

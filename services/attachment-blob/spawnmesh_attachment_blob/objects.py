@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from minio.credentials.credentials import Credentials
 from minio.error import S3Error
+from spawnmesh_core.cancellation import uninterrupted
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -19,7 +20,6 @@ from spawnmesh_attachment_blob.domain.comparison import hash_of_key
 from spawnmesh_attachment_blob.s3_calls import DeletionsRefused, S3Calls, S3Failed
 from spawnmesh_attachment_blob.s3_puts import CredentialsRefused, Put, SignedPut
 from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
-from spawnmesh_attachment_blob.uninterrupted import uninterrupted
 
 PIECE_BYTES = 256 * 1024
 

@@ -6,6 +6,7 @@ the same bytes waits for that lock and then puts them anew, and nobody takes a m
 
 from collections.abc import Collection, Sequence
 
+from spawnmesh_core.cancellation import uninterrupted
 from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_attachment_blob import garbage_store, store
@@ -14,7 +15,6 @@ from spawnmesh_attachment_blob.objects import ObjectStore
 from spawnmesh_attachment_blob.s3_calls import DeletionsRefused
 from spawnmesh_attachment_blob.s3_turns import S3Turns
 from spawnmesh_attachment_blob.store import CondemnedBlob
-from spawnmesh_attachment_blob.uninterrupted import uninterrupted
 
 
 class Removal:

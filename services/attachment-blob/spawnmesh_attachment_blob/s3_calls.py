@@ -9,13 +9,13 @@ from typing import ParamSpec, TypeVar
 import structlog
 import urllib3
 from minio.credentials.credentials import Credentials
+from spawnmesh_core.cancellation import uninterrupted
 from spawnmesh_core.errors import MeshError, unavailable
 from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NewConnectionError
 
 from spawnmesh_attachment_blob.bucket_credentials import S3_FAILURES
 from spawnmesh_attachment_blob.s3_puts import PUT_FAILURES, ObjectPuts, Put, SignedPut, is_never_sent, open_puts
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
-from spawnmesh_attachment_blob.uninterrupted import uninterrupted
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import psycopg
 import structlog
+from spawnmesh_core.cancellation import uninterrupted
 from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_postgres.database import Database
 
@@ -39,7 +40,6 @@ from spawnmesh_attachment_blob.policies import KnownLimits
 from spawnmesh_attachment_blob.removal import Removal
 from spawnmesh_attachment_blob.s3_turns import S3Turns
 from spawnmesh_attachment_blob.store import StageOutcome, TenantRow
-from spawnmesh_attachment_blob.uninterrupted import uninterrupted
 
 _NO_LIMIT = 2**62
 

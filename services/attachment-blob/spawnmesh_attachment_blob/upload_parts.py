@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NoReturn
 
+from spawnmesh_core.cancellation import uninterrupted
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import Database
 
@@ -16,7 +17,6 @@ from spawnmesh_attachment_blob.domain.uploads import PART_BYTES, Upload, hash_di
 from spawnmesh_attachment_blob.errors import content_is_marker
 from spawnmesh_attachment_blob.multiparts import Multiparts, PartsLost, StoredPart
 from spawnmesh_attachment_blob.objects import ObjectMissing, ObjectStore
-from spawnmesh_attachment_blob.uninterrupted import uninterrupted
 from spawnmesh_attachment_blob.upload_removal import UploadRemoval
 
 _MARKER_BYTES = 64 * 1024  # No transcript shows a longer one.

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from spawnmesh_runner.finish import finish
+from spawnmesh_core.cancellation import uninterrupted
 
 T = TypeVar("T")
 
@@ -15,4 +15,4 @@ async def finish_in_thread(work: Callable[[], T]) -> T:
     A cancellation waits until the thread is done: nobody can stop it, and whoever removes the workspace next must find it at rest. So give
     it bounded work only.
     """
-    return await finish(asyncio.to_thread(work))
+    return await uninterrupted(asyncio.to_thread(work))

@@ -19,6 +19,7 @@ async def call(_tool: str, _arguments: dict[str, Any]) -> str:
 def offer(listed: list[dict[str, Any]], **options: Any) -> tuple[list[RemoteTool], list[Any]]:
     """The tools, and what was logged."""
     server = McpServer(command="a", **options)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("info"))  # Whatever earlier tests left.
     with structlog.testing.capture_logs() as logged:
         tools = offered("h", server, [Tool.model_validate(one) for one in listed], call, bounded)
     return tools, logged

@@ -17,8 +17,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
+from spawnmesh_core.cancellation import uninterrupted
 
-from spawnmesh_runner.finish import finish
 from spawnmesh_runner.in_thread import finish_in_thread
 from spawnmesh_runner.mcp.config import MAX_MESSAGE_BYTES
 
@@ -71,7 +71,7 @@ async def run_server(
         )
 
     try:
-        await finish(start())  # Whoever is cancelled meanwhile has a process to end all the same.
+        await uninterrupted(start())  # Whoever is cancelled meanwhile has a process to end all the same.
         async with asyncio.TaskGroup() as group:
             pumps = [
                 group.create_task(_listen(started[0], incoming, on_silence)),
@@ -86,7 +86,7 @@ async def run_server(
         for stream in (incoming, read_stream, write_stream, outgoing):
             stream.close()
         for process in started:
-            await finish(_end(process))
+            await uninterrupted(_end(process))
 
 
 async def _listen(process: Process, incoming: Incoming, on_silence: Callable[[], object]) -> None:
