@@ -22,7 +22,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Of the peer's method of this name."""
+    """Of the peer's method of this name, or of a statement of the store that is a transaction by itself."""
 
     name: str
 
@@ -31,18 +31,7 @@ class Call:
         return [f"{self.name}: {part}" for part in IN_CALL]
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """That is a transaction, of the function of the store of this name."""
-
-    name: str
-
-    @property
-    def steps(self) -> list[str]:
-        return [f"{self.name}: {part}" for part in IN_CALL]
-
-
-class Beside(tuple[Transaction | Statement | Call, ...]):
+class Beside(tuple[Transaction | Call, ...]):
     """What is done side by side: each in its order, in no order among them."""
 
     @property
@@ -50,7 +39,7 @@ class Beside(tuple[Transaction | Statement | Call, ...]):
         return [step for act in self for step in act.steps]
 
 
-Path = tuple[Transaction | Statement | Call | Beside, ...]
+Path = tuple[Transaction | Call | Beside, ...]
 
 SPAWNED: Path = (
     Transaction("SpawnSaga._begin"),  # Limits are checked; the session is PROVISIONING, with a deadline in the queue.
@@ -59,7 +48,7 @@ SPAWNED: Path = (
         (
             Call("AttachmentSets.stage"),
             Call("Transcripts.create"),
-            Statement("pass_gate"),  # From here on plugins are told of a failure.
+            Call("pass_gate"),  # From here on plugins are told of a failure.
         )
     ),
     Call("AttachmentSets.attach"),
