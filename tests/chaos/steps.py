@@ -68,13 +68,13 @@ SPAWNED_BEFORE: Path = (
     Transaction("SpawnSaga._begin"),
     Transaction("SpawnSaga._find"),
     Transaction("SpawnSaga._find (2)"),
-    Transaction("SpawnSaga._answer_again"),
+    Call("look_at"),
 )
 
 ACCEPTED: Path = (
-    Transaction("FinalizeSaga._begin"),  # FINALIZING.
+    Call("begin_finalizing"),  # FINALIZING.
     Call("Hooks.before_finalize"),
-    Transaction("FinalizeSaga._decide"),  # No message is put before the draft any more.
+    Call("decide"),  # No message is put before the draft any more.
     Call("Transcripts.append"),  # The label that says it is final.
     Transaction("FinalizeSaga._commit"),  # SUCCEEDED; the parent is told, and jobs see to the rest.
 )
@@ -88,12 +88,12 @@ REVISED: Path = (
 UNASKED: Path = (*ACCEPTED[:2], Transaction("FinalizeSaga._work_on"))  # A plugin failed.
 
 WITHDRAWN: Path = (  # An earlier runner's draft was being made the answer, and this one has another.
-    Transaction("FinalizeSaga._begin"),
+    Call("begin_finalizing"),
     Call("Transcripts.append"),  # The earlier draft is superseded, whether or not it was called final.
     Transaction("FinalizeSaga._withdraw"),
-    Transaction("FinalizeSaga._begin (2)"),
+    Call("begin_finalizing (2)"),
     Call("Hooks.before_finalize"),
-    Transaction("FinalizeSaga._decide"),
+    Call("decide"),
     Call("Transcripts.append (2)"),
     Transaction("FinalizeSaga._commit"),
 )
@@ -109,7 +109,6 @@ PATHS: dict[str, Path] = {
 }
 
 BEHIND_FAULTS = {
-    "SpawnSaga.run": "reads a session that is spawned although the answer of the commit was lost",
     "FinalizeSaga._append": "asks whether the lease was lost with the transcript's claim",
     "FinalizeSaga.fail": "FailRun: one transaction, and no saga",
 }

@@ -23,9 +23,9 @@ _FILL = (
     """,
     """
     insert into session.sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model, mode, context, cleanup,
-        runtime, parent_session_id, parent_run_id, ancestor_ids, run_timeout, task_hash, traceparent, create_time, end_time)
+        runtime, parent_session_id, parent_run_id, ancestor_ids, run_timeout, task_hash, traceparent, last_cursor, create_time, end_time)
     select %(tenant)s, ids[n], 'r' || n || %(tenant)s, '', 'CLOSED', 'default', '', '', 'RUN', 'ISOLATED', 'DELETE', 'SUBAGENT',
-        case when n > 1 then ids[1] else '' end, '', case when n > 1 then ids[:1] else '{}' end, '1 hour', '', '',
+        case when n > 1 then ids[1] else '' end, '', case when n > 1 then ids[:1] else '{}' end, '1 hour', '', '', 3,
         now() - interval '10 days', now() - interval '9 days' + n * interval '1 second'
     from (select %(ids)s::text[] as ids) given, generate_series(1, cardinality(ids)) n
     """,

@@ -174,13 +174,11 @@ class CountingDatabase:
         self.database = database
         self.now, self.most = 0, 0
 
-    @asynccontextmanager
-    async def transaction(self, tenant_id: str) -> AsyncIterator[Any]:
+    async def call(self, *statement: Any) -> Any:
         self.now += 1
         self.most = max(self.most, self.now)
         try:
-            async with self.database.transaction(tenant_id) as connection:
-                yield connection
+            return await self.database.call(*statement)
         finally:
             self.now -= 1
 

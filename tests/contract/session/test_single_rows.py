@@ -14,17 +14,37 @@ from tests.contract.session.grown import TENANT, Grown, grown_database
 
 SQL = load_statements("spawnmesh_session")
 SESSIONS = 20_000
-FEW_BLOCKS = 40
+FEW_BLOCKS = 60
 
 BY_ID: dict[str, dict[str, Any]] = {
     "find_spawn": {},
     "get_session": {},
+    "look_at_session": {},
+    "insert_session": {
+        "session_id": "new",
+        "request_id": "new",
+        "run_id": "",
+        "parent_run_id": "",
+        "payload_hash": b"",
+        "agent_id": "default",
+        "label": "",
+        "model": "",
+        "mode": "RUN",
+        "context": "ISOLATED",
+        "cleanup": "DELETE",
+        "runtime": "SUBAGENT",
+        "ancestor_ids": [],
+        "run_timeout": "1 hour",
+        "task_hash": "",
+        "traceparent": "",
+        "thinking": "",
+        "due_in": "1 hour",
+    },
     "lock_session": {},
     "get_agent_of_session": {},
     "lock_even_deleted": {},
     "lock_members": {},
     "count_live_children": {},
-    "count_spawn": {},
     "pass_gate": {},
     "activate_session": {"receipt": None},
     "fail_spawn": {"failure": None},
@@ -37,7 +57,13 @@ BY_ID: dict[str, dict[str, Any]] = {
     "lock_run": {},
     "lock_live_run": {},
     "list_killed_runs": {},
-    "claim_run": {"runner_id": "r"},
+    "lock_session_of_run": {},
+    "lock_parent_of_run": {},
+    "claim_run": {"runner_id": "r", "lease_ttl": "1 s"},
+    "get_claimed": {},
+    "queue_run": {"run_id": "new", "run_timeout": "1 hour", "attempts_left": 3},
+    "begin_finalizing": {"epoch": 1, "entry_id": "e"},
+    "decide_run": {"epoch": 1, "entry_id": "e"},
     "set_run_state": {"epoch": 1, "state": "RUNNING", "draft_entry_id": "", "revision_count": 0},
     "requeue_run": {"epoch": 1},
     "end_run": {
@@ -55,7 +81,6 @@ BY_ID: dict[str, dict[str, Any]] = {
     "get_inbox_text": {"key": "k"},
     "list_inbox": {"max_bytes": 1000},
     "count_inbox": {"arrived_after": None},
-    "count_inbox_of_run": {},
     "acknowledge_inbox": {"keys": ["k"]},
     "insert_dispatch": {"due_in": "1 s", "expire_time": None, "attempts_left": 1},
     "delay_dispatch": {"due_in": "1 s"},

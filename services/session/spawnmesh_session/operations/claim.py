@@ -8,7 +8,7 @@ import structlog
 from psycopg.rows import DictRow
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.database import EVERY_TENANT, Connection, Database
+from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.listener import Listener
 
 from spawnmesh_session.domain import AgentProfile, EventKind, RunState
@@ -83,9 +83,8 @@ class Leases:
 
     async def _take(self, runner_id: str, limit: int) -> tuple[list[Claimed], bool]:
         """The runs claimed, and whether it is worth looking again soon."""
-        async with self.database.transaction(EVERY_TENANT) as connection:
-            taken = await runs.take_claimable(connection, limit, self.lease_ttl)
-        return await self._claim_taken(taken.rows, runner_id), taken.others_took
+        taken = await runs.take_claimable(self.database, limit, self.lease_ttl)
+        return await self._claim_taken(taken.runs, runner_id), taken.others_took
 
     async def _take_back(self, taking: asyncio.Task[tuple[list[Claimed], bool]]) -> None:
         """Gives back what nobody will hear of, at the epoch it was claimed with. Never raises: what cannot be given back waits for its lease."""
@@ -101,13 +100,12 @@ class Leases:
             except Exception as error:  # noqa: BLE001 - the others are given back all the same.
                 log.warning("run_not_given_back", run_id=one.run["run_id"], error=type(error).__name__)
 
-    async def _claim_taken(self, rows: list[DictRow], runner_id: str) -> list[Claimed]:
+    async def _claim_taken(self, taken: list[tuple[str, str]], runner_id: str) -> list[Claimed]:
         """Claims each run in a transaction of its own, which takes its locks in the order of all others; one that cannot be claimed is left
         until its lease has run out, and is failed after its attempts. What would make the answer too large is given back."""
         claimed: list[Claimed] = []
         size_bytes = 0
-        for row in rows:
-            tenant_id, run_id = row["tenant_id"], row["run_id"]
+        for tenant_id, run_id in taken:
             try:
                 async with self.database.pipelined(tenant_id) as connection:
                     if size_bytes >= _MAX_ANSWER_BYTES:
@@ -126,24 +124,11 @@ class Leases:
         return claimed
 
     async def _claim_one(self, connection: Connection, tenant_id: str, run_id: str, runner_id: str) -> Claimed | None:
-        session_id = (await runs.get(connection, tenant_id, run_id))["session_id"]
-        claimed = await runs.claim(
-            connection, tenant_id, session_id, run_id, runner_id=runner_id, lease_ttl=self.lease_ttl
-        )
+        claimed = await runs.claim(connection, tenant_id, run_id, runner_id=runner_id, lease_ttl=self.lease_ttl)
         if claimed is None:
             return None
         session, run = claimed
-        agent = await tenants.get_agent(connection, tenant_id, session["agent_id"])
-        await sessions.append_event(
-            connection,
-            tenant_id,
-            session_id,
-            EventKind.RUN,
-            run_id=run_id,
-            run_state=RunState.RUNNING,
-            detail=f"attempt {run['attempt_count']}",
-        )
-        return Claimed(tenant_id, run, session, agent)
+        return Claimed(tenant_id, run, session, tenants.known_agent(session["agent_id"], session["agent"]))
 
     async def heartbeat(self, tenant_id: str, run_id: str, epoch: int) -> tuple[datetime, int]:
         """Extends the lease; returns its end and the number of messages that wait."""
@@ -179,8 +164,7 @@ class Leases:
 
     async def list_inbox(self, tenant_id: str, session_id: str) -> list[DictRow]:
         """Messages that wait, oldest first."""
-        async with self.database.transaction(tenant_id) as connection:
-            return await inbox.list_waiting(connection, tenant_id, session_id)
+        return await inbox.list_waiting(self.database, tenant_id, session_id)
 
     async def acknowledge_inbox(self, tenant_id: str, run_id: str, epoch: int, keys: list[str]) -> None:
         """Takes messages out, for the runner that holds the run."""

@@ -1,6 +1,7 @@
 """What must be true after a run has ended, committed with its terminal state: whichever way it ended, it is the same."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from procrastinate import App
 from psycopg.rows import DictRow
@@ -10,9 +11,9 @@ from spawnmesh_postgres.jobs import DueJob
 
 from spawnmesh_session import jobs
 from spawnmesh_session.domain import (
+    TERMINAL_RUN_STATES,
     Ending,
     EventKind,
-    RunState,
     SessionMode,
     SessionState,
     announce_key,
@@ -33,15 +34,14 @@ class LockedRun:
 
 
 async def lock_run(connection: Connection, tenant_id: str, run_id: str) -> LockedRun:
-    """Locks parent, session and run in this order, as every writer does that needs more than one; NOT_FOUND where there is no such run."""
-    session_id = (await runs.get(connection, tenant_id, run_id))["session_id"]
-    parent, session, run = await runs.lock_with_sessions(connection, tenant_id, session_id, run_id)
+    """Locks parent, session and run in this order, as every writer does that needs more than one; RUN_LEASE_LOST where the run was deleted."""
+    parent, session, run = await runs.lock_with_sessions(connection, tenant_id, run_id)
     return LockedRun(run, session, parent)
 
 
 @dataclass(frozen=True, slots=True)
 class Endings:
-    """Ends runs and sessions inside a transaction of the caller."""
+    """Ends runs and sessions inside a transaction of the caller. What is locked is looked at, and not asked for again by what changes it."""
 
     job_app: App
     max_run_attempts: int
@@ -63,21 +63,12 @@ class Endings:
         A session that stays open gets a new run for messages that came while this one was live. Those that were there before had their run: if
         it failed over them, the next message is needed to try again, or it would go on for ever.
         """
-        session, session_id = locked.session, locked.session["session_id"]
-        run = await runs.end(connection, tenant_id, locked.run["run_id"], ending, epoch=epoch)
-        if run is None:
+        run, session, session_id = locked.run, locked.session, locked.session["session_id"]
+        if run["state"] in TERMINAL_RUN_STATES or epoch not in (None, run["epoch"]):
             return None
-        self.metrics.ended(ending)
         run_id = run["run_id"]
-        await sessions.append_event(
-            connection,
-            tenant_id,
-            session_id,
-            EventKind.RUN,
-            run_id=run_id,
-            run_state=ending.state,
-            detail=ending.error_reason,
-        )
+        ended = await runs.begin_end(connection, tenant_id, run_id, ending, epoch=epoch)
+        self.metrics.ended(ending)
         if locked.parent is not None:
             await self._announce(connection, tenant_id, session, locked.parent, run_id, ending)
         due = [
@@ -95,9 +86,9 @@ class Endings:
         else:
             began = run["deadline_time"] - session["run_timeout"]  # One that was given back has a later queue_time.
             if await inbox.count_waiting(connection, tenant_id, session_id, arrived_after=began):
-                await self.queue_run(connection, tenant_id, session)
+                await self.queue_run(connection, tenant_id, session_id, session["run_timeout"])
         await jobs.enqueue(self.job_app, connection, *due)
-        return run
+        return await ended.fetchone()
 
     async def close(self, connection: Connection, tenant_id: str, session: DictRow) -> None:
         """ACTIVE -> CLOSED; its files go as its cleanup says."""
@@ -107,9 +98,9 @@ class Endings:
     async def _close(self, connection: Connection, tenant_id: str, session: DictRow) -> list[DueJob]:
         """What is to be done once the session is CLOSED; nothing where it was not ACTIVE."""
         session_id, trace = session["session_id"], session["traceparent"]
-        if not await sessions.close(connection, tenant_id, session_id):
+        if session["state"] != SessionState.ACTIVE:
             return []
-        await sessions.append_event(connection, tenant_id, session_id, EventKind.CLOSED)
+        await sessions.close(connection, tenant_id, session_id)
         due = [jobs.tell_closed(tenant_id, session_id, trace)]
         if session["receipt"]:
             tenant = await tenants.get(connection, tenant_id)
@@ -118,19 +109,16 @@ class Endings:
                 due.append(jobs.release(tenant_id, session_id, trace))
         return due
 
-    async def queue_run(self, connection: Connection, tenant_id: str, session: DictRow) -> str:
+    async def queue_run(self, connection: Connection, tenant_id: str, session_id: str, run_timeout: timedelta) -> str:
         """Queues a new run of an active session that has none; gives its id. Fetches nothing."""
-        session_id, run_id = session["session_id"], new_id(IdKind.RUN)
+        run_id = new_id(IdKind.RUN)
         await runs.enqueue(
             connection,
             tenant_id,
             session_id,
             run_id,
-            run_timeout=session["run_timeout"],
+            run_timeout=run_timeout,
             max_attempts=self.max_run_attempts,
-        )
-        await sessions.append_event(
-            connection, tenant_id, session_id, EventKind.RUN, run_id=run_id, run_state=RunState.QUEUED
         )
         return run_id
 
@@ -160,4 +148,4 @@ class Endings:
         )
         idle = parent["state"] == SessionState.ACTIVE and parent["mode"] == SessionMode.SESSION
         if idle and await runs.lock_live(connection, tenant_id, parent_id) is None:
-            await self.queue_run(connection, tenant_id, parent)
+            await self.queue_run(connection, tenant_id, parent_id, parent["run_timeout"])

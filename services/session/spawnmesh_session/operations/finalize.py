@@ -101,21 +101,15 @@ class FinalizeSaga:
             return await self._make_final(tenant_id, run, draft)
 
     async def _begin(self, tenant_id: str, draft: Draft) -> Begun | Pending | Abandoned:
-        async with self.database.pipelined(tenant_id) as connection:
-            run, agent_id, waiting = await runs.lock_with_inbox(connection, tenant_id, draft.run_id)
-            if _is_answer(run, draft):
-                return Begun(run, agent_id)
-            require_open(run, draft)
-            if run["state"] == RunState.FINALIZING and run["final_entry_id"]:
-                return Begun(run, agent_id)
-            if run["final_entry_id"] and (waiting or run["final_entry_id"] != draft.entry_id):
-                return Abandoned(run["session_id"], run["final_entry_id"])
-            if waiting:
-                return Pending(waiting)
-            moved = await runs.set_state(
-                connection, tenant_id, draft.run_id, draft.epoch, RunState.FINALIZING, draft_entry_id=draft.entry_id
-            )
-            return Begun(moved or run, agent_id)
+        run = await runs.begin_finalizing(self.database, tenant_id, draft.run_id, draft.epoch, draft.entry_id)
+        if run["has_begun"] or _is_answer(run, draft):
+            return Begun(run, run["agent_id"])
+        require_open(run, draft)
+        if run["state"] == RunState.FINALIZING and run["final_entry_id"]:
+            return Begun(run, run["agent_id"])
+        if run["final_entry_id"]:
+            return Abandoned(run["session_id"], run["final_entry_id"])
+        return Pending(run["waiting"])
 
     async def _withdraw(self, tenant_id: str, abandoned: Abandoned, draft: Draft) -> None:
         """An earlier runner's draft, which the transcript may call final, is not the answer: its run got something to read first."""
@@ -188,18 +182,11 @@ class FinalizeSaga:
 
     async def _decide(self, tenant_id: str, draft: Draft) -> DictRow | Pending:
         """The draft is the answer, unless a message came while the hooks were asked: whoever sent it was told that this run reads it."""
-        async with self.database.pipelined(tenant_id) as connection:
-            run, _, waiting = await runs.lock_with_inbox(connection, tenant_id, draft.run_id)
-            if _is_answer(run, draft):
-                return run
-            require_open(run, draft)
-            if run["state"] == RunState.FINALIZING and run["final_entry_id"]:
-                return run
-            if waiting:
-                await runs.set_state(connection, tenant_id, draft.run_id, draft.epoch, RunState.RUNNING)
-                return Pending(waiting)
-            decided = await runs.decide(connection, tenant_id, draft.run_id, draft.epoch, draft.entry_id)
-            return decided or run
+        run = await runs.decide(self.database, tenant_id, draft.run_id, draft.epoch, draft.entry_id)
+        if _is_answer(run, draft):
+            return run
+        require_open(run, draft)
+        return run if run["state"] == RunState.FINALIZING else Pending(run["waiting"])
 
     async def _append(self, tenant_id: str, session_id: str, draft: Draft, key: str, entries: list[EntryBody]) -> None:
         """Appends in the run's name; RUN_LEASE_LOST where it has lost its transcript because it has lost its lease."""

@@ -69,7 +69,9 @@ class Messages:
                 )
             await inbox.insert(connection, tenant_id, session_id, key, text)
             return live or await runs.get(
-                connection, tenant_id, await self.endings.queue_run(connection, tenant_id, session)
+                connection,
+                tenant_id,
+                await self.endings.queue_run(connection, tenant_id, session_id, session["run_timeout"]),
             )
 
     async def _latest(self, connection: Connection, tenant_id: str, session_id: str) -> DictRow:

@@ -26,7 +26,6 @@ from spawnmesh_runtime.interceptors.deadline import remaining_seconds
 from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_session.domain import (
-    EventKind,
     SessionState,
     Spawn,
     SpawnFailure,
@@ -84,8 +83,7 @@ class SpawnSaga:
             return await self._answer_again(tenant_id, order.spawn)
         if spawned is not None:
             return spawned
-        async with self.database.transaction(tenant_id) as connection:
-            return await sessions.get(connection, tenant_id, order.spawn.session_id)
+        return await sessions.look_at(self.database, tenant_id, order.spawn.session_id)
 
     async def _begin(self, tenant_id: str, spawn: Spawn) -> int | None:
         """Checks the limits and inserts the session; returns its depth, or None where another call has the request_id."""
@@ -101,13 +99,8 @@ class SpawnSaga:
                 require_held(runs.existing(spawn.parent_run_id, seen.parent_run), spawn.parent_epoch)
             check_spawn(spawn, parent, limits, waiting)
             ancestor_ids = (*parent.ancestor_ids, parent.session_id) if parent else ()
-            if not await sessions.insert(connection, tenant_id, spawn, ancestor_ids):
-                return None
-            if parent:
-                await sessions.count_spawn(connection, tenant_id, parent.session_id)
-            await sessions.append_event(connection, tenant_id, spawn.session_id, EventKind.PROVISIONING)
-            await runs.insert_dispatch(connection, tenant_id, runs.SPAWN, spawn.session_id, due_in=self.deadline)
-        return len(ancestor_ids)
+            inserted = await sessions.insert(connection, tenant_id, spawn, ancestor_ids, due_in=self.deadline)
+        return len(ancestor_ids) if await inserted.fetchone() else None
 
     async def _carry_out(self, tenant_id: str, order: Order, depth: int) -> DictRow | None:
         """The session; None where it is spawned, and the answer of the commit that made it so was lost."""
@@ -214,19 +207,18 @@ class SpawnSaga:
         task = Message(role=ROLE_USER, content=[ContentBlock(text=Text(text=order.task))])
         await self.transcripts.append(spawn.session_id, "spawn:v1", [*entries, EntryBody(message=task)])
         async with self.database.pipelined(tenant_id) as connection:
-            session = await sessions.activate(connection, tenant_id, spawn.session_id, receipt)
-            if session is None:
-                raise _overtaken()
-            await runs.delete_dispatch(connection, tenant_id, runs.SPAWN, spawn.session_id)
-            await self.endings.queue_run(connection, tenant_id, session)
+            activated = await sessions.activate(connection, tenant_id, spawn.session_id, receipt)
+            await self.endings.queue_run(connection, tenant_id, spawn.session_id, spawn.run_timeout)
             spawned = await sessions.begin_get(connection, tenant_id, spawn.session_id)
             started = tell_started(
                 tenant_id,
                 spawn.session_id,
                 parent_session_id=spawn.parent_session_id,
-                traceparent=session["traceparent"],
+                traceparent=spawn.traceparent,
             )
             await enqueue(self.endings.job_app, connection, started)
+            if await activated.fetchone() is None:
+                raise _overtaken()
             return sessions.visible(await spawned.fetchone(), spawn.session_id)
 
     async def _answer_again(self, tenant_id: str, spawn: Spawn) -> DictRow:
@@ -240,8 +232,7 @@ class SpawnSaga:
                 if known["state"] == SessionState.SPAWN_FAILED:
                     raise SpawnFailure(**known["failure"]).as_error()
                 if known["state"] != SessionState.PROVISIONING:
-                    async with self.database.transaction(tenant_id) as connection:
-                        return await sessions.get(connection, tenant_id, known["session_id"])
+                    return await sessions.look_at(self.database, tenant_id, known["session_id"])
                 left = give_up - loop.time()
                 if left <= 0:
                     raise MeshError(

@@ -34,8 +34,8 @@ class Watch:
         give_up = loop.time() + timeout_seconds
         with self.listener.subscription("session_changed", f"{tenant_id}:{session_id}") as changed:
             while True:
-                async with self.looks, self.database.transaction(tenant_id) as connection:
-                    session = await sessions.get(connection, tenant_id, session_id, visible_to=visible_to)
+                async with self.looks:
+                    session = await sessions.look_at(self.database, tenant_id, session_id, visible_to=visible_to)
                 left = give_up - loop.time()
                 if is_done(session) or left <= 0:
                     return session

@@ -43,8 +43,7 @@ class SessionServicer(SessionServiceServicer):
 
     async def GetSession(self, request: pb.GetSessionRequest, context: Context) -> pb.GetSessionResponse:
         caller = current_caller()
-        async with self.database.transaction(caller.tenant_id) as connection:
-            row = await sessions.get(connection, caller.tenant_id, request.session_id, visible_to=visible_to(caller))
+        row = await sessions.look_at(self.database, caller.tenant_id, request.session_id, visible_to=visible_to(caller))
         return pb.GetSessionResponse(session=render_session(row))
 
     async def ListSessions(self, request: pb.ListSessionsRequest, context: Context) -> pb.ListSessionsResponse:

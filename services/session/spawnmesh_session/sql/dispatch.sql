@@ -38,55 +38,9 @@ where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
 -- Heard when the transaction commits.
 select pg_notify('run_queued', '')
 
--- name: reserve_due_tenants
--- The tenants that have a run whose time has come. `is_ours`: its runs may be handed out. Of a tenant that has more runs than it may have at once, only
--- by whoever has taken the right to, until the transaction ends: so the next statement counts what another claim handed out. Reads in the scope of
--- every tenant; looks for runs tenant by tenant, however many wait. Index: dispatch_tenant_due_idx.
-with due as materialized (
-    select t.tenant_id,
-           t.max_running_run_count < (select count(*) from (
-               select from dispatch d where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time >= '-infinity'
-               limit t.max_running_run_count + 1
-           ) counted) as is_crowded
-    from tenants t
-    where (select true from dispatch d
-           where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time between '-infinity' and now()
-             and d.expire_time > now() and d.attempts_left > 0
-           order by d.due_time limit 1)
-)
-select tenant_id,
-       case when is_crowded then pg_try_advisory_xact_lock(hashtextextended('hand out runs of ' || tenant_id, 0)) else true end as is_ours
-from due
-
 -- name: take_claimable_runs
--- Locks the rows taken and skips those that another claim holds; reads and writes in the scope of every tenant. Each tenant's turn counts the runs
--- it has already, so that one with few is served before one with many, and none gets more than its cap. A run taken is leased, and one attempt is
--- used: whoever takes it and dies is treated as a runner that was lost. Index: dispatch_tenant_due_idx.
-with waiting as materialized (
-    select t.tenant_id, t.max_running_run_count as cap,
-           (select count(*) from dispatch d
-            where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.leased and d.due_time >= '-infinity' and d.due_time > now()) as running
-    from tenants t
-    where t.tenant_id = any (%(tenant_ids)s)
-), candidates as (
-    select w.tenant_id, w.cap, d.subject_id, w.running + row_number() over (partition by w.tenant_id order by d.due_time) as turn
-    from waiting w
-    cross join lateral (
-        select subject_id, due_time from dispatch
-        where tenant_id = w.tenant_id and kind = 'RUN' and due_time between '-infinity' and now() and expire_time > now() and attempts_left > 0
-        order by due_time limit %(limit)s * 2
-    ) d
-), taken as (
-    select d.tenant_id, d.subject_id
-    from dispatch d join candidates c on c.tenant_id = d.tenant_id and c.subject_id = d.subject_id
-    where d.kind = 'RUN' and d.due_time <= now() and d.expire_time > now() and d.attempts_left > 0 and c.turn <= c.cap
-    order by c.turn, d.due_time
-    limit %(limit)s
-    for update of d skip locked
-)
-update dispatch d set due_time = now() + %(lease_ttl)s::interval, leased = true, attempts_left = attempts_left - 1
-from taken where d.tenant_id = taken.tenant_id and d.kind = 'RUN' and d.subject_id = taken.subject_id
-returning d.tenant_id, d.subject_id as run_id
+-- A transaction of its own, in the scope of every tenant. See the function for its locks and its index.
+select * from take_claimable_runs(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(limit)s, %(lease_ttl)s);
 
 -- name: take_lost_runs
 -- Locks the rows taken, skips those that another sweep holds, and puts them behind all others, so that one that cannot be ended keeps no other

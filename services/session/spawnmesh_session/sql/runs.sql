@@ -1,13 +1,22 @@
 -- name: queue_run
--- Inserts a run with its place in the queue. Fails on runs_one_live_idx where the session has a live run. Its time is that of the statement: the session's
--- lock may have been waited for.
-with queued as (
+-- Locks the session. Inserts a run with its place in the queue and its event; runners, and whoever watches the session, hear when the transaction commits.
+-- Fails on runs_one_live_idx where the session has a live run. Its time is that of the statement: the session's lock may have been waited for.
+-- Index: sessions_pkey.
+with next as (
+    update sessions set last_cursor = last_cursor + 1
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    returning tenant_id, session_id, last_cursor
+), queued as (
     insert into runs (tenant_id, run_id, session_id, state, queue_time, deadline_time)
-    select %(tenant_id)s, %(run_id)s, %(session_id)s, 'QUEUED', queued, queued + %(run_timeout)s::interval from clock_timestamp() as queued
-    returning tenant_id, run_id, deadline_time
+    select n.tenant_id, %(run_id)s, n.session_id, 'QUEUED', queued, queued + %(run_timeout)s::interval from next n cross join clock_timestamp() as queued
+    returning tenant_id, run_id, session_id, deadline_time
+), placed as (
+    insert into dispatch (tenant_id, kind, subject_id, due_time, expire_time, attempts_left)
+    select q.tenant_id, 'RUN', q.run_id, now(), q.deadline_time, %(attempts_left)s from queued q
 )
-insert into dispatch (tenant_id, kind, subject_id, due_time, expire_time, attempts_left)
-select q.tenant_id, 'RUN', q.run_id, now(), q.deadline_time, %(attempts_left)s from queued q
+insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state)
+select q.tenant_id, q.session_id, n.last_cursor, 'RUN', q.run_id, 'QUEUED' from queued q cross join next n
+returning pg_notify('session_changed', tenant_id || ':' || session_id), pg_notify('run_queued', '')
 
 -- name: get_run
 -- Locks nothing. Index: runs_pkey.
@@ -30,20 +39,60 @@ from unnest(%(session_ids)s::text[]) asked (session_id)
 cross join lateral (select * from runs where tenant_id = (select %(tenant_id)s) and session_id = asked.session_id offset 0) r
 where r.state = 'KILLED' and r.epoch > 0
 
+-- name: lock_session_of_run
+-- Locks the run's session until the transaction ends. Index: runs_pkey, sessions_pkey.
+select * from sessions
+where tenant_id = %(tenant_id)s and delete_time is null
+  and session_id = (select session_id from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s)
+for update
+
+-- name: lock_parent_of_run
+-- Locks the parent of the run's session until the transaction ends; a session's parent never changes. Index: runs_pkey, sessions_pkey.
+select * from sessions
+where tenant_id = %(tenant_id)s and delete_time is null
+  and session_id = (
+      select parent_session_id from sessions
+      where tenant_id = %(tenant_id)s and session_id = (select session_id from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s)
+  )
+for update
+
 -- name: claim_run
--- Locks the run and its session; lock the session before. No row: it has ended meanwhile. Index: runs_pkey, sessions_pkey.
+-- Locks the run and its session; lock the session before. The run has the session's next epoch, a lease, and its event. No row: it has ended meanwhile.
+-- Index: runs_pkey, sessions_pkey, dispatch_pkey.
 with claim as (
-    update sessions set last_epoch = last_epoch + 1
+    update sessions set last_epoch = last_epoch + 1, last_cursor = last_cursor + 1
     where tenant_id = %(tenant_id)s
       and session_id = (select session_id from runs
                         where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING'))
-    returning last_epoch
+    returning last_epoch, last_cursor
+), claimed as (
+    update runs set state = 'RUNNING', epoch = claim.last_epoch, attempt_count = attempt_count + 1, runner_id = %(runner_id)s,
+                    start_time = coalesce(start_time, now())
+    from claim
+    where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')
+    returning runs.*, greatest(deadline_time - clock_timestamp(), interval '0') as time_left
+), leased as (
+    update dispatch set due_time = now() + %(lease_ttl)s::interval, leased = true
+    where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s and (select true from claimed)
+), told as (
+    insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state, detail)
+    select c.tenant_id, c.session_id, claim.last_cursor, 'RUN', c.run_id, 'RUNNING', 'attempt ' || c.attempt_count from claimed c cross join claim
+    returning pg_notify('session_changed', tenant_id || ':' || session_id)
 )
-update runs set state = 'RUNNING', epoch = claim.last_epoch, attempt_count = attempt_count + 1, runner_id = %(runner_id)s,
-                start_time = coalesce(start_time, now())
-from claim
-where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')
-returning runs.*, greatest(deadline_time - clock_timestamp(), interval '0') as time_left
+select claimed.* from claimed cross join told
+
+-- name: get_claimed
+-- Locks nothing. The run's session, with the run and its agent. Index: runs_pkey, sessions_pkey, agents_pkey.
+select s.*, to_jsonb(r) - 'tenant_id' as latest_run, to_jsonb(a) - 'tenant_id' as agent
+from runs r
+cross join lateral (select * from sessions where tenant_id = r.tenant_id and session_id = r.session_id offset 0) s
+left join lateral (select * from agents where tenant_id = r.tenant_id and agent_id = s.agent_id offset 0) a on true
+where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s
+
+-- name: begin_finalizing
+-- A transaction of its own. See the function for its lock and its indexes.
+select (f.run).*, f.agent_id, f.waiting, f.has_begun
+from begin_finalizing(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(run_id)s, %(epoch)s, %(entry_id)s) f;
 
 -- name: set_run_state
 -- Locks the run. Only between states that are not terminal, and not while a draft is being made its answer. Index: runs_pkey.
@@ -53,10 +102,9 @@ where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
 returning *
 
 -- name: decide_run
--- Locks the run: no message is put before the draft any more. No row: it is not held at this epoch. Index: runs_pkey.
-update runs set state = 'FINALIZING', draft_entry_id = %(entry_id)s, final_entry_id = %(entry_id)s
-where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s and state in ('RUNNING', 'FINALIZING')
-returning *
+-- A transaction of its own. See the function for its lock and its indexes.
+select (d.run).*, d.waiting
+from decide_run(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(run_id)s, %(epoch)s, %(entry_id)s) d;
 
 -- name: withdraw_decision
 -- Locks the run. Index: runs_pkey.
@@ -70,10 +118,22 @@ where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s an
 returning *
 
 -- name: end_run
--- Locks the run. A terminal state is set once: no row where it has one, or is not held at the epoch. Index: runs_pkey.
-update runs set state = %(state)s, draft_entry_id = coalesce(nullif(%(draft_entry_id)s, ''), draft_entry_id),
-                result_text = %(result_text)s, error_reason = %(error_reason)s, error_message = %(error_message)s,
-                usage = coalesce(%(usage)s, usage), end_time = now()
-where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')
-  and (%(epoch)s::bigint is null or epoch = %(epoch)s)
-returning *
+-- Locks the run and its session; lock the session before. A terminal state is set once: no row where it has one, or is not held at the epoch. The run leaves
+-- the queue, and the session has its event. Index: runs_pkey, sessions_pkey, dispatch_pkey.
+with ended as (
+    update runs set state = %(state)s, draft_entry_id = coalesce(nullif(%(draft_entry_id)s, ''), draft_entry_id),
+                    result_text = %(result_text)s, error_reason = %(error_reason)s, error_message = %(error_message)s,
+                    usage = coalesce(%(usage)s, usage), end_time = now()
+    where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')
+      and (%(epoch)s::bigint is null or epoch = %(epoch)s)
+    returning *
+), gone as (
+    delete from dispatch where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s and (select true from ended)
+), next as (
+    update sessions set last_cursor = last_cursor + 1 where tenant_id = %(tenant_id)s and session_id = (select session_id from ended) returning last_cursor
+), told as (
+    insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state, detail)
+    select e.tenant_id, e.session_id, n.last_cursor, 'RUN', e.run_id, e.state, e.error_reason from ended e cross join next n
+    returning pg_notify('session_changed', tenant_id || ':' || session_id)
+)
+select ended.* from ended cross join told

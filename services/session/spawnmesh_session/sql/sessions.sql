@@ -1,23 +1,37 @@
 -- name: insert_session
--- Does nothing where the request_id is known: waits for a transaction that is inserting it. Index: sessions_request_idx.
-insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model, mode, context, cleanup, runtime,
-                      parent_session_id, parent_run_id, ancestor_ids, run_timeout, task_hash, traceparent, thinking)
-values (%(tenant_id)s, %(session_id)s, %(request_id)s, %(payload_hash)s, 'PROVISIONING', %(agent_id)s, %(label)s, %(model)s, %(mode)s,
-        %(context)s, %(cleanup)s, %(runtime)s, %(parent_session_id)s, %(parent_run_id)s, %(ancestor_ids)s, %(run_timeout)s, %(task_hash)s,
-        %(traceparent)s, %(thinking)s)
-on conflict do nothing
-returning session_id
+-- Does nothing where the request_id is known: waits for a transaction that is inserting it. The session has its first event and its time in the queue, by
+-- which it is to be spawned, and is one more child of its parent, which is locked. Index: sessions_request_idx, sessions_pkey, dispatch_pkey.
+with inserted as (
+    insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model, mode, context, cleanup, runtime,
+                          parent_session_id, parent_run_id, ancestor_ids, run_timeout, task_hash, traceparent, thinking, last_cursor)
+    values (%(tenant_id)s, %(session_id)s, %(request_id)s, %(payload_hash)s, 'PROVISIONING', %(agent_id)s, %(label)s, %(model)s, %(mode)s,
+            %(context)s, %(cleanup)s, %(runtime)s, %(parent_session_id)s, %(parent_run_id)s, %(ancestor_ids)s, %(run_timeout)s, %(task_hash)s,
+            %(traceparent)s, %(thinking)s, 1)
+    on conflict do nothing
+    returning tenant_id, session_id, last_cursor
+), counted as (
+    update sessions set spawn_count = spawn_count + 1
+    where tenant_id = %(tenant_id)s and session_id = %(parent_session_id)s and (select true from inserted)
+), due as (
+    insert into dispatch (tenant_id, kind, subject_id, due_time)
+    select i.tenant_id, 'SPAWN', i.session_id, now() + %(due_in)s::interval from inserted i
+    on conflict (tenant_id, kind, subject_id) do update set due_time = excluded.due_time
+)
+insert into session_events (tenant_id, session_id, cursor, kind)
+select i.tenant_id, i.session_id, i.last_cursor, 'PROVISIONING' from inserted i
+returning session_id, pg_notify('session_changed', tenant_id || ':' || session_id)
 
 -- name: find_spawn
 -- Locks nothing. Finds deleted ones too. Index: sessions_request_idx.
 select session_id, state, payload_hash, failure, delete_time is not null as deleted from sessions where tenant_id = (select %(tenant_id)s) and request_id = %(request_id)s
 
 -- name: get_session
--- Locks nothing. Index: sessions_pkey, runs_newest_idx.
-select s.*, to_jsonb(r) - 'tenant_id' as latest_run
-from sessions s
-left join lateral (select * from runs where tenant_id = s.tenant_id and session_id = s.session_id order by position desc, run_id desc limit 1) r on true
-where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.delete_time is null
+-- Locks nothing. See the function for its indexes.
+select (f.session).*, f.latest_run from find_session(%(tenant_id)s, %(session_id)s) f
+
+-- name: look_at_session
+-- As get_session, in a transaction of its own.
+select (f.session).*, f.latest_run from find_session(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s) f;
 
 -- name: list_newest
 -- Locks nothing. Index: sessions_pkey backwards.
@@ -73,21 +87,10 @@ order by place
 -- Locks the session until the transaction ends. Index: sessions_pkey.
 select * from sessions where tenant_id = %(tenant_id)s and session_id = %(session_id)s and delete_time is null for update
 
--- name: lock_parent
--- Locks the session's parent until the transaction ends; a session's parent never changes. Index: sessions_pkey.
-select * from sessions
-where tenant_id = %(tenant_id)s and delete_time is null
-  and session_id = (select parent_session_id from sessions where tenant_id = %(tenant_id)s and session_id = %(session_id)s)
-for update
-
 -- name: count_live_children
 -- Locks nothing; exact while the parent is locked. Index: sessions_child_idx.
 select count(*) as live from sessions
 where tenant_id = (select %(tenant_id)s) and parent_session_id = %(session_id)s and state in ('PROVISIONING', 'ACTIVE')
-
--- name: count_spawn
--- Locks the parent. Index: sessions_pkey.
-update sessions set spawn_count = spawn_count + 1 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
 
 -- name: count_waiting
 -- Locks nothing. Runs that wait and spawns under way. Index: dispatch_tenant_due_idx.
@@ -103,10 +106,16 @@ select pg_advisory_xact_lock(hashtextextended('fill the queue of ' || %(tenant_i
 select pass_gate(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s) as passed;
 
 -- name: activate_session
--- Locks the session. No row: it is no longer being spawned. Index: sessions_pkey.
-update sessions set state = 'ACTIVE', receipt = %(receipt)s
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'PROVISIONING'
-returning *
+-- Locks the session, and takes its time out of the queue. No row: it is no longer being spawned. Index: sessions_pkey, dispatch_pkey.
+with activated as (
+    update sessions set state = 'ACTIVE', receipt = %(receipt)s
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'PROVISIONING'
+    returning *
+), spawned as (
+    delete from dispatch
+    where tenant_id = %(tenant_id)s and kind = 'SPAWN' and subject_id = %(session_id)s and (select true from activated)
+)
+select * from activated
 
 -- name: fail_spawn
 -- Locks the session. No row: it is no longer being spawned. Index: sessions_pkey.
@@ -115,10 +124,15 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'PRO
 returning gate_passed, parent_session_id, traceparent
 
 -- name: close_session
--- Locks the session. No row: it was not active. Index: sessions_pkey.
-update sessions set state = 'CLOSED', end_time = now()
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ACTIVE'
-returning session_id
+-- Locks the session, which has its event. No row: it was not active. Index: sessions_pkey.
+with closed as (
+    update sessions set state = 'CLOSED', end_time = now(), last_cursor = last_cursor + 1
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ACTIVE'
+    returning tenant_id, session_id, last_cursor
+)
+insert into session_events (tenant_id, session_id, cursor, kind)
+select tenant_id, session_id, last_cursor, 'CLOSED' from closed
+returning session_id, pg_notify('session_changed', tenant_id || ':' || session_id)
 
 -- name: lock_family
 -- Locks the session and those descendants that were there when the statement began, parents first. Index: sessions_pkey, sessions_child_idx.

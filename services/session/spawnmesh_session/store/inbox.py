@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from psycopg.rows import DictRow
-from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_session.domain import storable
 from spawnmesh_session.store.statements import SQL
@@ -40,10 +40,9 @@ async def text_of(connection: Connection, tenant_id: str, session_id: str, key: 
     return str(row["text"]) if row else None
 
 
-async def list_waiting(connection: Connection, tenant_id: str, session_id: str) -> list[DictRow]:
-    """At most 100 waiting messages, oldest first; fewer where their texts are large, but one at least."""
-    values = {"tenant_id": tenant_id, "session_id": session_id, "max_bytes": _MAX_LIST_BYTES}
-    return await (await connection.execute(SQL["list_inbox"], values)).fetchall()
+async def list_waiting(database: Database, tenant_id: str, session_id: str) -> list[DictRow]:
+    """At most 100 waiting messages, oldest first; fewer where their texts are large, but one at least. In a transaction of its own."""
+    return await database.call(tenant_id, SQL["list_inbox"], {"session_id": session_id, "max_bytes": _MAX_LIST_BYTES})
 
 
 async def count_waiting(

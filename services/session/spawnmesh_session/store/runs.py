@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from psycopg import AsyncCursor
 from psycopg.rows import DictRow
 from psycopg.types.json import Jsonb
 from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.database import EVERY_TENANT, Connection, Database
 
 from spawnmesh_session.domain import Ending, RunState, storable
 from spawnmesh_session.store.statements import SQL
@@ -31,7 +32,7 @@ async def _one(connection: Connection, statement: str, **values: Any) -> DictRow
 async def enqueue(
     connection: Connection, tenant_id: str, session_id: str, run_id: str, *, run_timeout: timedelta, max_attempts: int
 ) -> None:
-    """Inserts a QUEUED run and its place in the queue, and wakes the runners when the transaction commits."""
+    """Inserts a QUEUED run with its place in the queue and its event, and wakes the runners when the transaction commits."""
     values = {
         "tenant_id": tenant_id,
         "session_id": session_id,
@@ -40,7 +41,6 @@ async def enqueue(
         "attempts_left": max_attempts,
     }
     await connection.execute(SQL["queue_run"], values)
-    await connection.execute(SQL["notify_queue"])
 
 
 async def insert_dispatch(
@@ -107,34 +107,23 @@ async def lock(connection: Connection, tenant_id: str, run_id: str) -> DictRow:
     return existing(run_id, await _one(connection, "lock_run", tenant_id=tenant_id, run_id=run_id))
 
 
-async def lock_with_inbox(connection: Connection, tenant_id: str, run_id: str) -> tuple[DictRow, str, int]:
-    """The run, locked until the transaction ends; its session's agent, and how many messages wait for it by then; in one round trip.
+async def lock_with_sessions(
+    connection: Connection, tenant_id: str, run_id: str
+) -> tuple[DictRow | None, DictRow, DictRow]:
+    """The parent of the run's session, if any, the session, and the run, locked in this order until the transaction ends, in one round trip.
 
-    RUN_LEASE_LOST where the run was deleted.
+    RUN_LEASE_LOST where the run was deleted, NOT_FOUND where its session or the session's parent was.
     """
     values = {"tenant_id": tenant_id, "run_id": run_id}
-    locked, counted = [await connection.execute(SQL[name], values) for name in ("lock_run", "count_inbox_of_run")]
-    run, read = await locked.fetchone(), await counted.fetchone()
-    if run is None or read is None:
-        raise _deleted(run_id)
-    return run, read["agent_id"], read["waiting"]
-
-
-async def lock_with_sessions(
-    connection: Connection, tenant_id: str, session_id: str, run_id: str
-) -> tuple[DictRow | None, DictRow, DictRow]:
-    """The session's parent, if it has one, the session, and its run, locked in this order until the transaction ends, in one round trip.
-
-    NOT_FOUND where the session or its parent was deleted, RUN_LEASE_LOST where the run was.
-    """
-    values = {"tenant_id": tenant_id, "session_id": session_id, "run_id": run_id}
-    locked = [await connection.execute(SQL[name], values) for name in ("lock_parent", "lock_session", "lock_run")]
-    parent, session, run = [await cursor.fetchone() for cursor in locked]
+    names = ("lock_parent_of_run", "lock_session_of_run", "lock_run")
+    locked = [await connection.execute(SQL[name], values) for name in names]
+    parent, session, row = [await cursor.fetchone() for cursor in locked]
+    run = existing(run_id, row)
     if session is None:
-        raise not_found("session", session_id)
+        raise not_found("session", run["session_id"])
     if parent is None and session["parent_session_id"]:
         raise not_found("session", session["parent_session_id"])
-    return parent, session, existing(run_id, run)
+    return parent, session, run
 
 
 def _deleted(run_id: str) -> MeshError:
@@ -153,22 +142,17 @@ async def lock_live(connection: Connection, tenant_id: str, session_id: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Runs taken from the queue. `others_took` says that another call was just taking runs of a tenant, so that it is worth looking again."""
+    """Runs taken from the queue, each with its tenant. `others_took`: another call was just taking some, so that it is worth looking again."""
 
-    rows: list[DictRow]
+    runs: list[tuple[str, str]]
     others_took: bool
 
 
-async def take_claimable(connection: Connection, limit: int, lease_ttl: timedelta) -> Taken:
-    """Ids of runs whose time has come, each leased with one attempt used; in the scope of every tenant."""
-    due = await (await connection.execute(SQL["reserve_due_tenants"])).fetchall()
-    ours = [row["tenant_id"] for row in due if row["is_ours"]]
-    others_took = len(ours) < len(due)
-    if not ours:
-        return Taken([], others_took)
-    values = {"limit": limit, "lease_ttl": lease_ttl, "tenant_ids": ours}
-    rows = await (await connection.execute(SQL["take_claimable_runs"], values)).fetchall()
-    return Taken(rows, others_took)
+async def take_claimable(database: Database, limit: int, lease_ttl: timedelta) -> Taken:
+    """Runs whose time has come, each leased with one attempt used; in one round trip, a transaction of its own."""
+    values = {"limit": limit, "lease_ttl": lease_ttl}
+    [row] = await database.call(EVERY_TENANT, SQL["take_claimable_runs"], values)
+    return Taken(list(zip(row["tenant_ids"] or (), row["run_ids"] or (), strict=True)), row["others_took"])
 
 
 async def take_lost(connection: Connection, again_in: timedelta) -> list[DictRow]:
@@ -206,21 +190,19 @@ async def count_live(connection: Connection) -> dict[str, int]:
 
 
 async def claim(
-    connection: Connection, tenant_id: str, session_id: str, run_id: str, *, runner_id: str, lease_ttl: timedelta
+    connection: Connection, tenant_id: str, run_id: str, *, runner_id: str, lease_ttl: timedelta
 ) -> tuple[DictRow, DictRow] | None:
-    """The session, locked until the transaction ends, and its run: RUNNING with the session's next epoch and a lease. In one round trip.
+    """The run's session, locked until the transaction ends, with its `agent`; and the run: RUNNING with the session's next epoch and a lease.
 
-    None where the run has ended meanwhile, NOT_FOUND where the session was deleted.
+    In one round trip. None where the run has ended meanwhile, RUN_LEASE_LOST where it or its session was deleted.
     """
-    values = {"tenant_id": tenant_id, "session_id": session_id, "run_id": run_id}
-    locked = await connection.execute(SQL["lock_session"], values)
-    claimed = await connection.execute(SQL["claim_run"], {**values, "runner_id": runner_id})
-    await connection.execute(SQL["lease_dispatch"], {**values, "lease_ttl": lease_ttl})
-    read = await connection.execute(SQL["get_session"], values)
-    if await locked.fetchone() is None:
-        raise not_found("session", session_id)
-    run, session = await claimed.fetchone(), await read.fetchone()
-    if run is None or session is None:
+    values = {"tenant_id": tenant_id, "run_id": run_id, "runner_id": runner_id, "lease_ttl": lease_ttl}
+    names = ("lock_session_of_run", "claim_run", "get_claimed")
+    asked = [await connection.execute(SQL[name], values) for name in names]
+    locked, run, session = [await cursor.fetchone() for cursor in asked]
+    if locked is None or session is None:
+        raise _deleted(run_id)
+    if run is None:
         await delete_dispatch(connection, tenant_id, RUN, run_id)
         return None
     return session, run
@@ -267,9 +249,26 @@ async def set_state(
     )
 
 
-async def decide(connection: Connection, tenant_id: str, run_id: str, epoch: int, entry_id: str) -> DictRow | None:
-    """The draft is being made the answer; None where the run is not held at this epoch."""
-    return await _one(connection, "decide_run", tenant_id=tenant_id, run_id=run_id, epoch=epoch, entry_id=entry_id)
+async def begin_finalizing(database: Database, tenant_id: str, run_id: str, epoch: int, entry_id: str) -> DictRow:
+    """The run: FINALIZING with the draft and `has_begun`, where it is held at this epoch, nothing is being made its answer and no message waits
+    for it; else as it was. With its session's `agent_id`, and how many messages are `waiting`. In one round trip, a transaction of its own.
+
+    RUN_LEASE_LOST where the run was deleted.
+    """
+    values = {"run_id": run_id, "epoch": epoch, "entry_id": entry_id}
+    [row] = await database.call(tenant_id, SQL["begin_finalizing"], values)
+    return existing(run_id, row if row["run_id"] else None)
+
+
+async def decide(database: Database, tenant_id: str, run_id: str, epoch: int, entry_id: str) -> DictRow:
+    """The run: FINALIZING with the draft that is being made its answer, or, with messages `waiting`, RUNNING again; where it is not held at this
+    epoch, or that was decided before, as it was. In one round trip, a transaction of its own.
+
+    RUN_LEASE_LOST where the run was deleted.
+    """
+    values = {"run_id": run_id, "epoch": epoch, "entry_id": entry_id}
+    [row] = await database.call(tenant_id, SQL["decide_run"], values)
+    return existing(run_id, row if row["run_id"] else None)
 
 
 async def withdraw_decision(connection: Connection, tenant_id: str, run_id: str, epoch: int, entry_id: str) -> None:
@@ -286,23 +285,20 @@ async def requeue(connection: Connection, tenant_id: str, run_id: str, epoch: in
     return run
 
 
-async def end(
+async def begin_end(
     connection: Connection, tenant_id: str, run_id: str, ending: Ending, *, epoch: int | None = None
-) -> DictRow | None:
-    """Sets the terminal state, once, and takes the run out of the queue; None where it has one already, or is not held at `epoch`."""
-    run = await _one(
-        connection,
-        "end_run",
-        tenant_id=tenant_id,
-        run_id=run_id,
-        epoch=epoch,
-        state=ending.state.value,
-        draft_entry_id=ending.draft_entry_id,
-        result_text=storable(ending.result_text),
-        error_reason=ending.error_reason,
-        error_message=storable(ending.error_message),
-        usage=None if ending.usage is None else Jsonb(ending.usage),
-    )
-    if run is not None:
-        await delete_dispatch(connection, tenant_id, RUN, run_id)
-    return run
+) -> AsyncCursor[DictRow]:
+    """Sets the terminal state, once, takes the run out of the queue and writes its event. The run, to be fetched later; no row where it has a
+    terminal state already, or is not held at `epoch`. Its session is locked."""
+    values = {
+        "tenant_id": tenant_id,
+        "run_id": run_id,
+        "epoch": epoch,
+        "state": ending.state.value,
+        "draft_entry_id": ending.draft_entry_id,
+        "result_text": storable(ending.result_text),
+        "error_reason": ending.error_reason,
+        "error_message": storable(ending.error_message),
+        "usage": None if ending.usage is None else Jsonb(ending.usage),
+    }
+    return await connection.execute(SQL["end_run"], values)

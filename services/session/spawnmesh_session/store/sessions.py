@@ -1,6 +1,7 @@
 """Sessions and their events."""
 
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from typing import Any
 
 from psycopg import AsyncCursor
@@ -19,10 +20,15 @@ async def _one(connection: Connection, statement: str, **values: Any) -> DictRow
     return await (await connection.execute(SQL[statement], values)).fetchone()
 
 
-async def insert(connection: Connection, tenant_id: str, spawn: Spawn, ancestor_ids: tuple[str, ...]) -> bool:
-    """Inserts the session as PROVISIONING; False where the request_id is known."""
-    values = {**asdict(spawn), "tenant_id": tenant_id, "ancestor_ids": list(ancestor_ids)}
-    return await (await connection.execute(SQL["insert_session"], values)).fetchone() is not None
+async def insert(
+    connection: Connection, tenant_id: str, spawn: Spawn, ancestor_ids: tuple[str, ...], *, due_in: timedelta
+) -> AsyncCursor[DictRow]:
+    """Inserts the session as PROVISIONING, to be spawned within `due_in`, with its first event; its parent, which is locked, has one more child.
+
+    To be fetched later: no row where the request_id is known, and then nothing was done.
+    """
+    values = {**asdict(spawn), "tenant_id": tenant_id, "ancestor_ids": list(ancestor_ids), "due_in": due_in}
+    return await connection.execute(SQL["insert_session"], values)
 
 
 async def find_spawn(connection: Connection, tenant_id: str, request_id: str) -> DictRow | None:
@@ -39,6 +45,12 @@ async def get(connection: Connection, tenant_id: str, session_id: str, *, visibl
 async def begin_get(connection: Connection, tenant_id: str, session_id: str) -> AsyncCursor[DictRow]:
     """What `get` reads, as it is at this step of the transaction, to be fetched later and shown by `visible`."""
     return await connection.execute(SQL["get_session"], {"tenant_id": tenant_id, "session_id": session_id})
+
+
+async def look_at(database: Database, tenant_id: str, session_id: str, *, visible_to: str = "") -> DictRow:
+    """As `get`, in one round trip, a transaction of its own."""
+    rows = await database.call(tenant_id, SQL["look_at_session"], {"session_id": session_id})
+    return visible(rows[0] if rows else None, session_id, visible_to)
 
 
 def visible(row: DictRow | None, session_id: str, visible_to: str = "") -> DictRow:
@@ -92,11 +104,6 @@ async def lock(connection: Connection, tenant_id: str, session_id: str) -> DictR
     return row
 
 
-async def count_spawn(connection: Connection, tenant_id: str, session_id: str) -> None:
-    """One more child was begun in the session's life."""
-    await connection.execute(SQL["count_spawn"], {"tenant_id": tenant_id, "session_id": session_id})
-
-
 async def pass_gate(database: Database, tenant_id: str, session_id: str) -> bool:
     """Records that the gate let the spawn pass, in a transaction of its own; False where it is no longer being spawned."""
     [row] = await database.call(tenant_id, SQL["pass_gate"], {"session_id": session_id})
@@ -105,10 +112,10 @@ async def pass_gate(database: Database, tenant_id: str, session_id: str) -> bool
 
 async def activate(
     connection: Connection, tenant_id: str, session_id: str, receipt: dict[str, Any] | None
-) -> DictRow | None:
-    """PROVISIONING -> ACTIVE; the session, locked until the transaction ends, or None where it is no longer being spawned."""
-    stored = Jsonb(receipt) if receipt else None
-    return await _one(connection, "activate_session", tenant_id=tenant_id, session_id=session_id, receipt=stored)
+) -> AsyncCursor[DictRow]:
+    """PROVISIONING -> ACTIVE. The session, locked, to be fetched later; no row where it is no longer being spawned."""
+    values = {"tenant_id": tenant_id, "session_id": session_id, "receipt": Jsonb(receipt) if receipt else None}
+    return await connection.execute(SQL["activate_session"], values)
 
 
 async def fail_spawn(connection: Connection, tenant_id: str, session_id: str, failure: SpawnFailure) -> DictRow | None:
@@ -118,9 +125,9 @@ async def fail_spawn(connection: Connection, tenant_id: str, session_id: str, fa
     )
 
 
-async def close(connection: Connection, tenant_id: str, session_id: str) -> bool:
-    """ACTIVE -> CLOSED; False where it was not active."""
-    return await _one(connection, "close_session", tenant_id=tenant_id, session_id=session_id) is not None
+async def close(connection: Connection, tenant_id: str, session_id: str) -> None:
+    """ACTIVE -> CLOSED, with its event; nothing where it was not active."""
+    await connection.execute(SQL["close_session"], {"tenant_id": tenant_id, "session_id": session_id})
 
 
 async def lock_family(connection: Connection, tenant_id: str, session_id: str) -> list[DictRow]:
