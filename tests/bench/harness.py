@@ -17,6 +17,9 @@ from time import perf_counter
 
 from spawnmesh_devstack.stack import Stack, open_stack
 
+AS_DEPLOYED = {"OTEL_BSP_SCHEDULE_DELAY": "5000"}
+"""Spans are sent as often as the SDK does unasked, and not ten times a second for somebody who waits for a trace on this machine."""
+
 Work = Callable[[], Awaitable[float | None]]
 """One turn of a piece of work: gives the seconds that count, or None for all the time it took."""
 
@@ -83,7 +86,9 @@ class Bench:
     async def stack(self) -> Stack:
         """A mesh of real processes with the scripted model."""
         if self._stack is None:
-            self._stack = await self.exits.enter_async_context(open_stack(self.data_dir, self.report))
+            self._stack = await self.exits.enter_async_context(
+                open_stack(self.data_dir, self.report, environment=AS_DEPLOYED)
+            )
         return self._stack
 
     def fresh_bytes(self, size: int) -> bytes:

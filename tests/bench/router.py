@@ -28,7 +28,7 @@ from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.settings import ProcessSettings
 
-from tests.bench.harness import Bench, Metric, Samples, Work
+from tests.bench.harness import AS_DEPLOYED, Bench, Metric, Samples, Work
 
 TENANT = "bench-router"
 ROUNDS = 300
@@ -236,6 +236,7 @@ def _router(stack: Stack, name: str, port: int, config: Path) -> Member:
     """A replica beside the mesh's own, with its database and tracing to its sink."""
     env = {
         **process_variables("model-router", port, stack.keys, stack.otlp_endpoint),
+        **AS_DEPLOYED,
         "MODEL_ROUTER_DATABASE_URL": stack.databases["model_router"].app,
         "MODEL_ROUTER_CONFIG_FILE": str(config),
         "BENCH_KEY": "any",

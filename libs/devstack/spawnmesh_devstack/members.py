@@ -26,6 +26,7 @@ _PEERS = {
 # What a program needs to run at all. Everything else of the caller's, keys above all, stays with the caller.
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _SPAN_DELAY_MILLISECONDS = "100"
+_TELEMETRY = "OTEL_"
 
 
 class Readiness(Enum):
@@ -197,9 +198,9 @@ def _own_variables(service: str, around: Surroundings) -> dict[str, str]:
 
 
 def _asked_for(service: str, extra: Mapping[str, str]) -> dict[str, str]:
-    """A variable goes to the service whose prefix it has; one that has none, such as a provider's key, to the router alone."""
-    prefixes = tuple(prefix_of(name) for name in (*SERVICES, RUNNER))
-    mine = {name: value for name, value in extra.items() if name.startswith(prefix_of(service))}
+    """A variable goes to the service whose prefix it has, one of OpenTelemetry to all, any other, such as a provider's key, to the router."""
+    prefixes = (_TELEMETRY, *(prefix_of(name) for name in (*SERVICES, RUNNER)))
+    mine = {name: value for name, value in extra.items() if name.startswith((_TELEMETRY, prefix_of(service)))}
     if service == "model-router":
         mine |= {name: value for name, value in extra.items() if not name.startswith(prefixes)}
     return mine

@@ -182,7 +182,7 @@ async def open_stack(
 
     `replicas` is how many there are of each service and each worker. `ports` asks for some by name (a service's, for its first replica; `s3`,
     `otlp`, `scripted-model`); the others are free ones. A variable in
-    `environment` goes to the service whose prefix it has, or else to model-router alone. Raises StackError.
+    `environment` goes to the service whose prefix it has, one of OpenTelemetry's to all, any other to model-router alone. Raises StackError.
     """
     async with AsyncExitStack() as exits:
         data_dir = exits.enter_context(sole_use(data_dir))

@@ -9,7 +9,12 @@ from spawnmesh_devstack.members import SERVICES, Surroundings
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 
-EXTRA = {"ANTHROPIC_API_KEY": "sk-secret", "SESSION_LEASE_TTL_SECONDS": "2", "RUNNER_MAX_RUNS": "3"}
+EXTRA = {
+    "ANTHROPIC_API_KEY": "sk-secret",
+    "SESSION_LEASE_TTL_SECONDS": "2",
+    "RUNNER_MAX_RUNS": "3",
+    "OTEL_BSP_SCHEDULE_DELAY": "7000",
+}
 
 
 @pytest.fixture
@@ -53,6 +58,10 @@ def test_secrets_go_to_the_one_service_that_needs_them(around):
 def test_setting_goes_to_the_service_whose_prefix_it_has(around):
     assert holders(around, "2") == {"session", "session-worker"}
     assert holders(around, "3") == {"runner"}
+
+
+def test_setting_of_telemetry_goes_to_all(around):
+    assert holders(around, "7000") == set(every_member(around))
 
 
 def test_environment_of_the_caller_stays_with_the_caller(around, monkeypatch):
