@@ -145,12 +145,6 @@ async def insert_agent(connection: Connection, tenant_id: str, agent: AgentProfi
     await connection.execute(SQL["insert_agent"], _values(tenant_id, agent))
 
 
-async def get_agent(connection: Connection, tenant_id: str, agent_id: str) -> AgentProfile:
-    """The agent; refused with UNKNOWN_AGENT where there is none."""
-    found = await connection.execute(SQL["get_agent"], {"tenant_id": tenant_id, "agent_id": agent_id})
-    return known_agent(agent_id, await found.fetchone())
-
-
 def known_agent(agent_id: str, row: DictRow | None) -> AgentProfile:
     """The agent of the row; refused with UNKNOWN_AGENT where there is none."""
     if row is None:
