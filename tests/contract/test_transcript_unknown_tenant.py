@@ -181,6 +181,23 @@ def appended(outcome: str, target_entry_id: str, idempotency_key: str = "new") -
     return work
 
 
+def plainly(number: int) -> Work:
+    """So many appends that refer to nothing, to the long transcript and to the short ones beside it."""
+
+    async def work(connection: Connection, key: Key) -> None:
+        entry = store.described(NewEntry(kind=EntryKind.CUSTOM, body=b"x"))
+        keys = [key, *(Key(key.tenant_id, f"ses_{n}") for n in range(ROWS - number + 2, ROWS + 1))]
+        calls = [
+            {**store.fence_parameters(append_of(one, "", "new"), n), **entry, "entry_id": new_id(IdKind.ENTRY)}
+            for n, one in enumerate(keys, 1)
+        ]
+        parameters = {"tenant_id": key.tenant_id, "calls": Jsonb(calls), "bodies": b"x" * number}
+        rows = await (await connection.execute(STATEMENTS["append_plain"], parameters)).fetchall()
+        assert sorted(row["session_id"] for row in rows) == sorted(one.session_id for one in keys)
+
+    return work
+
+
 async def told(connection: Connection, key: Key) -> None:
     untold = await summary_store.untold_summaries(connection, key.tenant_id, row_count=16)
     assert len(untold) == 16
@@ -237,6 +254,8 @@ WORKS: dict[str, tuple[Work, int]] = {
         100,
     ),
     "the end of a branch": (stated("entries_off_branch", leaf_entry_id=f"ent_{ROWS - 1}"), ROWS + 10),
+    "an append": (plainly(1), 3),
+    "appends that share a transaction": (plainly(16), 48),
     "a label": (appended("APPENDED", f"ent_{ROWS - 3}"), 10),
     "a label on nothing": (appended("TARGET_NOT_FOUND", new_id(IdKind.ENTRY)), 10),
     "a repeated append": (appended("REPLAYED", f"ent_{ROWS - 3}", f"key-{ROWS - 9}"), 20),

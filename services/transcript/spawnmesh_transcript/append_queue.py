@@ -16,6 +16,7 @@ from psycopg_pool import PoolTimeout
 from spawnmesh_postgres.database import Database
 
 from spawnmesh_transcript import store
+from spawnmesh_transcript.plain_appends import append_plain, are_plain
 from spawnmesh_transcript.store import Append, AppendOutcome, Key
 
 WAIT_SECONDS = 3.0
@@ -140,7 +141,10 @@ class AppendQueue:
         self._end(appends)
 
     async def _make(self, appends: Sequence[Append], *, waits: bool) -> list[AppendOutcome]:
-        return await store.append_entries(self._database, appends[0].key.tenant_id, appends, waits=waits)
+        tenant_id = appends[0].key.tenant_id
+        if not waits and are_plain(appends):
+            return await append_plain(self._database, tenant_id, appends)
+        return await store.append_entries(self._database, tenant_id, appends, waits=waits)
 
 
 def _fitting(appends: Sequence[Append]) -> int:

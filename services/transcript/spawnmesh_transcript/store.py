@@ -71,7 +71,7 @@ class AppendOutcome:
 
     @property
     def is_busy(self) -> bool:
-        """Whether nothing was tried, since the transcript would have had to be waited for."""
+        """Whether nothing was done and nothing is known: the transcript would have had to be waited for, or it takes a closer look."""
         return self.outcome == "BUSY"
 
 
@@ -290,13 +290,13 @@ async def _stored_entries(connection: Connection, statement: str, key: Key, **mo
 def entry_parameters(entries: Sequence[NewEntry]) -> dict[str, Any]:
     """`entries` and `bodies` of a statement that writes them."""
     return {
-        "entries": Jsonb([_described(entry) for entry in entries], orjson.dumps),
+        "entries": Jsonb([described(entry) for entry in entries], orjson.dumps),
         "bodies": b"".join(entry.body for entry in entries),
     }
 
 
-def _described(entry: NewEntry) -> dict[str, Any]:
-    """An entry as the function `write_entries` reads it, beside its body. What is empty is left out: the server reads every word of this."""
+def described(entry: NewEntry) -> dict[str, Any]:
+    """An entry as the functions that write entries read it, beside its body. What is empty is left out: the server reads every word of this."""
     described: dict[str, Any] = {
         "entry_id": entry.entry_id or new_id(IdKind.ENTRY),
         "kind": entry.kind,
@@ -323,10 +323,18 @@ def _described(entry: NewEntry) -> dict[str, Any]:
 
 def call_parameters(append: Append, first_byte: int) -> dict[str, Any]:
     """One of the `calls` of a statement that appends, whose bodies begin at that byte of them all, counted from 1."""
-    claim, target_ids = (
-        append.writer.claim,
-        [entry.target_entry_id for entry in append.entries if entry.target_entry_id],
-    )
+    target_ids = [entry.target_entry_id for entry in append.entries if entry.target_entry_id]
+    return {
+        **fence_parameters(append, first_byte),
+        "entries": [described(entry) for entry in append.entries],
+        "entry_count": len(append.entries),
+        "target_ids": target_ids or None,
+    }
+
+
+def fence_parameters(append: Append, first_byte: int) -> dict[str, Any]:
+    """What any call that appends has beside its entries: for which transcript, by whom, and under what."""
+    claim = append.writer.claim
     return {
         "session_id": append.key.session_id,
         "idempotency_key": append.idempotency_key,
@@ -335,11 +343,8 @@ def call_parameters(append: Append, first_byte: int) -> dict[str, Any]:
         "epoch": claim.epoch if claim else 0,
         "service": append.writer.service,
         "client": append.writer.client,
-        "entries": [_described(entry) for entry in append.entries],
-        "entry_count": len(append.entries),
         "first_byte": first_byte,
         "settings_version": append.settings_version,
-        "target_ids": target_ids or None,
     }
 
 

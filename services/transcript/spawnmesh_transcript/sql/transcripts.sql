@@ -17,6 +17,10 @@ from write_entries(
 -- indexes.
 select * from append_together(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(calls)s, %(bodies)b, %(waits)s);
 
+-- name: append_plain
+-- A transaction of its own for all the calls. Locks the rows of transcripts until commit, and waits for none. See the function for what it makes and its indexes.
+select * from append_plain(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(calls)s, %(bodies)b);
+
 -- name: scan_window
 -- A transaction of its own. No lock. See the function for its cost and its indexes.
 select *
