@@ -80,6 +80,9 @@ async def _check_whole(superuser: Superuser, session: Session) -> int:
     assert turns == sum(entry[3] in ("MESSAGE", "NOTE") for entry in entries)
     assert tokens == sum(entry[5] for entry in entries)
     assert size == sum(len(entry[16]) for entry in entries)
+    in_time = "select seq from entries where tenant_id = %s and session_id = %s order by create_time, seq"
+    found = await superuser.execute(in_time, (session.tenant_id, session.session_id))
+    assert await found.fetchall() == [(entry[0],) for entry in entries]
     return len(entries)
 
 
@@ -192,7 +195,7 @@ async def _no_settings(session: Session, append: Append, superuser: Superuser) -
 
 async def _deleted(session: Session, append: Append, superuser: Superuser) -> Append:
     await session.delete()
-    return append
+    return replace(append, writer=Writer(service="session"))
 
 
 async def _nowhere(session: Session, append: Append, superuser: Superuser) -> Append:
@@ -278,16 +281,12 @@ async def test_no_body_shorter_than_its_size_is_stored(
     assert await _check_whole(superuser, session) == 1
 
 
-def _label(entry: NewEntry) -> NewEntry:
-    return replace(entry, kind=EntryKind.LABEL, label=Label.FINAL, target_entry_id="ent_x")
-
-
 async def test_what_refers_to_others_is_not_plain(session: Session) -> None:
     append = _append(session, await session.acquire(1))
     (entry,) = append.entries
     assert are_plain([append, _append(session.sibling(), pb.WriterClaim())])
     assert not are_plain([replace(append, entries=(entry, entry))])
-    assert not are_plain([replace(append, entries=(_label(entry),))])
+    assert not are_plain([replace(append, entries=(replace(entry, label=Label.FINAL),))])
     assert not are_plain([replace(append, entries=(replace(entry, target_entry_id="ent_x"),))])
     assert not are_plain([append, _append(session, pb.WriterClaim())]), "two for one transcript"
 
@@ -394,6 +393,7 @@ async def test_replicas_that_write_the_same_transcripts_lose_and_double_nothing(
         return made
 
     async with (
+        asyncio.timeout(20),
         open_database(service.dsn.app, name="one", max_connections=3) as one,
         open_database(service.dsn.app, name="two", max_connections=3) as two,
     ):
