@@ -84,6 +84,25 @@ async def test_ClaimRuns__claims_at_once_do_not_exceed_the_tenants_limit(mesh: M
     assert len(spawned.intersection(claimed)) == 5
 
 
+async def test_ClaimRuns__another_claim_that_is_handing_out_a_crowded_tenants_runs_is_left_to_it(
+    mesh: Mesh, postgres: Any
+) -> None:
+    """Both would count the same runs as held, and hand out as many again."""
+    own = another(mesh)
+    await own.create_tenant(settings=TenantSettings(max_running_run_count=1))
+    spawned = {(await own.spawn()).session_id for _ in range(2)}
+
+    async def claimed() -> set[str]:
+        return {held.session.session_id for held in await own.claim_any(wait_seconds=0.0, limit=64)} & spawned
+
+    async with superuser(postgres) as link:
+        async with link.transaction():
+            name = f"hand out runs of {own.tenant}"
+            await link.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
+            assert await claimed() == set()
+        assert len(await claimed()) == 1
+
+
 async def test_ClaimRuns__answer_is_never_too_large_to_be_heard(mesh: Mesh) -> None:
     """Prompts of 256 KiB, 64 times, are more than the transport takes: the runs would be handed out to nobody."""
     await nothing_left_to_claim(mesh)

@@ -46,6 +46,10 @@ async def fail(mesh: Mesh, held: run_pb.ClaimedRun) -> None:
     await mesh.run(held, mesh.runs.FailRun, request)
 
 
+async def waiting(mesh: Mesh, held: run_pb.ClaimedRun) -> list[run_pb.InboxMessage]:
+    return list((await mesh.run(held, mesh.runs.ListInbox, run_pb.ListInboxRequest())).messages)
+
+
 async def events(mesh: Mesh, session_id: str) -> list[session_pb2.SessionEvent]:
     """Of a session that has ended."""
     request = pb.WatchSessionRequest(session_id=session_id)
@@ -70,6 +74,14 @@ async def test_FinalizeRun__message_that_came_while_the_hooks_were_asked_is_read
     assert (await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_RUNNING
     labels = [entry.body.label.kind for entry in await entries_of(transcript, held)]
     assert LABEL_KIND_FINAL not in labels
+    taken = run_pb.AcknowledgeInboxRequest(epoch=held.run.epoch, keys=[one.key for one in await waiting(mesh, held)])
+    await mesh.run(held, mesh.runs.AcknowledgeInbox, taken)
+    answer = await mesh.run(held, mesh.runs.FinalizeRun, await draft(transcript, held, "43"))
+    assert answer.HasField("accepted")
+    labels = [entry.body.label.kind for entry in await entries_of(transcript, held) if entry.body.HasField("label")]
+    assert labels == [
+        LABEL_KIND_FINAL
+    ]  # The first draft was never about to be the answer, and has nothing to be taken back.
 
 
 async def test_FinalizeRun__failed_hook_leaves_the_run_running_and_the_draft_may_be_offered_again(

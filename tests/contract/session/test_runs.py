@@ -235,6 +235,22 @@ async def test_FinalizeRun__old_holder_is_refused_and_nothing_changes(open_mesh:
         assert (await short.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_RUNNING
 
 
+async def test_FailRun__old_holder_is_refused_and_nothing_changes(open_mesh: OpenMesh) -> None:
+    async with open_mesh(lease_ttl_seconds=0.5) as short:
+        await short.create_tenant()
+        parent = await short.claim((await short.spawn()).session_id)
+        child = await short.spawn_as(parent)
+        old = await short.claim(child.session_id)
+        await short.claim(child.session_id)
+        request = run_pb.FailRunRequest(epoch=old.run.epoch, reason="RUNNER_ERROR", message="no")
+        with pytest.raises(MeshError) as caught:
+            await short.run(old, short.runs.FailRun, request)
+        assert caught.value.reason is Reason.RUN_LEASE_LOST
+        seen = await short.get(child.session_id)
+        assert (seen.state, seen.latest_run.state) == (session_pb2.SESSION_STATE_ACTIVE, session_pb2.RUN_STATE_RUNNING)
+        assert await inbox(short, parent) == []
+
+
 async def test_FailRun__tells_the_parent_and_ends_the_session(mesh: Mesh) -> None:
     parent = await mesh.claim((await mesh.spawn()).session_id)
     child = await mesh.spawn_as(parent)
