@@ -63,25 +63,29 @@ async def test_FinalizeRun__message_that_came_while_the_hooks_were_asked_is_read
 ) -> None:
     """Whoever sent it was told that this run reads it."""
 
+    sent = False
+
     async def meanwhile(session_id: str) -> None:
-        await send(mesh, session_id)
+        nonlocal sent
+        if not sent:
+            sent = True
+            await send(mesh, session_id)
 
     session = await mesh.spawn()
     held = await mesh.claim(session.session_id)
     async with plugged(mesh, peers, Plugin(meanwhile=meanwhile)):
         answer = await mesh.run(held, mesh.runs.FinalizeRun, await draft(transcript, held, "42"))
-    assert answer.messages_pending.count == 1
-    assert (await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_RUNNING
-    labels = [entry.body.label.kind for entry in await entries_of(transcript, held)]
-    assert LABEL_KIND_FINAL not in labels
-    taken = run_pb.AcknowledgeInboxRequest(epoch=held.run.epoch, keys=[one.key for one in await waiting(mesh, held)])
-    await mesh.run(held, mesh.runs.AcknowledgeInbox, taken)
-    answer = await mesh.run(held, mesh.runs.FinalizeRun, await draft(transcript, held, "43"))
-    assert answer.HasField("accepted")
+        assert answer.messages_pending.count == 1
+        assert (await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_RUNNING
+        keys = [message.key for message in await waiting(mesh, held)]
+        taken = run_pb.AcknowledgeInboxRequest(epoch=held.run.epoch, keys=keys)
+        await mesh.run(held, mesh.runs.AcknowledgeInbox, taken)
+        answer = await mesh.run(held, mesh.runs.FinalizeRun, await draft(transcript, held, "43"))
+        assert answer.HasField("accepted")
     labels = [entry.body.label.kind for entry in await entries_of(transcript, held) if entry.body.HasField("label")]
     assert labels == [
         LABEL_KIND_FINAL
-    ]  # The first draft was never about to be the answer, and has nothing to be taken back.
+    ]  # The first draft was never about to be the answer: nothing of it is taken back.
 
 
 async def test_FinalizeRun__failed_hook_leaves_the_run_running_and_the_draft_may_be_offered_again(
