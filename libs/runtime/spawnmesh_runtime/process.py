@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import sys
 import threading
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -30,6 +31,10 @@ from spawnmesh_runtime.tls_files import TlsFiles, measure_expiry, tls_files
 from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
 
 T = TypeVar("T")
+
+_SWITCH_SECONDS = 0.0005
+"""How long a thread that computes keeps the interpreter from the event loop. Python's own 5 ms are waited each time that the loop wakes up while
+spans are made ready to be sent, or a large message is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     main gave or raised.
     """
     keep_cancellations()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     told = threading.Event()
     try:
         return _run_and_close(_cancelled_when_told(main, told))

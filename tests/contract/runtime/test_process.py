@@ -29,6 +29,26 @@ async def main():
 run(main())
 """
 
+COMPUTE = """
+import asyncio, statistics, threading, time
+from spawnmesh_runtime.process import run
+
+async def main():
+    done = threading.Event()
+    thread = threading.Thread(target=lambda: [sum(range(2000)) for _ in iter(done.is_set, True)])
+    thread.start()
+    late = []
+    for _ in range(100):
+        due = time.perf_counter() + 0.001
+        await asyncio.sleep(0.001)
+        late.append(time.perf_counter() - due)
+    done.set()
+    thread.join()
+    print(statistics.median(late))
+
+run(main())
+"""
+
 
 @pytest.fixture
 async def collector() -> AsyncIterator[tuple[str, list[Any]]]:
@@ -75,6 +95,19 @@ async def test_process_says_where_it_serves_and_ends_cleanly_on_a_signal(keys: A
         rest, errors = await running.communicate()
     assert [json.loads(line)["event"] for line in rest.splitlines()] == ["draining", "stopped"]
     assert (running.returncode, errors) == (0, b"")
+
+
+async def test_loop_is_not_kept_waiting_by_a_thread_that_computes() -> None:
+    running = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        COMPUTE,
+        env={"PYTHONPATH": ":".join(sys.path)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        printed, _ = await running.communicate()
+    assert float(printed) < 0.003
 
 
 async def test_spans_left_are_sent_at_the_end(collector: Any) -> None:
