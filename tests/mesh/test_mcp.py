@@ -67,7 +67,8 @@ async def test_calls_are_in_the_transcript_and_in_the_trace(served: Stack) -> No
         await mesh.put_agent(profile)
         task = 'mcp__weather__forecast {"city": "Bergen"}'
         session = await mesh.spawn(task, agent_id="clerk", wait_seconds=60)
-        assert session.latest_run.result_text == "Tomorrow the sun shines in Bergen."
+        runner_said = (served.data_dir / "logs" / "runner.log").read_text()
+        assert session.latest_run.result_text == "Tomorrow the sun shines in Bergen.", runner_said[-4000:]
         entries = [entry async for entry in mesh.transcript(session.session_id)]
     [result] = [entry.body.message for entry in entries if entry.body.message.role == message_pb2.ROLE_TOOL_RESULT]
     assert result.tool_name == "mcp__weather__forecast"

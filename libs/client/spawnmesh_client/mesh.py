@@ -103,7 +103,7 @@ class Mesh:
         answer = await self._session.unary(self._sessions.SpawnSession, request, timeout_seconds=_SPAWN_SECONDS)
         if wait_seconds is None:
             return answer.session
-        return (await self.wait(answer.session.session_id, wait_seconds)).session
+        return (await self._wait(answer.session.session_id, wait_seconds)).session
 
     async def session(self, session_id: str) -> session_pb2.Session:
         """The session as it is now."""
@@ -127,8 +127,13 @@ class Mesh:
 
     async def wait(self, session_id: str, timeout_seconds: float = 30.0) -> session_rpc.WaitSessionResponse:
         """Answers when the newest run has ended or the time is over; `done` says which. Outlasts a restart of the service."""
+        began = monotonic_seconds()
+        await self.session(session_id)  # What is wrong with the call is told at once, and not waited for.
+        return await self._wait(session_id, max(0.0, began + timeout_seconds - monotonic_seconds()))
+
+    async def _wait(self, session_id: str, timeout_seconds: float) -> session_rpc.WaitSessionResponse:
+        """As `wait`, for a session that has just been seen."""
         give_up = monotonic_seconds() + timeout_seconds
-        await self.session(session_id)
         patience = Patience(min(_PATIENCE_SECONDS, timeout_seconds))
         while True:
             left = max(0.0, give_up - monotonic_seconds())

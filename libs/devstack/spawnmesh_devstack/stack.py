@@ -1,7 +1,7 @@
 """A whole mesh on this machine: every part a real process, all of them gone when the block is left."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from itertools import islice
@@ -11,6 +11,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
+from spawnmesh_core.side_by_side import side_by_side
 from spawnmesh_runtime.tokens import TokenMinter
 
 from spawnmesh_devstack import members
@@ -113,7 +114,7 @@ class Stack:
             if member.name in self._members:
                 raise StackError(f"there is a process {member.name} already")
             self._members[member.name] = member
-        await _side_by_side(self._launch(member) for member in several)
+        await side_by_side(self._launch(member) for member in several)
 
     async def start_runner(self) -> Process:
         """Starts one more runner: `runner`, `runner-2` and so on."""
@@ -223,7 +224,7 @@ async def open_stack(
             others.append(members.sink_member(port_of[OTLP], stack.traces_file))
             if router_config is None:
                 others.append(members.scripted_model_member(port_of[SCRIPTED_MODEL]))
-            await _side_by_side([stack.start(*others), *(stack.start_runner() for _ in range(runner_count))])
+            await side_by_side([stack.start(*others), *(stack.start_runner() for _ in range(runner_count))])
 
         async def start_on_s3() -> None:
             await s3.start()
@@ -231,7 +232,7 @@ async def open_stack(
             collectors = [members.blob_worker_member(around, number) for number in range(1, replicas + 1)]
             await stack.start(*serving(_NEEDS_S3), *collectors)
 
-        await _side_by_side([start_on_database(), start_on_s3()])
+        await side_by_side([start_on_database(), start_on_s3()])
         stack.write_down()
         report("the mesh is ready")
         yield stack
@@ -247,20 +248,3 @@ def _target(ports: Sequence[int]) -> str:
     """What a channel is opened to."""
     addresses = ",".join(f"{LOOPBACK}:{port}" for port in ports)
     return addresses if len(ports) == 1 else f"ipv4:{addresses}"
-
-
-async def _side_by_side(work: Iterable[Coroutine[Any, Any, object]]) -> None:
-    """Does all of it at once. The first failure cuts off the rest, and is what is raised."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for one in work:
-                group.create_task(one)
-    except BaseExceptionGroup as failures:
-        raise first_failure(failures) from None
-
-
-def first_failure(failure: BaseException) -> BaseException:
-    """The failure that cut off the others of a group of tasks."""
-    while isinstance(failure, BaseExceptionGroup):
-        failure = failure.exceptions[0]
-    return failure

@@ -10,12 +10,13 @@ from rich.table import Table
 from rich.text import Text
 from spawnmesh_client.mesh import connect
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.side_by_side import first_failure
 from spawnmesh_runtime.process import stop_signals
 from spawnmesh_runtime.settings import ProcessSettings
 
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.models import Choice, choose
-from spawnmesh_devstack.stack import Stack, first_failure
+from spawnmesh_devstack.stack import Stack
 from spawnmesh_devstack.thinking import open_thinking_stack
 
 TENANT = "demo"

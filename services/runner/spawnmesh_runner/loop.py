@@ -1,6 +1,7 @@
 """The agent loop: read, ask the model, run its tools, until an answer is accepted."""
 
 from spawnmesh.session.v1 import run_service_pb2 as pb
+from spawnmesh_core.side_by_side import side_by_side
 
 from spawnmesh_runner.assignment import Assignment, render_usage
 from spawnmesh_runner.compaction import compact
@@ -43,8 +44,7 @@ async def work_to_answer(assignment: Assignment) -> None:
 
 async def _take_turn(assignment: Assignment, turn: int) -> bool:
     """One turn; True once the run has its answer. An answer to what is no longer the transcript is discarded, and the turn with it."""
-    await see_hooks(assignment)
-    await drain_inbox(assignment)
+    await side_by_side([see_hooks(assignment), drain_inbox(assignment)])
     fence = await open_window(assignment)
     read = await assemble(assignment)
     draft = pending_draft(read.entries, assignment.run_id)

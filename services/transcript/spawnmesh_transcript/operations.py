@@ -10,7 +10,7 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
 
-from spawnmesh_transcript import payload_store, store, summary_store, tenant_store
+from spawnmesh_transcript import payload_store, store, summary_store, tenant_store, writer_store
 from spawnmesh_transcript.bodies import serialize
 from spawnmesh_transcript.context import Chosen, Stale, choose_context, choose_fork
 from spawnmesh_transcript.domain.dropped import LeftOut, older
@@ -93,6 +93,17 @@ async def create_transcript(
     incarnation = new_id(IdKind.INCARNATION)
     header = pb.Header(session_id=key.session_id, forked_from_session_id=origin, incarnation=incarnation)
     entries = [NewEntry(kind=EntryKind.HEADER, body=serialize(pb.EntryBody(header=header)))]
+    if fork is None:
+        begun = await store.begin_transcript(
+            database,
+            key,
+            incarnation=incarnation,
+            parent_session_id=parent_session_id,
+            service=service,
+            entries=entries,
+        )
+        if begun is not None:
+            return begun
     forked = await _forked_entries(database, payloads, key, fork) if fork else _Forked(())
     async with database.transaction(key.tenant_id) as connection:
         if not await tenant_store.enter_tenant(connection, key.tenant_id):
@@ -127,18 +138,21 @@ async def create_transcript(
 
 async def acquire_writer(database: Database, key: Key, claim: WriterClaim) -> Head:
     """Makes the claim the current one. Raises WRITER_CLAIM_LOST for one that is too low, and NOT_FOUND."""
-    async with database.transaction(key.tenant_id) as connection:
-        head = await store.acquire_writer(connection, key, claim)
-        if head is None:
-            raise claim_lost((await _transcript(connection, key)).head)
-        return head
+    acquired = await writer_store.acquire_writer(database, key, claim)
+    if acquired is None:
+        raise not_found("transcript", key.session_id)
+    head, is_held = acquired
+    if not is_held:
+        raise claim_lost(head)
+    return head
 
 
 async def release_writer(database: Database, key: Key, claim: WriterClaim) -> Head:
     """Ends the claim if it is the current one. Raises NOT_FOUND."""
-    async with database.transaction(key.tenant_id) as connection:
-        await store.release_writer(connection, key, claim)
-        return (await _transcript(connection, key)).head
+    head = await writer_store.release_writer(database, key, claim)
+    if head is None:
+        raise not_found("transcript", key.session_id)
+    return head
 
 
 async def list_entries(

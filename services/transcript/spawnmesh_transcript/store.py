@@ -12,7 +12,7 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.bodies import is_canonical
-from spawnmesh_transcript.domain.entries import EntryKind, Head, Label, NewEntry, StoredEntry, WriterClaim
+from spawnmesh_transcript.domain.entries import EntryKind, Head, Label, NewEntry, StoredEntry
 from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.policy import TenantPolicy
 from spawnmesh_transcript.domain.turns import Role, Turn
@@ -107,6 +107,18 @@ class ScannedEntry(NamedTuple):
     mark: Mark | None
 
 
+async def begin_transcript(
+    database: Database, key: Key, *, incarnation: str, parent_session_id: str, service: str, entries: Sequence[NewEntry]
+) -> Head | None:
+    """Inserts a transcript that is forked from none, with its first entries, in one round trip, a transaction of its own.
+
+    None, and nothing done, where there is one, or was one, or the tenant is being purged.
+    """
+    parameters = _parameters(key, incarnation=incarnation, parent_session_id=parent_session_id, service=service)
+    rows = await database.call(key.tenant_id, _SQL["begin_transcript"], {**parameters, **entry_parameters(entries)})
+    return head_of(rows[0]) if rows else None
+
+
 async def insert_transcript(
     connection: Connection, key: Key, *, incarnation: str, forked_from_session_id: str, parent_session_id: str
 ) -> bool:
@@ -168,18 +180,6 @@ async def read_transcript(connection: Connection, key: Key) -> Transcript | None
     return Transcript(
         head_of(row), row["forked_from_session_id"], row["turn_count"], row["superseded_turn_count"], row["token_count"]
     )
-
-
-async def acquire_writer(connection: Connection, key: Key, claim: WriterClaim) -> Head | None:
-    """Makes the claim the current one; None where it is too low, or there is no transcript."""
-    row = await _one(connection, "acquire_writer", key, run_id=claim.run_id, epoch=claim.epoch)
-    return head_of(row) if row else None
-
-
-async def release_writer(connection: Connection, key: Key, claim: WriterClaim) -> None:
-    """Ends the claim if it is the current one."""
-    parameters = _parameters(key, run_id=claim.run_id, epoch=claim.epoch)
-    await connection.execute(_SQL["release_writer"], parameters)
 
 
 async def scan_window(

@@ -5,6 +5,13 @@ values (%(tenant_id)s, %(session_id)s, %(incarnation)s, %(forked_from_session_id
 on conflict do nothing
 returning incarnation;
 
+-- name: begin_transcript
+-- A transaction of its own. See the function for what it waits for and its indexes.
+select *
+from begin_transcript(
+    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(incarnation)s, %(parent_session_id)s, %(service)s, %(entries)s, %(bodies)b
+);
+
 -- name: write_entries
 -- The transaction must hold the transcript's row: it has just inserted it. See the function for its cost.
 select incarnation, seq, chain_hash, writer_run_id, writer_epoch
@@ -42,15 +49,9 @@ select from transcripts
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'DELETED';
 
 -- name: acquire_writer
--- Locks the transcript's row. Index: transcripts primary key.
-update transcripts
-set writer_run_id = %(run_id)s, writer_epoch = %(epoch)s
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE' and not is_purged(%(tenant_id)s)
-    and (writer_epoch < %(epoch)s or (writer_epoch = %(epoch)s and writer_run_id = %(run_id)s))
-returning incarnation, seq, chain_hash, writer_run_id, writer_epoch;
+-- A transaction of its own. See the function for its lock and its index.
+select * from acquire_writer(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(run_id)s, %(epoch)s);
 
 -- name: release_writer
--- Locks the transcript's row where the claim is the current one. The epoch stays, so that no earlier claim comes back. Index: transcripts primary key.
-update transcripts
-set writer_run_id = ''
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and writer_epoch = %(epoch)s and writer_run_id = %(run_id)s;
+-- A transaction of its own. See the function for its lock and its index.
+select * from release_writer(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(run_id)s, %(epoch)s);
