@@ -35,6 +35,8 @@ def translate(error: BaseException) -> MeshError | None:
         return MeshError(
             Reason.CONFLICT, "the transaction lost against another one; call again", retry_after_seconds=0.05
         )
+    if isinstance(error, errors.FeatureNotSupported) and "cached plan" in str(error):
+        return MeshError(Reason.CONFLICT, "the schema has just been migrated; call again", retry_after_seconds=0.05)
     if isinstance(error, _NOT_THERE):
         return unavailable("PostgreSQL")
     if isinstance(error, psycopg.DataError) and error.sqlstate in (

@@ -1,8 +1,8 @@
 """Appends that come while others of their tenant are being committed share the next transaction: one commit and one round trip for all of them.
 
 An append whose tenant has no transaction under way goes at once. What comes meanwhile waits until that one ends, or until it is enough for
-another one beside it. What shares a transaction shares no fate: a refusal is the outcome of one append, locks are not waited for, and what
-cannot be made without waiting, or what the database stumbles over, its caller makes by itself, outside of the queue.
+another one beside it. What shares a transaction shares no fate: locks are not waited for, and what cannot be made without waiting, what a rule
+stands against, or what the database stumbles over, its caller makes, or hears refused, by itself, outside of the queue.
 """
 
 import asyncio

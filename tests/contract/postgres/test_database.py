@@ -237,6 +237,29 @@ async def test_called_statement_that_fails_leaves_nothing_and_its_connection_wor
     await with_function.call("acme", NOTE, {"note_id": "fine"})
 
 
+async def test_called_statement_whose_row_a_migration_widens_goes_on(with_function: Database, dsn: ServiceDsn) -> None:
+    """As prepared before, it could not be run any more; it gives what it has now, on every connection and from the first call on."""
+    asked = f"select (n.note).* from newest_note({SCOPE}) n"
+    async with await psycopg.AsyncConnection.connect(dsn.owner, autocommit=True) as owner:
+        await owner.execute(
+            "create function newest_note(p_tenant_id text, out note notes, out seen boolean) language plpgsql"
+            " as 'begin select * into note from notes; seen := true; end'"
+        )
+        await with_function.call("acme", NOTE, {"note_id": "n"})
+        for _ in range(20):
+            (row,) = await with_function.call("acme", asked, {})
+            assert set(row) == {"tenant_id", "note_id"}
+        await owner.execute("alter table notes add column colour text")
+        await owner.execute("alter function newest_note set enable_sort = off")
+        try:
+            for _ in range(20):
+                (row,) = await with_function.call("acme", asked, {})
+            assert set(row) == {"tenant_id", "note_id", "colour"}
+        finally:
+            await owner.execute("drop function newest_note")
+            await owner.execute("alter table notes drop column colour")
+
+
 async def test_called_statement_without_its_scope_is_refused(with_function: Database) -> None:
     with pytest.raises(ValueError, match="takes its tenant from"):
         await with_function.call("acme", "select note('acme', %(note_id)s)", {"note_id": "n"})

@@ -62,7 +62,7 @@ end
 $$;
 
 -- RUNNING -> FINALIZING with this draft, where the run is held at this epoch, is not being made final, and no message waits for it; else nothing. `run` is the
--- run as it is then, all null where there is none; with its session's agent, how many messages wait, and whether it has `begun`. Locks the run, and counts
+-- run as it is then, all null where there is none; with its session's agent, how many messages wait, and `has_begun`. Locks the run, and counts
 -- what waits by then. Index: runs_pkey, sessions_pkey, inbox_messages_unread_idx.
 create function begin_finalizing(
     p_tenant_id text, p_run_id text, p_epoch bigint, p_entry_id text, out run runs, out agent_id text, out waiting bigint, out has_begun boolean

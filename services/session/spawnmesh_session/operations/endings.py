@@ -68,7 +68,6 @@ class Endings:
             return None
         run_id = run["run_id"]
         ended = await runs.begin_end(connection, tenant_id, run_id, ending, epoch=epoch)
-        self.metrics.ended(ending)
         if locked.parent is not None:
             await self._announce(connection, tenant_id, session, locked.parent, run_id, ending)
         due = [
@@ -88,6 +87,7 @@ class Endings:
             if await inbox.count_waiting(connection, tenant_id, session_id, arrived_after=began):
                 await self.queue_run(connection, tenant_id, session_id, session["run_timeout"])
         await jobs.enqueue(self.job_app, connection, *due)
+        self.metrics.ended(ending)
         return await ended.fetchone()
 
     async def close(self, connection: Connection, tenant_id: str, session: DictRow) -> None:

@@ -112,15 +112,14 @@ async def lock_with_sessions(
 ) -> tuple[DictRow | None, DictRow, DictRow]:
     """The parent of the run's session, if any, the session, and the run, locked in this order until the transaction ends, in one round trip.
 
-    RUN_LEASE_LOST where the run was deleted, NOT_FOUND where its session or the session's parent was.
+    RUN_LEASE_LOST where the run was deleted, as it is with its session; NOT_FOUND where the session's parent was.
     """
     values = {"tenant_id": tenant_id, "run_id": run_id}
     names = ("lock_parent_of_run", "lock_session_of_run", "lock_run")
     locked = [await connection.execute(SQL[name], values) for name in names]
-    parent, session, row = [await cursor.fetchone() for cursor in locked]
-    run = existing(run_id, row)
-    if session is None:
-        raise not_found("session", run["session_id"])
+    parent, session, run = [await cursor.fetchone() for cursor in locked]
+    if session is None or run is None:
+        raise _deleted(run_id)
     if parent is None and session["parent_session_id"]:
         raise not_found("session", session["parent_session_id"])
     return parent, session, run
