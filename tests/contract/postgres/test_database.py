@@ -260,6 +260,27 @@ async def test_called_statement_whose_row_a_migration_widens_goes_on(with_functi
             await owner.execute("alter table notes drop column colour")
 
 
+async def test_transaction_whose_rows_a_migration_widens_is_refused_as_one_to_repeat(
+    database: Database, dsn: ServiceDsn
+) -> None:
+    async with (
+        await psycopg.AsyncConnection.connect(dsn.owner, autocommit=True) as owner,
+        database._connection() as link,
+    ):
+        for _ in range(8):
+            await link.execute("select * from notes")
+        await owner.execute("alter table notes add column colour text")
+        try:
+            with pytest.raises(psycopg.errors.FeatureNotSupported) as caught:
+                await link.execute("select * from notes")
+        finally:
+            await owner.execute("alter table notes drop column colour")
+    refusal = translate(caught.value)
+    assert refusal is not None
+    assert refusal.reason is Reason.CONFLICT
+    assert translate(psycopg.errors.FeatureNotSupported("there is no such feature")) is None
+
+
 async def test_called_statement_without_its_scope_is_refused(with_function: Database) -> None:
     with pytest.raises(ValueError, match="takes its tenant from"):
         await with_function.call("acme", "select note('acme', %(note_id)s)", {"note_id": "n"})
