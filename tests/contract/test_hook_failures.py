@@ -284,15 +284,18 @@ async def test_the_breaker_of_one_tenant_is_not_anothers(mesh: HookMesh, tenant:
     assert await other.log() == [("a", "allow")]
 
 
-@pytest.mark.parametrize("hook", ASKED, ids=HookKind.Name)
 async def test_the_whole_dispatch_fits_the_callers_deadline(
-    tenant: Tenant, raw: Callable[[Answer], Awaitable[tuple[Raw, str]]], hook: "HookKind.ValueType"
+    tenant: Tenant, raw: Callable[[Answer], Awaitable[tuple[Raw, str]]]
 ) -> None:
-    for name in ("a", "b", "c"):
-        _, endpoint = await raw(hang)
-        await tenant.register(name, endpoint, hook, policy=OPEN, timeout=Duration(seconds=60))
-    assert (await ask(tenant, hook, timeout_seconds=2.0)).decision == ASKED[hook]
-    assert [decision for _, decision in await tenant.log()] == ["failed"] * 3
+    """All hooks side by side: of a deadline that is this long a second is kept back, which a slow disk does not use up."""
+    _, endpoint = await raw(hang)
+    for hook in ASKED:
+        for name in ("a", "b", "c"):
+            plugin = f"{name}-{HookKind.Name(hook).lower().replace('_', '-')}"
+            await tenant.register(plugin, endpoint, hook, policy=OPEN, timeout=Duration(seconds=60), max_concurrent_calls=32)
+    answers = await asyncio.gather(*(ask(tenant, hook, timeout_seconds=6.0) for hook in ASKED))
+    assert [answer.decision for answer in answers] == list(ASKED.values())
+    assert [decision for _, decision in await tenant.log()] == ["failed"] * 3 * len(ASKED)
 
 
 @pytest.mark.parametrize("hook", ASKED, ids=HookKind.Name)
