@@ -292,7 +292,9 @@ async def test_the_whole_dispatch_fits_the_callers_deadline(
     for hook in ASKED:
         for name in ("a", "b", "c"):
             plugin = f"{name}-{HookKind.Name(hook).lower().replace('_', '-')}"
-            await tenant.register(plugin, endpoint, hook, policy=OPEN, timeout=Duration(seconds=60), max_concurrent_calls=32)
+            await tenant.register(
+                plugin, endpoint, hook, policy=OPEN, timeout=Duration(seconds=60), max_concurrent_calls=32
+            )
     answers = await asyncio.gather(*(ask(tenant, hook, timeout_seconds=6.0) for hook in ASKED))
     assert [answer.decision for answer in answers] == list(ASKED.values())
     assert [decision for _, decision in await tenant.log()] == ["failed"] * 3 * len(ASKED)
