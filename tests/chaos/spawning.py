@@ -1,4 +1,4 @@
-"""A spawn by a run, with a file, that is cut off; and what must be true whatever it was that cut it off."""
+"""A spawn by a run, or by a client, with a file, that is cut off; and what must be true whatever it was that cut it off."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from tests.chaos.aftermath import Aftermath, Answer, answer_of
-from tests.chaos.steps import SPAWNED, UNDONE, steps_of
+from tests.chaos.steps import SPAWNED, SPAWNED_BY_A_CLIENT, UNDONE, steps_of
 from tests.chaos.victim import Victim
 from tests.contract.session.harness import Mesh, attachment
 
@@ -21,6 +21,9 @@ MADE = {"runs": 1, "queue": 1, "transcripts": 1, "entries": 3, "files": 1, "obje
 GOOD, BAD = "a.txt", "../evil"
 """Names of files: one with which it is spawned, and one for which it is undone."""
 
+BY_A_CLIENT = steps_of(SPAWNED_BY_A_CLIENT[:1])
+"""Where a spawn by a client can be cut off and one by a run cannot."""
+
 EACH_STEP = [(GOOD, step) for step in steps_of(SPAWNED)] + [(BAD, step) for step in steps_of(UNDONE[3:])]
 
 TYPED = {Reason.DEPENDENCY_UNAVAILABLE, Reason.SPAWN_FAILED, Reason.ATTACHMENTS_INVALID_NAME}
@@ -29,18 +32,19 @@ TYPED = {Reason.DEPENDENCY_UNAVAILABLE, Reason.SPAWN_FAILED, Reason.ATTACHMENTS_
 
 @dataclass
 class Spawning:
-    """One tenant, a session that has a run, and the request of that run."""
+    """One tenant, a session that has a run, and the request of that run; or no session, and the request of a client."""
 
     mesh: Mesh
     victim: Victim
     aftermath: Aftermath
-    parent: run_pb.ClaimedRun
+    parent: run_pb.ClaimedRun | None
     request: dict[str, Any]
     before: dict[str, int]
 
     async def call(self, at: Mesh) -> Answer:
         """The session, or the refusal."""
-        return await answer_of(at.spawn_as(self.parent, **self.request))
+        spawn = at.spawn(**self.request) if self.parent is None else at.spawn_as(self.parent, **self.request)
+        return await answer_of(spawn)
 
     async def call_victim(self) -> Answer:
         return await self.call(self.victim.mesh(self.mesh))
@@ -61,7 +65,7 @@ class Spawning:
         assert _told(again) == _told(first)
         if _is_final(heard):
             assert _told(first) == _told(heard)
-        [child] = await self._children()
+        [child] = await self._spawned()
         jobs = await self.aftermath.jobs(self.mesh.tenant, child["session_id"])
         events = [event["kind"] for event in await self.aftermath.events(self.mesh.tenant, child["session_id"])]
         remains = await self.aftermath.remains.of(self.mesh.tenant)
@@ -78,9 +82,9 @@ class Spawning:
             assert events == ["PROVISIONING", "SPAWN_FAILED"]
         assert await self._spawns_in_queue() == 0
 
-    async def _children(self) -> list[Any]:
-        query = "select * from session.sessions where tenant_id = %s and parent_session_id = %s"
-        return await self.aftermath.rows(query, self.mesh.tenant, self.parent.session.session_id)
+    async def _spawned(self) -> list[Any]:
+        query = "select * from session.sessions where tenant_id = %s and request_id = %s"
+        return await self.aftermath.rows(query, self.mesh.tenant, self.request["request_id"])
 
     async def _spawns_in_queue(self) -> int:
         return await self.aftermath.remains.count(self.mesh.tenant, "session.dispatch where kind = 'SPAWN'")
@@ -116,10 +120,14 @@ def _times_told(child: Any, steps: list[str]) -> set[int]:
     return {1} if child["failure"]["step"] == "provision" else {0, 1}
 
 
-async def open_spawning(mesh: Mesh, victim: Victim, aftermath: Aftermath, file: str = GOOD) -> Spawning:
-    """Spawns nothing yet but the parent, whose run is held. The victim serves."""
-    root = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
-    parent = await mesh.claim(root.session_id)
+async def open_spawning(
+    mesh: Mesh, victim: Victim, aftermath: Aftermath, file: str = GOOD, *, by_client: bool = False
+) -> Spawning:
+    """Spawns nothing yet but the parent, if there is one, whose run is held. The victim serves."""
+    parent = None
+    if not by_client:
+        root = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
+        parent = await mesh.claim(root.session_id)
     request = {"request_id": uuid4().hex, "task": "count", "attachments": [attachment(file)]}
     before = await aftermath.remains.of(mesh.tenant)
     aftermath.tenants.add(mesh.tenant)

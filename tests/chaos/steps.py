@@ -41,7 +41,7 @@ class Beside(tuple[Transaction | Call, ...]):
 
 Path = tuple[Transaction | Call | Beside, ...]
 
-SPAWNED: Path = (
+SPAWNED: Path = (  # By a run.
     Transaction("SpawnSaga._begin"),  # Limits are checked; the session is PROVISIONING, with a deadline in the queue.
     Call("Hooks.before_spawn"),
     Beside(
@@ -55,6 +55,9 @@ SPAWNED: Path = (
     Call("Transcripts.append"),  # The note about the files, and the task.
     Transaction("SpawnSaga._enrol"),  # ACTIVE, with a run in the queue.
 )
+
+SPAWNED_BY_A_CLIENT: Path = (Call("begin"), *SPAWNED[1:])
+"""Nothing of a parent is to be judged."""
 
 UNDONE: Path = (  # The files are refused.
     *SPAWNED[:3],
@@ -100,6 +103,7 @@ WITHDRAWN: Path = (  # An earlier runner's draft was being made the answer, and 
 
 PATHS: dict[str, Path] = {
     "SPAWNED": SPAWNED,
+    "SPAWNED_BY_A_CLIENT": SPAWNED_BY_A_CLIENT,
     "UNDONE": UNDONE,
     "SPAWNED_BEFORE": SPAWNED_BEFORE,
     "ACCEPTED": ACCEPTED,

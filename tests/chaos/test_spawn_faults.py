@@ -8,7 +8,7 @@ from spawnmesh_core.reasons import Reason
 
 from tests.chaos.aftermath import Aftermath
 from tests.chaos.failpoints import Fault
-from tests.chaos.spawning import EACH_STEP, TYPED, open_spawning
+from tests.chaos.spawning import BY_A_CLIENT, EACH_STEP, TYPED, Spawning, open_spawning
 from tests.chaos.victim import Victim
 from tests.contract.session.harness import Mesh
 
@@ -17,8 +17,31 @@ AT_EACH_STEP = pytest.mark.parametrize(("file", "step"), EACH_STEP)
 
 @AT_EACH_STEP
 async def test_SpawnSession__killed(mesh: Mesh, victim: Victim, aftermath: Aftermath, file: str, step: str) -> None:
-    spawning = await open_spawning(mesh, victim, aftermath, file)
-    with victim.planned(step, Fault.KILL) as failpoints:
+    await _killed(await open_spawning(mesh, victim, aftermath, file), step)
+
+
+@pytest.mark.parametrize("step", BY_A_CLIENT)
+async def test_SpawnSession__of_a_client_killed(mesh: Mesh, victim: Victim, aftermath: Aftermath, step: str) -> None:
+    await _killed(await open_spawning(mesh, victim, aftermath, by_client=True), step)
+
+
+@AT_EACH_STEP
+async def test_SpawnSession__paused_while_others_undo_it(
+    mesh: Mesh, victim: Victim, aftermath: Aftermath, file: str, step: str
+) -> None:
+    """What it does once it goes on is too late: it is refused, and what it may have made meanwhile goes, too."""
+    await _paused(await open_spawning(mesh, victim, aftermath, file), step)
+
+
+@pytest.mark.parametrize("step", BY_A_CLIENT)
+async def test_SpawnSession__of_a_client_paused_while_others_undo_it(
+    mesh: Mesh, victim: Victim, aftermath: Aftermath, step: str
+) -> None:
+    await _paused(await open_spawning(mesh, victim, aftermath, by_client=True), step)
+
+
+async def _killed(spawning: Spawning, step: str) -> None:
+    with spawning.victim.planned(step, Fault.KILL) as failpoints:
         heard = await spawning.call_victim()
         reached = failpoints.steps()
     assert isinstance(heard, MeshError)
@@ -27,12 +50,8 @@ async def test_SpawnSession__killed(mesh: Mesh, victim: Victim, aftermath: After
     await spawning.check(heard, reached)
 
 
-@AT_EACH_STEP
-async def test_SpawnSession__paused_while_others_undo_it(
-    mesh: Mesh, victim: Victim, aftermath: Aftermath, file: str, step: str
-) -> None:
-    """What it does once it goes on is too late: it is refused, and what it may have made meanwhile goes, too."""
-    spawning = await open_spawning(mesh, victim, aftermath, file)
+async def _paused(spawning: Spawning, step: str) -> None:
+    victim = spawning.victim
     pid = await victim.serving()
     with victim.planned(step, Fault.PAUSE) as failpoints:
         call = asyncio.create_task(spawning.call_victim())

@@ -20,6 +20,7 @@ from tests.chaos.steps import (
     REVISED,
     SPAWNED,
     SPAWNED_BEFORE,
+    SPAWNED_BY_A_CLIENT,
     UNASKED,
     UNDONE,
     WITHDRAWN,
@@ -82,6 +83,15 @@ async def test_SpawnSession__steps(mesh: Mesh, victim: Victim, aftermath: Afterm
     with victim.planned("", Fault.FAIL) as failpoints:
         await spawning.call_victim()
         assert difference(SPAWNED_BEFORE, failpoints.steps()) == ""
+
+
+async def test_SpawnSession__steps_of_a_client(mesh: Mesh, victim: Victim, aftermath: Aftermath) -> None:
+    spawning = await open_spawning(mesh, victim, aftermath, by_client=True)
+    with victim.planned("", Fault.FAIL) as failpoints:
+        heard = await spawning.call_victim()
+        reached = failpoints.steps()
+    assert difference(SPAWNED_BY_A_CLIENT, reached) == ""
+    await spawning.check(heard, reached)
 
 
 async def test_SpawnSession__steps_of_one_that_is_undone(mesh: Mesh, victim: Victim, aftermath: Aftermath) -> None:

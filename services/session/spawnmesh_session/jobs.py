@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 
 from procrastinate import App, BaseRetryStrategy, Blueprint, RetryDecision
-from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import Job
-from psycopg import Error as DatabaseError
 from psycopg.rows import DictRow
 from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent
 from spawnmesh.hook.v1.observed_pb2 import (
@@ -20,9 +18,7 @@ from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.jobs import DueJob
-from spawnmesh_postgres.jobs import enqueue as put_into_queue
 from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.telemetry import continue_trace, traced
 
@@ -44,19 +40,6 @@ class Retry(BaseRetryStrategy):
         if self.max_attempts is not None and job.attempts >= self.max_attempts:
             return None
         return RetryDecision(retry_in={"seconds": min(2 ** min(job.attempts + 1, 30), _LONGEST_PAUSE_SECONDS)})
-
-
-async def enqueue(app: App, connection: Connection, *due: DueJob) -> None:
-    """Puts the jobs into the queue when the transaction commits.
-
-    As for every other statement of the transaction, what went wrong is the driver's own error: a lost race or connection, not a defect.
-    """
-    try:
-        await put_into_queue(app, connection, *due)
-    except ConnectorException as error:
-        if isinstance(error.__cause__, DatabaseError):
-            raise error.__cause__ from None
-        raise
 
 
 def release(tenant_id: str, session_id: str, traceparent: str) -> DueJob:

@@ -14,9 +14,14 @@ from spawnmesh_postgres.migrations import migrate
 from spawnmesh_postgres.roles import Entries, prepare_database
 
 TENANT = "t-grown"
+BEING_SPAWNED = "ses~being-spawned"
 TABLES = ("tenants", "sessions", "runs", "dispatch", "inbox_messages", "session_events", "agents")
 
 _FILL = (
+    """
+    insert into session.agents (tenant_id, agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget)
+    values (%(tenant)s, 'default', '', '{}', '{}', '{}', 0, 0)
+    """,
     """
     insert into session.tenants (tenant_id, display_name, settings, max_running_run_count, ready)
     values (%(tenant)s, '', '{"deleteAfter": "86400s"}', 32, true)
@@ -47,6 +52,17 @@ _FILL = (
     insert into session.dispatch (tenant_id, kind, subject_id, due_time, expire_time)
     select tenant_id, kind, kind || substr(session_id, 4), now() + interval '1 hour', now() + interval '1 hour'
     from session.sessions, unnest(array['RUN', 'DELETE']) kind where tenant_id = %(tenant)s
+    """,
+    """
+    with spawning as (
+        insert into session.sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model, mode, context, cleanup,
+            runtime, parent_session_id, parent_run_id, ancestor_ids, run_timeout, task_hash, traceparent)
+        values (%(tenant)s, %(being_spawned)s, %(being_spawned)s, '', 'PROVISIONING', 'default', '', '', 'RUN', 'ISOLATED', 'DELETE', 'SUBAGENT',
+            '', '', '{}', '1 hour', '', '')
+        returning tenant_id, session_id
+    )
+    insert into session.dispatch (tenant_id, kind, subject_id, due_time)
+    select tenant_id, 'SPAWN', session_id, now() + interval '1 hour' from spawning
     """,
 )
 
@@ -99,7 +115,7 @@ def fill(link: psycopg.Connection[Any], tenant: str, count: int) -> list[str]:
     """A tenant of so many sessions, which have ended, each with what it had while it lived."""
     ids = session_ids(tenant, count)
     for statement in _FILL:
-        link.execute(statement, {"tenant": tenant, "ids": ids})
+        link.execute(statement, {"tenant": tenant, "ids": ids, "being_spawned": BEING_SPAWNED})
     return ids
 
 

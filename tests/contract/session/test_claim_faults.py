@@ -16,6 +16,7 @@ from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import EVERY_TENANT, Database
+from spawnmesh_postgres.jobs import enqueue
 from spawnmesh_postgres.listener import Listener
 from spawnmesh_runtime.process import start_process
 from spawnmesh_session import jobs
@@ -226,7 +227,7 @@ async def test_job_that_cannot_be_enqueued_raises_the_drivers_own_error(
         with pytest.raises(psycopg.Error):
             await connection.execute("select 1 / 0")
         with pytest.raises(psycopg.errors.InFailedSqlTransaction):
-            await jobs.enqueue(sweep.endings.job_app, connection, jobs.release("t-nobody", "ses_1", ""))
+            await enqueue(sweep.endings.job_app, connection, jobs.release("t-nobody", "ses_1", ""))
 
 
 async def test_ListInbox__large_messages_come_in_parts(mesh: Mesh) -> None:

@@ -6,11 +6,12 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.statements import load_statements
 
-from tests.contract.session.grown import TENANT, Grown, grown_database
+from tests.contract.session.grown import BEING_SPAWNED, TENANT, Grown, grown_database
 
 SQL = load_statements("spawnmesh_session")
 SESSIONS = 20_000
@@ -20,6 +21,12 @@ BY_ID: dict[str, dict[str, Any]] = {
     "find_spawn": {},
     "get_session": {},
     "look_at_session": {},
+    "begin_spawn": {
+        "session": Jsonb({"session_id": "new", "request_id": "new", "agent_id": "default"}),
+        "due_in": "1 hour",
+        "max_queued_run_count": 110,
+        "margin": 100,
+    },
     "insert_session": {
         "session_id": "new",
         "request_id": "new",
@@ -46,7 +53,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "lock_members": {},
     "count_live_children": {},
     "pass_gate": {},
-    "activate_session": {"receipt": None},
+    "activate_session": {"session_id": BEING_SPAWNED, "receipt": None},
     "fail_spawn": {"failure": None},
     "close_session": {},
     "archive_sessions": {},

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from procrastinate import App
+from psycopg import AsyncCursor
 from psycopg.rows import DictRow
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import Connection
-from spawnmesh_postgres.jobs import DueJob
+from spawnmesh_postgres.jobs import DueJob, enqueue
 
 from spawnmesh_session import jobs
 from spawnmesh_session.domain import (
@@ -56,9 +57,10 @@ class Endings:
         *,
         epoch: int | None = None,
         closing: bool = False,
-    ) -> DictRow | None:
+    ) -> AsyncCursor[DictRow] | None:
         """Sets the run's terminal state, tells the parent through its inbox, closes the session where its mode is RUN or it is `closing`, and
-        puts the jobs of an ended session into the queue. None, and nothing done, where the run has a terminal state or is not held at `epoch`.
+        puts the jobs of an ended session into the queue. The run, to be fetched later; None, and nothing done, where it has a terminal state or
+        is not held at `epoch`.
 
         A session that stays open gets a new run for messages that came while this one was live. Those that were there before had their run: if
         it failed over them, the next message is needed to try again, or it would go on for ever.
@@ -86,14 +88,14 @@ class Endings:
             began = run["deadline_time"] - session["run_timeout"]  # One that was given back has a later queue_time.
             if await inbox.count_waiting(connection, tenant_id, session_id, arrived_after=began):
                 await self.queue_run(connection, tenant_id, session_id, session["run_timeout"])
-        await jobs.enqueue(self.job_app, connection, *due)
+        await enqueue(self.job_app, connection, *due)
         self.metrics.ended(ending)
-        return await ended.fetchone()
+        return ended
 
     async def close(self, connection: Connection, tenant_id: str, session: DictRow) -> None:
         """ACTIVE -> CLOSED; its files go as its cleanup says."""
         if due := await self._close(connection, tenant_id, session):
-            await jobs.enqueue(self.job_app, connection, *due)
+            await enqueue(self.job_app, connection, *due)
 
     async def _close(self, connection: Connection, tenant_id: str, session: DictRow) -> list[DueJob]:
         """What is to be done once the session is CLOSED; nothing where it was not ACTIVE."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from psycopg import AsyncCursor
 from psycopg.rows import DictRow
 from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent
 from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, LABEL_KIND_SUPERSEDED, EntryBody, Label, SystemNote
@@ -13,7 +14,7 @@ from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_session.domain import TERMINAL_RUN_STATES, Ending, EventKind, RunState
 from spawnmesh_session.operations.claim import lease_lost, require_held
-from spawnmesh_session.operations.endings import Endings, lock_run
+from spawnmesh_session.operations.endings import Endings, LockedRun, lock_run
 from spawnmesh_session.peers import Hooks, Transcripts
 from spawnmesh_session.run_metrics import RunMetrics
 from spawnmesh_session.store import runs, sessions
@@ -208,8 +209,8 @@ class FinalizeSaga:
             if _is_answer(locked.run, draft):
                 return locked.run
             require_open(locked.run, draft)
-            run = await self.endings.end_run(connection, tenant_id, locked, ending, epoch=draft.epoch)
-            return run or locked.run
+            ended = await self.endings.end_run(connection, tenant_id, locked, ending, epoch=draft.epoch)
+        return await _as_ended(ended, locked)
 
     async def fail(self, tenant_id: str, run_id: str, epoch: int, ending: Ending) -> DictRow:
         """Ends the run as FAILED, for the runner that holds it; the same again at this epoch answers the run as it is."""
@@ -217,7 +218,7 @@ class FinalizeSaga:
             locked = await lock_run(connection, tenant_id, run_id)
             ended = await self.endings.end_run(connection, tenant_id, locked, ending, epoch=epoch)
         if ended is not None:
-            return ended
+            return await _as_ended(ended, locked)
         run = locked.run
         if run["epoch"] != epoch:
             raise lease_lost(run, epoch)
@@ -228,6 +229,12 @@ class FinalizeSaga:
                 facts={"run_id": run_id, "state": run["state"]},
             )
         return run
+
+
+async def _as_ended(ended: AsyncCursor[DictRow] | None, locked: LockedRun) -> DictRow:
+    """The run as it was ended, if it was; else as it was found."""
+    run = await ended.fetchone() if ended else None
+    return run or locked.run
 
 
 def _is_answer(run: DictRow, draft: Draft) -> bool:

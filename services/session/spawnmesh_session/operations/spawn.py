@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from psycopg.errors import NoDataFound
 from psycopg.rows import DictRow
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentSet, InlineAttachment
 from spawnmesh.attachment_blob.v1.upload_pb2 import UploadedAttachment
@@ -21,6 +22,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.errors import translate
+from spawnmesh_postgres.jobs import enqueue
 from spawnmesh_postgres.listener import Listener
 from spawnmesh_runtime.interceptors.deadline import remaining_seconds
 from spawnmesh_runtime.telemetry import traced
@@ -33,7 +35,7 @@ from spawnmesh_session.domain import (
     limits_of,
     mount_note,
 )
-from spawnmesh_session.jobs import enqueue, tell_started
+from spawnmesh_session.jobs import tell_started
 from spawnmesh_session.operations.claim import require_held
 from spawnmesh_session.operations.endings import Endings
 from spawnmesh_session.operations.undo import SpawnUndo
@@ -87,6 +89,10 @@ class SpawnSaga:
 
     async def _begin(self, tenant_id: str, spawn: Spawn) -> int | None:
         """Checks the limits and inserts the session; returns its depth, or None where another call has the request_id."""
+        if _is_plain(spawn) and await spawns.begin(
+            self.database, tenant_id, spawn, due_in=self.deadline, margin=_SPAWNS_AT_ONCE
+        ):
+            return 0
         async with self.database.pipelined(tenant_id) as connection:
             seen = await spawns.look(connection, tenant_id, spawn)
             parent, limits = seen.parent, limits_of(seen.settings)
@@ -206,20 +212,18 @@ class SpawnSaga:
             await self.sets.attach(staged.set_id)
         task = Message(role=ROLE_USER, content=[ContentBlock(text=Text(text=order.task))])
         await self.transcripts.append(spawn.session_id, "spawn:v1", [*entries, EntryBody(message=task)])
-        async with self.database.pipelined(tenant_id) as connection:
-            activated = await sessions.activate(connection, tenant_id, spawn.session_id, receipt)
-            await self.endings.queue_run(connection, tenant_id, spawn.session_id, spawn.run_timeout)
-            spawned = await sessions.begin_get(connection, tenant_id, spawn.session_id)
-            started = tell_started(
-                tenant_id,
-                spawn.session_id,
-                parent_session_id=spawn.parent_session_id,
-                traceparent=spawn.traceparent,
-            )
-            await enqueue(self.endings.job_app, connection, started)
-            if await activated.fetchone() is None:
-                raise _overtaken()
-            return sessions.visible(await spawned.fetchone(), spawn.session_id)
+        started = tell_started(
+            tenant_id, spawn.session_id, parent_session_id=spawn.parent_session_id, traceparent=spawn.traceparent
+        )
+        try:
+            async with self.database.pipelined(tenant_id) as connection:
+                await sessions.activate(connection, tenant_id, spawn.session_id, receipt)
+                await self.endings.queue_run(connection, tenant_id, spawn.session_id, spawn.run_timeout)
+                spawned = await sessions.begin_get(connection, tenant_id, spawn.session_id)
+                await enqueue(self.endings.job_app, connection, started)
+        except NoDataFound as error:
+            raise _overtaken() from error
+        return sessions.visible(await spawned.fetchone(), spawn.session_id)
 
     async def _answer_again(self, tenant_id: str, spawn: Spawn) -> DictRow:
         """What the first call with this request_id was answered, once it has been."""
@@ -258,6 +262,13 @@ class SpawnSaga:
         if known["deleted"]:
             raise not_found("session", known["session_id"])
         return known
+
+
+def _is_plain(spawn: Spawn) -> bool:
+    """Whether only its tenant, its agent and the tenant's queue can stand against it."""
+    return not (
+        spawn.parent_session_id or spawn.context == "FORK" or (spawn.runtime == "EXTERNAL" and spawn.attachment_count)
+    )
 
 
 def _wait_for_twin_seconds() -> float:

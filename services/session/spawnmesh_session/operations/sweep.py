@@ -10,6 +10,7 @@ import structlog
 from psycopg.rows import DictRow
 from spawnmesh_core.cancellation import heed_cancellation
 from spawnmesh_postgres.database import EVERY_TENANT, Database
+from spawnmesh_postgres.jobs import enqueue
 from spawnmesh_runtime.acting import acting_for
 
 from spawnmesh_session import jobs
@@ -92,12 +93,11 @@ class Sweep:
             if not await runs.is_lost(connection, tenant_id, run_id, row["due_time"]):
                 return False
             ending = _TIMED_OUT if row["timed_out"] else _LOST
-            run = await self.endings.end_run(connection, tenant_id, locked, ending)
-            if run is None:
+            if await self.endings.end_run(connection, tenant_id, locked, ending) is None:
                 return False
-            if run["epoch"]:
-                trace = locked.session["traceparent"]
-                await jobs.enqueue(self.endings.job_app, connection, jobs.release_writer(tenant_id, run, trace))
+            if locked.run["epoch"]:
+                given_up = jobs.release_writer(tenant_id, locked.run, locked.session["traceparent"])
+                await enqueue(self.endings.job_app, connection, given_up)
             return True
 
     async def undo_spawns(self) -> int:

@@ -8,6 +8,7 @@ from procrastinate import App
 from psycopg.rows import DictRow
 from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.jobs import enqueue
 
 from spawnmesh_session import jobs
 from spawnmesh_session.domain import EventKind, SessionState, SpawnFailure
@@ -80,7 +81,7 @@ class SpawnUndo:
                 outcome="spawn_failed",
                 traceparent=session["traceparent"],
             )
-            await jobs.enqueue(self.job_app, connection, told)
+            await enqueue(self.job_app, connection, told)
 
     async def clean_up(self, tenant_id: str, session_id: str, failure: SpawnFailure, *, settled: bool) -> None:
         """Removes what a failed spawn may have made. Never raises.

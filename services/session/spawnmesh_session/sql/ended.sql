@@ -64,9 +64,11 @@ for update skip locked
 select asked.session_id as parent_session_id
 from unnest(%(session_ids)s::text[]) asked (session_id)
 cross join lateral (
-    select from sessions
-    where tenant_id = (select %(tenant_id)s) and parent_session_id between asked.session_id and asked.session_id and delete_time is null
-    order by parent_session_id limit 1
+    select from (
+        select delete_time from sessions where tenant_id = (select %(tenant_id)s) and parent_session_id = asked.session_id offset 0
+    ) children
+    where delete_time is null
+    limit 1
 ) child
 
 -- name: prune_events

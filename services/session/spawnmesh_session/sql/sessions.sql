@@ -1,3 +1,8 @@
+-- name: begin_spawn
+-- A transaction of its own, which inserts the session as insert_session does, where nothing stands against it. False: nothing was done. Waits for a deletion of the
+-- tenant that is just beginning, and for a transaction that is inserting the request_id. See the function for its indexes.
+select begin_spawn(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session)s, %(due_in)s, %(max_queued_run_count)s, %(margin)s) as begun;
+
 -- name: insert_session
 -- Does nothing where the request_id is known: waits for a transaction that is inserting it. The session has its first event and its time in the queue, by
 -- which it is to be spawned, and is one more child of its parent, which is locked. Index: sessions_request_idx, sessions_pkey, dispatch_pkey.
@@ -106,16 +111,8 @@ select pg_advisory_xact_lock(hashtextextended('fill the queue of ' || %(tenant_i
 select pass_gate(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s) as passed;
 
 -- name: activate_session
--- Locks the session, and takes its time out of the queue. No row: it is no longer being spawned. Index: sessions_pkey, dispatch_pkey.
-with activated as (
-    update sessions set state = 'ACTIVE', receipt = %(receipt)s
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'PROVISIONING'
-    returning *
-), spawned as (
-    delete from dispatch
-    where tenant_id = %(tenant_id)s and kind = 'SPAWN' and subject_id = %(session_id)s and (select true from activated)
-)
-select * from activated
+-- Locks the session, and takes its time out of the queue. Raises no_data_found where it is no longer being spawned. See the function for its indexes.
+select activate_session(%(tenant_id)s, %(session_id)s, %(receipt)s)
 
 -- name: fail_spawn
 -- Locks the session. No row: it is no longer being spawned. Index: sessions_pkey.

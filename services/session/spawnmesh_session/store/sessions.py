@@ -110,12 +110,10 @@ async def pass_gate(database: Database, tenant_id: str, session_id: str) -> bool
     return bool(row["passed"])
 
 
-async def activate(
-    connection: Connection, tenant_id: str, session_id: str, receipt: dict[str, Any] | None
-) -> AsyncCursor[DictRow]:
-    """PROVISIONING -> ACTIVE. The session, locked, to be fetched later; no row where it is no longer being spawned."""
+async def activate(connection: Connection, tenant_id: str, session_id: str, receipt: dict[str, Any] | None) -> None:
+    """PROVISIONING -> ACTIVE, and the session is locked. The transaction fails with NoDataFound where it is no longer being spawned."""
     values = {"tenant_id": tenant_id, "session_id": session_id, "receipt": Jsonb(receipt) if receipt else None}
-    return await connection.execute(SQL["activate_session"], values)
+    await connection.execute(SQL["activate_session"], values)
 
 
 async def fail_spawn(connection: Connection, tenant_id: str, session_id: str, failure: SpawnFailure) -> DictRow | None:

@@ -1,13 +1,15 @@
-"""What a spawn is judged by before it begins, asked in one round trip."""
+"""How a spawn begins: at once where nothing stands against it, else judged by what is asked in one round trip."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import timedelta
 from typing import Any
 
 from psycopg.rows import DictRow
+from psycopg.types.json import Jsonb
 from spawnmesh_core.errors import not_found
-from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.database import Connection, Database
 
-from spawnmesh_session.domain import Parent, SessionState, Spawn
+from spawnmesh_session.domain import Parent, SessionState, Spawn, SpawnLimits
 from spawnmesh_session.store import tenants
 from spawnmesh_session.store.statements import SQL
 
@@ -15,6 +17,21 @@ _OF_TENANT = ("enter_tenant", "get_agent")
 _OF_PARENT = ("lock_session", "get_agent_of_session", "count_live_children")
 _OF_RUN = ("get_run",)
 _OF_QUEUE = ("count_waiting", "find_spawn")
+
+_COLUMNS = (
+    "session_id",
+    "request_id",
+    "agent_id",
+    "label",
+    "model",
+    "mode",
+    "context",
+    "cleanup",
+    "runtime",
+    "task_hash",
+    "traceparent",
+    "thinking",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +45,24 @@ class Seen:
     parent_run: DictRow | None
     waiting_count: int
     known: DictRow | None
+
+
+async def begin(database: Database, tenant_id: str, spawn: Spawn, *, due_in: timedelta, margin: int) -> bool:
+    """Inserts the session of a spawn that no parent has to allow, as `sessions.insert` does, in one call and a transaction of its own.
+
+    False where that was not done: `look` tells what stands against it. It may be that the tenant's queue has no more than `margin` places left.
+    """
+    columns = asdict(spawn)
+    session = {name: columns[name] for name in _COLUMNS}
+    session |= {"payload_hash": spawn.payload_hash.hex(), "run_timeout": f"{spawn.run_timeout.total_seconds()} seconds"}
+    values = {
+        "session": Jsonb(session),
+        "due_in": due_in,
+        "max_queued_run_count": SpawnLimits().max_queued_run_count,
+        "margin": margin,
+    }
+    [row] = await database.call(tenant_id, SQL["begin_spawn"], values)
+    return bool(row["begun"])
 
 
 async def look(connection: Connection, tenant_id: str, spawn: Spawn) -> Seen:
