@@ -14,7 +14,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 from spawnmesh_postgres.database import Database
 
-from tests.contract.session.harness import Mesh, attachment
+from tests.contract.session.harness import Mesh, OpenMesh, attachment
 
 
 async def refusal(mesh: Mesh, **fields: Any) -> MeshError:
@@ -111,6 +111,17 @@ async def test_SpawnSession__unknown_tenant(mesh: Mesh) -> None:
     error = await refusal(Mesh(mesh.peer, mesh.keys, mesh.settings))
     assert error.reason is Reason.UNKNOWN_TENANT
     assert "tenant create" in error.message
+
+
+async def test_SpawnSession__tenant_whose_creation_was_cut_off(open_mesh: OpenMesh) -> None:
+    async with open_mesh(elsewhere={"model-router": "127.0.0.1:1"}) as broken:
+        own = Mesh(broken.peer, broken.keys, broken.settings)
+        with pytest.raises(MeshError) as cut_off:
+            await own.create_tenant()
+        assert cut_off.value.reason is Reason.DEPENDENCY_UNAVAILABLE
+        error = await refusal(own)
+    assert error.reason is Reason.UNKNOWN_TENANT
+    assert "repeat CreateTenant" in error.message
 
 
 async def test_SpawnSession__queue_full(mesh: Mesh) -> None:

@@ -24,6 +24,7 @@ from spawnmesh_runtime.process import start_process
 from spawnmesh_session.app import open_parts
 from spawnmesh_session.domain import Spawn, SpawnFailure
 from spawnmesh_session.operations.spawn import Order
+from spawnmesh_session.peers import Transcripts
 
 from tests.contract.session.harness import Mesh, OpenMesh, attachment
 from tests.contract.session.plugins import Plugin, plugged
@@ -161,6 +162,30 @@ async def test_SpawnSession__refusals_are_the_same_again_in_every_part(
     assert told(await refusal(mesh, **denied)) == told(first)
     down = {"request_id": uuid4().hex}  # The plugin is gone.
     assert told(await refusal(mesh, **down)) == told(await refusal(mesh, **down))
+
+
+class KilledBehind:
+    """Transcripts to which the task is appended, whereupon the session is killed."""
+
+    def __init__(self, transcripts: Transcripts, mesh: Mesh) -> None:
+        self._transcripts = transcripts
+        self._mesh = mesh
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transcripts, name)
+
+    async def append(self, session_id: str, *arguments: Any) -> None:
+        await self._transcripts.append(session_id, *arguments)
+        await self._mesh.client(self._mesh.sessions.KillSession, pb.KillSessionRequest(session_id=session_id))
+
+
+async def test_spawn_that_is_killed_right_before_it_is_enrolled_says_so(mesh: Mesh, remains: Remains) -> None:
+    async with start_process("session", mesh.settings) as process, open_parts(process, mesh.settings) as parts:
+        transcripts: Any = KilledBehind(parts.spawn.transcripts, mesh)
+        with acting_for(mesh.tenant), pytest.raises(MeshError) as heard:
+            await replace(parts.spawn, transcripts=transcripts).run(mesh.tenant, spawn_order())
+    assert (heard.value.reason, heard.value.facts) == (Reason.SPAWN_FAILED, {"step": "kill"})
+    assert await remains.of(mesh.tenant) == NOTHING
 
 
 async def test_SpawnSession__killed_on_the_way_says_so_first_and_again(mesh: Mesh, peers: dict[str, str]) -> None:

@@ -39,11 +39,7 @@ begin
     )
     insert into session_events (tenant_id, session_id, cursor, kind)
     select p_tenant_id, i.session_id, i.last_cursor, 'PROVISIONING' from inserted i;
-    if not found then
-        return false;
-    end if;
-    perform pg_notify('session_changed', p_tenant_id || ':' || (p_session ->> 'session_id'));
-    return true;
+    return found;
 end
 $$;
 

@@ -24,7 +24,7 @@ with inserted as (
 )
 insert into session_events (tenant_id, session_id, cursor, kind)
 select i.tenant_id, i.session_id, i.last_cursor, 'PROVISIONING' from inserted i
-returning session_id, pg_notify('session_changed', tenant_id || ':' || session_id)
+returning session_id
 
 -- name: find_spawn
 -- Locks nothing. Finds deleted ones too. Index: sessions_request_idx.
