@@ -53,7 +53,7 @@ SPAWNED: Path = (  # By a run.
     ),
     Call("AttachmentSets.attach"),
     Call("Transcripts.append"),  # The note about the files, and the task.
-    Transaction("SpawnSaga._enrol"),  # ACTIVE, with a run in the queue.
+    Call("enrol"),  # ACTIVE, with a run in the queue.
 )
 
 SPAWNED_BY_A_CLIENT: Path = (Call("begin"), *SPAWNED[1:])

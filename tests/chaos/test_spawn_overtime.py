@@ -18,7 +18,7 @@ from tests.contract.session.harness import Mesh
 
 DEADLINE_SECONDS = 1.5
 HALF_DONE = [step for step in steps_of(SPAWNED) if step.endswith((": commit", ": answered"))]
-ALSO_BY_OTHERS = ["Hooks.before_spawn: answered", "AttachmentSets.stage: answered", "SpawnSaga._enrol: commit"]
+ALSO_BY_OTHERS = ["Hooks.before_spawn: answered", "AttachmentSets.stage: answered", "Transcripts.append: answered"]
 
 
 @pytest.fixture(scope="module")

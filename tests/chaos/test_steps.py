@@ -67,7 +67,7 @@ def test_what_is_out_of_order_or_missing_is_told() -> None:
     beside = steps.index("AttachmentSets.stage: call")
     turned = [*steps[:beside], *steps[beside + 2 : beside + 6], *steps[beside : beside + 2], *steps[beside + 6 :]]
     assert difference(SPAWNED, turned) == ""
-    assert difference(SPAWNED, steps[:-1]) == "not reached: ['SpawnSaga._enrol: committed']"
+    assert difference(SPAWNED, steps[:-1]) == "not reached: ['enrol: answered']"
     assert difference(SPAWNED, [*steps, "New.step: call"]) == "in no table: ['New.step: call']"
     assert difference(SPAWNED, [steps[1], steps[0], *steps[2:]]).startswith("out of order")
     assert difference(SPAWNED, [*steps, steps[0]]).startswith("reached again")

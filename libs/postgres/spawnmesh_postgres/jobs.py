@@ -47,12 +47,17 @@ async def enqueue(app: App, connection: Connection, *due: DueJob) -> None:
 
     Each runs at least once.
     """
+    await connection.execute(_ENQUEUE, {"jobs": described(app, *due)})
+
+
+def described(app: App, *due: DueJob) -> Jsonb:
+    """What `procrastinate_defer_jobs_v1` is to be told of the jobs: a list of `procrastinate_job_to_defer_v1`."""
     made = [app.configure_task(one.task).make_new_job(**one.arguments) for one in due]
     jobs = [
         {"queue_name": job.queue, "task_name": job.task_name, "priority": job.priority, "args": job.task_kwargs}
         for job in made
     ]
-    await connection.execute(_ENQUEUE, {"jobs": Jsonb(jobs)})
+    return Jsonb(jobs)
 
 
 async def work_on_jobs(app: App, *, concurrency: int, grace_seconds: float) -> None:

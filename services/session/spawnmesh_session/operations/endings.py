@@ -23,6 +23,7 @@ from spawnmesh_session.domain import (
 )
 from spawnmesh_session.run_metrics import RunMetrics
 from spawnmesh_session.store import inbox, runs, sessions, tenants
+from spawnmesh_session.store.runs import NewRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +114,13 @@ class Endings:
 
     async def queue_run(self, connection: Connection, tenant_id: str, session_id: str, run_timeout: timedelta) -> str:
         """Queues a new run of an active session that has none; gives its id. Fetches nothing."""
-        run_id = new_id(IdKind.RUN)
-        await runs.enqueue(
-            connection,
-            tenant_id,
-            session_id,
-            run_id,
-            run_timeout=run_timeout,
-            max_attempts=self.max_run_attempts,
-        )
-        return run_id
+        run = self.new_run(run_timeout)
+        await runs.enqueue(connection, tenant_id, session_id, run)
+        return run.run_id
+
+    def new_run(self, run_timeout: timedelta) -> NewRun:
+        """With an id of its own, and as many attempts as a run may have."""
+        return NewRun(new_id(IdKind.RUN), run_timeout, self.max_run_attempts)
 
     async def _announce(
         self, connection: Connection, tenant_id: str, child: DictRow, parent: DictRow, run_id: str, ending: Ending

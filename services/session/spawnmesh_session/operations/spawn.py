@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from psycopg.errors import NoDataFound
 from psycopg.rows import DictRow
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentSet, InlineAttachment
 from spawnmesh.attachment_blob.v1.upload_pb2 import UploadedAttachment
@@ -22,7 +21,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.errors import translate
-from spawnmesh_postgres.jobs import enqueue
+from spawnmesh_postgres.jobs import described
 from spawnmesh_postgres.listener import Listener
 from spawnmesh_runtime.interceptors.deadline import remaining_seconds
 from spawnmesh_runtime.telemetry import traced
@@ -215,15 +214,11 @@ class SpawnSaga:
         started = tell_started(
             tenant_id, spawn.session_id, parent_session_id=spawn.parent_session_id, traceparent=spawn.traceparent
         )
-        try:
-            async with self.database.pipelined(tenant_id) as connection:
-                await sessions.activate(connection, tenant_id, spawn.session_id, receipt)
-                await self.endings.queue_run(connection, tenant_id, spawn.session_id, spawn.run_timeout)
-                spawned = await sessions.begin_get(connection, tenant_id, spawn.session_id)
-                await enqueue(self.endings.job_app, connection, started)
-        except NoDataFound as error:
-            raise _overtaken() from error
-        return sessions.visible(await spawned.fetchone(), spawn.session_id)
+        run, jobs = self.endings.new_run(spawn.run_timeout), described(self.endings.job_app, started)
+        spawned = await sessions.enrol(self.database, tenant_id, spawn.session_id, receipt, run, jobs)
+        if spawned is None:
+            raise _overtaken()
+        return spawned
 
     async def _answer_again(self, tenant_id: str, spawn: Spawn) -> DictRow:
         """What the first call with this request_id was answered, once it has been."""

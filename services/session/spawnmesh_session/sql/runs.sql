@@ -1,22 +1,6 @@
 -- name: queue_run
--- Locks the session. Inserts a run with its place in the queue and its event; runners, and whoever watches the session, hear when the transaction commits.
--- Fails on runs_one_live_idx where the session has a live run. Its time is that of the statement: the session's lock may have been waited for.
--- Index: sessions_pkey.
-with next as (
-    update sessions set last_cursor = last_cursor + 1
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
-    returning tenant_id, session_id, last_cursor
-), queued as (
-    insert into runs (tenant_id, run_id, session_id, state, queue_time, deadline_time)
-    select n.tenant_id, %(run_id)s, n.session_id, 'QUEUED', queued, queued + %(run_timeout)s::interval from next n cross join clock_timestamp() as queued
-    returning tenant_id, run_id, session_id, deadline_time
-), placed as (
-    insert into dispatch (tenant_id, kind, subject_id, due_time, expire_time, attempts_left)
-    select q.tenant_id, 'RUN', q.run_id, now(), q.deadline_time, %(attempts_left)s from queued q
-)
-insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state)
-select q.tenant_id, q.session_id, n.last_cursor, 'RUN', q.run_id, 'QUEUED' from queued q cross join next n
-returning pg_notify('session_changed', tenant_id || ':' || session_id), pg_notify('run_queued', '')
+-- Locks the session. Fails on runs_one_live_idx where the session has a live run. See the function for its indexes.
+select queue_run(%(tenant_id)s, %(session_id)s, %(run_id)s, %(run_timeout)s, %(attempts_left)s)
 
 -- name: get_run
 -- Locks nothing. Index: runs_pkey.

@@ -110,9 +110,11 @@ select pg_advisory_xact_lock(hashtextextended('fill the queue of ' || %(tenant_i
 -- A transaction of its own. Locks the session. False: it is no longer being spawned. See the function for its index.
 select pass_gate(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s) as passed;
 
--- name: activate_session
--- Locks the session, and takes its time out of the queue. Raises no_data_found where it is no longer being spawned. See the function for its indexes.
-select activate_session(%(tenant_id)s, %(session_id)s, %(receipt)s)
+-- name: enrol_session
+-- A transaction of its own. Locks the session. No row: it is no longer being spawned. See the function for its indexes.
+select (f.session).*, f.latest_run from enrol_session(
+    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(receipt)s, %(run_id)s, %(run_timeout)s, %(attempts_left)s, %(jobs)s
+) f;
 
 -- name: fail_spawn
 -- Locks the session. No row: it is no longer being spawned. Index: sessions_pkey.

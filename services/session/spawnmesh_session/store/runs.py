@@ -1,7 +1,7 @@
 """Runs and the queue they wait in."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -29,17 +29,18 @@ async def _one(connection: Connection, statement: str, **values: Any) -> DictRow
     return await (await connection.execute(SQL[statement], values)).fetchone()
 
 
-async def enqueue(
-    connection: Connection, tenant_id: str, session_id: str, run_id: str, *, run_timeout: timedelta, max_attempts: int
-) -> None:
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run that is to be queued: `attempts_left` runners may take it, and it is to have ended `run_timeout` later."""
+
+    run_id: str
+    run_timeout: timedelta
+    attempts_left: int
+
+
+async def enqueue(connection: Connection, tenant_id: str, session_id: str, run: NewRun) -> None:
     """Inserts a QUEUED run with its place in the queue and its event, and wakes the runners when the transaction commits."""
-    values = {
-        "tenant_id": tenant_id,
-        "session_id": session_id,
-        "run_id": run_id,
-        "run_timeout": run_timeout,
-        "attempts_left": max_attempts,
-    }
+    values = {**asdict(run), "tenant_id": tenant_id, "session_id": session_id}
     await connection.execute(SQL["queue_run"], values)
 
 

@@ -11,6 +11,7 @@ from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_session.domain import EventKind, Spawn, SpawnFailure
+from spawnmesh_session.store.runs import NewRun
 from spawnmesh_session.store.statements import SQL
 
 _MAX_LIST_BYTES = 4 * 1024 * 1024  # A quarter of what the transport takes by default; the rest of a row is small.
@@ -38,13 +39,9 @@ async def find_spawn(connection: Connection, tenant_id: str, request_id: str) ->
 
 async def get(connection: Connection, tenant_id: str, session_id: str, *, visible_to: str = "") -> DictRow:
     """The session with its newest run, where it is `visible_to` or a descendant of it (empty: everyone's); NOT_FOUND otherwise."""
-    cursor = await begin_get(connection, tenant_id, session_id)
-    return visible(await cursor.fetchone(), session_id, visible_to)
-
-
-async def begin_get(connection: Connection, tenant_id: str, session_id: str) -> AsyncCursor[DictRow]:
-    """What `get` reads, as it is at this step of the transaction, to be fetched later and shown by `visible`."""
-    return await connection.execute(SQL["get_session"], {"tenant_id": tenant_id, "session_id": session_id})
+    return visible(
+        await _one(connection, "get_session", tenant_id=tenant_id, session_id=session_id), session_id, visible_to
+    )
 
 
 async def look_at(database: Database, tenant_id: str, session_id: str, *, visible_to: str = "") -> DictRow:
@@ -110,10 +107,26 @@ async def pass_gate(database: Database, tenant_id: str, session_id: str) -> bool
     return bool(row["passed"])
 
 
-async def activate(connection: Connection, tenant_id: str, session_id: str, receipt: dict[str, Any] | None) -> None:
-    """PROVISIONING -> ACTIVE, and the session is locked. The transaction fails with NoDataFound where it is no longer being spawned."""
-    values = {"tenant_id": tenant_id, "session_id": session_id, "receipt": Jsonb(receipt) if receipt else None}
-    await connection.execute(SQL["activate_session"], values)
+async def enrol(
+    database: Database,
+    tenant_id: str,
+    session_id: str,
+    receipt: dict[str, Any] | None,
+    run: NewRun,
+    jobs: Jsonb,
+) -> DictRow | None:
+    """PROVISIONING -> ACTIVE with its first run in the queue, and the jobs due, in a transaction of its own.
+
+    The session with its run; None where it is no longer being spawned.
+    """
+    values = {
+        **asdict(run),
+        "session_id": session_id,
+        "receipt": Jsonb(receipt) if receipt else None,
+        "jobs": jobs,
+    }
+    rows = await database.call(tenant_id, SQL["enrol_session"], values)
+    return rows[0] if rows else None
 
 
 async def fail_spawn(connection: Connection, tenant_id: str, session_id: str, failure: SpawnFailure) -> DictRow | None:
