@@ -1,7 +1,8 @@
-"""A connection that does not wait for a silent server when its caller has given up."""
+"""Connections that do not wait for a silent server when their caller has given up, and whether one has been closed meanwhile."""
 
 import asyncio
-from typing import TypeVar
+import select
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, waiting
@@ -12,6 +13,8 @@ from psycopg.rows import Row
 
 _INTERVAL_SECONDS = 0.1
 _CANCEL_SECONDS = 0.8  # Twice this long at most; a server that is there takes milliseconds to stop a statement.
+
+_LAST_WORDS = 4  # What a server says before it closes a connection, and its end, come in fewer reads.
 
 RV = TypeVar("RV")
 
@@ -43,3 +46,20 @@ class ImpatientConnection(AsyncConnection[Row]):
         except BaseException:
             self.pgconn.finish()
             raise
+
+
+def is_gone(connection: AsyncConnection[Any]) -> bool:
+    """Whether the server closed the connection while it was idle, as a restart does: then no call has to fail to find that out.
+
+    Costs no round trip: on a connection that waits for nothing, there is hardly anything to read but its end.
+    """
+    waiting = select.poll()
+    waiting.register(connection.fileno(), select.POLLIN)
+    try:
+        for _ in range(_LAST_WORDS):
+            if not waiting.poll(0):
+                return False
+            connection.pgconn.consume_input()
+    except psycopg.OperationalError:
+        return True
+    return False

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import select
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import perf_counter
@@ -15,7 +14,7 @@ from psycopg.pq import PipelineStatus
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from spawnmesh_postgres.connection import ImpatientConnection
+from spawnmesh_postgres.connection import ImpatientConnection, is_gone
 from spawnmesh_postgres.pool_metrics import PoolMetrics
 
 Connection = AsyncConnection[DictRow]
@@ -33,8 +32,6 @@ _SET_SCOPE = f"select {SCOPE}"
 _SET_SCOPE_AND_END = f"select {SCOPE}, set_config('transaction_timeout', %(end)s, true)"
 _KNOWS_TRANSACTION_TIMEOUT = 170_000  # The versions before take a pipeline whose client is silent for one at work.
 
-_LAST_WORDS = 4  # What a server says before it closes a connection, and its end, come in fewer reads.
-
 _ROLLBACK_SECONDS = 1.0  # Takes a server no time, unless it is silent; then the connection is worth nothing.
 
 _NO_METER = NoOpMeter("spawnmesh")
@@ -45,23 +42,6 @@ _NOTIFY = "select pg_notify(%(channel)s, payload) from unnest(%(payloads)s::text
 def _check_scope(tenant_id: str) -> None:
     if tenant_id != EVERY_TENANT and TENANT_ID.fullmatch(tenant_id) is None:
         raise ValueError("a transaction needs a well-formed tenant id")
-
-
-def _is_gone(connection: Connection) -> bool:
-    """Whether the server closed the connection while it was idle, as a restart does: then no call has to fail to find that out.
-
-    Costs no round trip: on a connection that waits for nothing, there is hardly anything to read but its end.
-    """
-    waiting = select.poll()
-    waiting.register(connection.fileno(), select.POLLIN)
-    try:
-        for _ in range(_LAST_WORDS):
-            if not waiting.poll(0):
-                return False
-            connection.pgconn.consume_input()
-    except psycopg.OperationalError:
-        return True
-    return False
 
 
 def _scope(tenant_id: str) -> str:
@@ -106,7 +86,7 @@ class Database:
     async def _take(self) -> Connection:
         asked = perf_counter()
         try:
-            while _is_gone(connection := await self._pool.getconn()):
+            while is_gone(connection := await self._pool.getconn()):
                 await self._pool.putconn(connection)  # Which makes another one instead.
         except PoolTimeout as error:
             self._metrics.timed_out()

@@ -3,16 +3,20 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 import structlog
 from procrastinate import App, PsycopgConnector
 from procrastinate.exceptions import ConnectorException
 from procrastinate.schema import SchemaManager
+from psycopg import AsyncConnection
 from psycopg.conninfo import make_conninfo
 from psycopg.types.json import Jsonb
+from psycopg_pool import AsyncConnectionPool
 from spawnmesh_core.cancellation import heed_cancellation
 
+from spawnmesh_postgres.connection import is_gone
 from spawnmesh_postgres.database import Connection
 
 _RECONNECT_SECONDS = 1.0
@@ -31,7 +35,23 @@ def open_job_app(dsn: str, *, name: str, max_connections: int = 4) -> App:
     Queue tables are the library's and serve all tenants: a job carries ids, never content.
     """
     conninfo = make_conninfo(dsn, application_name=name)
-    return App(connector=PsycopgConnector(conninfo=conninfo, min_size=1, max_size=max_connections))
+    connector = PsycopgConnector(pool_factory=_pool, conninfo=conninfo, min_size=1, max_size=max_connections)
+    return App(connector=connector)
+
+
+def _pool(**arguments: Any) -> AsyncConnectionPool[AsyncConnection[Any]]:
+    """One round trip for each statement of the library's: each is whole by itself, needs no transaction around it, and no question before."""
+    return AsyncConnectionPool(**{**arguments, "configure": _without_transactions, "check": _check})
+
+
+async def _without_transactions(connection: AsyncConnection[Any]) -> None:
+    await connection.set_autocommit(True)
+
+
+async def _check(connection: AsyncConnection[Any]) -> None:
+    """Has the pool make another one where the server has closed this one."""
+    if is_gone(connection):
+        raise psycopg.OperationalError("the server has closed the connection")
 
 
 @dataclass(frozen=True, slots=True)
