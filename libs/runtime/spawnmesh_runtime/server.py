@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import gc
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -26,7 +25,7 @@ from spawnmesh_runtime.interceptors.log import call_durations, logged_calls
 from spawnmesh_runtime.interceptors.trace import traced_calls
 from spawnmesh_runtime.interceptors.validate import validated_calls
 from spawnmesh_runtime.methods import PolicyMissing, policy_of, service_called
-from spawnmesh_runtime.process import Process, stop_signals
+from spawnmesh_runtime.process import Process, keep_what_is_there, stop_signals
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenVerifier
 
@@ -152,7 +151,7 @@ async def run_until_stopped(
     """
     port = _bind(process, server)
     await server.start()
-    _keep_what_is_there()
+    keep_what_is_there()
     with stop_signals() as stop:
         try:
             log.info("serving", port=port)
@@ -165,12 +164,6 @@ async def run_until_stopped(
             raise
         await server.drain_and_stop(process.settings.drain_grace_seconds)
         log.info("stopped")
-
-
-def _keep_what_is_there() -> None:
-    """What a process has when it begins to serve it has for good: looking through it for garbage again and again slows every call."""
-    gc.collect()
-    gc.freeze()
 
 
 def _bind(process: Process, server: MeshServer) -> int:

@@ -8,7 +8,7 @@ from spawnmesh_postgres.deployment import await_schema
 from spawnmesh_postgres.migrations import migrate_and_tell
 from spawnmesh_postgres.schema_version import until_schema_known
 from spawnmesh_runtime.ending import end
-from spawnmesh_runtime.process import run, start_process, stop_signals
+from spawnmesh_runtime.process import keep_what_is_there, run, start_process, stop_signals
 from spawnmesh_runtime.server import answering_alone, run_until_stopped
 from spawnmesh_runtime.settings import load_settings
 
@@ -31,6 +31,7 @@ async def _work(settings: HookSettings) -> None:
 
         async def work_on_known_schema() -> None:
             await until_schema_known(settings.database_url, package="spawnmesh_hook")
+            keep_what_is_there()
             await process.health.ready()
             await work(process, settings)
 

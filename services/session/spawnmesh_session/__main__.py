@@ -9,7 +9,7 @@ from spawnmesh_postgres.jobs import install_job_tables
 from spawnmesh_postgres.migrations import migrate_and_tell
 from spawnmesh_postgres.schema_version import until_schema_known
 from spawnmesh_runtime.ending import end
-from spawnmesh_runtime.process import run, start_process, stop_signals
+from spawnmesh_runtime.process import keep_what_is_there, run, start_process, stop_signals
 from spawnmesh_runtime.server import answering_alone, run_until_stopped
 from spawnmesh_runtime.settings import load_settings
 
@@ -30,6 +30,7 @@ async def _work(settings: SessionSettings) -> None:
 
         async def work_on_known_schema() -> None:
             await until_schema_known(settings.database_url, package="spawnmesh_session")
+            keep_what_is_there()
             await process.health.ready()
             await work(process, settings)
 
