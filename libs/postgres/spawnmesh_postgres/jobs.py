@@ -74,7 +74,14 @@ def described(app: App, *due: DueJob) -> Jsonb:
     """What `procrastinate_defer_jobs_v1` is to be told of the jobs: a list of `procrastinate_job_to_defer_v1`."""
     made = [app.configure_task(one.task).make_new_job(**one.arguments) for one in due]
     jobs = [
-        {"queue_name": job.queue, "task_name": job.task_name, "priority": job.priority, "args": job.task_kwargs}
+        {
+            "queue_name": job.queue,
+            "task_name": job.task_name,
+            "priority": job.priority,
+            "lock": job.lock,
+            "queueing_lock": job.queueing_lock,
+            "args": job.task_kwargs,
+        }
         for job in made
     ]
     return Jsonb(jobs)
