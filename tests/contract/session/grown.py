@@ -17,7 +17,7 @@ TENANT = "t-grown"
 BEING_SPAWNED = "ses~being-spawned"
 TABLES = ("tenants", "sessions", "runs", "dispatch", "inbox_messages", "session_events", "agents")
 
-_FILL = (
+FILL_TENANT = (
     """
     insert into session.agents (tenant_id, agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget)
     values (%(tenant)s, 'default', '', '{}', '{}', '{}', 0, 0)
@@ -26,6 +26,11 @@ _FILL = (
     insert into session.tenants (tenant_id, display_name, settings, max_running_run_count, ready)
     values (%(tenant)s, '', '{"deleteAfter": "86400s"}', 32, true)
     """,
+)
+"""The tenant and its agent."""
+
+_FILL = (
+    *FILL_TENANT,
     """
     insert into session.sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model, mode, context, cleanup,
         runtime, parent_session_id, parent_run_id, ancestor_ids, run_timeout, task_hash, traceparent, last_cursor, create_time, end_time)

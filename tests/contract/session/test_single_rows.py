@@ -11,12 +11,13 @@ from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.statements import load_statements
 
-from tests.contract.session.grown import BEING_SPAWNED, TENANT, Grown, grown_database
+from tests.contract.session.grown import BEING_SPAWNED, FILL_TENANT, TENANT, Grown, grown_database
 
 SQL = load_statements("spawnmesh_session")
 SESSIONS = 20_000
 FEW_BLOCKS = 60
 MORE_BLOCKS = {"enrol_session": 120}  # It writes seven rows in six tables.
+SMALL = "t-small"
 
 BY_ID: dict[str, dict[str, Any]] = {
     "find_spawn": {},
@@ -24,6 +25,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "look_at_session": {},
     "begin_spawn": {
         "session": Jsonb({"session_id": "new", "request_id": "new", "agent_id": "default"}),
+        "run_timeout": "1 hour",
         "due_in": "1 hour",
         "max_queued_run_count": 110,
         "margin": 100,
@@ -146,6 +148,28 @@ def test_what_is_found_by_its_id_touches_a_few_blocks(grown: Grown) -> None:
     }
     touched = {name: blocks_touched(grown, name, {**named, **more}) for name, more in BY_ID.items()}
     assert {name: blocks for name, blocks in touched.items() if blocks > MORE_BLOCKS.get(name, FEW_BLOCKS)} == {}
+
+
+def test_a_spawn_by_a_client_touches_a_few_blocks(grown: Grown) -> None:
+    """Of a tenant that has nothing yet, beside one that has grown."""
+    texts = ("label", "model", "task_hash", "traceparent", "thinking", "payload_hash")
+    session = dict.fromkeys(texts, "") | {
+        "session_id": "ses_new",
+        "request_id": "new",
+        "agent_id": "default",
+        "mode": "RUN",
+        "context": "ISOLATED",
+        "cleanup": "DELETE",
+        "runtime": "SUBAGENT",
+    }
+    values = {"tenant_id": SMALL, **BY_ID["begin_spawn"], "session": Jsonb(session), "max_queued_run_count": 1000}
+    with psycopg.connect(grown.superuser_dsn, row_factory=dict_row, autocommit=True) as owner:
+        for statement in FILL_TENANT:
+            owner.execute(statement, {"tenant": SMALL})
+    assert blocks_touched(grown, "begin_spawn", values) <= FEW_BLOCKS
+    with psycopg.connect(grown.app_dsn, row_factory=dict_row) as link:
+        assert link.execute(SQL["begin_spawn"], values).fetchone() == {"begun": True}
+        assert link.execute(SQL["begin_spawn"], values).fetchone() == {"begun": False}
 
 
 def test_a_page_of_what_is_to_be_deleted_costs_a_page(grown: Grown) -> None:

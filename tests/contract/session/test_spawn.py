@@ -6,6 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
@@ -122,6 +123,11 @@ async def test_SpawnSession__tenant_whose_creation_was_cut_off(open_mesh: OpenMe
         error = await refusal(own)
     assert error.reason is Reason.UNKNOWN_TENANT
     assert "repeat CreateTenant" in error.message
+
+
+async def test_SpawnSession__shortest_run_timeout(mesh: Mesh) -> None:
+    session = await mesh.spawn(run_timeout=Duration(nanos=1_000))
+    assert session.state == session_pb2.SESSION_STATE_ACTIVE
 
 
 async def test_SpawnSession__queue_full(mesh: Mesh) -> None:

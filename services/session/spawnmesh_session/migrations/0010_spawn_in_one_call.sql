@@ -2,11 +2,12 @@
 
 -- Inserts the session, PROVISIONING, with its first event and its time in the queue, by which it is to be spawned, where nothing stands against it: its tenant is
 -- complete and is not being deleted, which it is kept from until the transaction ends; the agent is known; no more wait in the tenant's queue than its
--- settings allow, less p_margin, or p_max_queued_run_count where they say nothing. p_session is a JSON object with the columns. False: nothing was
+-- settings allow, less p_margin, or p_max_queued_run_count where they say nothing. p_session is a JSON object with the other columns. False: nothing was
 -- done, and what stands against it is to be looked for; it may also be that the request_id is known. Waits for a transaction that is inserting that.
 -- Index: tenants_pkey, tenant_deletions_pkey, agents_pkey, dispatch_tenant_due_idx, sessions_request_idx, sessions_pkey, dispatch_pkey.
-create function begin_spawn(p_tenant_id text, p_session jsonb, p_due_in interval, p_max_queued_run_count bigint, p_margin bigint) returns boolean
-language plpgsql as $$
+create function begin_spawn(
+    p_tenant_id text, p_session jsonb, p_run_timeout interval, p_due_in interval, p_max_queued_run_count bigint, p_margin bigint
+) returns boolean language plpgsql as $$
 declare
     tenant record;
     allowed bigint;
@@ -17,10 +18,10 @@ begin
         insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model, mode, context, cleanup, runtime,
                               parent_session_id, parent_run_id, ancestor_ids, run_timeout, task_hash, traceparent, thinking, last_cursor)
         select p_tenant_id, s.session_id, s.request_id, decode(s.payload_hash, 'hex'), 'PROVISIONING', s.agent_id, s.label, s.model, s.mode, s.context,
-               s.cleanup, s.runtime, '', '', '{}', s.run_timeout, s.task_hash, s.traceparent, s.thinking, 1
+               s.cleanup, s.runtime, '', '', '{}', p_run_timeout, s.task_hash, s.traceparent, s.thinking, 1
         from jsonb_to_record(p_session) as s (
             session_id text, request_id text, payload_hash text, agent_id text, label text, model text, mode text, context text, cleanup text,
-            runtime text, run_timeout interval, task_hash text, traceparent text, thinking text
+            runtime text, task_hash text, traceparent text, thinking text
         )
         where tenant.ready and tenant.deletion is null
             and exists (select from agents a where a.tenant_id = p_tenant_id and a.agent_id = s.agent_id)

@@ -232,9 +232,13 @@ class FinalizeSaga:
 
 
 async def _as_ended(ended: AsyncCursor[DictRow] | None, locked: LockedRun) -> DictRow:
-    """The run as it was ended, if it was; else as it was found."""
-    run = await ended.fetchone() if ended else None
-    return run or locked.run
+    """The run as it was ended, or as it was found where it was not."""
+    if ended is None:
+        return locked.run
+    run = await ended.fetchone()
+    if run is None:
+        raise RuntimeError("a run that was locked and open was not ended")
+    return run
 
 
 def _is_answer(run: DictRow, draft: Draft) -> bool:

@@ -1,7 +1,9 @@
 -- name: begin_spawn
 -- A transaction of its own, which inserts the session as insert_session does, where nothing stands against it. False: nothing was done. Waits for a deletion of the
 -- tenant that is just beginning, and for a transaction that is inserting the request_id. See the function for its indexes.
-select begin_spawn(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session)s, %(due_in)s, %(max_queued_run_count)s, %(margin)s) as begun;
+select begin_spawn(
+    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session)s, %(run_timeout)s, %(due_in)s, %(max_queued_run_count)s, %(margin)s
+) as begun;
 
 -- name: insert_session
 -- Does nothing where the request_id is known: waits for a transaction that is inserting it. The session has its first event and its time in the queue, by

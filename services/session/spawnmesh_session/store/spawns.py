@@ -54,9 +54,10 @@ async def begin(database: Database, tenant_id: str, spawn: Spawn, *, due_in: tim
     """
     columns = asdict(spawn)
     session = {name: columns[name] for name in _COLUMNS}
-    session |= {"payload_hash": spawn.payload_hash.hex(), "run_timeout": f"{spawn.run_timeout.total_seconds()} seconds"}
+    session["payload_hash"] = spawn.payload_hash.hex()
     values = {
         "session": Jsonb(session),
+        "run_timeout": spawn.run_timeout,
         "due_in": due_in,
         "max_queued_run_count": SpawnLimits().max_queued_run_count,
         "margin": margin,
