@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from procrastinate import App
+from procrastinate import App, PsycopgConnector
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.database import Database, open_database
@@ -77,5 +77,6 @@ async def test_a_connection_that_the_server_has_closed_is_not_used(queue: App, p
 
 
 async def test_statements_of_the_library_need_no_transaction(queue: App) -> None:
-    async with queue.connector.pool.connection() as connection:  # type: ignore[attr-defined]
+    assert isinstance(queue.connector, PsycopgConnector)
+    async with queue.connector.pool.connection() as connection:
         assert connection.autocommit
