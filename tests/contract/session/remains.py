@@ -18,6 +18,10 @@ _COUNTS = {
     "entries": "transcript.entries where true",
     "files": "attachment_blob.set_files where true",
 }
+_TABLES = """
+    select table_schema || '.' || table_name from information_schema.columns
+    where column_name = 'tenant_id' and table_schema in ('session', 'attachment_blob', 'transcript', 'hook', 'model_router')"""
+_JOBS = "select 'jobs', count(*) from session.procrastinate_jobs where args ->> 'tenant_id' = %(tenant)s"
 
 
 class Remains:
@@ -48,17 +52,14 @@ class Remains:
     async def everywhere(self, tenant: str) -> dict[str, int]:
         """Rows in every table of every service that has any, and whether there is a bucket."""
         async with await psycopg.AsyncConnection.connect(self.dsn) as connection:
-            query = """
-                select table_schema || '.' || table_name from information_schema.columns
-                where column_name = 'tenant_id' and table_schema in ('session', 'attachment_blob', 'transcript', 'hook', 'model_router')"""
-            tables = [row[0] for row in await (await connection.execute(query)).fetchall()]
-            jobs = "select count(*) from session.procrastinate_jobs where args ->> 'tenant_id' = %s"
-            row = await (await connection.execute(jobs, (tenant,))).fetchone()
-        assert row is not None
-        counted = {table: await self.count(tenant, f"{table} where true") for table in tables}
-        counted["jobs"] = int(row[0])
-        counted["buckets"] = int(await asyncio.to_thread(self._minio.bucket_exists, f"spawnmesh-{tenant}"))
-        return {name: count for name, count in counted.items() if count}
+            tables = await (await connection.execute(_TABLES)).fetchall()
+            counts = [
+                _JOBS,
+                *(f"select '{name}', count(*) from {name} where tenant_id = %(tenant)s" for (name,) in tables),
+            ]
+            rows = await (await connection.execute(" union all ".join(counts), {"tenant": tenant})).fetchall()
+        bucket = await asyncio.to_thread(self._minio.bucket_exists, f"spawnmesh-{tenant}")
+        return {name: count for name, count in [*rows, ("buckets", int(bucket))] if count}
 
     def _objects(self, tenant: str) -> list[object]:
         return list(self._minio.list_objects(f"spawnmesh-{tenant}", recursive=True))
