@@ -99,7 +99,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "list_inbox": {"max_bytes": 1000},
     "count_inbox": {"arrived_after": None},
     "acknowledge_inbox": {"keys": ["k"]},
-    "insert_dispatch": {"due_in": "1 s", "expire_time": None, "attempts_left": 1},
+    "insert_dispatch": {"due_in": "1 s"},
     "delay_dispatch": {"due_in": "1 s"},
     "delete_dispatch": {},
     "delete_many_dispatch": {},

@@ -1,7 +1,6 @@
 -- name: insert_dispatch
 -- Locks the row where it is there already, and only moves its time. Index: dispatch_pkey.
-insert into dispatch (tenant_id, kind, subject_id, due_time, expire_time, attempts_left)
-values (%(tenant_id)s, %(kind)s, %(subject_id)s, now() + %(due_in)s::interval, coalesce(%(expire_time)s::timestamptz, 'infinity'), %(attempts_left)s)
+insert into dispatch (tenant_id, kind, subject_id, due_time) values (%(tenant_id)s, %(kind)s, %(subject_id)s, now() + %(due_in)s::interval)
 on conflict (tenant_id, kind, subject_id) do update set due_time = excluded.due_time
 
 -- name: delete_dispatch

@@ -45,24 +45,10 @@ async def enqueue(connection: Connection, tenant_id: str, session_id: str, run: 
 
 
 async def insert_dispatch(
-    connection: Connection,
-    tenant_id: str,
-    kind: str,
-    subject_id: str,
-    *,
-    due_in: timedelta,
-    expire_time: datetime | None = None,
-    attempts_left: int = 1,
+    connection: Connection, tenant_id: str, kind: str, subject_id: str, due_in: timedelta
 ) -> None:
     """Puts something into the queue: it wants attention after `due_in`. What is there already is only moved."""
-    values = {
-        "tenant_id": tenant_id,
-        "kind": kind,
-        "subject_id": subject_id,
-        "due_in": due_in,
-        "expire_time": expire_time,
-        "attempts_left": attempts_left,
-    }
+    values = {"tenant_id": tenant_id, "kind": kind, "subject_id": subject_id, "due_in": due_in}
     await connection.execute(SQL["insert_dispatch"], values)
 
 
