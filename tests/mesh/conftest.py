@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from spawnmesh_devstack.stack import Stack, open_stack
 
+from tests.mesh.mcp_page import configure
+
 
 def _quiet(_line: str) -> None:
     """Progress is for people; tests have none watching."""
@@ -14,10 +16,12 @@ def _quiet(_line: str) -> None:
 
 @pytest.fixture(scope="session")
 async def stack() -> AsyncIterator[Stack]:
-    """Every process of the mesh, with the scripted model. A test that stops one starts it again.
+    """Every process of the mesh, with the scripted model and a runner that has MCP servers. A test that stops one starts it again.
 
     Not under pytest's own directory, which every new pytest run closes to the account PostgreSQL runs as.
     """
     with tempfile.TemporaryDirectory(prefix="spawnmesh-mesh-") as folder:
-        async with open_stack(Path(folder) / "data", _quiet) as mesh:
+        home = Path(folder)
+        given = {"RUNNER_MCP_CONFIG_FILE": str(configure(home))}
+        async with open_stack(home / "data", _quiet, environment=given) as mesh:
             yield mesh

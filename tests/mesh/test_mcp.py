@@ -1,13 +1,10 @@
 """The page about MCP servers works as it stands: a whole mesh, the server on the page, its configuration, and its program."""
 
 import asyncio
-import json
 import os
 import re
 import signal
 import sys
-import tempfile
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,33 +14,21 @@ from spawnmesh.session.v1.tenant_pb2 import AgentProfile
 from spawnmesh_client.mesh import connect
 from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.scripted_agents import CALLER
-from spawnmesh_devstack.stack import Stack, open_stack
+from spawnmesh_devstack.stack import Stack
 
-from tests.contract.mcp_fixtures import is_alive, stdio
+from tests.contract.mcp_fixtures import is_alive
+from tests.mesh.mcp_page import NOTES, PAGE, PROGRAM
 
-PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "mcp.md").read_text()
-SERVER, PROGRAM = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-CONFIG = re.findall(r"^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0]
 TENANT = "weatherly"
 PROMPT = f"You are the {CALLER}. Do as you are told."
 
 
 @pytest.fixture(scope="module")
-async def served() -> AsyncIterator[Stack]:
-    """A mesh whose runner has the server on the page."""
-    with tempfile.TemporaryDirectory(prefix="spawnmesh-mcp-") as folder:
-        home = Path(folder)
-        (home / "weather.py").write_text(SERVER)
-        told = CONFIG.replace("/venv/bin/python", sys.executable).replace("/srv/mcp", folder)
-        assert str(home / "weather.py") in told
-        config = json.loads(told)
-        config["servers"]["slow"] = stdio(env={"NOTES": str(home / "notes")}, call_timeout_seconds=600)
-        (home / "mcp.json").write_text(json.dumps(config))
-        given = {"RUNNER_MCP_CONFIG_FILE": str(home / "mcp.json")}
-        async with open_stack(home / "data", lambda _: None, environment=given) as stack:
-            async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
-                await operator.create_tenant(TENANT)
-            yield stack
+async def served(stack: Stack) -> Stack:
+    """The mesh, whose runner has the server on the page, and the tenant that may use it."""
+    async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
+        await operator.create_tenant(TENANT)
+    return stack
 
 
 async def test_program_on_the_page_prints_what_the_page_says(served: Stack, tmp_path: Path) -> None:
@@ -94,7 +79,7 @@ async def test_run_of_an_agent_that_names_an_unknown_server_says_so(served: Stac
 
 async def sleeping(served: Stack) -> int:
     """The server's process, once a call of it goes on."""
-    notes = served.data_dir.parent / "notes"
+    notes = served.data_dir.parent / NOTES
     async with asyncio.timeout(30):
         while not (notes.exists() and "sleeping" in notes.read_text()):
             await asyncio.sleep(0.05)
