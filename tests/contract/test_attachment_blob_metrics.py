@@ -9,11 +9,13 @@ import pytest
 from spawnmesh_attachment_blob.app import open_worker
 from spawnmesh_attachment_blob.domain.sets import object_key
 from spawnmesh_core.errors import MeshError
+from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime.process import start_process
 
 from tests.contract.attachment_blob_fixtures import BlobService, open_blob_service, text
+from tests.contract.test_attachment_blob_collect import others_had_their_turn
 
 
 @pytest.fixture
@@ -29,7 +31,10 @@ def _samples(port: int | None) -> dict[str, float]:
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 
 
-async def test_collections_are_counted_by_what_they_found_and_name_no_tenant(counting: BlobService) -> None:
+async def test_collections_are_counted_by_what_they_found_and_name_no_tenant(
+    counting: BlobService, postgres: Postgres
+) -> None:
+    await others_had_their_turn(postgres)
     tenant = counting.tenant()
     await tenant.prepare()
     lost = await tenant.stage(text("a", "lost"))

@@ -87,6 +87,7 @@ async def test_a_silent_S3_is_given_up_and_does_not_stop_what_needs_rows_alone(
             while not stages.done():
                 async with asyncio.timeout(1):
                     assert await tenant.get(kept.set_id) == kept
+                await asyncio.sleep(0.02)
             for result in await stages:
                 assert isinstance(result, MeshError)
                 assert result.reason is Reason.DEPENDENCY_UNAVAILABLE

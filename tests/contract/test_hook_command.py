@@ -4,12 +4,14 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.app import open_service
 
+from tests.contract.commands import Commands, open_commands
 from tests.contract.hook_fixtures import CONTENT, FINALIZE, HookMesh, Tenant, hook_settings, open_mesh, revise
 from tests.contract.serving import served
 
@@ -39,73 +41,82 @@ async def tenant(mesh: HookMesh) -> Tenant:
     return mesh.tenant(await mesh.replica())
 
 
-async def command(target: str, keys: Path, tenant: Tenant, *arguments: str, given: str = "") -> tuple[int, str, str]:
-    """Exit code, output and errors of `spawnmesh hooks …`."""
-    process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).with_name("spawnmesh")),
-        "--tenant",
-        tenant.tenant_id,
-        "hooks",
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={
+@pytest.fixture(scope="module")
+async def commands() -> AsyncIterator[Commands]:
+    async with open_commands() as opened:
+        yield opened
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """`spawnmesh hooks …` for one tenant of the running service."""
+
+    commands: Commands
+    target: str
+    keys: Path
+    tenant: Tenant
+
+    async def __call__(self, *arguments: str, given: str = "", at: str = "") -> tuple[int, str, str]:
+        """Exit code, output and errors."""
+        env = {
             "SPAWNMESH_SESSION_TARGET": "127.0.0.1:1",
-            "SPAWNMESH_HOOK_TARGET": target,
-            "SPAWNMESH_SIGNING_KEY_FILE": str(keys / "client.pem"),
-        },
-    )
-    out, err = await process.communicate(given.encode())
-    return process.returncode or 0, out.decode(), err.decode()
+            "SPAWNMESH_HOOK_TARGET": at or self.target,
+            "SPAWNMESH_SIGNING_KEY_FILE": str(self.keys / "client.pem"),
+        }
+        return await self.commands.run("--tenant", self.tenant.tenant_id, "hooks", *arguments, env=env, given=given)
 
 
-async def test_register_list_test_log_pause_remove(mesh: HookMesh, tenant: Tenant, target: str, keys: Path) -> None:
+@pytest.fixture
+def hooks(commands: Commands, target: str, keys: Path, tenant: Tenant) -> Hooks:
+    return Hooks(commands, target, keys, tenant)
+
+
+async def test_register_list_test_log_pause_remove(mesh: HookMesh, hooks: Hooks) -> None:
     plugin = await mesh.plugin(revise("no"))
     options = ["--hook", "before_agent_finalize", "--grant", "finalize_control", "--priority", "3"]
     options += ["--max-concurrent-calls", "2"]
-    code, out, err = await command(target, keys, tenant, "register", "reviewer", plugin.endpoint, *options, "--json")
+    code, out, err = await hooks("register", "reviewer", plugin.endpoint, *options, "--json")
     assert (code, err) == (0, "")
     registered = json.loads(out)["plugin"]
     assert (registered["priority"], registered["max_concurrent_calls"]) == (3, 2)
-    code, out, _ = await command(target, keys, tenant, "list")
+    code, out, _ = await hooks("list")
     assert code == 0
     assert "reviewer" in out
     assert "before_agent_finalize" in out
-    code, out, _ = await command(target, keys, tenant, "test", "reviewer")
+    code, out, _ = await hooks("test", "reviewer")
     assert (code, "revise" in out) == (0, True)
-    code, out, _ = await command(target, keys, tenant, "log", "--decision", "revise", "--since", "5", "--json")
+    code, out, _ = await hooks("log", "--decision", "revise", "--since", "5", "--json")
     assert [row["plugin"] for row in json.loads(out)["deliveries"]] == ["reviewer"]
     for verb, state in (("pause", True), ("resume", False)):
-        code, out, _ = await command(target, keys, tenant, verb, "reviewer", "--json")
+        code, out, _ = await hooks(verb, "reviewer", "--json")
         assert json.loads(out)["paused"] is state
-    assert (await command(target, keys, tenant, "remove", "reviewer"))[0] == 0
-    assert json.loads((await command(target, keys, tenant, "list", "--json"))[1]) == {"plugins": []}
+    assert (await hooks("remove", "reviewer"))[0] == 0
+    assert json.loads((await hooks("list", "--json"))[1]) == {"plugins": []}
 
 
-async def test_a_refusal_or_a_failing_plugin_is_exit_code_1(tenant: Tenant, target: str, keys: Path) -> None:
+async def test_a_refusal_or_a_failing_plugin_is_exit_code_1(hooks: Hooks) -> None:
     hook = ["--hook", "before_agent_finalize"]
-    code, _, err = await command(target, keys, tenant, "register", "a", "grpc://127.0.0.1:1", *hook)
+    code, _, err = await hooks("register", "a", "grpc://127.0.0.1:1", *hook)
     assert (code, "GRANT_MISSING" in err) == (1, True)
     options = [*hook, "--grant", "finalize_control"]
-    code, _, err = await command(target, keys, tenant, "register", "a", "grpc://127.0.0.1:1", *options)
+    code, _, err = await hooks("register", "a", "grpc://127.0.0.1:1", *options)
     assert (code, "ENDPOINT_NOT_REACHED" in err) == (1, True)
-    await command(target, keys, tenant, "register", "a", "grpc://127.0.0.1:1", *options, "--allow-unreachable")
-    assert (await command(target, keys, tenant, "test", "a"))[0] == 1
-    code, _, err = await command(target, keys, tenant, "register", "a", "grpc://127.0.0.1:1", "--hook", "nothing")
+    await hooks("register", "a", "grpc://127.0.0.1:1", *options, "--allow-unreachable")
+    assert (await hooks("test", "a"))[0] == 1
+    code, _, err = await hooks("register", "a", "grpc://127.0.0.1:1", "--hook", "nothing")
     assert (code, "before_agent_finalize" in err) == (2, True)
 
 
 async def test_relay_reads_an_event_and_answers_or_lets_it_stop(
-    mesh: HookMesh, tenant: Tenant, target: str, keys: Path
+    mesh: HookMesh, tenant: Tenant, target: str, hooks: Hooks
 ) -> None:
     plugin = await mesh.plugin(revise("run the tests"))
     await tenant.register("a", plugin.endpoint, FINALIZE, grants=[CONTENT])
     stop = json.dumps({"hook_event_name": "Stop", "session_id": "s", "last_assistant_message": "done"})
-    code, out, _ = await command(target, keys, tenant, "relay", "--harness", "codex", given=stop)
+    code, out, _ = await hooks("relay", "--harness", "codex", given=stop)
     assert (code, json.loads(out)) == (0, {"decision": "block", "reason": "run the tests"})
     for given, at in (("{}", target), ("", target), (stop, "127.0.0.1:1")):
-        code, out, err = await command(at, keys, tenant, "relay", given=given)
+        code, out, err = await hooks("relay", given=given, at=at)
         assert (code, out) == (0, "")
         assert "let stop" in err
 
@@ -134,8 +145,8 @@ async def test_serve_runs_a_module_as_a_plugin(tenant: Tenant, keys: Path, tmp_p
         await process.wait()
 
 
-async def test_serve_wants_to_know_whose_calls_to_answer(tenant: Tenant, target: str, keys: Path) -> None:
-    code, _, err = await command(target, keys, tenant, "serve", "json")
+async def test_serve_wants_to_know_whose_calls_to_answer(hooks: Hooks, keys: Path) -> None:
+    code, _, err = await hooks("serve", "json")
     assert (code, "--jwks" in err) == (2, True)
-    code, _, err = await command(target, keys, tenant, "serve", "json", "--jwks", str(keys / "jwks.json"))
+    code, _, err = await hooks("serve", "json", "--jwks", str(keys / "jwks.json"))
     assert (code, "marked" in err) == (1, True)

@@ -110,42 +110,38 @@ async def test_Generate__a_server_of_this_tenant_with_some_of_its_tools(
     assert [tool.name for tool in mesh.prompts[0].tools] == ["mcp__weather__forecast", "mcp__weather__measure"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ("{}", "lacks city"),
-        ('{"city": 4}', "city: does not fit type"),
-        ('{"city": "Oslo", "days": "two"}', "days: does not fit type"),
-        ("[]", "are not an object"),
-    ],
-)
 async def test_Generate__arguments_are_held_against_the_schema_before_the_call(
-    mesh: ScriptedMesh, keys: Path, tmp_path: Path, arguments: str, told: str
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
     notes = tmp_path / "notes"
     file = config(tmp_path, weather=stdio(env={"NOTES": str(notes)}))
-    tool = "mcp__weather__order_rain" if arguments == "{}" else FORECAST[0]
-    [result] = await carried(mesh, keys, tmp_path, (tool, arguments), mcp_config_file=file)
-    assert result.is_error
-    assert text(result).startswith("INVALID_ARGUMENTS")
-    assert told in text(result)
+    wrong = (
+        ("mcp__weather__order_rain", "{}", "lacks city"),
+        (FORECAST[0], '{"city": 4}', "city: does not fit type"),
+        (FORECAST[0], '{"city": "Oslo", "days": "two"}', "days: does not fit type"),
+        (FORECAST[0], "[]", "are not an object"),
+    )
+    calls = [(tool, arguments) for tool, arguments, _ in wrong]
+    results = await carried(mesh, keys, tmp_path, *calls, mcp_config_file=file)
+    for result, (tool, arguments, told) in zip(results, wrong, strict=True):
+        assert (result.tool_name, result.is_error) == (tool, True), arguments
+        assert text(result).startswith("INVALID_ARGUMENTS"), arguments
+        assert told in text(result), arguments
     assert "ordered" not in notes.read_text()
 
 
-async def test_Generate__what_is_no_text_is_told_in_a_line(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
-    [result] = await carried(
-        mesh, keys, tmp_path, ("mcp__weather__picture", "{}"), mcp_config_file=config(tmp_path, weather=stdio())
+async def test_Generate__what_is_no_text_is_told_in_a_line_and_a_tools_own_error_and_its_trace_are_read(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    calls = [(f"mcp__weather__{tool}", "{}") for tool in ("picture", "fail", "traced")]
+    picture, failed, traced = await carried(
+        mesh, keys, tmp_path, *calls, mcp_config_file=config(tmp_path, weather=stdio())
     )
-    assert text(result) == "a cloud\n[image, image/png, 40 bytes; not shown]"
-
-
-async def test_Generate__a_tools_own_error_is_read(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
-    [result] = await carried(
-        mesh, keys, tmp_path, ("mcp__weather__fail", "{}"), mcp_config_file=config(tmp_path, weather=stdio())
-    )
-    assert result.is_error
-    assert text(result).startswith("MCP_TOOL_ERROR: ")
-    assert "no weather today" in text(result)
+    assert (text(picture), picture.is_error) == ("a cloud\n[image, image/png, 40 bytes; not shown]", False)
+    assert failed.is_error
+    assert text(failed).startswith("MCP_TOOL_ERROR: ")
+    assert "no weather today" in text(failed)
+    assert text(traced).startswith("00-0af7651916cd43dd8448eb211c80319c-")
 
 
 async def test_Generate__a_long_result_is_cut_and_says_so(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
@@ -160,13 +156,6 @@ async def test_Generate__a_long_result_is_cut_and_says_so(mesh: ScriptedMesh, ke
     )
     assert text(long) == "ä" * 512 + "\n[truncated: the first 1024 of 5000000 bytes; the rest was not kept]"
     assert text(short) == "ä" * 512
-
-
-async def test_Generate__a_call_has_the_trace_of_its_span(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
-    [result] = await carried(
-        mesh, keys, tmp_path, ("mcp__weather__traced", "{}"), mcp_config_file=config(tmp_path, weather=stdio())
-    )
-    assert text(result).startswith("00-0af7651916cd43dd8448eb211c80319c-")
 
 
 async def test_Generate__servers_that_cannot_be_used_are_told_to_the_model_and_the_others_are_used(

@@ -1,30 +1,35 @@
 """`spawnmesh transcript` against the running service."""
 
-import asyncio
 import json
-import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
+from tests.contract.commands import open_commands
 from tests.contract.transcript_files import HEADER, file_of, message, values
 from tests.contract.transcript_fixtures import Session, service, session, user
 
 __all__ = ["service", "session"]
 
 
-async def command(session: Session, *arguments: str) -> tuple[int | None, str, str]:
-    """Exit code, output and errors of the command, run as a client of the session's tenant."""
-    target = session.service.target
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", "from spawnmesh_client.cli.app import main; main()",
-        "--session-target", target, "--transcript-target", target, "transcript", *arguments,
-        env={"SPAWNMESH_TOKEN": session.client_token(), "PATH": ""},
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, err = await process.communicate()
-    return process.returncode, out.decode(), err.decode()
+Command = Callable[..., Awaitable[tuple[int, str, str]]]
 
 
-async def test_a_session_file_goes_in_and_comes_out(session: Session, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+async def command() -> AsyncIterator[Command]:
+    """Exit code, output and errors of the command with the arguments, run as a client of the session's tenant."""
+    async with open_commands() as commands:
+
+        async def run(session: Session, *arguments: str) -> tuple[int, str, str]:
+            target = session.service.target
+            options = ("--session-target", target, "--transcript-target", target, "transcript", *arguments)
+            return await commands.run(*options, env={"SPAWNMESH_TOKEN": session.client_token(), "PATH": ""})
+
+        yield run
+
+
+async def test_a_session_file_goes_in_and_comes_out(session: Session, tmp_path: Path, command: Command) -> None:
     file, copy = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     file.write_bytes(file_of(HEADER, message(1, content="a needle"), message(2, "assistant", "found it")))
     status, out, err = await command(session, "import", str(file), "--json")
@@ -47,7 +52,7 @@ async def test_a_session_file_goes_in_and_comes_out(session: Session, tmp_path: 
     assert (await command(session, "search", session_id, "haystack"))[0] == 1
 
 
-async def test_malformed_lines_are_told_by_number(session: Session, tmp_path: Path) -> None:
+async def test_malformed_lines_are_told_by_number(session: Session, tmp_path: Path, command: Command) -> None:
     file = tmp_path / "in.jsonl"
     file.write_bytes(file_of(HEADER, "{", message(1), "x"))
     status, out, err = await command(session, "import", str(file))
@@ -56,7 +61,7 @@ async def test_malformed_lines_are_told_by_number(session: Session, tmp_path: Pa
     assert "lines=2,4" in err
 
 
-async def test_a_refused_search_says_why(session: Session) -> None:
+async def test_a_refused_search_says_why(session: Session, command: Command) -> None:
     await session.append([user("a")])
     status, _, err = await command(session, "search", session.session_id, "(a)\\1", "--regex")
     assert status == 1

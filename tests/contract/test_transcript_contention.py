@@ -21,19 +21,19 @@ PROCESS_COUNT = 8
 APPEND_COUNT = 30
 
 
-async def _contend(orders: Orders) -> list[Told]:
+async def _contend(orders: list[Orders]) -> list[Told]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.contract.transcript_contender", json.dumps(asdict(orders)),
-        cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        sys.executable, "-m", "tests.contract.transcript_contender", json.dumps([asdict(each) for each in orders]),
+        cwd=ROOT, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    out, err = await process.communicate()
+    _, err = await process.communicate()
     assert process.returncode == 0, err.decode()[-2000:]
-    return [Told(**json.loads(line)) for line in out.splitlines()]
+    return [Told(**json.loads(line)) for each in orders for line in Path(each.answers).read_text().splitlines()]
 
 
 @pytest.mark.parametrize("takes_over", [False, True], ids=["one claim", "taking over"])
 async def test_AppendEntries__eight_processes_make_one_history(
-    service: Service, session: Session, keys: Path, takes_over: bool
+    service: Service, session: Session, keys: Path, tmp_path: Path, takes_over: bool
 ) -> None:
     shared = await session.acquire(1)
     orders = [
@@ -47,11 +47,11 @@ async def test_AppendEntries__eight_processes_make_one_history(
             name=f"p{number}",
             count=APPEND_COUNT,
             takes_over=takes_over,
+            answers=str(tmp_path / f"p{number}"),
         )
         for number in range(PROCESS_COUNT)
     ]
-    told = await asyncio.gather(*map(_contend, orders))
-    answers = [answer for of_process in told for answer in of_process]
+    answers = await _contend(orders)
     accepted = [answer for answer in answers if answer.seq and not answer.replayed]
     stored = {entry.seq: entry for entry in (await session.entries())[1:]}
 

@@ -15,7 +15,7 @@ from spawnmesh_postgres.statements import load_statements
 from spawnmesh_runtime.acting import acting_with_token
 
 from tests.contract.attachment_blob_fixtures import blobs
-from tests.contract.test_transcript_command import command
+from tests.contract.test_transcript_command import Command, command
 from tests.contract.test_transcript_context import pages_touched
 from tests.contract.transcript_compaction import (
     Compacting,
@@ -34,7 +34,7 @@ from tests.contract.transcript_fixtures import (
     user,
 )
 
-__all__ = ["blobs", "compacting", "compaction_service", "service", "superuser"]
+__all__ = ["blobs", "command", "compacting", "compaction_service", "service", "superuser"]
 
 
 async def test_CompactTranscript__the_newest_question_stays_when_it_is_summarized(compacting: Compacting) -> None:
@@ -280,7 +280,7 @@ async def test_DeleteTranscript__summaries_go_with_it(compacting: Compacting) ->
         await compacting.expand(summary.entry_id)
 
 
-async def test_the_command_compacts_and_expands(compacting: Compacting) -> None:
+async def test_the_command_compacts_and_expands(compacting: Compacting, command: Command) -> None:
     claim = await compacting.session.acquire(1)
     await compacting.session.append([assistant(words(f"said-{number}", 1_000)) for number in range(40)], claim=claim)
     session_id = compacting.session.session_id

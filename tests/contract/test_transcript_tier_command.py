@@ -3,15 +3,15 @@
 import json
 
 from tests.contract.attachment_blob_fixtures import blobs
-from tests.contract.test_transcript_command import command
+from tests.contract.test_transcript_command import Command, command
 from tests.contract.transcript_cold import Cold, away, cold
 from tests.contract.transcript_fixtures import service, superuser
 from tests.contract.transcript_tier import tier_service, tiered
 
-__all__ = ["away", "blobs", "cold", "service", "superuser", "tier_service", "tiered"]
+__all__ = ["away", "blobs", "cold", "command", "service", "superuser", "tier_service", "tiered"]
 
 
-async def test_all_transcripts_of_the_tenant_are_moved_and_moved_back(cold: Cold, away: Cold) -> None:
+async def test_all_transcripts_of_the_tenant_are_moved_and_moved_back(cold: Cold, away: Cold, command: Command) -> None:
     await cold.set_tier(2, is_on=False)
     others = [cold, cold.to(cold.session.sibling())]
     await others[1].session.create()
@@ -50,7 +50,7 @@ async def test_all_transcripts_of_the_tenant_are_moved_and_moved_back(cold: Cold
     assert [(await one.readings())["entries"] for one in others] == before
 
 
-async def test_what_cannot_be_meant_is_refused(cold: Cold) -> None:
+async def test_what_cannot_be_meant_is_refused(cold: Cold, command: Command) -> None:
     assert (await command(cold.session, "tier"))[0] == 2
     assert (await command(cold.session, "tier", "--apply", "--revert"))[0] == 2
     missing = "ses_" + "0" * 26

@@ -18,12 +18,12 @@ from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.contract.attachment_blob_fixtures import blobs
 from tests.contract.serving import caller_at, served, shared_settings
-from tests.contract.test_transcript_command import command
+from tests.contract.test_transcript_command import Command, command
 from tests.contract.test_transcript_counts import CL100K, TEXT, say, set_vocabulary
 from tests.contract.transcript_fixtures import Session, assistant, service, session, user
 from tests.contract.transcript_tier import NO_TAIL, Tiered, long_text, tier_service, tiered
 
-__all__ = ["blobs", "service", "session", "tier_service", "tiered"]
+__all__ = ["blobs", "command", "service", "session", "tier_service", "tiered"]
 
 SECONDS = 30.0
 
@@ -80,7 +80,7 @@ async def test_watch_of_the_tenant_for_programs(tiered: Tiered) -> None:
         assert (activity["session_id"], activity["stubbed"]["seq"]) == (tiered.session.session_id, "3")
 
 
-async def test_watch_of_what_is_not_there_is_refused(session: Session) -> None:
+async def test_watch_of_what_is_not_there_is_refused(session: Session, command: Command) -> None:
     code, out, err = await command(session, "watch", session.sibling().session_id)
     assert (code, out) == (1, "")
     assert "NOT_FOUND" in err
@@ -106,7 +106,7 @@ async def test_watch_activities_outlasts_a_restart_and_tells_each_once(tiered: T
     assert seqs == [3, 5]
 
 
-async def test_context_shows_what_a_model_reads_and_what_is_missing(tiered: Tiered) -> None:
+async def test_context_shows_what_a_model_reads_and_what_is_missing(tiered: Tiered, command: Command) -> None:
     session = tiered.session
     await session.append([user("a task\x1b[2J\nwith lines")])
     claim = await session.acquire(1)
@@ -133,7 +133,7 @@ async def test_context_shows_what_a_model_reads_and_what_is_missing(tiered: Tier
     assert json.loads(printed)["token_vocabulary"] == "o200k_base"
 
 
-async def test_recount_says_what_would_change_and_changes_it(session: Session) -> None:
+async def test_recount_says_what_would_change_and_changes_it(session: Session, command: Command) -> None:
     await say(session, user(TEXT), assistant(TEXT))
     sibling = session.sibling()
     await sibling.create()

@@ -254,7 +254,7 @@ async def test_windows_and_writers_behave_as_the_model_says(service: Service) ->
             super().__init__(service, loop)
 
     bounded = settings(
-        max_examples=150,
+        max_examples=100,
         stateful_step_count=30,
         deadline=None,
         database=None,

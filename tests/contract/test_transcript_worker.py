@@ -63,6 +63,15 @@ def workers(service: Service, cold: Cold, keys: Path) -> Workers:
     return Workers(service, cold.blobs.service.target, keys)
 
 
+@pytest.fixture(autouse=True)
+async def others_had_their_turn(cold: Cold, superuser: Superuser) -> AsyncIterator[None]:
+    """Of the tenants of all tests before, of which there may be hundreds, none is worked for."""
+    own = (cold.session.tenant_id,)
+    await superuser.execute("update tenants set work_time = now() + interval '1 day' where tenant_id <> %s", own)
+    yield
+    await superuser.execute("update tenants set work_time = null where work_time > now()")
+
+
 @pytest.fixture
 async def database(service: Service) -> AsyncIterator[Database]:
     async with open_database(service.dsn.app, name="test", max_connections=2) as database:

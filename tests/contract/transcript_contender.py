@@ -1,6 +1,7 @@
-"""A process that appends to a transcript which others append to as well, and tells what became of each append.
+"""Processes that append to one transcript at once, and tell what became of each append.
 
-`python -m tests.contract.transcript_contender <json>`; a line of JSON for each answer.
+`python -m tests.contract.transcript_contender <json>` with a list of orders: a process for each, forked once all that they need is imported.
+Each writes a line of JSON for each answer.
 """
 
 import asyncio
@@ -8,7 +9,9 @@ import json
 import sys
 import time
 from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from pathlib import Path
+from typing import TextIO
 
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
@@ -25,7 +28,8 @@ from tests.contract.transcript_fixtures import assistant
 
 @dataclass(frozen=True)
 class Orders:
-    """What to do. With `takes_over`, a lost claim is answered by taking it back at the epoch that the refusal makes possible."""
+    """What to do, and the file to tell it in. With `takes_over`, a lost claim is answered by taking it back at the epoch that the refusal makes
+    possible."""
 
     target: str
     keys: str
@@ -36,6 +40,7 @@ class Orders:
     name: str
     count: int
     takes_over: bool
+    answers: str
 
 
 @dataclass(frozen=True)
@@ -55,9 +60,10 @@ class Told:
 class Contender:
     """One writer."""
 
-    def __init__(self, peer: Peer, orders: Orders) -> None:
+    def __init__(self, peer: Peer, orders: Orders, answers: TextIO) -> None:
         self.peer = peer
         self.orders = orders
+        self.answers = answers
         self.stub = TranscriptServiceStub(peer.channel)
         self.minter = TokenMinter("session", Path(orders.keys) / "session.pem")
         self.epoch = orders.epoch
@@ -91,7 +97,7 @@ class Contender:
         else:
             (entry,) = answer.entries
             told = Told(key, began, time.monotonic(), self.epoch, entry.seq, entry.entry_id, answer.replayed)
-        print(json.dumps(asdict(told)))
+        print(json.dumps(asdict(told)), file=self.answers)
         return told
 
     async def take_over(self, told: Told) -> None:
@@ -109,13 +115,28 @@ class Contender:
         raise self.lost
 
 
-async def main(orders: Orders) -> None:
+async def contend(orders: Orders, answers: TextIO) -> None:
     async with (
         start_process("test", ProcessSettings(log_level="error")) as process,
         open_peer(process, "transcript", orders.target) as peer,
     ):
-        await Contender(peer, orders).work()
+        await Contender(peer, orders, answers).work()
+
+
+def run(orders: Orders) -> None:
+    with open(orders.answers, "w") as answers:
+        asyncio.run(contend(orders, answers))
+
+
+def main(orders: list[Orders]) -> int:
+    """The number of processes that failed."""
+    processes = [get_context("fork").Process(target=run, args=(each,)) for each in orders]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return sum(process.exitcode != 0 for process in processes)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Orders(**json.loads(sys.argv[1]))))
+    sys.exit(main([Orders(**each) for each in json.loads(sys.argv[1])]))

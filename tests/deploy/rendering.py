@@ -33,8 +33,8 @@ def text_of(*values: str) -> str:
 
 @cache
 def objects(*values: str) -> tuple[Object, ...]:
-    """The same, parsed."""
-    return tuple(one for one in yaml.safe_load_all(text_of(*values)) if one)
+    """The same, parsed: by the parser in C, which gives the same ten times as fast."""
+    return tuple(one for one in yaml.load_all(text_of(*values), yaml.CSafeLoader) if one)
 
 
 def of_kind(kind: str, *values: str) -> dict[str, Object]:

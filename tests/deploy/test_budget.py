@@ -2,26 +2,20 @@
 
 import asyncio
 import re
-from collections.abc import Collection
 from pathlib import Path
 
-import psycopg
 import pytest
 import yaml
 from spawnmesh_devstack.postgres import Postgres
-from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.jobs import open_job_app, work_on_jobs
 from spawnmesh_session.settings import SessionSettings
 
+from tests.deploy.connections import JOBS_AT_REST, JOBS_IN_USE, LISTENING, until_connected
 from tests.deploy.rendering import VALUE_SETS, Object, helm, objects, of_kind, refusal
-from tests.deploy.test_environment import SERVING, Place, container_of, migrated, started, until
+from tests.deploy.test_environment import migrated
 
 __all__ = ["migrated"]
-
-SMALLEST = 2  # A pool of this size has all of its connections from the beginning.
-JOBS_IN_USE, JOBS_AT_REST = 5, 2  # Of the queue of jobs; the others that a worker has beside its pool are listeners.
-LISTENING = {"session": 1, "session-worker": 6, "transcript": 1, "model-router": 1, "hook": 1, "hook-worker": 1}
 
 
 def pools(*values: str) -> dict[str, int]:
@@ -108,22 +102,6 @@ def test_pooler_leaves_a_direct_way_for_what_listens(tmp_path: Path) -> None:
     assert paths == ["SESSION_DATABASE_URL", "SESSION_DATABASE_DIRECT_URL"]
 
 
-@pytest.mark.parametrize("component", [name for name in of_kind("Deployment", "minimal") if name != "runner"])
-async def test_process_has_the_connections_that_are_counted_for_it(
-    tmp_path: Path, keys: Path, postgres: Postgres, migrated: dict[str, ServiceDsn], s3: S3Endpoint, component: str
-) -> None:
-    over = overriding(tmp_path, {"services": {component: {"connections": SMALLEST}}})
-    place = Place(tmp_path, keys, migrated, s3)
-    beside = LISTENING.get(component, 0)
-    if component == "session-worker":
-        beside -= JOBS_IN_USE - JOBS_AT_REST
-    role = container_of(component, "minimal")["args"][0].removeprefix("spawnmesh_")
-    others = await connected(postgres, "usename", role)  # Of services in this very process, which other tests use.
-    async with started(container_of(component, "minimal"), place.environment(component, over)) as process:
-        await until(place.health_port, SERVING, process)
-        await until_connected(postgres, "usename", role, SMALLEST + beside, beside=others)
-
-
 async def test_queue_of_jobs_has_the_connections_that_are_counted_for_it(
     postgres: Postgres, migrated: dict[str, ServiceDsn]
 ) -> None:
@@ -135,24 +113,3 @@ async def test_queue_of_jobs_has_the_connections_that_are_counted_for_it(
     await asyncio.gather(*busy)
     working.cancel()
     await asyncio.wait([working])
-
-
-async def until_connected(
-    postgres: Postgres, column: str, value: str, count: int, *, beside: Collection[int] = ()
-) -> None:
-    """Waits until there are exactly as many connections of services, without those in `beside`; says how many there were last."""
-    found = -1
-    try:
-        async with asyncio.timeout(15):
-            while found != count:
-                await asyncio.sleep(0.05)
-                found = len(await connected(postgres, column, value) - set(beside))
-    except TimeoutError:
-        raise AssertionError(f"{found} connections, and not {count}") from None
-
-
-async def connected(postgres: Postgres, column: str, value: str) -> set[int]:
-    """The connections that there are, by their processes in PostgreSQL."""
-    query = f"select pid from pg_stat_activity where {column} = %s"
-    async with await psycopg.AsyncConnection.connect(postgres.superuser_dsn, autocommit=True) as superuser:
-        return {pid for (pid,) in await (await superuser.execute(query, (value,))).fetchall()}

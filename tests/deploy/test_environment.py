@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import grpc.aio
 import pytest
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -39,6 +40,7 @@ from spawnmesh_postgres.roles import Entries, prepare_database
 from spawnmesh_runtime.acting import acting_with_token
 
 from tests.contract.serving import caller_at, client_tokens
+from tests.deploy.connections import SMALLEST, beside_pool_at_rest, connected, until_connected
 from tests.deploy.rendering import VALUE_SETS, Object, of_kind
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -219,16 +221,38 @@ async def until(port: int, status: int, process: asyncio.subprocess.Process, ser
             await asyncio.sleep(0.1)
 
 
+@pytest.fixture(scope="module")
+def smallest_pools(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Values over the minimal ones: every pool is as small as may be."""
+    pooled = [name for name in ALL if name != "runner"]
+    assert {*pooled, "runner"} == set(of_kind("Deployment", "minimal"))
+    file = tmp_path_factory.mktemp("values") / "pools.yaml"
+    file.write_text(yaml.safe_dump({"services": {name: {"connections": SMALLEST} for name in pooled}}))
+    return str(file)
+
+
 @pytest.mark.parametrize("component", ALL)
-async def test_process_becomes_ready_with_what_the_chart_gives_it(
-    tmp_path: Path, keys: Path, migrated: dict[str, ServiceDsn], s3: S3Endpoint, component: str
+async def test_process_becomes_ready_with_what_the_chart_gives_it_and_has_the_connections_counted_for_it(
+    tmp_path: Path,
+    keys: Path,
+    postgres: Postgres,
+    migrated: dict[str, ServiceDsn],
+    s3: S3Endpoint,
+    smallest_pools: str,
+    component: str,
 ) -> None:
     place = Place(tmp_path, keys, migrated, s3)
-    env = place.environment(component)
+    env = place.environment(component, smallest_pools)
     assert not any("postgresql://" in value for value in env.values())
-    async with started(container_of(component, "minimal"), env) as process:
+    container = container_of(component, "minimal", smallest_pools)
+    role = container["args"][0].removeprefix("spawnmesh_")
+    others = await connected(postgres, "usename", role)  # Of services in this very process, which other tests use.
+    async with started(container, env) as process:
         await until(place.health_port, SERVING, process)
         assert await health_of(place.health_port, "live") == SERVING
+        if component != "runner":
+            counted = SMALLEST + beside_pool_at_rest(component)
+            await until_connected(postgres, "usename", role, counted, beside=others)
         process.terminate()
         printed = await printed_until_its_end(process)
     assert process.returncode == 0, printed
@@ -343,9 +367,14 @@ async def test_command_calls_a_mesh_with_certificates_through_localhost(
         by_name = {"SPAWNMESH_SESSION_TARGET": "localhost:1", "SPAWNMESH_TRANSCRIPT_TARGET": f"localhost:{place.port}"}
         files = {"CERT": "tls.crt", "KEY": "tls.key", "CA": "ca.crt"}
         shown = {f"SPAWNMESH_TLS_{name}_FILE": str(tls / file) for name, file in files.items()}
-        command = {"args": ["spawnmesh_client", "doctor"]}
-        for more, answer in ((shown, "serves, with every RPC"), ({}, "does not answer")):
-            async with started(command, {**by_name, **more, "PATH": "/usr/bin:/bin", "SPAWNMESH_TOKEN": "x"}) as doctor:
-                printed = (await doctor.communicate())[0].decode()
+
+        async def lines(**more: str) -> str:
+            env = {**by_name, **more, "PATH": "/usr/bin:/bin", "SPAWNMESH_TOKEN": "x"}
+            async with started({"args": ["spawnmesh_client", "doctor"]}, env) as doctor:
+                return (await doctor.communicate())[0].decode()
+
+        for printed, answer in zip(
+            await asyncio.gather(lines(**shown), lines()), ("serves, with every RPC", "does not answer"), strict=True
+        ):
             (line,) = [line for line in printed.splitlines() if "transcript" in line.split()[:2]]
             assert answer in line

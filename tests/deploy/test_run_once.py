@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from uuid import uuid4
@@ -108,7 +109,7 @@ async def test_storage_check_of_helm_test_finds_tenants_kept_apart(
 async def test_doctor_of_helm_test_misses_workers_and_finds_nothing_wrong_with_all_that_the_chart_makes(
     tmp_path: Path, keys: Path, migrated: dict[str, ServiceDsn], s3: S3Endpoint, secrets: Secrets, over: str
 ) -> None:
-    workloads = sorted(of_kind("Deployment", "minimal"), key=lambda name: name.endswith("-worker"))
+    workloads = list(of_kind("Deployment", "minimal"))
     places = {name: Place(tmp_path, keys, migrated, s3) for name in workloads}
     targets = {
         f"dns:///{name}.mesh.svc.cluster.local:50051": f"127.0.0.1:{place.port}" for name, place in places.items()
@@ -117,23 +118,39 @@ async def test_doctor_of_helm_test_misses_workers_and_finds_nothing_wrong_with_a
         (port,) = free_ports(1)
         provider = {"args": ["tests.contract.model_router_upstream", str(port)]}
         await mesh.enter_async_context(started(provider, {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}))
-        looked_before = None
-        for name, place in places.items():
-            if looked_before is None and name.endswith("-worker"):
-                looked_before = await run_container(*hook_pod("doctor", over), tmp_path / "before", secrets, targets)
-            env = {key: targets.get(value, value) for key, value in place.environment(name).items()}
-            if name == "model-router":
-                ask_here(tmp_path / name, port)
-            process = await mesh.enter_async_context(started(container_of(name, "minimal"), env))
-            await until(place.health_port, SERVING, process)
+        running = await serving_together(
+            mesh, places, targets, port, [name for name in workloads if not is_worker(name)]
+        )
+        looked_before = await run_container(*hook_pod("doctor", over), tmp_path / "before", secrets, targets)
+        running += await serving_together(mesh, places, targets, port, filter(is_worker, workloads))
         ended = await run_container(*hook_pod("doctor", over), tmp_path / "doctor", secrets, targets)
-    assert looked_before is not None
+        for process in running:  # All at once; each is waited for as the mesh is left.
+            if process.returncode is None:
+                process.terminate()
     assert (looked_before.code, "no session-worker is at work" in looked_before.printed) == (1, True)
     assert ended.code == 0, ended.printed
     for found in ("schemas", "workers", "tenant", "storage", "providers", "clock", "run"):
         assert f"ok  {found}" in ended.printed
     for name in workloads:
-        assert not name.endswith("-worker") or f"1 {name}" in ended.printed
+        assert not is_worker(name) or f"1 {name}" in ended.printed
+
+
+def is_worker(name: str) -> bool:
+    return name.endswith("-worker")
+
+
+async def serving_together(
+    mesh: AsyncExitStack, places: dict[str, Place], targets: dict[str, str], provider: int, names: Iterable[str]
+) -> list[asyncio.subprocess.Process]:
+    """Starts the workloads side by side, in no order as Kubernetes does, and waits until all are ready."""
+    processes = {}
+    for name in names:
+        env = {key: targets.get(value, value) for key, value in places[name].environment(name).items()}
+        if name == "model-router":
+            ask_here(places[name].root / name, provider)
+        processes[name] = await mesh.enter_async_context(started(container_of(name, "minimal"), env))
+    await asyncio.gather(*(until(places[name].health_port, SERVING, process) for name, process in processes.items()))
+    return list(processes.values())
 
 
 def ask_here(router: Path, port: int) -> None:
