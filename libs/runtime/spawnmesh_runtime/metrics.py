@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from wsgiref.simple_server import WSGIServer
 
-from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import Meter, NoOpMeter
 from opentelemetry.sdk.metrics import MeterProvider
@@ -45,6 +44,10 @@ def open_metrics(service: str, settings: ProcessSettings, resource: Resource) ->
     """
     readers: list[MetricReader] = []
     if settings.otlp_endpoint:
+        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import (
+            OTLPMetricExporter,
+        )  # As with the exporter of spans.
+
         exporter = OTLPMetricExporter(endpoint=settings.otlp_endpoint, timeout=_EXPORT_TIMEOUT_SECONDS)
         readers.append(PeriodicExportingMetricReader(exporter))
     registry = CollectorRegistry()

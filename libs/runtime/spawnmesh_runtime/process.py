@@ -13,7 +13,6 @@ from importlib.metadata import version
 from typing import Any, TypeVar
 
 import uvloop
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -183,5 +182,9 @@ def _tracer_provider(settings: ProcessSettings, resource: Resource) -> TracerPro
     sampler: Sampler = ParentBased(ALWAYS_ON) if settings.otlp_endpoint else ALWAYS_OFF
     provider = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
     if settings.otlp_endpoint:
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (
+            OTLPSpanExporter,
+        )  # A tenth of what a command takes to start.
+
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=settings.otlp_endpoint, timeout=5)))
     return provider
