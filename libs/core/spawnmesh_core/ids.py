@@ -13,6 +13,9 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _SHIFTS = tuple(range(125, -1, -5))
 _BODY = re.compile(r"[0-7][0-9a-hjkmnp-tv-z]{25}")
 
+TENANT_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,37}[a-z0-9]")
+"""What a tenant may be called, as the contract has it. Its operator gives the name; nothing is derived from it but names of its own."""
+
 
 class IdKind(StrEnum):
     """What an id names; the value is its prefix."""

@@ -1,7 +1,6 @@
 """Connections to a service's own database, and transactions that see one tenant's rows only."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import perf_counter
@@ -13,6 +12,7 @@ from psycopg import AsyncClientCursor, AsyncConnection
 from psycopg.pq import PipelineStatus
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from spawnmesh_core.ids import TENANT_ID
 
 from spawnmesh_postgres.connection import ImpatientConnection, is_gone
 from spawnmesh_postgres.pool_metrics import PoolMetrics
@@ -21,9 +21,6 @@ Connection = AsyncConnection[DictRow]
 
 EVERY_TENANT = "*"
 """Not a tenant: the scope in which a queue that serves all tenants reads the tables whose policies say so, and no others."""
-
-TENANT_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,37}[a-z0-9]")
-
 
 SCOPE = "set_config('spawnmesh.tenant', %(tenant_id)s, true)"
 """In a statement for `Database.call`: scopes the transaction to the tenant, and is the tenant's id."""

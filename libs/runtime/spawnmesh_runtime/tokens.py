@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from spawnmesh_core.clock import Clock, utc_now
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import TENANT_ID
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runtime.caller import Caller, CallerKind
@@ -228,6 +229,13 @@ def _text(claims: dict[str, Any], name: str) -> str:
     return value
 
 
+def _tenant(claims: dict[str, Any]) -> str:
+    value = _text(claims, "tenant")
+    if TENANT_ID.fullmatch(value) is None:
+        raise _invalid("the claim tenant is no tenant's id: 2 to 39 lower-case letters, digits and hyphens")
+    return value
+
+
 def _permissions(claims: dict[str, Any]) -> frozenset[str]:
     value = claims.get("permissions", [])
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
@@ -242,15 +250,13 @@ def _caller_of(claims: dict[str, Any]) -> Caller:
     subject = _text(claims, "sub")
     match kind:
         case CallerKind.CLIENT:
-            return Caller(kind, subject, _text(claims, "tenant"), permissions=_permissions(claims))
+            return Caller(kind, subject, _tenant(claims), permissions=_permissions(claims))
         case CallerKind.SERVICE:
-            return Caller(kind, subject, _text(claims, "tenant"), service=subject)
+            return Caller(kind, subject, _tenant(claims), service=subject)
         case CallerKind.RUN:
             epoch = claims.get("epoch")
             if isinstance(epoch, bool) or not isinstance(epoch, int):
                 raise _invalid("the claim epoch is missing or no integer")
-            return Caller(
-                kind, subject, _text(claims, "tenant"), _text(claims, "session"), _text(claims, "run"), epoch=epoch
-            )
+            return Caller(kind, subject, _tenant(claims), _text(claims, "session"), _text(claims, "run"), epoch=epoch)
         case CallerKind.ADMIN | CallerKind.RUNNER:
             return Caller(kind, subject)

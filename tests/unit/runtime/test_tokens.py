@@ -130,6 +130,16 @@ def test_malformed_claims_are_invalid(setup: Setup, changes: dict[str, Any]) -> 
     assert setup.refused(setup.signed("hook", **changes)).reason is Reason.TOKEN_INVALID
 
 
+@pytest.mark.parametrize("tenant", ["*", "Acme", "a", "a" * 40, "-acme", "acme\n", "ac me", "acmé", "a'b"])
+@pytest.mark.parametrize("kind", ["client", "service", "run"])
+def test_token_names_a_tenant_that_there_may_be(setup: Setup, kind: str, tenant: str) -> None:
+    issuer = "client" if kind == "client" else "session"
+    token = setup.signed(issuer, kind=kind, tenant=tenant, session="ses_1", run="run_1", epoch=1)
+    error = setup.refused(token)
+    assert error.reason is Reason.TOKEN_INVALID
+    assert "the claim tenant is no tenant's id" in error.message
+
+
 @pytest.mark.parametrize("epoch", [None, "1", True])
 def test_run_token_needs_an_epoch(setup: Setup, epoch: Any) -> None:
     token = setup.signed("session", kind="run", session="ses_1", run="run_1", epoch=epoch)
