@@ -30,13 +30,13 @@ Deed = Callable[[ServiceParts], Awaitable[object]]
 
 
 class Story:
-    """Two sets that share bytes, a large upload and a set of it, one release: what a day of a tenant is made of."""
+    """Two sets that share bytes, a large upload and a set of it, one release, the same bytes from a run: what a day of a tenant is made of."""
 
     def __init__(self, tenant: Tenant) -> None:
         self.tenant_id = tenant.tenant_id
         self.first, self.second, self.third = new_set_id(), new_set_id(), new_set_id()
-        self.upload_id = new_id(IdKind.UPLOAD)
-        self.session_id = new_id(IdKind.SESSION)
+        self.upload_id, self.run_upload_id = new_id(IdKind.UPLOAD), new_id(IdKind.UPLOAD)
+        self.session_id, self.run_session_id = new_id(IdKind.SESSION), new_id(IdKind.SESSION)
         self.answered: set[str] = set()
 
     def deeds(self) -> list[tuple[str, Deed]]:
@@ -44,9 +44,10 @@ class Story:
         return [
             (self.first, lambda parts: self._stage(parts, self.first, ("a", "b"))),
             (self.second, lambda parts: self._stage(parts, self.second, ("b", "c"))),
-            (self.upload_id, self._upload),
+            (self.upload_id, lambda parts: self._upload(parts, self.upload_id, None)),
             (self.third, lambda parts: self._stage(parts, self.third, (), self.upload_id)),
             (f"{self.first} is given up", lambda parts: parts.removal.release(self.tenant_id, self.first)),
+            (self.run_upload_id, lambda parts: self._upload(parts, self.run_upload_id, self.run_session_id)),
         ]
 
     async def _stage(self, parts: ServiceParts, set_id: str, names: tuple[str, ...], upload_id: str = "") -> None:
@@ -54,8 +55,7 @@ class Story:
         uploads = [UploadRef(upload_id, "large")] if upload_id else []
         await parts.staging.stage(self.tenant_id, SetRequest(set_id, self.session_id, items, uploads))
 
-    async def _upload(self, parts: ServiceParts) -> None:
-        upload_id = self.upload_id
+    async def _upload(self, parts: ServiceParts, upload_id: str, session_id: str | None) -> None:
         spec = UploadSpec(upload_id, "large", len(LARGE), hashlib.sha256(LARGE).hexdigest(), "")
 
         async def messages(start: int) -> AsyncIterator[Message]:
@@ -68,9 +68,9 @@ class Story:
         async def only_spec() -> AsyncIterator[Message]:
             yield spec
 
-        found = await parts.uploading.receive(self.tenant_id, None, only_spec())
+        found = await parts.uploading.receive(self.tenant_id, session_id, only_spec())
         if found.durable_bytes < len(LARGE) or found.state.value != "COMPLETE":
-            await parts.uploading.receive(self.tenant_id, None, messages(found.durable_bytes))
+            await parts.uploading.receive(self.tenant_id, session_id, messages(found.durable_bytes))
 
     async def live(self, parts: ServiceParts, start: int = 0) -> int:
         """Does what is left of it; how far it came is told by `came`."""

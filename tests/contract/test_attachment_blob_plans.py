@@ -1,5 +1,6 @@
 """What statements read of a tenant that has many rows and that the planner knows nothing of, as a new one in a large database."""
 
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -7,8 +8,9 @@ from typing import Any
 
 import pytest
 from psycopg import AsyncConnection
-from spawnmesh_attachment_blob import garbage_store, store
+from spawnmesh_attachment_blob import garbage_store, store, upload_store
 from spawnmesh_attachment_blob.app import open_stores
+from spawnmesh_attachment_blob.domain.uploads import UploadSpec
 from spawnmesh_attachment_blob.garbage_store import BEFORE_ALL_TOMBSTONES, Page
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_postgres.database import Connection
@@ -196,3 +198,23 @@ async def test_what_one_session_or_one_object_has_is_found_by_reading_it(grown: 
         (found,) = await store.list_sets(connection, tenant_id, "ses_101", "", 20)
         assert (found.set_id, len(found.files)) == ("att_101", 1)
         assert await garbage_store.sets_of(connection, tenant_id, found.files[0].sha256) == ["att_101"]
+
+
+@pytest.mark.parametrize(("hashed", "has_it"), [("own", True), ("1", False)])
+async def test_what_is_within_a_sessions_reach_is_found_by_reading_its_own_sets(
+    grown: Unknown, hashed: str, has_it: bool
+) -> None:
+    """A session with two sets and many payloads. The bytes are those of one of the sets, or another session's."""
+    tenant_id, own = grown.tenant_id, "encode(sha256('own'), 'hex')"
+    await grown.insert(
+        STORED,
+        f"insert into blobs (tenant_id, sha256, size_bytes, state, object_key) select {OWN}, {own}, 1, 'STORED', 'sha256/own'",
+        f"""insert into sets (tenant_id, set_id, session_id, state)
+            select {OWN}, 'blb_' || n, 'ses_own', 'STAGED' from generate_series(1, {ROWS}) n
+            union all select {OWN}, 'att_own' || n, 'ses_own', 'ATTACHED' from generate_series(1, 2) n""",
+        f"insert into set_files select {OWN}, 'blb_' || n, 0, 'blob', 1, {own}, '' from generate_series(1, {ROWS}) n",
+        f"insert into set_files select {OWN}, 'att_own2', n, 'f' || n, 1, {own}, '' from generate_series(1, 2) n",
+    )
+    spec = UploadSpec("upl_new", "f", 1, hashlib.sha256(hashed.encode()).hexdigest(), "")
+    async with reading_at_most(grown, 20) as connection:
+        assert await upload_store.lock_stored_blob(connection, tenant_id, spec, "ses_own") is has_it

@@ -95,13 +95,14 @@ class UploadWriter:
 
     async def finish(self) -> None:
         """The upload is COMPLETE. Raises UPLOAD_HASH_DIFFERS, after which it is forgotten, and UPLOAD_TAKEN_OVER."""
+        is_judged = await self._judged()
+        if is_judged and await self._is_stored_already():
+            return
         if self._is_in_parts:
-            if self._filling.view:
-                await self._send()
-            await self._sent()
-            await self._assemble()
+            await self._assemble(is_judged)
         else:
-            await self._put_whole(bytes(self._filling.view))
+            data = bytes(self._filling.view)
+            await self._within.objects.put(self._tenant_id, self.upload.object_key, self.upload.spec.sha256, data)
         await self._complete()
 
     @property
@@ -153,26 +154,45 @@ class UploadWriter:
             raise taken_over(upload.spec.upload_id)
         return multipart_id
 
-    async def _put_whole(self, data: bytes) -> None:
+    async def _judged(self) -> bool:
+        """Whether the bytes are the announced ones, and were all seen here; False where only the object can tell. Raises for other bytes."""
         spec = self.upload.spec
-        self._digest.update(data)
+        if self._is_in_parts:
+            if self._filling.view:
+                await self._send()
+            await self._sent()
+            if not self._is_only_writer:
+                return False
+        else:
+            self._digest.update(self._filling.view)
         if self._digest.hexdigest() != spec.sha256:
             await self._give_up(hash_differs(spec.upload_id))
-        if len(data) <= _MARKER_BYTES and is_redaction_marker(data):
+        if spec.size_bytes <= _MARKER_BYTES and is_redaction_marker(bytes(self._filling.view)):
             await self._give_up(content_is_marker(0))
-        await self._within.objects.put(self._tenant_id, self.upload.object_key, spec.sha256, data)
+        return True
 
-    async def _assemble(self) -> None:
+    async def _is_stored_already(self) -> bool:
+        """Whether the tenant has the bytes, which were brought, elsewhere: then the upload refers to those, and what it had put is gone."""
+        upload, within = self.upload, self._within
+        upload_id, generation = upload.spec.upload_id, upload.generation
+        async with within.database.transaction(self._tenant_id) as connection:
+            await upload_store.lock(connection, self._tenant_id, upload_id)
+            if not await upload_store.lock_stored_blob(connection, self._tenant_id, upload.spec):
+                return False
+            if not await upload_store.complete(connection, self._tenant_id, upload_id, generation, within.ttl_seconds):
+                raise taken_over(upload_id)
+        if self._multipart_id:
+            await within.multiparts.abort(self._tenant_id, upload.object_key, self._multipart_id)
+        return True
+
+    async def _assemble(self, is_judged: bool) -> None:
         """The object is there and has the announced hash."""
         upload, within = self.upload, self._within
-        is_known = self._is_only_writer
-        if is_known and self._digest.hexdigest() != upload.spec.sha256:
-            await self._give_up(hash_differs(upload.spec.upload_id))
         try:
             await within.multiparts.complete(self._tenant_id, upload.object_key, self._multipart_id, self._parts)
         except PartsLost:  # An earlier stream may have got this far before it was cut off: then the object says so.
-            is_known = False
-        if not is_known and not await self._reads_right():
+            is_judged = False
+        if not is_judged and not await self._reads_right():
             await self._give_up(hash_differs(upload.spec.upload_id))
 
     async def _reads_right(self) -> bool:

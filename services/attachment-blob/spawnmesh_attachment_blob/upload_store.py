@@ -76,9 +76,16 @@ async def lock(connection: Connection, tenant_id: str, upload_id: str) -> None:
     await connection.execute(_SQL["lock_upload"], {"tenant_id": tenant_id, "upload_id": upload_id})
 
 
-async def lock_stored_blob(connection: Connection, tenant_id: str, spec: UploadSpec) -> bool:
-    """Whether the tenant has the bytes already; nobody takes them away until the transaction ends."""
-    arguments = {"tenant_id": tenant_id, "sha256": spec.sha256, "size_bytes": spec.size_bytes}
+async def lock_stored_blob(connection: Connection, tenant_id: str, spec: UploadSpec, session_id: str = "") -> bool:
+    """Whether the bytes are stored already, for the tenant or, where a session is named, within reach of its runs; nobody takes them away until
+    the transaction ends.
+    """
+    arguments = {
+        "tenant_id": tenant_id,
+        "sha256": spec.sha256,
+        "size_bytes": spec.size_bytes,
+        "session_id": session_id,
+    }
     cursor = await connection.execute(_SQL["lock_stored_blob"], arguments)
     return await cursor.fetchone() is not None
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError, invalid
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_attachment_blob import store, upload_store
 from spawnmesh_attachment_blob.domain import AttachmentRefused
@@ -100,30 +100,35 @@ class Uploading:
             ) from None
 
     async def _open(self, tenant_id: str, session_id: str | None, spec: UploadSpec) -> Upload:
-        """The upload of that spec, which is COMPLETE at once where the tenant has the bytes."""
+        """The upload of that spec: COMPLETE where a client began it and the tenant has the bytes, or a run did and its session has."""
         async with self._database.transaction(tenant_id) as connection:
             found = await upload_store.get(connection, tenant_id, spec.upload_id)
             if found is None:
-                await store.hold_off_purge(connection, tenant_id)
-                tenant = await store.get_tenant(connection, tenant_id)
-                if tenant is None or tenant.purging:
-                    raise unknown_tenant()
-                try:
-                    require_allowed(spec, tenant.policy.limits)
-                except AttachmentRefused as refused:
-                    raise items_refused(refused) from None
-                is_stored = await upload_store.lock_stored_blob(connection, tenant_id, spec)
-                beside = await upload_store.lock_room(connection, tenant_id, spec.upload_id)
-                require_room(spec, beside, self._may_be, is_stored=is_stored, now=utc_now())
-                key = put_key(spec.sha256, secrets.token_hex(8))
-                await upload_store.insert(connection, tenant_id, spec, session_id or "", key, self._ttl_seconds)
+                await self._begin(connection, tenant_id, session_id or "", spec)
             await upload_store.lock(connection, tenant_id, spec.upload_id)
             found = await upload_store.get(connection, tenant_id, spec.upload_id)
             upload = require_upload(found, spec.upload_id, session_id)
             require_same_spec(upload, spec)
-            if upload.state is UploadState.OPEN and await upload_store.lock_stored_blob(connection, tenant_id, spec):
-                await upload_store.complete(connection, tenant_id, spec.upload_id, upload.generation, self._ttl_seconds)
-                upload = require_upload(
-                    await upload_store.get(connection, tenant_id, spec.upload_id), spec.upload_id, session_id
-                )
-            return upload
+            if upload.state is not UploadState.OPEN:
+                return upload
+            if not await upload_store.lock_stored_blob(connection, tenant_id, spec, upload.session_id):
+                return upload
+            await upload_store.complete(connection, tenant_id, spec.upload_id, upload.generation, self._ttl_seconds)
+            found = await upload_store.get(connection, tenant_id, spec.upload_id)
+            return require_upload(found, spec.upload_id, session_id)
+
+    async def _begin(self, connection: Connection, tenant_id: str, session_id: str, spec: UploadSpec) -> None:
+        """The upload is there; empty is the session of a client. Raises for one that the tenant may not have."""
+        await store.hold_off_purge(connection, tenant_id)
+        tenant = await store.get_tenant(connection, tenant_id)
+        if tenant is None or tenant.purging:
+            raise unknown_tenant()
+        try:
+            require_allowed(spec, tenant.policy.limits)
+        except AttachmentRefused as refused:
+            raise items_refused(refused) from None
+        is_stored = await upload_store.lock_stored_blob(connection, tenant_id, spec, session_id)
+        beside = await upload_store.lock_room(connection, tenant_id, spec.upload_id)
+        require_room(spec, beside, self._may_be, is_stored=is_stored, now=utc_now())
+        key = put_key(spec.sha256, secrets.token_hex(8))
+        await upload_store.insert(connection, tenant_id, spec, session_id, key, self._ttl_seconds)

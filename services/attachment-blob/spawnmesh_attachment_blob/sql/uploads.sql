@@ -51,11 +51,39 @@ where u.tenant_id = %(tenant_id)s and u.upload_id = %(upload_id)s
 for update;
 
 -- name: lock_stored_blob
--- Locks the blob, with others who refer to it: who wants to delete it waits, and then sees the reference that is about to be added. Index: blobs_pkey.
+-- Locks the blob, with others who refer to it: who wants to delete it waits, and then sees the reference that is about to be added. Where a session is named,
+-- only bytes that its runs can read, in a set, or hand on, from an upload that they finished. Ranges in order leave the planner no other index. Ids of sets come
+-- before 'b' in any collation, and behind it those of payloads, of which a session may have many. Uploads cost at most what the tenant has, as for
+-- count_uploads. Index: blobs_pkey, sets_session_idx, set_files_pkey, uploads_sha256_idx.
 select b.sha256
 from blobs b
-where b.tenant_id = %(tenant_id)s and b.sha256 = %(sha256)s and b.size_bytes = %(size_bytes)s and b.state = 'STORED'
-for share;
+where b.tenant_id = %(tenant_id)s and b.sha256 between %(sha256)s and %(sha256)s and b.size_bytes = %(size_bytes)s and b.state = 'STORED'
+    and (
+        %(session_id)s::text = ''
+        or (
+            select true from sets s
+            where s.tenant_id = %(tenant_id)s and s.session_id between %(session_id)s and %(session_id)s and s.set_id < 'b'
+                and starts_with(s.set_id, 'att_') and s.state in ('STAGED', 'ATTACHED')
+                and (
+                    select true from set_files f
+                    where f.tenant_id = s.tenant_id and f.set_id between s.set_id and s.set_id and f.sha256 = %(sha256)s
+                    order by f.set_id, f.position
+                    limit 1
+                )
+            order by s.session_id, s.set_id
+            limit 1
+        )
+        or (
+            select true from uploads u
+            where u.tenant_id = %(tenant_id)s and u.sha256 between %(sha256)s and %(sha256)s and u.state = 'COMPLETE'
+                and u.session_id = %(session_id)s
+            order by u.sha256
+            limit 1
+        )
+    )
+order by b.sha256
+limit 1
+for share of b;
 
 -- name: take_upload
 -- The upload is locked by lock_upload. Index: uploads_pkey.

@@ -121,8 +121,10 @@ class AttachmentBlobServiceServicer:
     def UploadFile(self, request_iterator, context):
         """Takes a file in pieces: first the spec, then chunks in order, then finish, which answers when the file is stored under its hash. A stream
         that ends without finish answers how far the upload is. What is durable outlives a cut: a new stream with the same spec goes on at
-        `durable_bytes`, and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. Bytes that the tenant has already are not moved:
-        the spec is answered with COMPLETE at once (to know a hash is to have the bytes, within a tenant); send the spec alone to learn it.
+        `durable_bytes`, and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. Bytes that the tenant has already are not moved
+        for a client: the spec is answered with COMPLETE at once; send the spec alone to learn it. For a run that holds for bytes of its own session
+        alone: those of a set that it can read, or of an upload that was finished. To know a hash of any others gives it nothing: it is answered as if
+        nobody had them, until it has sent them. They are stored once all the same. Who began the upload counts, not who goes on with it.
         UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish;
         after UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads, or larger
         ones together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with
