@@ -33,10 +33,11 @@ async def test_a_session_file_goes_in_and_comes_out(session: Session, tmp_path: 
     file, copy = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     file.write_bytes(file_of(HEADER, message(1, content="a needle"), message(2, "assistant", "found it")))
     status, out, err = await command(session, "import", str(file), "--json")
-    assert (status, err) == (0, "")
     imported = json.loads(out)
-    assert imported["state"] == "IMPORT_STATE_COMPLETE"
+    assert (status, imported["state"]) == (0, "IMPORT_STATE_COMPLETE")
     session_id = imported["session_id"]
+    again = f"spawnmesh transcript import {file} --session-id {session_id}"
+    assert err == f"importing as {session_id}; if this is cut off, go on with: {again}\n"
     status, out, err = await command(session, "export", session_id)
     assert (status, err) == (0, "")
     assert values(out.encode()) == values(file.read_bytes())

@@ -16,7 +16,7 @@ from spawnmesh_core.json_text import MAX_NODES
 from spawnmesh_core.reasons import Reason
 
 from tests.contract.test_transcript_deletion import rows_of
-from tests.contract.transcript_files import HEADER, exported, file_of, message, send, send_requests, values
+from tests.contract.transcript_files import HEADER, exported, file_of, go_on, message, send, send_requests, values
 from tests.contract.transcript_fixtures import (
     Service,
     Session,
@@ -160,9 +160,9 @@ async def test_ImportTranscript__goes_on_where_it_was(service: Service) -> None:
     with refused(Reason.IMPORT_OFFSET_DIFFERS) as facts:
         await send(fresh, data[half:], offset=half + 1, chunk_bytes=len(data))
     assert facts["durable_bytes"] == str(first.durable_bytes)
-    done = await send(fresh, data[first.durable_bytes :], offset=first.durable_bytes, chunk_bytes=50_000)
+    done = await go_on(fresh, data)
     assert (done.state, done.entry_count) == (pb.IMPORT_STATE_COMPLETE, 3000)
-    assert await send(fresh, b"") == done
+    assert await send(fresh, b"", finish=False) == done
     assert values(await exported(fresh)) == values(data)
 
 
@@ -323,9 +323,7 @@ async def test_ImportTranscript__two_streams_at_once_make_one_transcript(service
         assert isinstance(end, pb.ImportTranscriptResponse) or (
             isinstance(end, MeshError) and end.reason is Reason.IMPORT_OFFSET_DIFFERS
         ), end
-    state = await send(fresh, b"", finish=False)
-    if state.state == pb.IMPORT_STATE_IMPORTING:
-        await send(fresh, data[state.durable_bytes :], offset=state.durable_bytes, chunk_bytes=300_000)
+    await go_on(fresh, data)
     assert values(await exported(fresh)) == values(data)
 
 
@@ -350,9 +348,8 @@ async def test_ImportTranscript__a_policy_on_secrets_that_comes_meanwhile_holds_
 
     with refused(Reason.IMPORT_OFFSET_DIFFERS) as facts:
         await send_requests(fresh, requests())
-    durable = int(facts["durable_bytes"])
-    assert 0 < durable <= len(head)
-    await send(fresh, data[durable:], offset=durable, chunk_bytes=100_000)
+    assert 0 < int(facts["durable_bytes"]) <= len(head)
+    await go_on(fresh, data)
     out = await exported(fresh)
     assert key.encode() not in out
     assert b"it is [$redacted:provider_key]" in out

@@ -92,7 +92,8 @@ async def test_a_large_session_file_goes_through_with_flat_memory(service: Servi
         fresh = own.session()
 
         async def requests() -> AsyncIterator[pb.ImportTranscriptRequest]:
-            nonlocal offset
+            nonlocal offset, given
+            offset, given = 0, hashlib.sha256()
             yield pb.ImportTranscriptRequest(spec=pb.ImportSpec(session_id=fresh.session_id))
             for data in large_file():
                 given.update(data)
@@ -113,6 +114,7 @@ async def test_a_large_session_file_goes_through_with_flat_memory(service: Servi
         watching = asyncio.ensure_future(highest_rss(process, done))
         try:
             answer = await send_requests(fresh, requests(), timeout_seconds=SECONDS)
+            assert await send_requests(fresh, requests(), timeout_seconds=SECONDS) == answer, "compared as a whole"
             async for piece in pieces(fresh, timeout_seconds=SECONDS):
                 came.update(piece.data)
         finally:

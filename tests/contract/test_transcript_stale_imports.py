@@ -10,7 +10,7 @@ from spawnmesh_transcript.app import open_worker
 from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.contract.serving import shared_settings
-from tests.contract.transcript_files import HEADER, file_of, message, send
+from tests.contract.transcript_files import HEADER, file_of, go_on, message, send
 from tests.contract.transcript_fixtures import Service, service, superuser
 
 __all__ = ["service", "superuser"]
@@ -43,4 +43,4 @@ async def test_ImportTranscript__what_nobody_goes_on_with_is_removed_by_the_work
         {"left": left.session_id, "kept": kept.session_id},
     )
     assert await counted.fetchone() == (0, 0, 0, 3)
-    assert (await send(kept, b"", finish=True)).entry_count == 3
+    assert (await go_on(kept, file_of(*LINES))).entry_count == 3

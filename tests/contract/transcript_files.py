@@ -1,6 +1,8 @@
 """Session files going in and out."""
 
+import hashlib
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -46,11 +48,12 @@ async def send(
     offset: int = 0,
     chunk_bytes: int = 1000,
     finish: bool = True,
+    sent: pb.SentBytes | None = None,
 ) -> pb.ImportTranscriptResponse:
     """One stream with these bytes of a file."""
 
     async def requests() -> AsyncIterator[pb.ImportTranscriptRequest]:
-        yield pb.ImportTranscriptRequest(spec=pb.ImportSpec(session_id=session.session_id))
+        yield pb.ImportTranscriptRequest(spec=pb.ImportSpec(session_id=session.session_id, sent=sent))
         for start in range(0, len(data), chunk_bytes):
             chunk = pb.ImportChunk(offset=offset + start, data=data[start : start + chunk_bytes])
             yield pb.ImportTranscriptRequest(chunk=chunk)
@@ -58,6 +61,21 @@ async def send(
             yield pb.ImportTranscriptRequest(finish=pb.ImportFinish())
 
     return await send_requests(session, requests())
+
+
+def sent_bytes(data: bytes) -> pb.SentBytes:
+    """What a sender of these bytes says of them, as the contract tells it."""
+    chain = bytes(32)
+    for line in re.findall(rb"[^\n]*\n|[^\n]+", data):
+        chain = hashlib.sha256(chain + line).digest()
+    return pb.SentBytes(size_bytes=len(data), line_chain=chain)
+
+
+async def go_on(session: Session, data: bytes, *, chunk_bytes: int = 50_000) -> pb.ImportTranscriptResponse:
+    """The rest of the file, to its end, behind what is stored of it."""
+    durable = (await send(session, b"", finish=False)).durable_bytes
+    sent = sent_bytes(data[:durable]) if durable else None
+    return await send(session, data[durable:], offset=durable, chunk_bytes=chunk_bytes, sent=sent)
 
 
 async def send_requests(

@@ -2,10 +2,8 @@
 
 import asyncio
 import hashlib
-import os
-import secrets
-from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +16,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_client.attachment_uploads import OnProgress, no_progress
 from spawnmesh_client.patience import Patience
 from spawnmesh_client.token_peer import TokenPeer
+from spawnmesh_client.whole_files import written_whole
 
 _PATIENCE_SECONDS = 60.0
 _SLOWEST_BYTES_A_SECOND = 256 * 1024
@@ -67,25 +66,19 @@ async def download_file(
 ) -> Path:
     """Where the file is: under its own name in the directory, mode 0600, whole and with its hash, or not at all.
 
-    Outlasts cuts and restarts of the service. Raises FileExistsError unless it may overwrite, other OSErrors, and MeshError:
-    STORED_HASH_DIFFERS for bytes that are not the file's, ATTACHMENTS_INVALID_NAME for a name that would lead out of the directory.
+    Outlasts cuts and restarts of the service. Raises FileExistsError unless it may overwrite, BeingWritten where another process brings the
+    same file now, other OSErrors, and MeshError: STORED_HASH_DIFFERS for bytes that are not the file's, ATTACHMENTS_INVALID_NAME for a name
+    that would lead out of the directory.
     """
     if Path(file.name).name != file.name or file.name in ("", ".", "..") or "\0" in file.name:
         raise MeshError(Reason.ATTACHMENTS_INVALID_NAME, "the file has a name that is no file name")
     target = directory / file.name
-    if not overwrite and await asyncio.to_thread(os.path.lexists, target):
-        raise FileExistsError(f"{file.name} is there already")
-    with _passing(directory) as (passing, half):
+    with written_whole(target, overwrite=overwrite) as half:
         digest = await _fill(peer, set_id, file, half, on_progress)
-        await asyncio.to_thread(half.flush)
         if digest != file.sha256:
             raise MeshError(
                 Reason.STORED_HASH_DIFFERS, "the bytes that came are not the file's", facts={"set_id": set_id}
             )
-        if overwrite:
-            passing.replace(target)
-        else:
-            os.link(passing, target)  # Which, other than a rename, never takes the place of another file.
     return target
 
 
@@ -108,16 +101,3 @@ async def _fill(peer: TokenPeer, set_id: str, file: AttachmentFile, half: Binary
             return digest.hexdigest()
         except MeshError as error:
             await patience.after(error)
-
-
-@contextmanager
-def _passing(directory: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """A new file in the directory under a name that nobody knows, open for writing; that name is gone after the block."""
-    passing = directory / f".{secrets.token_hex(8)}.part"
-    descriptor = os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as half:
-            yield passing, half
-    finally:
-        with suppress(FileNotFoundError):
-            passing.unlink()

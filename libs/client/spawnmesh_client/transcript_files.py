@@ -1,7 +1,6 @@
 """Session files into the mesh and out of it, and what transcripts say searched."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -12,6 +11,7 @@ from spawnmesh.transcript.v1 import search_service_pb2 as search_rpc
 from spawnmesh.transcript.v1.archive_service_pb2_grpc import ArchiveServiceStub
 from spawnmesh.transcript.v1.search_service_pb2_grpc import SearchServiceStub
 from spawnmesh_core.errors import MeshError, refused_with
+from spawnmesh_core.line_chain import LineChain
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.attachment_uploads import OnProgress, no_progress
@@ -28,9 +28,10 @@ _SEARCH_SECONDS = 30.0
 async def import_file(
     peer: TokenPeer, file: Path, session_id: str, on_progress: OnProgress = no_progress
 ) -> archive_rpc.ImportTranscriptResponse:
-    """The session file as the transcript of that session, a fresh id; the same id again goes on with an import that was cut off.
+    """The session file as the transcript of that session, a fresh id; the same id and file again go on with an import that was cut off.
 
-    Outlasts cuts and restarts of the service. Raises OSError for a file that cannot be read, and MeshError: IMPORT_MALFORMED with the lines.
+    Outlasts cuts and restarts of the service. Raises OSError for a file that cannot be read, and MeshError: IMPORT_MALFORMED with the lines, and
+    IMPORT_CONTENT_DIFFERS where the id names an import of another file.
     """
     size = (await asyncio.to_thread(file.stat)).st_size
     patience = Patience(_PATIENCE_SECONDS)
@@ -38,15 +39,12 @@ async def import_file(
         patience.calling()
         try:
             so_far = await _send(peer, _spec_alone(session_id), timeout_seconds=_PATIENCE_SECONDS)
-            if so_far.state == archive_rpc.IMPORT_STATE_COMPLETE:
-                return so_far
             patience.heard()
             with file.open("rb") as source:
-                rest = _messages(
-                    session_id, source, so_far.durable_bytes, lambda done: on_progress(file.name, done, size)
-                )
-                timeout = _PATIENCE_SECONDS + (size - so_far.durable_bytes) / _SLOWEST_BYTES_A_SECOND
-                return await _send(peer, rest, timeout_seconds=timeout)
+                spec = await asyncio.to_thread(_spec_behind, session_id, source, so_far.durable_bytes)
+                rest = _messages(spec, source, lambda done: on_progress(file.name, done, size))
+                left = max(0, size - so_far.durable_bytes)
+                return await _send(peer, rest, timeout_seconds=_PATIENCE_SECONDS + left / _SLOWEST_BYTES_A_SECOND)
         except MeshError as error:
             if not refused_with(error, Reason.IMPORT_OFFSET_DIFFERS):  # A stream that was thought dead has got further.
                 await patience.after(error)
@@ -119,11 +117,23 @@ async def _spec_alone(session_id: str) -> AsyncIterator[archive_rpc.ImportTransc
     yield archive_rpc.ImportTranscriptRequest(spec=archive_rpc.ImportSpec(session_id=session_id))
 
 
+def _spec_behind(session_id: str, source: BinaryIO, durable_bytes: int) -> archive_rpc.ImportSpec:
+    """Of a stream that goes on there, with the file read as far. A file that is shorter has no such bytes; the service says so."""
+    spec = archive_rpc.ImportSpec(session_id=session_id)
+    if durable_bytes:
+        chain, left = LineChain(), durable_bytes
+        while left and (data := source.read(min(_CHUNK_BYTES, left))):
+            chain.update(data)
+            left -= len(data)
+        spec.sent.size_bytes, spec.sent.line_chain = durable_bytes, chain.value
+    return spec
+
+
 async def _messages(
-    session_id: str, source: BinaryIO, offset: int, on_progress: Callable[[int], None]
+    spec: archive_rpc.ImportSpec, source: BinaryIO, on_progress: Callable[[int], None]
 ) -> AsyncIterator[archive_rpc.ImportTranscriptRequest]:
-    yield archive_rpc.ImportTranscriptRequest(spec=archive_rpc.ImportSpec(session_id=session_id))
-    source.seek(offset, os.SEEK_SET)
+    yield archive_rpc.ImportTranscriptRequest(spec=spec)
+    offset = spec.sent.size_bytes
     while data := await asyncio.to_thread(source.read, _CHUNK_BYTES):
         chunk = archive_rpc.ImportChunk(offset=offset, data=data)
         yield archive_rpc.ImportTranscriptRequest(chunk=chunk)

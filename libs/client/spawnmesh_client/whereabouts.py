@@ -1,5 +1,6 @@
 """Where the mesh is that the command speaks to, and what vouches for the person at the terminal."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from spawnmesh_client.token_peer import Token
 MESH_FILE = "mesh.json"
 SERVICES = ("session", "transcript", "attachment-blob", "model-router", "hook")
 _TOKEN_SECONDS = 300.0  # Of a token made for one call.
+_TOKEN = re.compile(r"[!-~]+")
 _SUBJECT = "spawnmesh-command"
 
 
@@ -90,9 +92,14 @@ def minter_of(where: Whereabouts, *, clock: Clock = utc_now) -> TokenMinter:
 
 
 def token_for(settings: ClientSettings, where: Whereabouts, *, admin: bool) -> Token:
-    """The token that is set; else a fresh one for each call. Raises LocalRefusal TOKEN_MISSING."""
-    given = settings.token.get_secret_value()
+    """The token that is set, without space around it; else a fresh one for each call. Raises LocalRefusal TOKEN_MISSING, or TOKEN_INVALID."""
+    given = settings.token.get_secret_value().strip()
     if given:
+        if not _TOKEN.fullmatch(given):
+            raise LocalRefusal(
+                Reason.TOKEN_INVALID,
+                "SPAWNMESH_TOKEN has a character that no token has, such as a space or the end of a line; set it anew",
+            )
         return given
     minter = minter_of(where)
     if admin:

@@ -51,11 +51,17 @@ _REASONS: dict[Status, tuple[Reason, ...]] = {
         Reason.UNOWNED_APPEND_NOT_ALLOWED,
     ),
     Status.NOT_FOUND: (Reason.NOT_FOUND,),
-    Status.ALREADY_EXISTS: (Reason.REQUEST_ID_REUSED, Reason.ALREADY_EXISTS, Reason.IDEMPOTENCY_KEY_REUSED),
+    Status.ALREADY_EXISTS: (
+        Reason.REQUEST_ID_REUSED,
+        Reason.ALREADY_EXISTS,
+        Reason.IDEMPOTENCY_KEY_REUSED,
+        Reason.IMPORT_CONTENT_DIFFERS,
+    ),
     Status.FAILED_PRECONDITION: (
         Reason.UNKNOWN_AGENT,
         Reason.SPAWN_DEPTH_EXCEEDED,
         Reason.SPAWN_COUNT_EXCEEDED,
+        Reason.AGENT_COUNT_EXCEEDED,
         Reason.SPAWN_FAILED,
         Reason.SESSION_CLOSED,
         Reason.RUN_STATE,
@@ -77,6 +83,7 @@ _REASONS: dict[Status, tuple[Reason, ...]] = {
     Status.RESOURCE_EXHAUSTED: (
         Reason.CHILDREN_LIMIT_EXCEEDED,
         Reason.RUN_QUEUE_FULL,
+        Reason.INBOX_FULL,
         Reason.POOL_EXHAUSTED,
         Reason.MESSAGE_TOO_LARGE,
         Reason.BUDGET_EXCEEDED,

@@ -37,7 +37,8 @@ class ArchiveServicer(pb_grpc.ArchiveServiceServicer):
         if first is None or not first.HasField("spec"):
             raise invalid("spec", "comes first")
         key = parse_key(first.spec.session_id, current_caller())
-        progress = await import_transcript(self._database, self._payloads, key, request)
+        sent = first.spec.sent if first.spec.HasField("sent") else None
+        progress = await import_transcript(self._database, self._payloads, key, sent, request)
         if progress.state == "COMPLETE":
             self._announcements.changed(key)
         return pb.ImportTranscriptResponse(

@@ -49,7 +49,7 @@ class Malformed(Exception):
 
 
 def read_lines(file: File, lines: Sequence[bytes], reached: Progress) -> tuple[Progress, list[tuple[int, NewEntry]]]:
-    """The entries of some whole lines with their numbers, and how far the import is behind them; `byte_count` is left to the caller."""
+    """The entries of some whole lines with their numbers, and how far the import is behind them; bytes are left to the caller."""
     entries: list[tuple[int, NewEntry]] = []
     malformed = list(reached.malformed)
     seen: set[str] = set()

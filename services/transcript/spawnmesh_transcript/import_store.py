@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psycopg.types.json import Jsonb
+from spawnmesh_core.line_chain import NO_LINES
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
@@ -25,6 +26,13 @@ class Progress:
     leaf_entry_id: str = ""
     is_branched: bool = False
     incarnation: str = ""
+    line_chain: bytes = NO_LINES
+    chained_byte_count: int = 0
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the chain is that of all its bytes; not where a replica of the version before has gone on with it."""
+        return self.chained_byte_count == self.byte_count
 
 
 async def begin(connection: Connection, key: Key, *, incarnation: str) -> bool:
@@ -50,7 +58,9 @@ async def advance(connection: Connection, key: Key, known: Progress, reached: Pr
     parameters = {
         **_key(key),
         "known_byte_count": known.byte_count,
+        "known_line_chain": known.line_chain,
         "byte_count": reached.byte_count,
+        "line_chain": reached.line_chain,
         "line_count": reached.line_count,
         "entry_count": reached.entry_count,
         "malformed": Jsonb(reached.malformed),
@@ -81,7 +91,7 @@ async def entries_off_branch(connection: Connection, key: Key, leaf_entry_id: st
 
 async def complete(connection: Connection, key: Key, known: Progress) -> bool:
     """Lets the transcript be read; False where another went on with the import, or it is gone."""
-    parameters = {**_key(key), "known_byte_count": known.byte_count}
+    parameters = {**_key(key), "known_byte_count": known.byte_count, "known_line_chain": known.line_chain}
     if (await connection.execute(_SQL["complete_import"], parameters)).rowcount != 1:
         return False
     return (await connection.execute(_SQL["publish_import"], _key(key))).rowcount == 1

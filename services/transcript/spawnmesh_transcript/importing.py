@@ -8,6 +8,7 @@ from spawnmesh.transcript.v1 import archive_service_pb2 as archive_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.errors import invalid, not_found
 from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.line_chain import LineChain
 from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_transcript import import_store, payload_store, store, tenant_store
@@ -22,6 +23,7 @@ from spawnmesh_transcript.domain.refusals import (
     transcript_deleted,
     transcript_exists,
 )
+from spawnmesh_transcript.import_beginning import Beginning
 from spawnmesh_transcript.import_lines import MAX_LINE_BYTES, MAX_MALFORMED, File, read_lines, without_lost_labels
 from spawnmesh_transcript.import_store import Progress
 from spawnmesh_transcript.payloads import Payloads
@@ -37,32 +39,38 @@ _DUPLICATE = "has the id of an earlier entry"
 
 
 async def import_transcript(
-    database: Database, payloads: Payloads, key: Key, requests: AsyncIterator[archive_pb.ImportTranscriptRequest]
+    database: Database,
+    payloads: Payloads,
+    key: Key,
+    sent: archive_pb.SentBytes | None,
+    requests: AsyncIterator[archive_pb.ImportTranscriptRequest],
 ) -> Progress:
-    """Takes the messages behind the spec. How far the import is when they end.
+    """Takes the messages behind the spec, of bytes that are behind what was `sent`. How far the import is when they end.
 
-    Raises IMPORT_MALFORMED once nothing of the import is left, IMPORT_OFFSET_DIFFERS, ALREADY_EXISTS, TRANSCRIPT_DELETED and UNKNOWN_TENANT.
+    Raises IMPORT_MALFORMED once nothing of the import is left, IMPORT_OFFSET_DIFFERS, IMPORT_CONTENT_DIFFERS, ALREADY_EXISTS, TRANSCRIPT_DELETED
+    and UNKNOWN_TENANT.
     """
     progress, policy = await _begin(database, key)
-    if progress.state == "COMPLETE":
-        return progress
+    beginning = Beginning(key.session_id, progress, sent)
     taking = Taking(database, payloads, key, policy, _file(key, progress, policy))
     waiting = bytearray()
     async for request in requests:
         match request.WhichOneof("message"):
             case "chunk":
-                if request.chunk.offset != progress.byte_count + len(waiting):
-                    raise import_offset_differs(progress.byte_count)
-                waiting += request.chunk.data
+                if request.chunk.offset != beginning.end:
+                    raise beginning.misplaced(request.chunk.offset, progress.byte_count)
+                waiting += await beginning.behind(request.chunk.data)
                 if len(waiting) >= _BATCH_BYTES:
                     progress = await _take(taking, progress, waiting)
             case "finish":
-                progress = await _complete(database, key, await _take(taking, progress, waiting, is_last=True))
-                payloads.put_waiting(key)
+                beginning.finish()
+                if progress.state != "COMPLETE":
+                    progress = await _take(taking, progress, waiting, is_last=True)
+                    payloads.put_waiting(key)
                 return progress
             case _:
                 raise invalid("spec", "comes once")
-    return await _take(taking, progress, waiting)
+    return progress if progress.state == "COMPLETE" else await _take(taking, progress, waiting)
 
 
 def _file(key: Key, progress: Progress, policy: TenantPolicy) -> File:
@@ -93,15 +101,17 @@ async def _begin(database: Database, key: Key) -> tuple[Progress, TenantPolicy]:
         progress = await import_store.read(connection, key)
     if progress is None:
         raise not_found("import", key.session_id)
-    if progress.state == "ABORTED":
+    is_unknown = progress.state == "IMPORTING" and not progress.is_comparable
+    if progress.state == "ABORTED" or is_unknown:
         await _abort(database, key)
         return await _begin(database, key)
     return progress, policy
 
 
 async def _take(taking: Taking, progress: Progress, waiting: bytearray, *, is_last: bool = False) -> Progress:
-    """Stores the whole lines among the bytes that wait, and takes them from these; the last line of a file may lack its end.
+    """Stores the whole lines among the bytes that wait, and takes them from these.
 
+    The last line of a file may lack its end. With it the import is complete, in the same transaction: nobody goes on within a line.
     Large payloads get their rows with their entries, as they do when they are appended; they are put once the import is there to be read.
     """
     database, key = taking.database, taking.key
@@ -110,19 +120,19 @@ async def _take(taking: Taking, progress: Progress, waiting: bytearray, *, is_la
         await _abort(database, key)
         number = progress.line_count + waiting.count(b"\n") + 1
         raise import_malformed(((number, f"is longer than {MAX_LINE_BYTES} bytes"),))
-    if end == 0:
+    if end == 0 and not is_last:
         return progress
     data = bytes(waiting[:end])
     del waiting[:end]
-    lines = data.removesuffix(b"\n").split(b"\n")
-    reached, entries = await asyncio.to_thread(read_lines, taking.file, lines, progress)
-    reached = replace(reached, byte_count=progress.byte_count + len(data))
+    reached, entries = await asyncio.to_thread(_read, taking.file, data, progress)
+    if is_last and reached.line_count == 0:
+        reached = replace(reached, malformed=((1, "is missing; a file begins with its header"),))
     made = [entry for _, entry in entries]
     stubs = await taking.payloads.stubs_of(key, made, taking.policy)
     async with database.transaction(key.tenant_id) as connection:
         policy = await tenant_store.read_policy(connection, key.tenant_id)
-        if policy.settings_version != taking.policy.settings_version:  # The next call makes them under those that hold.
-            raise import_offset_differs(progress.byte_count)
+        if data and policy.settings_version != taking.policy.settings_version:
+            raise import_offset_differs(progress.byte_count)  # The next call makes them under those that hold.
         await store.keep_index_order(connection)
         known = await import_store.known_entry_ids(connection, key, [entry.entry_id for _, entry in entries])
         twice = tuple((number, _DUPLICATE) for number, entry in entries if entry.entry_id in known)
@@ -136,10 +146,22 @@ async def _take(taking: Taking, progress: Progress, waiting: bytearray, *, is_la
             head = await store.write_entries(connection, key, made, service=SERVICE)
             if stubs:
                 await payload_store.insert_stubs(connection, key, stubs, first_seq=head.seq - len(made) + 1)
-    if len(reached.malformed) >= MAX_MALFORMED:
+        if is_last and not reached.malformed:
+            reached = await _complete(connection, key, reached)
+    if len(reached.malformed) >= (1 if is_last else MAX_MALFORMED):
         await _abort(database, key)
         raise import_malformed(reached.malformed[:MAX_MALFORMED])
     return reached
+
+
+def _read(file: File, data: bytes, progress: Progress) -> tuple[Progress, list[tuple[int, NewEntry]]]:
+    """The entries of the next bytes with the numbers of their lines, and how far the import is behind them."""
+    lines = data.removesuffix(b"\n").split(b"\n") if data else []
+    reached, entries = read_lines(file, lines, progress)
+    chain = LineChain(progress.line_chain)
+    chain.update(data)
+    byte_count = progress.byte_count + len(data)
+    return replace(reached, byte_count=byte_count, line_chain=chain.value, chained_byte_count=byte_count), entries
 
 
 async def _lost(connection: Connection, key: Key) -> Exception:
@@ -147,19 +169,12 @@ async def _lost(connection: Connection, key: Key) -> Exception:
     return import_offset_differs(now.byte_count) if now else not_found("import", key.session_id)
 
 
-async def _complete(database: Database, key: Key, progress: Progress) -> Progress:
-    malformed = progress.malformed
-    if not malformed and progress.line_count == 0:
-        malformed = ((1, "is missing; a file begins with its header"),)
-    if malformed:
-        await _abort(database, key)
-        raise import_malformed(malformed)
-    async with database.transaction(key.tenant_id) as connection:
-        if progress.is_branched:
-            await store.keep_index_order(connection)
-            await _mark_other_branches(connection, key, progress.leaf_entry_id)
-        if not await import_store.complete(connection, key, progress):
-            raise await _lost(connection, key)
+async def _complete(connection: Connection, key: Key, progress: Progress) -> Progress:
+    """Needs `keep_index_order`."""
+    if progress.is_branched:
+        await _mark_other_branches(connection, key, progress.leaf_entry_id)
+    if not await import_store.complete(connection, key, progress):
+        raise await _lost(connection, key)
     return replace(progress, state="COMPLETE")
 
 

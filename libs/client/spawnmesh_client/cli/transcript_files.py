@@ -1,7 +1,10 @@
 """`spawnmesh transcript import`, `export` and `search`."""
 
+import asyncio
+import shlex
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -10,14 +13,28 @@ from rich.text import Text
 from spawnmesh.transcript.v1.search_service_pb2 import SearchEntriesRequest, SearchHit
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.status import Status
 
-from spawnmesh_client.cli.refusals import tell
+from spawnmesh_client.cli.numbers import INT64_MAX
 from spawnmesh_client.cli.run import AsJson, with_mesh
+from spawnmesh_client.cli.saving import saving
 from spawnmesh_client.cli.sessions import SessionId
 from spawnmesh_client.cli.show import console, plain, print_json, value_of, when
 from spawnmesh_client.cli.transfers import progress_bars
 from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.transcript_files import export_file, import_file, search_entries
+from spawnmesh_client.whole_files import written_whole
+
+_PASSING = (
+    Status.UNAVAILABLE,
+    Status.DEADLINE_EXCEEDED,
+    Status.RESOURCE_EXHAUSTED,
+    Status.ABORTED,
+    Status.CANCELLED,
+    Status.INTERNAL,
+    Status.UNAUTHENTICATED,
+)
+"""What does not say that going on is of no use: a new token, or some time, may help."""
 
 
 def add_commands(group: typer.Typer) -> None:
@@ -38,17 +55,18 @@ def import_(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Take a session file in as a transcript of its own, whole or not at all; prints its new session id."""
+    """Take a session file in as a transcript of its own, whole or not at all; prints its new session id.
+
+    The id is told on standard error before anything is sent, with how to go on.
+    """
     wanted = session_id or new_id(IdKind.SESSION)
+    again = f"spawnmesh transcript import {shlex.quote(str(file))} --session-id {wanted}"
 
     async def body(mesh: Mesh) -> None:
-        with progress_bars() as on_progress:
-            try:
-                done = await import_file(mesh.service("transcript"), file, wanted, on_progress)
-            except MeshError as error:
-                if not error.violations:
-                    tell(f"to go on later: --session-id {wanted}")
-                raise
+        if not session_id:
+            _say(f"importing as {wanted}; if this is cut off, go on with: {again}")
+        with _told_how_to_go_on(again), progress_bars() as on_progress:
+            done = await import_file(mesh.service("transcript"), file, wanted, on_progress)
         if as_json:
             print_json({"session_id": wanted, **value_of(done)})
         else:
@@ -57,20 +75,42 @@ def import_(
     with_mesh(context, body, as_json=as_json)
 
 
+@contextmanager
+def _told_how_to_go_on(again: str) -> Iterator[None]:
+    """For an import that is stopped, or refused for what may pass."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        _say(f"stopped; go on with: {again}")
+        raise
+    except MeshError as error:
+        if error.status in _PASSING:
+            _say(f"to go on later: {again}")
+        raise
+
+
+def _say(text: str) -> None:
+    print(plain(text, keep=""), file=sys.stderr, flush=True)
+
+
 def export(
     context: typer.Context,
     session_id: SessionId,
     out: Annotated[
         Path | None, typer.Option(dir_okay=False, metavar="FILE", help="Write it there and not to standard output.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a session's transcript as a session file: JSON lines, a header and then the entries."""
+    """Write a session's transcript as a session file: JSON lines, a header and then the entries. FILE comes whole, or not at all."""
 
     async def body(mesh: Mesh) -> int:
-        with out.open("wb") if out else nullcontext(sys.stdout.buffer) as target:
-            written = await export_file(mesh.service("transcript"), session_id, target)
-            target.flush()
+        peer = mesh.service("transcript")
+        if out is not None:
+            with saving(out), written_whole(out, overwrite=force) as target:
+                return await export_file(peer, session_id, target)
+        written = await export_file(peer, session_id, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
         return written
 
     written = with_mesh(context, body, as_json=as_json)
@@ -86,8 +126,8 @@ def search(
     ],
     regex: Annotated[bool, typer.Option("--regex", help="WORDS is a regular expression (RE2).")] = False,
     descendants: Annotated[bool, typer.Option("--descendants", help="Also in the sessions that it spawned.")] = False,
-    after: Annotated[int, typer.Option(min=0, metavar="SEQ", help="Only behind this entry.")] = 0,
-    before: Annotated[int, typer.Option(min=0, metavar="SEQ", help="Only before this entry.")] = 0,
+    after: Annotated[int, typer.Option(min=0, max=INT64_MAX, metavar="SEQ", help="Only behind this entry.")] = 0,
+    before: Annotated[int, typer.Option(min=0, max=INT64_MAX, metavar="SEQ", help="Only before this entry.")] = 0,
     limit: Annotated[int, typer.Option(min=1, help="Hits at most.")] = 20,
     as_json: AsJson = False,
 ) -> None:

@@ -103,6 +103,15 @@ def import_offset_differs(durable_bytes: int) -> MeshError:
     )
 
 
+def import_content_differs(session_id: str, durable_bytes: int, why: str) -> MeshError:
+    """What came is not what the import has."""
+    return MeshError(
+        Reason.IMPORT_CONTENT_DIFFERS,
+        f"the import of session {session_id} has {durable_bytes} bytes: {why}",
+        facts={"session_id": session_id, "durable_bytes": durable_bytes},
+    )
+
+
 def transcript_exists(session_id: str) -> MeshError:
     """The session has a transcript that no import made."""
     return MeshError(Reason.ALREADY_EXISTS, f"session {session_id} has a transcript", facts={"session_id": session_id})

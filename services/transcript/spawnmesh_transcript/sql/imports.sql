@@ -12,17 +12,21 @@ insert into imports (tenant_id, session_id) values (%(tenant_id)s, %(session_id)
 -- name: read_import
 -- No lock. Index: the primary keys.
 select
-    i.state, i.byte_count, i.line_count, i.entry_count, i.malformed, i.newest_source_id, i.leaf_entry_id, i.is_branched, t.incarnation
+    i.state, i.byte_count, i.line_count, i.entry_count, i.malformed, i.newest_source_id, i.leaf_entry_id, i.is_branched, i.line_chain,
+    i.chained_byte_count, t.incarnation
 from imports i
 join transcripts t on t.tenant_id = i.tenant_id and t.session_id = i.session_id
 where i.tenant_id = %(tenant_id)s and i.session_id = %(session_id)s;
 
 -- name: advance_import
--- Locks the row, where the import is as far as the writer thinks. Index: imports primary key.
+-- Locks the row, where the import is as far as the writer thinks, and with the same bytes. Index: imports primary key.
 update imports
 set byte_count = %(byte_count)s, line_count = %(line_count)s, entry_count = %(entry_count)s, malformed = %(malformed)s,
-    newest_source_id = %(newest_source_id)s, leaf_entry_id = %(leaf_entry_id)s, is_branched = %(is_branched)s, update_time = now()
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'IMPORTING' and byte_count = %(known_byte_count)s;
+    newest_source_id = %(newest_source_id)s, leaf_entry_id = %(leaf_entry_id)s, is_branched = %(is_branched)s, line_chain = %(line_chain)s,
+    chained_byte_count = %(byte_count)s, update_time = now()
+where
+    tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'IMPORTING' and byte_count = %(known_byte_count)s
+    and line_chain = %(known_line_chain)s;
 
 -- name: known_entry_ids
 -- No lock. Each is found by a range in order, which with `keep_index_order` leaves the planner no other index. Index: entries (tenant_id, session_id, entry_id).
@@ -40,7 +44,9 @@ cross join lateral (
 -- Locks the row. Index: imports primary key.
 update imports
 set state = 'COMPLETE', update_time = now()
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'IMPORTING' and byte_count = %(known_byte_count)s;
+where
+    tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'IMPORTING' and byte_count = %(known_byte_count)s
+    and line_chain = %(known_line_chain)s;
 
 -- name: publish_import
 -- Locks the transcript's row. Index: transcripts primary key.

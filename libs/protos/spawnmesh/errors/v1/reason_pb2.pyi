@@ -86,6 +86,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """INVALID_ARGUMENT. A FORK needs a parent to copy from."""
     REASON_SPAWN_COUNT_EXCEEDED: _Reason.ValueType  # 44
     """FAILED_PRECONDITION. The parent has spawned as many children in its life as the tenant's limit."""
+    REASON_AGENT_COUNT_EXCEEDED: _Reason.ValueType  # 45
+    """FAILED_PRECONDITION. The tenant has as many agents as a tenant may have; the limit is in the facts. One that exists can be replaced."""
+    REASON_INBOX_FULL: _Reason.ValueType  # 46
+    """RESOURCE_EXHAUSTED. As many messages wait in the session's inbox as may, by number or by bytes; the limits are in the facts."""
     REASON_ATTACHMENTS_DISABLED: _Reason.ValueType  # 60
     """FAILED_PRECONDITION. The tenant's settings switch attachments off."""
     REASON_ATTACHMENTS_FILE_COUNT_EXCEEDED: _Reason.ValueType  # 61
@@ -144,6 +148,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """INVALID_ARGUMENT. The search will not be run as it was asked for; the message and the fact `why` say what about it."""
     REASON_TIER_DISABLED: _Reason.ValueType  # 98
     """FAILED_PRECONDITION. The tenant does not have large payloads moved out of the database."""
+    REASON_IMPORT_CONTENT_DIFFERS: _Reason.ValueType  # 99
+    """ALREADY_EXISTS. The import has bytes of another file, or the sender does not say which it goes on with; nothing of what came is stored. The
+    facts name the session, and how many bytes the import has.
+    """
     REASON_UNKNOWN_MODEL: _Reason.ValueType  # 110
     """INVALID_ARGUMENT. The model is neither configured nor an alias."""
     REASON_ALL_CANDIDATES_FAILED: _Reason.ValueType  # 111
@@ -234,6 +242,10 @@ REASON_FORK_WITHOUT_PARENT: Reason.ValueType  # 43
 """INVALID_ARGUMENT. A FORK needs a parent to copy from."""
 REASON_SPAWN_COUNT_EXCEEDED: Reason.ValueType  # 44
 """FAILED_PRECONDITION. The parent has spawned as many children in its life as the tenant's limit."""
+REASON_AGENT_COUNT_EXCEEDED: Reason.ValueType  # 45
+"""FAILED_PRECONDITION. The tenant has as many agents as a tenant may have; the limit is in the facts. One that exists can be replaced."""
+REASON_INBOX_FULL: Reason.ValueType  # 46
+"""RESOURCE_EXHAUSTED. As many messages wait in the session's inbox as may, by number or by bytes; the limits are in the facts."""
 REASON_ATTACHMENTS_DISABLED: Reason.ValueType  # 60
 """FAILED_PRECONDITION. The tenant's settings switch attachments off."""
 REASON_ATTACHMENTS_FILE_COUNT_EXCEEDED: Reason.ValueType  # 61
@@ -292,6 +304,10 @@ REASON_SEARCH_REFUSED: Reason.ValueType  # 97
 """INVALID_ARGUMENT. The search will not be run as it was asked for; the message and the fact `why` say what about it."""
 REASON_TIER_DISABLED: Reason.ValueType  # 98
 """FAILED_PRECONDITION. The tenant does not have large payloads moved out of the database."""
+REASON_IMPORT_CONTENT_DIFFERS: Reason.ValueType  # 99
+"""ALREADY_EXISTS. The import has bytes of another file, or the sender does not say which it goes on with; nothing of what came is stored. The
+facts name the session, and how many bytes the import has.
+"""
 REASON_UNKNOWN_MODEL: Reason.ValueType  # 110
 """INVALID_ARGUMENT. The model is neither configured nor an alias."""
 REASON_ALL_CANDIDATES_FAILED: Reason.ValueType  # 111

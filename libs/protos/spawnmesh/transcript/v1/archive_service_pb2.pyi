@@ -86,20 +86,56 @@ class ImportSpec(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
+    SENT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session that the transcript is to be of: a fresh id that the client makes. It names the import, too."""
+    @_builtins.property
+    def sent(self) -> Global___SentBytes:
+        """What earlier streams sent of the file, where this one goes on behind it. IMPORT_OFFSET_DIFFERS where the import is not as far, or further, and
+        IMPORT_CONTENT_DIFFERS where it has other bytes, also without a chunk. Leave it out to learn how far the import is, and to send from byte 0.
+        """
+
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
+        sent: Global___SentBytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["sent", b"sent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sent", b"sent", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ImportSpec: _TypeAlias = ImportSpec  # noqa: Y015
+
+@_typing.final
+class SentBytes(_message.Message):
+    """The beginning of a file."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    LINE_CHAIN_FIELD_NUMBER: _builtins.int
+    size_bytes: _builtins.int
+    """How many bytes: the import's `durable_bytes`, where they are not 0."""
+    line_chain: _builtins.bytes
+    """Their hash, by which nobody goes on with another file. It is chained over lines: of no line it is 32 bytes of zero; of more it is the SHA-256 of the
+    chain of all lines but the last, and then the bytes of the last line, its end "\\n" included. A last line may lack its end.
+    """
+    def __init__(
+        self,
+        *,
+        size_bytes: _builtins.int = ...,
+        line_chain: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["line_chain", b"line_chain", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SentBytes: _TypeAlias = SentBytes  # noqa: Y015
 
 @_typing.final
 class ImportChunk(_message.Message):

@@ -55,13 +55,18 @@ class ArchiveServiceServicer:
 
     def ImportTranscript(self, request_iterator, context):
         """Takes a file in pieces: first the spec, then chunks in order, then finish, which answers when the transcript is there, whole. Until then
-        nobody reads it. A stream that ends without finish answers how far the import is: what is durable outlives a cut, and a new stream with
-        the same spec goes on at `durable_bytes`. Send the spec alone to learn it. A finished import answers COMPLETE again.
+        nobody reads it. A stream that ends without finish answers how far the import is: what is durable outlives a cut. Send the spec alone to learn
+        it, and go on with a stream for the same session whose spec names what is durable as `sent`, and whose first chunk begins behind it. Who cannot
+        name it sends the file from its beginning: what is durable is compared and not stored again. Both hold for a finished import, too: it answers
+        COMPLETE again to whoever brings the same content, all of it, and finish.
+        IMPORT_CONTENT_DIFFERS for other content than what is durable, for more or less than a finished import has, and for bytes that go on with an
+        import without `sent`; nothing of them is stored, and the import can be gone on with. Nobody can say what a replica of an earlier version has
+        made durable: where that is unfinished, the import begins anew, at byte 0; where it is finished, any repeat is IMPORT_CONTENT_DIFFERS.
         IMPORT_MALFORMED where lines cannot be read, are longer than 8 MiB, or have more than 500,000 JSON values, those in JSON that stands in a string
         among them where it is searched: the facts name the first hundred, and nothing is left of the import. IMPORT_OFFSET_DIFFERS for a
-        chunk that does not begin where the import goes on, also after another stream has gone on with it, and for one that came while the tenant's
-        settings changed. ALREADY_EXISTS for a session that has a transcript, TRANSCRIPT_DELETED for one that had. An import that nobody goes on with for
-        a day is removed.
+        chunk that does not begin where the one before ended, or the stream begins; where another stream has gone on with the import; and for a chunk that
+        came while the tenant's settings changed. ALREADY_EXISTS for a session that has a transcript, TRANSCRIPT_DELETED for one that had. An import that
+        nobody goes on with for a day is removed.
         Entries get ids of the mesh, `seq` in the order of the file, and the time of the import. Types and shapes that the mesh does not know are
         kept, and no model reads them; messages off the branch that the file ends on are marked SUPERSEDED. Labels in a file that ExportTranscript made
         mark what they marked there; others are kept, and mark nothing. Content handed over in calls of the spawn tool is redacted as in appends; markers
