@@ -41,6 +41,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.contract.router_answers import said
 from tests.contract.runner_hook_fixtures import ScriptedHooks
+from tests.contract.runner_listing import Listing
 from tests.contract.serving import served, shared_settings
 
 TENANT = "acme"
@@ -87,6 +88,8 @@ class ScriptedMesh:
     released: list[int] = field(default_factory=list)
     released_claims: list[int] = field(default_factory=list)
     model_cancelled: bool = False
+    listing: Listing = field(default_factory=Listing)
+    first_epoch: int = 0
     hooks: ScriptedHooks = field(default_factory=ScriptedHooks)
 
     def queue_run(
@@ -116,6 +119,7 @@ class ScriptedMesh:
                 mcp_servers=mcp_servers,
             ),
             tenant_id=TENANT,
+            first_epoch=self.first_epoch,
             models=["scripted/one", "scripted/two"],
             run_token=self.minter.run_token(TENANT, self.session_id, self.run_id, epoch, 600),
             lease_ttl=lease,
@@ -323,8 +327,7 @@ class _Transcripts(transcript_grpc.TranscriptServiceServicer):
     async def ListEntries(
         self, request: transcript_pb.ListEntriesRequest, context: Any
     ) -> transcript_pb.ListEntriesResponse:
-        page = self.mesh.entries[request.after_seq : request.after_seq + 2]
-        return transcript_pb.ListEntriesResponse(entries=page, head=transcript_pb.Head(seq=len(self.mesh.entries)))
+        return self.mesh.listing.page(self.mesh.entries, request)
 
     async def AssembleContext(
         self, request: transcript_pb.AssembleContextRequest, context: Any

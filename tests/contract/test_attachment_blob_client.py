@@ -135,11 +135,24 @@ async def test_small_files_go_inline_and_large_ones_or_what_has_no_room_by_uploa
     (exact := tmp_path / "exact").write_bytes(content(INLINE_FILE_BYTES))
     files: list[Path | Attachment] = [Attachment("a", b"a"), large, exact, Attachment("last", b"12345")]
 
-    inline, uploads = await hand_over(peer_of(tenant), files, INLINE_FILE_BYTES + 5, lambda *_: None)
+    over = await hand_over(peer_of(tenant), files, INLINE_FILE_BYTES + 5, lambda *_: None)
 
-    assert [item.name for item in inline] == ["a", "exact"]
-    staged = await stage_uploads(tenant, *(ref(upload.upload_id) for upload in uploads), items=inline)
-    assert [file.name for file in staged.files] == ["a", "exact", "large", "last"]
+    assert [item.name for item in over.inline] == ["a", "exact"]
+    staged = await stage_uploads(tenant, *(ref(upload.upload_id) for upload in over.uploads), items=over.inline)
+    assert [file.name for file in staged.files] == list(over.names) == ["a", "exact", "large", "last"]
+
+
+async def test_the_file_that_may_not_be_handed_over_is_named(tenant: Tenant) -> None:
+    over = await hand_over(None, [Attachment("a", b"a"), Attachment("none", b"")], 100, lambda *_: None)
+    with pytest.raises(MeshError) as refused, over.named():
+        await stage_uploads(tenant, items=over.inline)
+    assert refused.value.facts["file"] == "none"
+    assert refused.value.message == "the file is empty, and an empty file cannot be handed over"
+
+    await tenant.prepare(2, max_file_bytes=10)
+    with pytest.raises(MeshError) as refused:
+        await hand_over(peer_of(tenant), [Attachment("big.bin", BIG)], 0, lambda *_: None)
+    assert refused.value.facts["file"] == "big.bin"
 
 
 async def test_a_download_that_is_cut_goes_on_and_comes_whole(tenant: Tenant, tmp_path: Path) -> None:
@@ -209,7 +222,7 @@ async def test_sets_are_listed_shown_and_brought_here(tenant: Tenant, run: Any, 
 
     listed = await run("list", "--session", session_id, "--json")
     shown = await run("show", staged.set_id)
-    (to := tmp_path / "to").mkdir()
+    to = tmp_path / "to"
     one = await run("get", staged.set_id, "b.txt", "--to", str(to), "--json")
     taken = await run("get", staged.set_id, "--to", str(to))
     forced = await run("get", staged.set_id, "--to", str(to), "--force")
@@ -219,13 +232,32 @@ async def test_sets_are_listed_shown_and_brought_here(tenant: Tenant, run: Any, 
     assert staged.files[1].sha256 in shown.stdout
     assert "b.txt" in shown.stdout
     assert json.loads(one.stdout)["files"][0]["path"] == str(to / "b.txt")
-    assert (taken.exit_code, taken.stderr) == (1, "error: b.txt is there already; --force overwrites it\n")
+    assert taken.exit_code == 1
+    assert taken.stderr == "error: ALREADY_EXISTS: b.txt is there already; --force overwrites it\n"
     assert (forced.exit_code, forced.stderr) == (0, "")
     assert {path.name: path.read_text() for path in to.iterdir()} == {"a.txt": "A", "b.txt": "BB"}
     assert (await run("list")).stdout.count("STAGED") == 2
     missing = await run("get", staged.set_id, "nothing", "--to", str(to))
     assert missing.exit_code == 1
     assert "NOT_FOUND" in missing.stderr
+
+
+async def test_a_released_set_and_a_directory_that_cannot_be_made_are_told(
+    tenant: Tenant, run: Any, tmp_path: Path
+) -> None:
+    staged = await tenant.stage(text("a.txt", "A"))
+    nowhere = await run("get", staged.set_id, "--to", str(tmp_path / "no" / "where"), "--json")
+    await tenant.release(staged.set_id)
+    whole = await run("get", staged.set_id, "--to", str(tmp_path / "to"))
+    one = await run("get", staged.set_id, "a.txt", "--to", str(tmp_path / "to"))
+    document = await run("get", staged.set_id, "--json")
+
+    assert (nowhere.exit_code, json.loads(nowhere.stdout)["error"]["reason"]) == (1, "INVALID_REQUEST")
+    for told in (whole, one):
+        assert (told.exit_code, told.stdout) == (1, "")
+        assert f"ATTACHMENT_SET_STATE: attachment set {staged.set_id} is released and its files are gone" in told.stderr
+    assert (document.exit_code, json.loads(document.stdout)["error"]["facts"]["state"]) == (1, "RELEASED")
+    assert not (tmp_path / "to").exists()
 
 
 async def test_gc_tells_what_there_is_to_do_and_what_cannot_be_repaired(tenant: Tenant, run: Any) -> None:

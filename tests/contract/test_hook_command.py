@@ -103,6 +103,8 @@ async def test_a_refusal_or_a_failing_plugin_is_exit_code_1(hooks: Hooks) -> Non
     assert (code, "ENDPOINT_NOT_REACHED" in err) == (1, True)
     await hooks("register", "a", "grpc://127.0.0.1:1", *options, "--allow-unreachable")
     assert (await hooks("test", "a"))[0] == 1
+    code, _, err = await hooks("pause", "nobody")
+    assert (code, err.rstrip().endswith("`spawnmesh hooks list` lists what there is")) == (1, True)
     code, _, err = await hooks("register", "a", "grpc://127.0.0.1:1", "--hook", "nothing")
     assert (code, "before_agent_finalize" in err) == (2, True)
 

@@ -97,11 +97,13 @@ async def test_FinalizeRun__pending_messages_are_read_first(mesh: ScriptedMesh, 
         def __getitem__(self, index):  # type: ignore[no-untyped-def]  # only ever sliced
             return list(self)[index] if not mesh.outcomes else []
 
-    mesh.inbox = LateInbox([pb.InboxMessage(key="message:v1:m1", text="News.")])
+    mesh.inbox = LateInbox([pb.InboxMessage(key="message:v1:m1", idempotency_key="m1 for good", text="News.")])
     async with running_runner(mesh, keys, tmp_path):
         await eventually(lambda: mesh.finalized)
     assert texts(list(mesh.prompts[1].messages)) == ["Sum up the file.", "Early.", "News."]
     assert mesh.inbox == []
+    assert "m1 for good" in mesh.appended
+    assert "message:v1:m1" not in mesh.appended
 
 
 async def test_AppendEntries__a_failed_tool_is_an_error_result_without_host_paths(

@@ -56,6 +56,11 @@ class Assignment:
         return self.claimed.run.epoch
 
     @property
+    def first_epoch(self) -> int:
+        """No entry of a claim with a lower epoch is this run's. 1, which goes for every run, where the session service does not know it."""
+        return self.claimed.first_epoch or 1
+
+    @property
     def writer(self) -> transcript_service_pb2.WriterClaim:
         return transcript_service_pb2.WriterClaim(run_id=self.run_id, epoch=self.epoch)
 

@@ -20,6 +20,7 @@ async def drain_inbox(assignment: Assignment) -> None:
         if not inbox.messages:
             return
         for message in inbox.messages:
-            await append_message(assignment, message.key, text_message(message_pb2.ROLE_USER, message.text))
+            key = message.idempotency_key or message.key  # Of an older session service the latter alone.
+            await append_message(assignment, key, text_message(message_pb2.ROLE_USER, message.text))
         taken = pb.AcknowledgeInboxRequest(epoch=assignment.epoch, keys=[message.key for message in inbox.messages])
         await persistently(mesh.session, mesh.runs.AcknowledgeInbox, taken)

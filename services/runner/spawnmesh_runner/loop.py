@@ -26,7 +26,7 @@ async def work_to_answer(assignment: Assignment) -> None:
     Raises TurnLimitExceeded, or the MeshError of a peer that refused or stayed away.
     """
     earlier_turn_count = 0
-    if assignment.epoch > 1:  # at the first epoch nobody can have been here before
+    if assignment.epoch > assignment.first_epoch:  # at its first epoch nobody can have been here before
         earlier_turn_count = await count_earlier_turns(assignment)
         if earlier_turn_count:
             await see_hooks(assignment)

@@ -19,6 +19,7 @@ from spawnmesh_runner.tools.transcript_describe import TRANSCRIPT_DESCRIBE
 log = structlog.get_logger()
 
 _RELEASE_SECONDS = 3.0
+_TURNS = entry_pb2.EntryFilter(kinds=[entry_pb2.ENTRY_KIND_MESSAGE, entry_pb2.ENTRY_KIND_COMPACTION])
 
 
 async def acquire_writer(assignment: Assignment) -> None:
@@ -108,15 +109,16 @@ async def _assemble(assignment: Assignment) -> pb.AssembleContextResponse:
 async def count_earlier_turns(assignment: Assignment) -> int:
     """Turns this run took in the hands of others; their tokens are added to its spending and their calls to the ones it made.
 
-    Reads the whole transcript, in pages.
+    Reads backwards, in pages, up to what an earlier run of the session wrote. Others' notes and messages in between are passed over.
     """
     mesh = assignment.mesh
     turn_count = 0
-    after_seq = 0
+    request = pb.ListEntriesRequest(session_id=assignment.session_id, before_seq=0, filter=_TURNS)
     while True:
-        request = pb.ListEntriesRequest(session_id=assignment.session_id, after_seq=after_seq)
         page = await persistently(mesh.transcript, mesh.transcripts.ListEntries, request)
-        for entry in page.entries:
+        for entry in reversed(page.entries):
+            if 0 < entry.writer.epoch < assignment.first_epoch:
+                return turn_count
             if entry.writer.run_id != assignment.run_id:
                 continue
             message = entry.body.message
@@ -125,6 +127,6 @@ async def count_earlier_turns(assignment: Assignment) -> int:
                 turn_count += 1
                 assignment.spend(message.usage)
                 assignment.called.update(call.name for call in calls_of(message))
-        if not page.entries or page.entries[-1].seq >= page.head.seq:
+        if not page.entries or not page.has_more:
             return turn_count
-        after_seq = page.entries[-1].seq
+        request.before_seq = page.entries[0].seq

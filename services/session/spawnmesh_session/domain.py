@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from spawnmesh_core.errors import MeshError
@@ -14,6 +14,8 @@ DEFAULT_AGENT_ID = "default"
 DEFAULT_RUN_TIMEOUT = timedelta(hours=1)
 DEFAULT_ARCHIVE_AFTER = timedelta(days=30)
 EVERY_AGENT = "*"
+MAX_AGENT_COUNT = 1000
+"""Agents of a tenant, as PutAgent's contract has it: more than people tell apart, and few enough to be listed in full."""
 BUILT_IN_TOOLS = (
     "list_files",
     "read_file",
@@ -25,6 +27,7 @@ BUILT_IN_TOOLS = (
     "transcript_describe",
 )
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOUNT_PATH = re.compile(r"[A-Za-z0-9._/:-]*")
 
 
@@ -172,6 +175,11 @@ def check_spawn(spawn: Spawn, parent: Parent | None, limits: SpawnLimits, waitin
         raise MeshError(Reason.FORK_WITHOUT_PARENT, "context FORK copies from a parent, and this spawn has none")
     if parent is not None:
         _check_parent(spawn, parent, limits)
+    check_queue(waiting_count, limits)
+
+
+def check_queue(waiting_count: int, limits: SpawnLimits) -> None:
+    """Raises RUN_QUEUE_FULL where as many runs of the tenant wait as may."""
     if waiting_count >= limits.max_queued_run_count:
         raise MeshError(
             Reason.RUN_QUEUE_FULL,
@@ -179,6 +187,29 @@ def check_spawn(spawn: Spawn, parent: Parent | None, limits: SpawnLimits, waitin
             retry_after_seconds=1.0,
             facts={"limit": limits.max_queued_run_count, "waiting": waiting_count},
         )
+
+
+MAX_WAITING_MESSAGES = 1000
+MAX_WAITING_BYTES = 16 * 1024 * 1024
+
+
+def check_inbox(waiting_count: int, waiting_bytes: int, text: str) -> None:
+    """Raises INBOX_FULL where another message would be one too many of those that were sent and wait, or would make them too large together."""
+    size_bytes = len(text.encode())
+    if waiting_count < MAX_WAITING_MESSAGES and waiting_bytes + size_bytes <= MAX_WAITING_BYTES:
+        return
+    raise MeshError(
+        Reason.INBOX_FULL,
+        "as many messages wait in the session's inbox as may; send again when its run has read some",
+        retry_after_seconds=1.0,
+        facts={
+            "waiting": waiting_count,
+            "limit": MAX_WAITING_MESSAGES,
+            "waiting_bytes": waiting_bytes,
+            "size_bytes": size_bytes,
+            "limit_bytes": MAX_WAITING_BYTES,
+        },
+    )
 
 
 def _check_parent(spawn: Spawn, parent: Parent, limits: SpawnLimits) -> None:
@@ -217,6 +248,16 @@ def _check_parent(spawn: Spawn, parent: Parent, limits: SpawnLimits) -> None:
         )
 
 
+def check_new_agent(agent_count: int) -> None:
+    """Raises AGENT_COUNT_EXCEEDED where a tenant of so many agents may have no more."""
+    if agent_count >= MAX_AGENT_COUNT:
+        raise MeshError(
+            Reason.AGENT_COUNT_EXCEEDED,
+            "the tenant has as many agents as it may; replace one of them, or use another tenant for more",
+            facts={"limit": MAX_AGENT_COUNT, "agents": agent_count},
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class SpawnFailure:
     """Why a spawn was undone, kept so that a repeat answers the same."""
@@ -252,6 +293,15 @@ class Ending:
     error_message: str = ""
     usage: dict[str, int] | None = None
     draft_entry_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A run that calls, by a token that was made when it was claimed at this epoch; and its session."""
+
+    session_id: str
+    run_id: str
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +346,13 @@ def announce_key(session_id: str, run_id: str) -> str:
 
 
 def message_key(request_id: str) -> str:
-    """Names the one message sent under a request_id."""
+    """Names the one message sent under a request_id, as long as it is kept."""
     return f"message:v1:{request_id}"
+
+
+def unique_key(key: str, child_session_id: str, create_time: datetime) -> str:
+    """Names a message for good. A child's result has such a name; another's is that of its request_id, which may be used again some day."""
+    return key if child_session_id else f"{key}:{(create_time - _EPOCH) // timedelta(microseconds=1)}"
 
 
 def releases_attachments(cleanup: str, *, retain_on_session_keep: bool) -> bool:

@@ -10,12 +10,12 @@ from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import AttachmentL
 from spawnmesh.content.v1.message_pb2 import TokenUsage
 from spawnmesh.content.v1.thinking_pb2 import ThinkingLevel
 from spawnmesh.session.v1 import session_pb2 as pb
-from spawnmesh.session.v1.run_service_pb2 import FinalizeRunRequest
+from spawnmesh.session.v1.run_service_pb2 import ClaimRunsRequest, FinalizeRunRequest
 from spawnmesh.session.v1.session_service_pb2 import SpawnSessionRequest
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile as AgentProto
 from spawnmesh.session.v1.tenant_pb2 import TenantSettings
 from spawnmesh_core.errors import MeshError, invalid, not_found
-from spawnmesh_core.ids import IdKind, is_id, new_id
+from spawnmesh_core.ids import TENANT_ID, IdKind, is_id, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import Caller, CallerKind
 from spawnmesh_runtime.telemetry import current_traceparent
@@ -26,6 +26,7 @@ from spawnmesh_session.domain import (
     DEFAULT_RUN_TIMEOUT,
     EVERY_AGENT,
     AgentProfile,
+    Holder,
     Spawn,
     mount_path_of,
 )
@@ -83,6 +84,11 @@ def parse_spawn(request: SpawnSessionRequest, caller: Caller) -> Order:
         thinking=_thinking(request.thinking),
     )
     return Order(spawn, no_nul("task", request.task), list(request.attachments), list(request.uploads))
+
+
+def runtimes_of(request: ClaimRunsRequest) -> list[str]:
+    """Of which sessions the runs are to be; those that the mesh's own runners run, where nothing is said."""
+    return [_name(pb.Runtime, runtime, "RUNTIME_") for runtime in request.runtimes or [pb.RUNTIME_SUBAGENT]]
 
 
 def _thinking(level: int) -> str:
@@ -177,17 +183,36 @@ def visible_to(caller: Caller) -> str:
     return caller.session_id if caller.kind is CallerKind.RUN else ""
 
 
+def holder_of(caller: Caller) -> Holder | None:
+    """The run that calls, at the epoch its token is for; None for a client."""
+    return Holder(caller.session_id, caller.run_id, caller.epoch) if caller.kind is CallerKind.RUN else None
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page asked for."""
+    """A page asked for: how much, and the last id of the page before, empty for the first."""
 
     size: int
-    before_id: str
+    last_id: str
 
 
 def parse_page(page_size: int, page_token: str) -> Page:
-    """The page; INVALID_REQUEST for a token that no page gave."""
-    if page_token and not is_id(IdKind.SESSION, page_token):
+    """The page of sessions; INVALID_REQUEST for a token that no page gave."""
+    return _page(page_size, page_token, is_well_formed=is_id(IdKind.SESSION, page_token))
+
+
+def parse_agents_page(page_size: int, page_token: str) -> Page:
+    """The page of agents; INVALID_REQUEST for a token that no page gave."""
+    return _page(page_size, page_token, is_well_formed=_AGENT_ID.fullmatch(page_token) is not None)
+
+
+def parse_tenants_page(page_size: int, page_token: str) -> Page:
+    """The page of tenants; INVALID_REQUEST for a token that no page gave."""
+    return _page(page_size, page_token, is_well_formed=TENANT_ID.fullmatch(page_token) is not None)
+
+
+def _page(page_size: int, page_token: str, *, is_well_formed: bool) -> Page:
+    if page_token and not is_well_formed:
         raise invalid("page_token", "is not a token that a page before gave")
     return Page(page_size or 50, page_token)
 

@@ -14,7 +14,7 @@ from spawnmesh.session.v1 import session_pb2 as pb
 from spawnmesh.session.v1 import tenant_pb2
 from spawnmesh_runtime.telemetry import trace_id_of
 
-from spawnmesh_session.domain import AgentProfile
+from spawnmesh_session.domain import AgentProfile, unique_key
 
 
 def _time(value: datetime | str | None) -> Timestamp | None:
@@ -107,6 +107,7 @@ def render_message(row: DictRow) -> run_pb.InboxMessage:
     state = row["child_run_state"]
     return run_pb.InboxMessage(
         key=row["key"],
+        idempotency_key=unique_key(row["key"], row["child_session_id"], row["create_time"]),
         text=row["text"],
         child_session_id=row["child_session_id"],
         child_run_state=pb.RunState.Value(f"RUN_STATE_{state}") if state else pb.RUN_STATE_UNSPECIFIED,

@@ -6,7 +6,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
-from spawnmesh.session.v1.tenant_pb2 import Tenant
+from spawnmesh.session.v1.tenant_pb2 import Tenant, TenantSettings
 from spawnmesh.session.v1.tenant_service_pb2 import UpdateTenantRequest
 from spawnmesh_core.errors import invalid
 
@@ -56,12 +56,31 @@ def _exists(path: tuple[str, ...], message: Descriptor | None) -> bool:
 
 
 def _copy(path: tuple[str, ...], source: Message, target: Message) -> None:
+    """Gives the field its value in `source`, or its default where the message that it is in is absent there.
+
+    Fields beside it stay, or get their defaults where the message is absent in `target`.
+    """
     *parents, leaf = path
+    default: Message = _DEFAULTS
     for name in parents:
-        source, target = getattr(source, name), getattr(target, name)
+        default = getattr(default, name)
+        source = getattr(source, name) if source.HasField(name) else default
+        if not target.HasField(name):
+            getattr(target, name).CopyFrom(default)
+        target = getattr(target, name)
     if source.DESCRIPTOR.fields_by_name[leaf].type != FieldDescriptor.TYPE_MESSAGE:
         setattr(target, leaf, getattr(source, leaf))
         return
     target.ClearField(leaf)
     if source.HasField(leaf):
         getattr(target, leaf).CopyFrom(getattr(source, leaf))
+
+
+def _tenant_by_default() -> Tenant:
+    """As CreateTenant makes it."""
+    tenant = Tenant()
+    ParseDict(parse_settings(TenantSettings()), tenant.settings)
+    return tenant
+
+
+_DEFAULTS = _tenant_by_default()

@@ -105,7 +105,8 @@ class Grown:
     session_ids: list[str]
 
 
-def _dsn(dsn: str, database: str, role: str = "") -> str:
+def dsn_of(dsn: str, database: str, role: str = "") -> str:
+    """Where that database of the same server is, for that role or the same."""
     parts = urlsplit(dsn)
     return urlunsplit(parts._replace(netloc=f"{role}@" if role else parts.netloc, path=f"/{database}"))
 
@@ -136,12 +137,12 @@ def come_alive(link: psycopg.Connection[Any], tenant: str, count: int) -> list[s
 def grown_database(superuser_dsn: str, *, others: int, size: int, count: int) -> Iterator[Grown]:
     """A fresh database with a tenant of `count` sessions. The planner knew `others` of `size` sessions each before it grew, or nothing."""
     database = f"grown_{uuid4().hex[:8]}"
-    app, owner = (_dsn(superuser_dsn, database, role) for role in ("session", "session_owner"))
+    app, owner = (dsn_of(superuser_dsn, database, role) for role in ("session", "session_owner"))
     prepare_database(superuser_dsn, {"session": Entries(app, owner)})
     try:
         install_job_tables(owner)
         migrate(owner, package="spawnmesh_session", schema="session")
-        with psycopg.connect(_dsn(superuser_dsn, database), autocommit=True) as link:
+        with psycopg.connect(dsn_of(superuser_dsn, database), autocommit=True) as link:
             for table in TABLES:
                 link.execute(
                     sql.SQL("alter table {} set (autovacuum_enabled = false)").format(sql.Identifier("session", table))
@@ -151,7 +152,7 @@ def grown_database(superuser_dsn: str, *, others: int, size: int, count: int) ->
             if others:
                 link.execute("analyze")
             ids = fill(link, TENANT, count)
-        yield Grown(app, _dsn(superuser_dsn, database), ids)
+        yield Grown(app, dsn_of(superuser_dsn, database), ids)
     finally:
         with psycopg.connect(superuser_dsn, autocommit=True) as server:
             server.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(database)))

@@ -1,7 +1,7 @@
 """Calling the session service as anyone who may."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,15 @@ class Mesh:
         tenant: Tenant = (await self.operator("GetTenant", tenant_pb.GetTenantRequest(tenant_id=self.tenant))).tenant
         return tenant
 
+    async def tenant_pages(self, **asked: Any) -> list[tenant_pb.ListTenantsResponse]:
+        """Every page of the operator's list, from the one asked for."""
+        request = tenant_pb.ListTenantsRequest(**asked)
+        pages = [await self.operator("ListTenants", request)]
+        while pages[-1].next_page_token:
+            request.page_token = pages[-1].next_page_token
+            pages.append(await self.operator("ListTenants", request))
+        return pages
+
     async def put_agent(self, agent: AgentProfile) -> None:
         await self.client(TenantServiceStub(self.peer.channel).PutAgent, tenant_pb.PutAgentRequest(agent=agent))
 
@@ -80,16 +89,20 @@ class Mesh:
         request = pb.GetSessionRequest(session_id=session_id)
         return (await self.client(self.sessions.GetSession, request, tenant=tenant)).session
 
-    async def claim(self, session_id: str = "", *, wait_seconds: float = 20.0) -> run_pb.ClaimedRun:
+    async def claim(
+        self, session_id: str = "", *, wait_seconds: float = 20.0, runtimes: Sequence[int] = ()
+    ) -> run_pb.ClaimedRun:
         """Claims until the run of that session comes. Runs of other tests that come meanwhile are given back at the end of their leases."""
         async with asyncio.timeout(wait_seconds):
             while True:
-                for claimed in await self.claim_any():
+                for claimed in await self.claim_any(runtimes=runtimes):
                     if not session_id or claimed.session.session_id == session_id:
                         return claimed
 
-    async def claim_any(self, *, wait_seconds: float = 2.0, limit: int = 1) -> list[run_pb.ClaimedRun]:
-        request = run_pb.ClaimRunsRequest(runner_id="test", max_run_count=limit)
+    async def claim_any(
+        self, *, wait_seconds: float = 2.0, limit: int = 1, runtimes: Sequence[Any] = ()
+    ) -> list[run_pb.ClaimedRun]:
+        request = run_pb.ClaimRunsRequest(runner_id="test", max_run_count=limit, runtimes=runtimes)
         request.wait.FromMilliseconds(int(wait_seconds * 1000))
         with acting_with_token(runner_tokens(self.keys).runner_token()):
             return list((await self.peer.unary(self.runs.ClaimRuns, request, timeout_seconds=30.0)).runs)

@@ -15,6 +15,7 @@ from tests.contract.session.harness import Mesh
 async def agents(mesh: Mesh) -> dict[str, AgentProfile]:
     stub = TenantServiceStub(mesh.peer.channel)
     listed = await mesh.client(stub.ListAgents, tenant_pb.ListAgentsRequest())
+    assert not listed.next_page_token
     return {agent.agent_id: agent for agent in listed.agents}
 
 

@@ -233,7 +233,7 @@ async def test_job_that_cannot_be_enqueued_raises_the_drivers_own_error(
 async def test_ListInbox__large_messages_come_in_parts(mesh: Mesh) -> None:
     session = await mesh.spawn()
     held = await mesh.claim(session.session_id)
-    for number in range(18):
+    for number in range(14):
         request = pb.SendMessageRequest(session_id=session.session_id, request_id=f"m{number:02}", text="x" * MIB)
         await mesh.client(mesh.sessions.SendMessage, request)
     seen: list[str] = []
@@ -242,7 +242,7 @@ async def test_ListInbox__large_messages_come_in_parts(mesh: Mesh) -> None:
         seen += keys
         taken = run_pb.AcknowledgeInboxRequest(epoch=held.run.epoch, keys=keys)
         await mesh.run(held, mesh.runs.AcknowledgeInbox, taken)
-    assert seen == [f"message:v1:m{number:02}" for number in range(18)]
+    assert seen == [f"message:v1:m{number:02}" for number in range(14)]
 
 
 async def test_ListSessions__large_results_come_in_parts(mesh: Mesh, postgres: Any) -> None:

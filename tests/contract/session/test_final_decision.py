@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -12,6 +12,7 @@ from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, LABEL_KIND_SUPERSEDED
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.peers import Peer
@@ -171,3 +172,52 @@ async def test_FinalizeRun__message_after_such_a_takeover_is_read_first_and_noth
         await patient.run(held, patient.runs.AcknowledgeInbox, taken)
         assert (await finalize(patient, held, better)).accepted.run.result_text == "43"
         assert await labels_of(transcript, held, better.draft_entry_id) == [LABEL_KIND_FINAL]
+
+
+async def nothing() -> None:
+    """Between label and commit."""
+
+
+def of_no_entry() -> run_pb.FinalizeRunRequest:
+    return run_pb.FinalizeRunRequest(draft_entry_id=new_id(IdKind.ENTRY), draft_text="42")
+
+
+async def test_draft_that_no_transcript_has_is_refused_and_stands_in_nobodys_way(mesh: Mesh, transcript: Peer) -> None:
+    session = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
+    held = await mesh.claim(session.session_id)
+    offered = await draft(transcript, held, "43")
+    for _ in range(2):
+        with pytest.raises(MeshError) as caught:
+            await finalize(mesh, held, of_no_entry())
+        assert (caught.value.reason, caught.value.facts["resource"]) == (Reason.NOT_FOUND, "entry")
+    await send(mesh, session.session_id)
+    assert (await finalize(mesh, held, offered)).messages_pending.count == 1
+    assert await labels_of(transcript, held, offered.draft_entry_id) == []
+
+
+async def test_decision_for_a_draft_that_no_transcript_has_is_withdrawn_by_whoever_claims_the_run_next(
+    mesh: Mesh, transcript: Peer
+) -> None:
+    session = await mesh.spawn()
+    held = await mesh.claim(session.session_id)
+    offered = await draft(transcript, held, "43")
+
+    class Lost:
+        """transcript, as a process hears it that dies before its answer."""
+
+        async def append(self, *arguments: Any) -> None:
+            raise Crash
+
+    async with saga_with(mesh, nothing) as saga:
+        dying: Any = FinalizeSaga(saga.database, cast(Any, Lost()), saga.hooks, saga.endings, saga.metrics)
+        with acting_for(mesh.tenant), pytest.raises(Crash):
+            await dying.run(mesh.tenant, Draft(held.run.run_id, held.run.epoch, of_no_entry().draft_entry_id, "42", {}))
+    with pytest.raises(MeshError) as caught:
+        await finalize(mesh, held, offered)
+    assert caught.value.reason is Reason.RUN_STATE  # The decision was kept.
+    await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
+    again = await mesh.claim(session.session_id)
+    offered = await draft(transcript, again, "43")
+    ended = await finalize(mesh, again, offered)
+    assert (ended.accepted.run.state, ended.accepted.run.result_text) == (session_pb2.RUN_STATE_SUCCEEDED, "43")
+    assert await labels_of(transcript, again, offered.draft_entry_id) == [LABEL_KIND_FINAL]

@@ -137,6 +137,24 @@ async def test_events_and_read_messages_go_at_their_age_and_unread_ones_stay(own
     assert message.text == "unread"
 
 
+async def test_forgotten_request_id_names_another_message(own: Mesh, remains: Remains) -> None:
+    session = await own.spawn(mode=session_pb2.SESSION_MODE_SESSION)
+    held = await own.claim(session.session_id)
+    names: list[str] = []
+    for text in ("monday", "tuesday", "tuesday"):
+        request = pb.SendMessageRequest(session_id=session.session_id, request_id="daily", text=text)
+        for _ in range(2):
+            await own.client(own.sessions.SendMessage, request)
+        [message] = (await own.run(held, own.runs.ListInbox, run_pb.ListInboxRequest())).messages
+        assert (message.key, message.text) == ("message:v1:daily", text)
+        names.append(message.idempotency_key)
+        taken = run_pb.AcknowledgeInboxRequest(epoch=held.run.epoch, keys=[message.key])
+        await own.run(held, own.runs.AcknowledgeInbox, taken)
+        await aged(own, remains, timedelta(days=2))
+    assert len(set(names)) == 3
+    assert all(name.startswith("message:v1:daily:") for name in names)
+
+
 async def test_what_other_services_go_by_reaches_them(mesh: Mesh, remains: Remains) -> None:
     own = Mesh(mesh.peer, mesh.keys, mesh.settings)
     limits = AttachmentLimits(

@@ -16,7 +16,10 @@ from tests.contract.session.grown import BEING_SPAWNED, FILL_TENANT, TENANT, Gro
 SQL = load_statements("spawnmesh_session")
 SESSIONS = 20_000
 FEW_BLOCKS = 60
-MORE_BLOCKS = {"enrol_session": 120}  # It writes seven rows in six tables.
+MORE_BLOCKS = {
+    "enrol_session": 120,
+    "queue_run": 80,
+}  # They write seven rows in six tables, and four in four, each with its indexes.
 SMALL = "t-small"
 
 BY_ID: dict[str, dict[str, Any]] = {
@@ -52,6 +55,8 @@ BY_ID: dict[str, dict[str, Any]] = {
     },
     "lock_session": {},
     "get_agent_of_session": {},
+    "count_agents": {"agent_id": "default"},
+    "list_agents": {"after_id": "", "page_size": 50, "max_bytes": 1000},
     "lock_even_deleted": {},
     "lock_members": {},
     "count_live_children": {},
@@ -81,6 +86,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "queue_run": {"run_id": "new", "run_timeout": "1 hour", "attempts_left": 3},
     "begin_finalizing": {"epoch": 1, "entry_id": "e"},
     "decide_run": {"epoch": 1, "entry_id": "e"},
+    "withdraw_decision": {"epoch": 1, "entry_id": "e"},
     "set_run_state": {"epoch": 1, "state": "RUNNING", "draft_entry_id": "", "revision_count": 0},
     "requeue_run": {"epoch": 1},
     "end_run": {
@@ -97,6 +103,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "delete_messages": {},
     "get_inbox_text": {"key": "k"},
     "list_inbox": {"max_bytes": 1000},
+    "measure_inbox": {},
     "count_inbox": {"arrived_after": None},
     "acknowledge_inbox": {"keys": ["k"]},
     "insert_dispatch": {"due_in": "1 s"},

@@ -150,6 +150,54 @@ async def test_undo_of_a_session_that_is_spawned_leaves_it_alone(mesh: Mesh, rem
     assert (await mesh.get(session.session_id)).state == session_pb2.SESSION_STATE_ACTIVE
 
 
+class CancelledBehind:
+    """A database whose user is cancelled when what it asked for is done."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    async def call(self, *arguments: Any) -> Any:
+        rows = await self._database.call(*arguments)
+        await self._cancelled()
+        return rows
+
+    @asynccontextmanager
+    async def pipelined(self, tenant_id: str) -> AsyncIterator[Any]:
+        async with self._database.pipelined(tenant_id) as connection:
+            yield connection
+        await self._cancelled()
+
+    async def _cancelled(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("is_child", [False, True])
+async def test_spawn_that_is_cancelled_as_it_has_begun_is_undone_at_once(
+    mesh: Mesh, remains: Remains, is_child: bool
+) -> None:
+    parent_session_id = (await mesh.spawn()).session_id if is_child else ""
+    before = await remains.of(mesh.tenant)
+    order = spawn_order()
+    order = replace(order, spawn=replace(order.spawn, parent_session_id=parent_session_id))
+    async with start_process("session", mesh.settings) as process, open_parts(process, mesh.settings) as parts:
+        database: Any = CancelledBehind(parts.spawn.database)
+        repeated = replace(order, spawn=replace(order.spawn, session_id=new_id(IdKind.SESSION)))
+        with acting_for(mesh.tenant):
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.create_task(replace(parts.spawn, database=database).run(mesh.tenant, order))
+            async with asyncio.timeout(5):
+                with pytest.raises(MeshError) as again:
+                    await parts.spawn.run(mesh.tenant, repeated)
+    assert (again.value.reason, again.value.facts) == (Reason.SPAWN_FAILED, {"step": "begin"})
+    assert await remains.of(mesh.tenant) == before
+
+
 async def test_SpawnSession__refusals_are_the_same_again_in_every_part(
     mesh: Mesh, peers: dict[str, str], open_mesh: OpenMesh
 ) -> None:

@@ -26,6 +26,8 @@ BY_ID: dict[str, dict[str, Any]] = {
     "list_children": {"page_size": 50, "include_archived": True, "before_id": "", "visible_to": ""},
     "list_descendants": {"page_size": 50, "include_archived": True, "before_id": ""},
     "count_live_children": {},
+    "count_agents": {"agent_id": "default"},
+    "list_agents": {"after_id": "", "page_size": 50, "max_bytes": 1000},
     "lock_family": {},
     "list_parents": {},
     "lock_live_run": {},
@@ -49,6 +51,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     },
     "delete_runs": {},
     "list_inbox": {"max_bytes": 1000},
+    "measure_inbox": {},
     "acknowledge_inbox": {"keys": ["k1"]},
     "lease_dispatch": {"lease_ttl": "1 s"},
     "is_lost_run": {"taken_due_time": None},
@@ -133,7 +136,7 @@ def test_what_lives_is_found_by_its_id_in_a_few_blocks(alive: tuple[Grown, list[
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 def test_runs_are_taken_without_reading_all_that_wait(alive: tuple[Grown, list[str]], mode: str) -> None:
     grown, _ = alive
-    values = {"tenant_id": EVERY_TENANT, "lease_ttl": "1 minute", "limit": 4}
+    values = {"tenant_id": EVERY_TENANT, "lease_ttl": "1 minute", "limit": 4, "runtimes": ["SUBAGENT"]}
     with psycopg.connect(grown.superuser_dsn) as link:
         tenants = link.execute("select count(*) from session.tenants").fetchone() or (0,)
     assert blocks_touched(grown, EVERY_TENANT, "take_claimable_runs", values, mode) < 520 + 5 * tenants[0]
@@ -143,3 +146,44 @@ def test_live_roots_are_found_by_reading_each_session_once(alive: tuple[Grown, l
     grown, _ = alive
     touched = blocks_touched(grown, TENANT, "list_live_roots", {"tenant_id": TENANT, "limit": 100}, "force_custom_plan")
     assert touched < 6 * SESSIONS
+
+
+_DIRECTORY = (
+    """
+    insert into session.agents (tenant_id, agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget)
+    select tenant, 'a-' || lpad(n::text, 4, '0'), repeat('x', 200), '{}', '{}', '{}', 0, 0
+    from unnest(array[%(tenant)s, 't-other', 't-third']) tenant, generate_series(1, 1000) n
+    """,
+    """
+    insert into session.tenants (tenant_id, display_name, settings, max_running_run_count, ready)
+    select 'u-' || n, '', '{}', 32, n %% 100 > 0 from generate_series(1, 5000) n
+    """,
+    "insert into session.tenant_deletions (tenant_id) select id || n from unnest(array['u-', 'w-']) id, generate_series(4000, 5000) n",
+)
+
+
+@pytest.fixture(scope="module", params=["never", "one tenant"])
+def directory(postgres: Postgres, databases: dict[str, ServiceDsn], request: pytest.FixtureRequest) -> Iterator[Grown]:
+    """A tenant with as many agents as it may have, and thousands of tenants, some of which are being deleted or were."""
+    others, size, _ = COUNTED[request.param]
+    with grown_database(postgres.superuser_dsn, others=others, size=size, count=0) as grown:
+        with psycopg.connect(grown.superuser_dsn, autocommit=True) as link:
+            for statement in _DIRECTORY:
+                link.execute(statement, {"tenant": TENANT})
+        yield grown
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+def test_a_page_of_agents_or_of_tenants_costs_a_page(directory: Grown, mode: str) -> None:
+    page = {"tenant_id": TENANT, "agent_id": "a-0001", "page_size": 50, "max_bytes": 1_000_000}
+    agents = {
+        f"{name} {after}": blocks_touched(directory, TENANT, name, {**page, "after_id": after}, mode)
+        for name in ("list_agents", "count_agents")
+        for after in ("", "a-0500")
+    }
+    assert max(agents.values()) <= FEW_BLOCKS, agents
+    tenants = {
+        after: blocks_touched(directory, EVERY_TENANT, "list_tenants", {**page, "after_id": after}, mode)
+        for after in ("", "u-3", "u-45")
+    }
+    assert max(tenants.values()) <= 5 * FEW_BLOCKS, tenants

@@ -257,5 +257,4 @@ async def test_tenant_that_never_was(mesh: Mesh) -> None:
 
 
 async def tenants(mesh: Mesh) -> set[str]:
-    listed = await mesh.operator("ListTenants", tenant_pb.ListTenantsRequest())
-    return {tenant.tenant_id for tenant in listed.tenants}
+    return {tenant.tenant_id for page in await mesh.tenant_pages() for tenant in page.tenants}

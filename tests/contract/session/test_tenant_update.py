@@ -127,12 +127,40 @@ async def test_UpdateTenant__absent_value_of_a_named_field_is_the_default(mesh: 
     reset = await update(mesh, "settings.attachments")
     assert reset.tenant.settings.attachments.max_file_count == 50
     assert reset.tenant.settings.max_spawn_depth == 1
-    none = await update(mesh, "settings.attachments.max_file_count")
-    assert none.tenant.settings.attachments.max_file_count == 0
-    assert none.tenant.settings.attachments.enabled
     whole = await update(mesh, "settings")
     assert whole.tenant.settings.max_spawn_depth == 0
-    assert whole.tenant.settings_version == 5
+    assert whole.tenant.settings_version == 4
+
+
+async def test_UpdateTenant__field_of_an_absent_message_gets_its_default_and_those_beside_it_stay(mesh: Mesh) -> None:
+    limits = AttachmentLimits(max_file_count=3, max_file_bytes=9, max_total_bytes=99, retention=Duration(seconds=60))
+    await update(mesh, "settings.attachments", settings=TenantSettings(attachments=limits))
+    reset = await update(
+        mesh,
+        *(f"settings.attachments.{field}" for field in ("enabled", "max_file_bytes", "retention")),
+        "settings.transcripts.mask_secrets",
+        settings=TenantSettings(max_spawn_depth=1),  # Not named.
+    )
+    assert reset.tenant.settings == TenantSettings(
+        attachments=AttachmentLimits(enabled=True, max_file_count=3, max_file_bytes=1024 * 1024, max_total_bytes=99),
+        transcripts=TranscriptSettings(),
+    )
+    none = TenantSettings(attachments=AttachmentLimits())
+    zero = await update(mesh, "settings.attachments.enabled", "settings.attachments.max_file_count", settings=none)
+    assert zero.tenant.settings.attachments == AttachmentLimits(max_file_bytes=1024 * 1024, max_total_bytes=99)
+    few = TenantSettings(attachments=AttachmentLimits(max_file_count=4))
+    both = await update(mesh, "settings.attachments", "settings.attachments.max_file_count", settings=few)
+    assert both.tenant.settings.attachments == AttachmentLimits(max_file_count=4)
+
+
+def test_a_field_of_settings_that_are_not_stored_gets_its_value_and_those_beside_it_their_defaults() -> None:
+    few = TenantSettings(attachments=AttachmentLimits(max_file_count=4))
+    request = tenant_pb.UpdateTenantRequest(
+        settings=few, update_mask=FieldMask(paths=["settings.attachments.max_file_count"])
+    )
+    _, stored = parse_change(request).applied_to("", {})
+    limits = {"enabled": True, "max_file_count": 4, "max_file_bytes": 1024 * 1024, "max_total_bytes": 5 * 1024 * 1024}
+    assert stored["attachments"] == limits
 
 
 async def test_UpdateTenant__limits_hold_for_what_begins_from_then_on(mesh: Mesh, remains: Remains) -> None:

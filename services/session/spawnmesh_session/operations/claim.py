@@ -1,6 +1,7 @@
 """Handing out runs, and keeping or giving back what was handed out."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -59,31 +60,31 @@ class Leases:
     lease_ttl: timedelta
     metrics: RunMetrics
 
-    async def claim(self, runner_id: str, limit: int, wait_seconds: float) -> list[Claimed]:
-        """Up to `limit` runs whose time has come; waits for the first, at most `wait_seconds`."""
+    async def claim(self, runner_id: str, limit: int, wait_seconds: float, runtimes: Sequence[str]) -> list[Claimed]:
+        """Up to `limit` runs of these runtimes whose time has come; waits for the first, at most `wait_seconds`."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + wait_seconds
         with self.listener.subscription("run_queued") as queued:
             while True:
-                claimed, others_took = await self._hand_out(runner_id, limit)
+                claimed, others_took = await self._hand_out(runner_id, limit, runtimes)
                 left = give_up - loop.time()
                 if claimed or left <= 0:
                     return claimed
                 pause = _LOOK_AGAIN_AFTER_OTHERS_SECONDS if others_took else _LOOK_AGAIN_SECONDS
                 await queued.wait(min(left, pause))
 
-    async def _hand_out(self, runner_id: str, limit: int) -> tuple[list[Claimed], bool]:
+    async def _hand_out(self, runner_id: str, limit: int, runtimes: Sequence[str]) -> tuple[list[Claimed], bool]:
         """As `_take`; where the caller goes away meanwhile, what was claimed for it goes back into the queue."""
-        taking = asyncio.create_task(self._take(runner_id, limit))
+        taking = asyncio.create_task(self._take(runner_id, limit, runtimes))
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
             await asyncio.shield(self._take_back(taking))
             raise
 
-    async def _take(self, runner_id: str, limit: int) -> tuple[list[Claimed], bool]:
+    async def _take(self, runner_id: str, limit: int, runtimes: Sequence[str]) -> tuple[list[Claimed], bool]:
         """The runs claimed, and whether it is worth looking again soon."""
-        taken = await runs.take_claimable(self.database, limit, self.lease_ttl)
+        taken = await runs.take_claimable(self.database, limit, self.lease_ttl, runtimes)
         return await self._claim_taken(taken.runs, runner_id), taken.others_took
 
     async def _take_back(self, taking: asyncio.Task[tuple[list[Claimed], bool]]) -> None:

@@ -7,7 +7,7 @@ from psycopg.rows import DictRow
 from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent
 from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, LABEL_KIND_SUPERSEDED, EntryBody, Label, SystemNote
 from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.telemetry import traced
@@ -116,9 +116,16 @@ class FinalizeSaga:
         """An earlier runner's draft, which the transcript may call final, is not the answer: its run got something to read first."""
         label = EntryBody(label=Label(entry_id=abandoned.entry_id, kind=LABEL_KIND_SUPERSEDED))
         key = f"withdraw:v1:{abandoned.entry_id}"
-        await self._append(tenant_id, abandoned.session_id, draft, key, [label])
+        try:
+            await self._append(tenant_id, abandoned.session_id, draft, key, [label])
+        except MeshError as error:
+            if not _is_no_entry(error):  # What the transcript does not have, it does not call final.
+                raise
+        await self._withdraw_decision(tenant_id, draft, abandoned.entry_id)
+
+    async def _withdraw_decision(self, tenant_id: str, draft: Draft, entry_id: str) -> None:
         async with self.database.pipelined(tenant_id) as connection:
-            await runs.withdraw_decision(connection, tenant_id, draft.run_id, draft.epoch, abandoned.entry_id)
+            await runs.withdraw_decision(connection, tenant_id, draft.run_id, draft.epoch, entry_id)
 
     async def _ask(self, begun: Begun, draft: Draft) -> Revised | None:
         run = begun.run
@@ -178,7 +185,12 @@ class FinalizeSaga:
         if isinstance(decided, Pending) or decided["state"] == RunState.SUCCEEDED:
             return decided
         label = EntryBody(label=Label(entry_id=draft.entry_id, kind=LABEL_KIND_FINAL))
-        await self._append(tenant_id, begun["session_id"], draft, f"final:v1:{draft.entry_id}", [label])
+        try:
+            await self._append(tenant_id, begun["session_id"], draft, f"final:v1:{draft.entry_id}", [label])
+        except MeshError as error:
+            if _is_no_entry(error):  # Nor has it ever been called final: the run is free for another draft.
+                await self._withdraw_decision(tenant_id, draft, draft.entry_id)
+            raise
         return await self._commit(tenant_id, draft)
 
     async def _decide(self, tenant_id: str, draft: Draft) -> DictRow | Pending:
@@ -239,6 +251,10 @@ async def _as_ended(ended: AsyncCursor[DictRow] | None, locked: LockedRun) -> Di
     if run is None:
         raise RuntimeError("a run that was locked and open was not ended")
     return run
+
+
+def _is_no_entry(error: MeshError) -> bool:
+    return refused_with(error, Reason.NOT_FOUND, Reason.INVALID_REQUEST)
 
 
 def _is_answer(run: DictRow, draft: Draft) -> bool:

@@ -9,8 +9,9 @@ from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
 
-from spawnmesh_session.domain import Ending, RunState, SessionState, SpawnFailure
+from spawnmesh_session.domain import Ending, Holder, RunState, SessionState, SpawnFailure
 from spawnmesh_session.operations.endings import Endings, lock_run
+from spawnmesh_session.operations.holder import require_holder
 from spawnmesh_session.operations.undo import SpawnUndo
 from spawnmesh_session.peers import Transcripts
 from spawnmesh_session.store import runs, sessions
@@ -39,13 +40,16 @@ class Kill:
     undo: SpawnUndo
     transcripts: Transcripts
 
-    async def run(self, tenant_id: str, session_id: str, visible_to: str) -> int:
+    async def run(self, tenant_id: str, session_id: str, holder: Holder | None) -> int:
         """Ends the live runs of the session and of all its descendants, and closes them, in one transaction; returns how many runs it ended.
 
-        A session that is still being spawned fails to spawn, and what there is of it is undone. Afterwards the transcripts take no more from the
-        runners that held the runs. Where transcript does not answer, that is what the caller hears, and a repeat does what is left.
+        Where a run calls, the `holder`, it is of its own family alone, and RUN_LEASE_LOST where it is not held any more. A session that is still
+        being spawned fails to spawn, and what there is of it is undone. Afterwards the transcripts take no more from the runners that held the
+        runs. Where transcript does not answer, that is what the caller hears, and a repeat does what is left.
         """
         async with self.database.transaction(tenant_id) as connection:
+            await require_holder(connection, tenant_id, holder)
+            visible_to = holder.session_id if holder else ""
             family = await self.end_family(connection, tenant_id, session_id, visible_to)
             held = await runs.list_killed(connection, tenant_id, family.members)
         for member in family.spawning:

@@ -8,12 +8,24 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
 
-from spawnmesh_session.domain import RunState, SessionState, message_key, storable
+from spawnmesh_session.domain import (
+    Holder,
+    RunState,
+    SessionState,
+    SpawnLimits,
+    check_inbox,
+    check_queue,
+    limits_of,
+    message_key,
+    storable,
+)
 from spawnmesh_session.operations.endings import Endings
-from spawnmesh_session.store import inbox, runs, sessions, tenants
+from spawnmesh_session.operations.holder import require_holder
+from spawnmesh_session.store import inbox, runs, sessions, spawns, tenants
 
 _PATIENCE_SECONDS = 2.0
 _LOOK_AGAIN_SECONDS = 0.02
+_MESSAGES_AT_ONCE = 100  # As for spawns: so far from its limit the queue need not be locked to count it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +35,10 @@ class Messages:
     database: Database
     endings: Endings
 
-    async def send(self, tenant_id: str, session_id: str, visible_to: str, request_id: str, text: str) -> DictRow:
+    async def send(self, tenant_id: str, session_id: str, holder: Holder | None, request_id: str, text: str) -> DictRow:
         """Puts the message into the inbox, once for the request_id; returns the run that will read it.
+
+        Where a run calls, the `holder`, it is for its own family alone, and RUN_LEASE_LOST where it is not held any more.
 
         Waits while an answer is just being made final, which will not wait for the message; CONFLICT where that takes long.
         """
@@ -32,17 +46,20 @@ class Messages:
         give_up = loop.time() + _PATIENCE_SECONDS
         while True:
             try:
-                return await self._send(tenant_id, session_id, visible_to, request_id, text)
+                return await self._send(tenant_id, session_id, holder, request_id, text)
             except MeshError as error:
                 if error.reason is not Reason.CONFLICT or loop.time() >= give_up:
                     raise
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
-    async def _send(self, tenant_id: str, session_id: str, visible_to: str, request_id: str, text: str) -> DictRow:
+    async def _send(
+        self, tenant_id: str, session_id: str, holder: Holder | None, request_id: str, text: str
+    ) -> DictRow:
         key = message_key(request_id)
         async with self.database.transaction(tenant_id) as connection:
-            await sessions.get(connection, tenant_id, session_id, visible_to=visible_to)
-            await tenants.enter_ready(connection, tenant_id)
+            await sessions.get(connection, tenant_id, session_id, visible_to=holder.session_id if holder else "")
+            tenant = await tenants.enter_ready(connection, tenant_id)
+            await require_holder(connection, tenant_id, holder)
             session = await sessions.lock(connection, tenant_id, session_id)
             known = await inbox.text_of(connection, tenant_id, session_id, key)
             if known is not None and known != storable(text):
@@ -67,6 +84,9 @@ class Messages:
                     retry_after_seconds=1.0,
                     facts={"session_id": session_id, "run_id": live["run_id"]},
                 )
+            check_inbox(*await inbox.measure_sent(connection, tenant_id, session_id), text)
+            if live is None:
+                await _check_queue(connection, tenant_id, limits_of(tenant["settings"]))
             await inbox.insert(connection, tenant_id, session_id, key, text)
             return live or await runs.get(
                 connection,
@@ -77,3 +97,9 @@ class Messages:
     async def _latest(self, connection: Connection, tenant_id: str, session_id: str) -> DictRow:
         session = await sessions.get(connection, tenant_id, session_id)
         return await runs.get(connection, tenant_id, session["latest_run"]["run_id"])
+
+
+async def _check_queue(connection: Connection, tenant_id: str, limits: SpawnLimits) -> None:
+    """Raises RUN_QUEUE_FULL where no place is left for the run that reads the message."""
+    limit = limits.max_queued_run_count
+    check_queue(await spawns.count_waiting(connection, tenant_id, margin=_MESSAGES_AT_ONCE, limit=limit), limits)

@@ -45,6 +45,7 @@ _WAIT_FOR_TWIN_SECONDS = 30.0
 _ANSWER_SECONDS = 0.2  # Kept back of a repeat's time, to be heard before its deadline.
 _LOOK_AGAIN_SECONDS = 0.5
 _SAGA_SHARE = 0.9  # Of the deadline. In the rest its calls end, and the reconciler finds nothing still being made.
+_CUT_OFF = "the spawn was cut off and undone; spawn again with a new request_id"
 _SPAWNS_AT_ONCE = 100  # More than can begin at once: so far from its limit the queue need not be locked to count it.
 
 
@@ -74,7 +75,12 @@ class SpawnSaga:
 
     async def run(self, tenant_id: str, order: Order) -> DictRow:
         """Spawns, or answers what the first call with the request_id was answered."""
-        depth = await self._begin(tenant_id, order.spawn)
+        try:
+            depth = await self._begin(tenant_id, order.spawn)
+        except asyncio.CancelledError:  # It may have begun all the same; a repeat is not to wait for somebody at work.
+            failure = SpawnFailure.at("begin", _CUT_OFF)
+            await asyncio.shield(self.undo.run(tenant_id, order.spawn.session_id, failure, settled=True))
+            raise
         if depth is None:
             return await self._answer_again(tenant_id, order.spawn)
         try:
@@ -131,7 +137,7 @@ class SpawnSaga:
         except BaseException as error:
             refusal = error if isinstance(error, MeshError) else translate(error)
             if refusal is None:  # Cancelled, or a defect.
-                failure, settled = SpawnFailure.at(step, "the spawn was cut off and undone"), False
+                failure, settled = SpawnFailure.at(step, _CUT_OFF), False
             else:  # Before the gate has answered no peer has made anything.
                 failure = SpawnFailure.of(step, _as_answer(step, refusal))
                 settled = step == "gate" or not _leaves_doubt(refusal)

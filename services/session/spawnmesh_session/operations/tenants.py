@@ -8,7 +8,7 @@ from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import EVERY_TENANT, Connection, Database
 
-from spawnmesh_session.domain import DEFAULT_AGENT, AgentProfile, DeletionStep
+from spawnmesh_session.domain import DEFAULT_AGENT, AgentProfile, DeletionStep, check_new_agent
 from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.store import tenant_deletions, tenants
 from spawnmesh_session.tenant_change import TenantChange
@@ -70,21 +70,25 @@ class Tenants:
             raise not_found("tenant", tenant_id)
         return row
 
-    async def list_all(self) -> list[DictRow]:
-        """Every tenant, by id."""
+    async def list_page(self, *, after_id: str, page_size: int) -> tenants.TenantsPage:
+        """A page of every tenant, by id."""
         async with self.database.transaction(EVERY_TENANT) as connection:
-            return await tenants.list_ready(connection)
+            return await tenants.list_ready(connection, after_id=after_id, page_size=page_size)
 
     async def put_agent(self, tenant_id: str, agent: AgentProfile) -> None:
-        """Writes an agent."""
+        """Writes an agent; AGENT_COUNT_EXCEEDED where it is a new one and the tenant has as many as it may."""
         async with self.database.transaction(tenant_id) as connection:
             await tenants.enter_ready(connection, tenant_id)
+            await tenants.lock(connection, tenant_id)  # Of two new agents at once the second is counted with the first.
+            held, is_known = await tenants.count_agents(connection, tenant_id, agent.agent_id)
+            if not is_known:
+                check_new_agent(held)
             await tenants.put_agent(connection, tenant_id, agent)
 
-    async def list_agents(self, tenant_id: str) -> list[AgentProfile]:
-        """The tenant's agents, by id."""
+    async def list_agents(self, tenant_id: str, *, after_id: str, page_size: int) -> tenants.AgentsPage:
+        """A page of the tenant's agents, by id."""
         async with self.database.transaction(tenant_id) as connection:
-            return await tenants.list_agents(connection, tenant_id)
+            return await tenants.list_agents(connection, tenant_id, after_id=after_id, page_size=page_size)
 
     async def _clear_of_deletion(self, connection: Connection, tenant_id: str) -> None:
         """Forgets a deletion that is done; CONFLICT while one is not. None begins until the transaction has ended."""

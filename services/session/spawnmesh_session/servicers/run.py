@@ -14,7 +14,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 from spawnmesh_session.domain import Ending, RunState
 from spawnmesh_session.operations.claim import Claimed, Leases
 from spawnmesh_session.operations.finalize import FinalizeSaga, Pending, Revised
-from spawnmesh_session.parse import parse_draft, require_epoch, usage_of, wait_of
+from spawnmesh_session.parse import parse_draft, require_epoch, runtimes_of, usage_of, wait_of
 from spawnmesh_session.render import render_agent, render_message, render_run, render_session, render_thinking
 
 Context = grpc.aio.ServicerContext[object, object]
@@ -31,7 +31,7 @@ class RunServicer(RunServiceServicer):
 
     async def ClaimRuns(self, request: pb.ClaimRunsRequest, context: Context) -> pb.ClaimRunsResponse:
         wait = wait_of(request.wait.ToTimedelta() if request.HasField("wait") else None, 0.0)
-        claimed = await self.leases.claim(request.runner_id, request.max_run_count, wait)
+        claimed = await self.leases.claim(request.runner_id, request.max_run_count, wait, runtimes_of(request))
         return pb.ClaimRunsResponse(runs=[self._render(one) for one in claimed])
 
     async def HeartbeatRun(self, request: pb.HeartbeatRunRequest, context: Context) -> pb.HeartbeatRunResponse:
@@ -106,4 +106,5 @@ class RunServicer(RunServiceServicer):
             traceparent=session["traceparent"],
             thinking=render_thinking(session["thinking"] or claimed.agent.thinking),
             tenant_id=claimed.tenant_id,
+            first_epoch=run["first_epoch"],
         )

@@ -16,7 +16,7 @@ from spawnmesh_session.operations.kill import Kill
 from spawnmesh_session.operations.messages import Messages
 from spawnmesh_session.operations.spawn import SpawnSaga
 from spawnmesh_session.operations.watch import Watch, is_done
-from spawnmesh_session.parse import parse_page, parse_spawn, visible_to, wait_of
+from spawnmesh_session.parse import holder_of, parse_page, parse_spawn, visible_to, wait_of
 from spawnmesh_session.render import render_event, render_run, render_session
 from spawnmesh_session.store import sessions
 
@@ -55,7 +55,7 @@ class SessionServicer(SessionServiceServicer):
                 caller.tenant_id,
                 parent_session_id=request.parent_session_id,
                 visible_to=visible_to(caller),
-                before_id=page.before_id,
+                before_id=page.last_id,
                 page_size=page.size,
                 include_archived=request.include_archived,
             )
@@ -80,13 +80,13 @@ class SessionServicer(SessionServiceServicer):
     async def SendMessage(self, request: pb.SendMessageRequest, context: Context) -> pb.SendMessageResponse:
         caller = current_caller()
         run = await self.messages.send(
-            caller.tenant_id, request.session_id, visible_to(caller), request.request_id, request.text
+            caller.tenant_id, request.session_id, holder_of(caller), request.request_id, request.text
         )
         return pb.SendMessageResponse(run=render_run(run))
 
     async def KillSession(self, request: pb.KillSessionRequest, context: Context) -> pb.KillSessionResponse:
         caller = current_caller()
-        killed = await self.kill.run(caller.tenant_id, request.session_id, visible_to(caller))
+        killed = await self.kill.run(caller.tenant_id, request.session_id, holder_of(caller))
         return pb.KillSessionResponse(killed_run_count=killed)
 
     async def ArchiveSession(self, request: pb.ArchiveSessionRequest, context: Context) -> pb.ArchiveSessionResponse:

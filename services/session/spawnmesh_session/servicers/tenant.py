@@ -9,7 +9,7 @@ from spawnmesh_runtime.caller import current_caller
 
 from spawnmesh_session.operations.tenant_deletion import TenantDeletion
 from spawnmesh_session.operations.tenants import Tenants
-from spawnmesh_session.parse import parse_agent, parse_settings
+from spawnmesh_session.parse import parse_agent, parse_agents_page, parse_settings, parse_tenants_page
 from spawnmesh_session.render import render_agent, render_tenant
 from spawnmesh_session.tenant_change import parse_change
 
@@ -38,7 +38,10 @@ class TenantServicer(TenantServiceServicer):
         return pb.DeleteTenantResponse(tenant=render_tenant(await self.deletion.begin(request.tenant_id)))
 
     async def ListTenants(self, request: pb.ListTenantsRequest, context: Context) -> pb.ListTenantsResponse:
-        return pb.ListTenantsResponse(tenants=[render_tenant(row) for row in await self.tenants.list_all()])
+        page = parse_tenants_page(request.page_size, request.page_token)
+        listed = await self.tenants.list_page(after_id=page.last_id, page_size=page.size)
+        shown = [render_tenant(row) for row in listed.rows]
+        return pb.ListTenantsResponse(tenants=shown, next_page_token=listed.next_after_id)
 
     async def PutAgent(self, request: pb.PutAgentRequest, context: Context) -> pb.PutAgentResponse:
         agent = parse_agent(request.agent)
@@ -46,5 +49,7 @@ class TenantServicer(TenantServiceServicer):
         return pb.PutAgentResponse(agent=render_agent(agent))
 
     async def ListAgents(self, request: pb.ListAgentsRequest, context: Context) -> pb.ListAgentsResponse:
-        agents = await self.tenants.list_agents(current_caller().tenant_id)
-        return pb.ListAgentsResponse(agents=[render_agent(agent) for agent in agents])
+        page = parse_agents_page(request.page_size, request.page_token)
+        listed = await self.tenants.list_agents(current_caller().tenant_id, after_id=page.last_id, page_size=page.size)
+        shown = [render_agent(agent) for agent in listed.agents]
+        return pb.ListAgentsResponse(agents=shown, next_page_token=listed.next_after_id)

@@ -39,7 +39,7 @@ select pg_notify('run_queued', '')
 
 -- name: take_claimable_runs
 -- A transaction of its own, in the scope of every tenant. See the function for its locks and its index.
-select * from take_claimable_runs(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(limit)s, %(lease_ttl)s);
+select * from take_claimable_runs(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(limit)s, %(lease_ttl)s, %(runtimes)s);
 
 -- name: take_lost_runs
 -- Locks the rows taken, skips those that another sweep holds, and puts them behind all others, so that one that cannot be ended keeps no other

@@ -19,6 +19,11 @@ select count(*) as waiting from inbox_messages
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and acknowledge_time is null and position >= 0
   and create_time > coalesce(%(arrived_after)s::timestamptz, '-infinity')
 
+-- name: measure_inbox
+-- Locks nothing. Sent messages that wait. Index: inbox_messages_unread_idx.
+select count(*) as waiting, coalesce(sum(octet_length(text)), 0) as size_bytes from inbox_messages
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and acknowledge_time is null and position >= 0 and child_session_id = ''
+
 -- name: acknowledge_inbox
 -- Locks the messages. Index: inbox_messages_pkey.
 update inbox_messages set acknowledge_time = now()

@@ -41,8 +41,8 @@ where tenant_id = %(tenant_id)s and delete_time is null
 for update
 
 -- name: claim_run
--- Locks the run and its session; lock the session before. The run has the session's next epoch, a lease, and its event. No row: it has ended meanwhile.
--- Index: runs_pkey, sessions_pkey, dispatch_pkey.
+-- Locks the run and its session; lock the session before. The run has the session's next epoch, a lease, and its event; where nobody claimed it before, that
+-- epoch is its first. No row: it has ended meanwhile. Index: runs_pkey, sessions_pkey, dispatch_pkey.
 with claim as (
     update sessions set last_epoch = last_epoch + 1, last_cursor = last_cursor + 1
     where tenant_id = %(tenant_id)s
@@ -50,7 +50,8 @@ with claim as (
                         where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING'))
     returning last_epoch, last_cursor
 ), claimed as (
-    update runs set state = 'RUNNING', epoch = claim.last_epoch, attempt_count = attempt_count + 1, runner_id = %(runner_id)s,
+    update runs set state = 'RUNNING', epoch = claim.last_epoch, first_epoch = case when epoch = 0 then claim.last_epoch else first_epoch end,
+                    attempt_count = attempt_count + 1, runner_id = %(runner_id)s,
                     start_time = coalesce(start_time, now())
     from claim
     where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')
@@ -92,8 +93,8 @@ from decide_run(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(run_id)s,
 
 -- name: withdraw_decision
 -- Locks the run. Index: runs_pkey.
-update runs set final_entry_id = ''
-where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s and final_entry_id = %(entry_id)s and state = 'RUNNING'
+update runs set state = 'RUNNING', draft_entry_id = '', final_entry_id = ''
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s and final_entry_id = %(entry_id)s and state in ('RUNNING', 'FINALIZING')
 
 -- name: requeue_run
 -- Locks the run. Not counted as an attempt. No row: the epoch is not the current one, or it has ended. Index: runs_pkey.

@@ -32,11 +32,25 @@ left join tenant_deletions d on d.tenant_id = asked.tenant_id
 where t.tenant_id is not null or d.tenant_id is not null
 
 -- name: list_tenants
--- Locks nothing; reads the directory in the scope of every tenant. Index: tenants_pkey, tenant_deletions_pkey.
-select t.tenant_id, t.display_name, t.settings, t.settings_version, t.ready, t.create_time, to_jsonb(d) - 'tenant_id' as deletion
-from tenants t left join tenant_deletions d on d.tenant_id = t.tenant_id
-where t.ready or d.tenant_id is not null
-order by t.tenant_id
+-- Locks nothing; reads the directory in the scope of every tenant. A page ends early rather than pass %(max_bytes)s of whole tenants, but has at least one;
+-- found_count is more than the page has where it is not the last. Index: tenants_pkey, tenant_deletions_pkey.
+with page as (
+    select t.tenant_id, t.display_name, t.settings, t.settings_version, t.ready, t.create_time
+    from tenants t
+    where t.tenant_id > %(after_id)s and (t.ready or exists (select from tenant_deletions d where d.tenant_id = t.tenant_id))
+    order by t.tenant_id
+    limit %(page_size)s + 1
+), measured as (
+    select p.*, row_number() over by_id as place, count(*) over () as found_count,
+           sum(octet_length(p::text)) over by_id as bytes
+    from page p
+    window by_id as (order by tenant_id)
+)
+select tenant_id, display_name, settings, settings_version, ready, create_time, found_count,
+       (select to_jsonb(d) - 'tenant_id' from tenant_deletions d where d.tenant_id = m.tenant_id) as deletion
+from measured m
+where place <= %(page_size)s and (bytes <= %(max_bytes)s or place = 1)
+order by place
 
 -- name: list_to_retain
 -- Locks nothing; reads the directory in the scope of every tenant. Index: tenants_retain_idx.
@@ -87,7 +101,23 @@ from agents
 where tenant_id = %(tenant_id)s
   and agent_id = (select s.agent_id from sessions s where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s)
 
+-- name: count_agents
+-- Locks nothing; exact while the tenant is locked by whoever writes agents. Index: agents_pkey.
+select count(*) as held, coalesce(bool_or(agent_id = %(agent_id)s), false) as is_known from agents where tenant_id = %(tenant_id)s
+
 -- name: list_agents
--- Locks nothing. Index: agents_pkey.
-select agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking, mcp_servers
-from agents where tenant_id = %(tenant_id)s order by agent_id
+-- Locks nothing. A page ends early rather than pass %(max_bytes)s of whole agents, but has at least one; found_count is more than the page has where it is not
+-- the last. Index: agents_pkey.
+with page as (
+    select * from agents where tenant_id = %(tenant_id)s and agent_id > %(after_id)s order by agent_id limit %(page_size)s + 1
+), measured as (
+    select p.*, row_number() over by_id as place, count(*) over () as found_count,
+           sum(octet_length(system_prompt) + octet_length(models::text) + octet_length(tools::text) + octet_length(spawnable_agents::text)
+               + octet_length(mcp_servers::text)) over by_id as bytes
+    from page p
+    window by_id as (order by agent_id)
+)
+select agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking, mcp_servers, found_count
+from measured
+where place <= %(page_size)s and (bytes <= %(max_bytes)s or place = 1)
+order by place

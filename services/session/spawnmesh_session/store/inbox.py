@@ -54,6 +54,13 @@ async def count_waiting(
     return int(row["waiting"]) if row else 0
 
 
+async def measure_sent(connection: Connection, tenant_id: str, session_id: str) -> tuple[int, int]:
+    """How many sent messages wait, and their bytes; children's results do not count."""
+    values = {"tenant_id": tenant_id, "session_id": session_id}
+    row = await (await connection.execute(SQL["measure_inbox"], values)).fetchone()
+    return (int(row["waiting"]), int(row["size_bytes"])) if row else (0, 0)
+
+
 async def acknowledge(connection: Connection, tenant_id: str, session_id: str, keys: list[str]) -> None:
     """Takes messages out; those that are out stay out."""
     values = {"tenant_id": tenant_id, "session_id": session_id, "keys": keys}

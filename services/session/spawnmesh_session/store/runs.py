@@ -134,9 +134,9 @@ class Taken:
     others_took: bool
 
 
-async def take_claimable(database: Database, limit: int, lease_ttl: timedelta) -> Taken:
-    """Runs whose time has come, each leased with one attempt used; in one round trip, a transaction of its own."""
-    values = {"limit": limit, "lease_ttl": lease_ttl}
+async def take_claimable(database: Database, limit: int, lease_ttl: timedelta, runtimes: Sequence[str]) -> Taken:
+    """Runs of these runtimes whose time has come, each leased with one attempt used; in one round trip, a transaction of its own."""
+    values = {"limit": limit, "lease_ttl": lease_ttl, "runtimes": list(runtimes)}
     [row] = await database.call(EVERY_TENANT, SQL["take_claimable_runs"], values)
     return Taken(list(zip(row["tenant_ids"] or (), row["run_ids"] or (), strict=True)), row["others_took"])
 
@@ -258,7 +258,7 @@ async def decide(database: Database, tenant_id: str, run_id: str, epoch: int, en
 
 
 async def withdraw_decision(connection: Connection, tenant_id: str, run_id: str, epoch: int, entry_id: str) -> None:
-    """The draft of a RUNNING run is not being made the answer any more."""
+    """The draft is not being made the answer any more, and the run is RUNNING; nothing where it is not held at the epoch."""
     values = {"tenant_id": tenant_id, "run_id": run_id, "epoch": epoch, "entry_id": entry_id}
     await connection.execute(SQL["withdraw_decision"], values)
 

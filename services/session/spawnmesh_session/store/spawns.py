@@ -101,6 +101,17 @@ async def look_again(connection: Connection, tenant_id: str, request_id: str) ->
     return _count(await asked[1].fetchone()), await asked[2].fetchone()
 
 
+async def count_waiting(connection: Connection, tenant_id: str, *, margin: int, limit: int) -> int:
+    """The tenant's waiting runs and spawns under way; exact, and nobody else fills the queue until the transaction ends, where no more than
+    `margin` places are left."""
+    values = {"tenant_id": tenant_id}
+    waiting = _count(await (await connection.execute(SQL["count_waiting"], values)).fetchone())
+    if waiting + margin <= limit:
+        return waiting
+    await connection.execute(SQL["lock_queue"], values)
+    return _count(await (await connection.execute(SQL["count_waiting"], values)).fetchone())
+
+
 def _count(row: DictRow | None) -> int:
     return int(row["waiting"]) if row else 0
 

@@ -1,6 +1,6 @@
 """Tenants and their agents."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +12,8 @@ from spawnmesh_postgres.database import Connection
 
 from spawnmesh_session.domain import AgentProfile, limits_of
 from spawnmesh_session.store.statements import SQL
+
+_MAX_LIST_BYTES = 3 * 1024 * 1024  # An answer is less than the 4 MiB that gRPC takes by default.
 
 
 async def insert(connection: Connection, tenant_id: str, display_name: str, settings: dict[str, Any]) -> None:
@@ -111,9 +113,23 @@ async def delete(connection: Connection, tenant_id: str) -> None:
     await connection.execute(SQL["delete_tenant"], {"tenant_id": tenant_id})
 
 
-async def list_ready(connection: Connection) -> list[DictRow]:
-    """Every tenant, by id, but those whose creation is not complete; in the scope of every tenant."""
-    return await (await connection.execute(SQL["list_tenants"])).fetchall()
+@dataclass(frozen=True, slots=True)
+class TenantsPage:
+    """Tenants by id; and behind which id the next page begins, empty where there is none."""
+
+    rows: list[DictRow]
+    next_after_id: str
+
+
+async def list_ready(connection: Connection, *, after_id: str, page_size: int) -> TenantsPage:
+    """A page of every tenant but those whose creation is not complete, fewer where settings are large; in the scope of every tenant."""
+    values = {"after_id": after_id, "page_size": page_size, "max_bytes": _MAX_LIST_BYTES}
+    rows = await (await connection.execute(SQL["list_tenants"], values)).fetchall()
+    return TenantsPage(rows, _next_after_id(rows, "tenant_id"))
+
+
+def _next_after_id(rows: list[DictRow], id_column: str) -> str:
+    return str(rows[-1][id_column]) if rows and rows[-1]["found_count"] > len(rows) else ""
 
 
 def _agent(row: DictRow) -> AgentProfile:
@@ -156,8 +172,23 @@ def known_agent(agent_id: str, row: DictRow | None) -> AgentProfile:
     return _agent(row)
 
 
-async def list_agents(connection: Connection, tenant_id: str) -> list[AgentProfile]:
-    """The tenant's agents, by id."""
-    return [
-        _agent(row) for row in await (await connection.execute(SQL["list_agents"], {"tenant_id": tenant_id})).fetchall()
-    ]
+async def count_agents(connection: Connection, tenant_id: str, agent_id: str) -> tuple[int, bool]:
+    """How many agents the tenant has, and whether this is one of them; neither changes while the tenant is locked."""
+    values = {"tenant_id": tenant_id, "agent_id": agent_id}
+    row = await (await connection.execute(SQL["count_agents"], values)).fetchone()
+    return (int(row["held"]), bool(row["is_known"])) if row else (0, False)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsPage:
+    """Agents by id; and behind which id the next page begins, empty where there is none."""
+
+    agents: list[AgentProfile]
+    next_after_id: str
+
+
+async def list_agents(connection: Connection, tenant_id: str, *, after_id: str, page_size: int) -> AgentsPage:
+    """A page of the tenant's agents; fewer where they are large, but one at least."""
+    values = {"tenant_id": tenant_id, "after_id": after_id, "page_size": page_size, "max_bytes": _MAX_LIST_BYTES}
+    rows = await (await connection.execute(SQL["list_agents"], values)).fetchall()
+    return AgentsPage([_agent(row) for row in rows], _next_after_id(rows, "agent_id"))

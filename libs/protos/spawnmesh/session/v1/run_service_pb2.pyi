@@ -33,6 +33,7 @@ class ClaimRunsRequest(_message.Message):
     RUNNER_ID_FIELD_NUMBER: _builtins.int
     MAX_RUN_COUNT_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
+    RUNTIMES_FIELD_NUMBER: _builtins.int
     runner_id: _builtins.str
     """Names the runner in logs and rows."""
     max_run_count: _builtins.int
@@ -41,16 +42,21 @@ class ClaimRunsRequest(_message.Message):
     def wait(self) -> _duration_pb2.Duration:
         """How long to wait for the first; absent means no waiting."""
 
+    @_builtins.property
+    def runtimes(self) -> _containers.RepeatedScalarFieldContainer[_session_pb2.Runtime.ValueType]:
+        """Only runs of sessions with one of these runtimes; empty means SUBAGENT alone. A harness that runs sessions outside of the mesh names EXTERNAL."""
+
     def __init__(
         self,
         *,
         runner_id: _builtins.str = ...,
         max_run_count: _builtins.int = ...,
         wait: _duration_pb2.Duration | None = ...,
+        runtimes: _abc.Iterable[_session_pb2.Runtime.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_run_count", b"max_run_count", "runner_id", b"runner_id", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_run_count", b"max_run_count", "runner_id", b"runner_id", "runtimes", b"runtimes", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -97,6 +103,7 @@ class ClaimedRun(_message.Message):
     THINKING_FIELD_NUMBER: _builtins.int
     TIME_LEFT_FIELD_NUMBER: _builtins.int
     TENANT_ID_FIELD_NUMBER: _builtins.int
+    FIRST_EPOCH_FIELD_NUMBER: _builtins.int
     run_token: _builtins.str
     """Bearer token for every call in the run's name; good for the run's session and nothing else."""
     traceparent: _builtins.str
@@ -105,6 +112,11 @@ class ClaimedRun(_message.Message):
     """How much the models are to think: as the spawn said, else as the agent's profile does."""
     tenant_id: _builtins.str
     """Whose run it is, as the token says too: for a runner that offers some of what it has to some tenants alone."""
+    first_epoch: _builtins.int
+    """The epoch at which the run was claimed first. Where it is the run's own, nobody had the run before; where the run's own is higher, what those before
+    wrote stands in the transcript behind every entry of a claim with an epoch below this one. 0: not known, as for a run that was first claimed before
+    there was this field.
+    """
     @_builtins.property
     def run(self) -> _session_pb2.Run:
         """The run, RUNNING."""
@@ -147,10 +159,11 @@ class ClaimedRun(_message.Message):
         thinking: _thinking_pb2.ThinkingLevel.ValueType = ...,
         time_left: _duration_pb2.Duration | None = ...,
         tenant_id: _builtins.str = ...,
+        first_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "lease_ttl", b"lease_ttl", "run", b"run", "session", b"session", "time_left", b"time_left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "lease_ttl", b"lease_ttl", "models", b"models", "run", b"run", "run_token", b"run_token", "session", b"session", "tenant_id", b"tenant_id", "thinking", b"thinking", "time_left", b"time_left", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "deadline_time", b"deadline_time", "first_epoch", b"first_epoch", "lease_ttl", b"lease_ttl", "models", b"models", "run", b"run", "run_token", b"run_token", "session", b"session", "tenant_id", b"tenant_id", "thinking", b"thinking", "time_left", b"time_left", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -258,14 +271,19 @@ class InboxMessage(_message.Message):
     CHILD_SESSION_ID_FIELD_NUMBER: _builtins.int
     CHILD_RUN_STATE_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     key: _builtins.str
-    """Names it: `announce:v1:<session>:<run>` for a child's result, `message:v1:<request_id>` for a sent one."""
+    """Names it among those that wait, to be taken out: `announce:v1:<session>:<run>` for a child's result, `message:v1:<request_id>` for a sent one."""
     text: _builtins.str
     """What it says, for the model."""
     child_session_id: _builtins.str
     """The child it is about; empty for a sent message."""
     child_run_state: _session_pb2.RunState.ValueType
     """How the child's run ended."""
+    idempotency_key: _builtins.str
+    """Names it among all that the session ever got, to be appended to the transcript under: the request_id of a sent message may be used again
+    once it is forgotten. At most 256 bytes.
+    """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it came."""
@@ -278,10 +296,11 @@ class InboxMessage(_message.Message):
         child_session_id: _builtins.str = ...,
         child_run_state: _session_pb2.RunState.ValueType = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
+        idempotency_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["child_run_state", b"child_run_state", "child_session_id", b"child_session_id", "create_time", b"create_time", "key", b"key", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["child_run_state", b"child_run_state", "child_session_id", b"child_session_id", "create_time", b"create_time", "idempotency_key", b"idempotency_key", "key", b"key", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

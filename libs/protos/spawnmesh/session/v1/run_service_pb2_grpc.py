@@ -79,9 +79,11 @@ class RunServiceServicer:
     """
 
     def ClaimRuns(self, request, context):
-        """Hands out runs whose time has come, fair over tenants: new ones, and ones whose lease ran out. Waits up to `wait` for the first;
-        answers an empty list when none came. A run handed out is RUNNING with epoch + 1 and a lease. Where the runner goes away before the answer is
-        made, its runs go back into the queue, with the attempt not counted; one that does not hear the answer after that lets the lease run out.
+        """Hands out runs whose time has come, fair over tenants: new ones, and ones whose lease ran out. Only those of sessions with one of the `runtimes`,
+        whoever had them before; runs of every runtime count for a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
+        Waits up to `wait` for the first; answers an empty list when none came. A run handed out is RUNNING with epoch + 1 and a lease. Where the runner
+        goes away before the answer is made, its runs go back into the queue, with the attempt not counted; one that does not hear the answer after that lets
+        the lease run out.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -113,7 +115,8 @@ class RunServiceServicer:
         """Offers a draft, appended before, as the answer. Hooks are asked first. `accepted`: the run is SUCCEEDED, the parent has the result in its
         inbox, all committed in one transaction. `revise`: the draft is superseded and the instruction is in the transcript; work on. `messages_pending`:
         messages came before it was decided that the draft is the answer; read them first, the transcript does not call it final. The same draft again
-        answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE while another draft is being made the answer.
+        answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE while another draft is being made the answer;
+        NOT_FOUND for a draft that is not in the session's transcript, after which another may be offered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,9 +36,11 @@ class RunServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RunServiceAsyncStub: ...
     ClaimRuns: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ClaimRunsRequest, _run_service_pb2.ClaimRunsResponse]
-    """Hands out runs whose time has come, fair over tenants: new ones, and ones whose lease ran out. Waits up to `wait` for the first;
-    answers an empty list when none came. A run handed out is RUNNING with epoch + 1 and a lease. Where the runner goes away before the answer is
-    made, its runs go back into the queue, with the attempt not counted; one that does not hear the answer after that lets the lease run out.
+    """Hands out runs whose time has come, fair over tenants: new ones, and ones whose lease ran out. Only those of sessions with one of the `runtimes`,
+    whoever had them before; runs of every runtime count for a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
+    Waits up to `wait` for the first; answers an empty list when none came. A run handed out is RUNNING with epoch + 1 and a lease. Where the runner
+    goes away before the answer is made, its runs go back into the queue, with the attempt not counted; one that does not hear the answer after that lets
+    the lease run out.
     """
     HeartbeatRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.HeartbeatRunRequest, _run_service_pb2.HeartbeatRunResponse]
     """Extends the lease from now, by the database's clock. ABORTED RUN_LEASE_LOST when the run is held with a higher epoch, has ended or is deleted: stop at once."""
@@ -52,7 +54,8 @@ class RunServiceStub:
     """Offers a draft, appended before, as the answer. Hooks are asked first. `accepted`: the run is SUCCEEDED, the parent has the result in its
     inbox, all committed in one transaction. `revise`: the draft is superseded and the instruction is in the transcript; work on. `messages_pending`:
     messages came before it was decided that the draft is the answer; read them first, the transcript does not call it final. The same draft again
-    answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE while another draft is being made the answer.
+    answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE while another draft is being made the answer;
+    NOT_FOUND for a draft that is not in the session's transcript, after which another may be offered.
     """
     FailRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.FailRunRequest, _run_service_pb2.FailRunResponse]
     """Ends the run as FAILED. The parent hears of it. Idempotent at one epoch."""
@@ -67,9 +70,11 @@ class RunServiceAsyncStub(RunServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ClaimRuns: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ClaimRunsRequest, _run_service_pb2.ClaimRunsResponse]  # type: ignore[assignment]
-    """Hands out runs whose time has come, fair over tenants: new ones, and ones whose lease ran out. Waits up to `wait` for the first;
-    answers an empty list when none came. A run handed out is RUNNING with epoch + 1 and a lease. Where the runner goes away before the answer is
-    made, its runs go back into the queue, with the attempt not counted; one that does not hear the answer after that lets the lease run out.
+    """Hands out runs whose time has come, fair over tenants: new ones, and ones whose lease ran out. Only those of sessions with one of the `runtimes`,
+    whoever had them before; runs of every runtime count for a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
+    Waits up to `wait` for the first; answers an empty list when none came. A run handed out is RUNNING with epoch + 1 and a lease. Where the runner
+    goes away before the answer is made, its runs go back into the queue, with the attempt not counted; one that does not hear the answer after that lets
+    the lease run out.
     """
     HeartbeatRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.HeartbeatRunRequest, _run_service_pb2.HeartbeatRunResponse]  # type: ignore[assignment]
     """Extends the lease from now, by the database's clock. ABORTED RUN_LEASE_LOST when the run is held with a higher epoch, has ended or is deleted: stop at once."""
@@ -83,7 +88,8 @@ class RunServiceAsyncStub(RunServiceStub):
     """Offers a draft, appended before, as the answer. Hooks are asked first. `accepted`: the run is SUCCEEDED, the parent has the result in its
     inbox, all committed in one transaction. `revise`: the draft is superseded and the instruction is in the transcript; work on. `messages_pending`:
     messages came before it was decided that the draft is the answer; read them first, the transcript does not call it final. The same draft again
-    answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE while another draft is being made the answer.
+    answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE while another draft is being made the answer;
+    NOT_FOUND for a draft that is not in the session's transcript, after which another may be offered.
     """
     FailRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.FailRunRequest, _run_service_pb2.FailRunResponse]  # type: ignore[assignment]
     """Ends the run as FAILED. The parent hears of it. Idempotent at one epoch."""
@@ -101,9 +107,11 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.ClaimRunsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ClaimRunsResponse, _abc.Awaitable[_run_service_pb2.ClaimRunsResponse]]:
-        """Hands out runs whose time has come, fair over tenants: new ones, and ones whose lease ran out. Waits up to `wait` for the first;
-        answers an empty list when none came. A run handed out is RUNNING with epoch + 1 and a lease. Where the runner goes away before the answer is
-        made, its runs go back into the queue, with the attempt not counted; one that does not hear the answer after that lets the lease run out.
+        """Hands out runs whose time has come, fair over tenants: new ones, and ones whose lease ran out. Only those of sessions with one of the `runtimes`,
+        whoever had them before; runs of every runtime count for a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
+        Waits up to `wait` for the first; answers an empty list when none came. A run handed out is RUNNING with epoch + 1 and a lease. Where the runner
+        goes away before the answer is made, its runs go back into the queue, with the attempt not counted; one that does not hear the answer after that lets
+        the lease run out.
         """
 
     @_abc_1.abstractmethod
@@ -141,7 +149,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         """Offers a draft, appended before, as the answer. Hooks are asked first. `accepted`: the run is SUCCEEDED, the parent has the result in its
         inbox, all committed in one transaction. `revise`: the draft is superseded and the instruction is in the transcript; work on. `messages_pending`:
         messages came before it was decided that the draft is the answer; read them first, the transcript does not call it final. The same draft again
-        answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE while another draft is being made the answer.
+        answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE while another draft is being made the answer;
+        NOT_FOUND for a draft that is not in the session's transcript, after which another may be offered.
         """
 
     @_abc_1.abstractmethod

@@ -104,19 +104,19 @@ class _RuntimeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Runtime.Value
     RUNTIME_UNSPECIFIED: _Runtime.ValueType  # 0
     """Read as SUBAGENT."""
     RUNTIME_SUBAGENT: _Runtime.ValueType  # 1
-    """A runner of this mesh."""
+    """A runner of this mesh, as whoever calls ClaimRuns and names no runtime."""
     RUNTIME_EXTERNAL: _Runtime.ValueType  # 2
-    """A harness outside; takes no attachments."""
+    """A harness outside, which names this runtime in ClaimRuns; takes no attachments. Where none calls, a run waits until its `run_timeout`."""
 
 class Runtime(_Runtime, metaclass=_RuntimeEnumTypeWrapper):
-    """Who runs the session."""
+    """Who runs the session: every run of it, the first one and those that messages begin, is handed out to such a runner alone."""
 
 RUNTIME_UNSPECIFIED: Runtime.ValueType  # 0
 """Read as SUBAGENT."""
 RUNTIME_SUBAGENT: Runtime.ValueType  # 1
-"""A runner of this mesh."""
+"""A runner of this mesh, as whoever calls ClaimRuns and names no runtime."""
 RUNTIME_EXTERNAL: Runtime.ValueType  # 2
-"""A harness outside; takes no attachments."""
+"""A harness outside, which names this runtime in ClaimRuns; takes no attachments. Where none calls, a run waits until its `run_timeout`."""
 Global___Runtime: _TypeAlias = Runtime  # noqa: Y015
 
 class _SessionState:

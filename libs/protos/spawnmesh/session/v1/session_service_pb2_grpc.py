@@ -132,9 +132,10 @@ class SessionServiceServicer:
 
     def SendMessage(self, request, context):
         """Puts a message into the session's inbox: it steers a running run at its next turn; where none runs and the mode is SESSION it queues a new
-        run. SESSION_CLOSED when the session takes no more. It waits while a run is just being ended with its answer, and is ABORTED CONFLICT where that
+        run. SESSION_CLOSED when the session takes no more, INBOX_FULL while 1,000 sent messages or 16 MiB of them wait there, RUN_QUEUE_FULL where
+        it would queue a run and as many wait as may. It waits while a run is just being ended with its answer, and is ABORTED CONFLICT where that
         takes seconds. The same request_id again changes nothing, as long as the message is kept (24 h at least, or `archive_after`); with another text
-        REQUEST_ID_REUSED.
+        REQUEST_ID_REUSED. From a run RUN_LEASE_LOST where it is not held any more at the epoch of its token.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -143,6 +144,7 @@ class SessionServiceServicer:
     def KillSession(self, request, context):
         """Kills the session's live run and every descendant's, and closes them. A run that has ended already keeps its state. Idempotent. The
         runner's writes are refused from the answer on; its model call is cancelled at its next heartbeat at the latest. Files go as after any other end.
+        From a run RUN_LEASE_LOST as for SendMessage.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

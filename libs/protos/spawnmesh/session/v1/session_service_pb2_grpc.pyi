@@ -56,13 +56,15 @@ class SessionServiceStub:
     """
     SendMessage: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.SendMessageRequest, _session_service_pb2.SendMessageResponse]
     """Puts a message into the session's inbox: it steers a running run at its next turn; where none runs and the mode is SESSION it queues a new
-    run. SESSION_CLOSED when the session takes no more. It waits while a run is just being ended with its answer, and is ABORTED CONFLICT where that
+    run. SESSION_CLOSED when the session takes no more, INBOX_FULL while 1,000 sent messages or 16 MiB of them wait there, RUN_QUEUE_FULL where
+    it would queue a run and as many wait as may. It waits while a run is just being ended with its answer, and is ABORTED CONFLICT where that
     takes seconds. The same request_id again changes nothing, as long as the message is kept (24 h at least, or `archive_after`); with another text
-    REQUEST_ID_REUSED.
+    REQUEST_ID_REUSED. From a run RUN_LEASE_LOST where it is not held any more at the epoch of its token.
     """
     KillSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.KillSessionRequest, _session_service_pb2.KillSessionResponse]
     """Kills the session's live run and every descendant's, and closes them. A run that has ended already keeps its state. Idempotent. The
     runner's writes are refused from the answer on; its model call is cancelled at its next heartbeat at the latest. Files go as after any other end.
+    From a run RUN_LEASE_LOST as for SendMessage.
     """
     ArchiveSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ArchiveSessionRequest, _session_service_pb2.ArchiveSessionResponse]
     """Puts the session and its descendants away: they are listed only when asked for, and messages that wait are dropped. A session that is open and
@@ -105,13 +107,15 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """
     SendMessage: _aio.UnaryUnaryMultiCallable[_session_service_pb2.SendMessageRequest, _session_service_pb2.SendMessageResponse]  # type: ignore[assignment]
     """Puts a message into the session's inbox: it steers a running run at its next turn; where none runs and the mode is SESSION it queues a new
-    run. SESSION_CLOSED when the session takes no more. It waits while a run is just being ended with its answer, and is ABORTED CONFLICT where that
+    run. SESSION_CLOSED when the session takes no more, INBOX_FULL while 1,000 sent messages or 16 MiB of them wait there, RUN_QUEUE_FULL where
+    it would queue a run and as many wait as may. It waits while a run is just being ended with its answer, and is ABORTED CONFLICT where that
     takes seconds. The same request_id again changes nothing, as long as the message is kept (24 h at least, or `archive_after`); with another text
-    REQUEST_ID_REUSED.
+    REQUEST_ID_REUSED. From a run RUN_LEASE_LOST where it is not held any more at the epoch of its token.
     """
     KillSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.KillSessionRequest, _session_service_pb2.KillSessionResponse]  # type: ignore[assignment]
     """Kills the session's live run and every descendant's, and closes them. A run that has ended already keeps its state. Idempotent. The
     runner's writes are refused from the answer on; its model call is cancelled at its next heartbeat at the latest. Files go as after any other end.
+    From a run RUN_LEASE_LOST as for SendMessage.
     """
     ArchiveSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ArchiveSessionRequest, _session_service_pb2.ArchiveSessionResponse]  # type: ignore[assignment]
     """Puts the session and its descendants away: they are listed only when asked for, and messages that wait are dropped. A session that is open and
@@ -187,9 +191,10 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.SendMessageResponse, _abc.Awaitable[_session_service_pb2.SendMessageResponse]]:
         """Puts a message into the session's inbox: it steers a running run at its next turn; where none runs and the mode is SESSION it queues a new
-        run. SESSION_CLOSED when the session takes no more. It waits while a run is just being ended with its answer, and is ABORTED CONFLICT where that
+        run. SESSION_CLOSED when the session takes no more, INBOX_FULL while 1,000 sent messages or 16 MiB of them wait there, RUN_QUEUE_FULL where
+        it would queue a run and as many wait as may. It waits while a run is just being ended with its answer, and is ABORTED CONFLICT where that
         takes seconds. The same request_id again changes nothing, as long as the message is kept (24 h at least, or `archive_after`); with another text
-        REQUEST_ID_REUSED.
+        REQUEST_ID_REUSED. From a run RUN_LEASE_LOST where it is not held any more at the epoch of its token.
         """
 
     @_abc_1.abstractmethod
@@ -200,6 +205,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_service_pb2.KillSessionResponse, _abc.Awaitable[_session_service_pb2.KillSessionResponse]]:
         """Kills the session's live run and every descendant's, and closes them. A run that has ended already keeps its state. Idempotent. The
         runner's writes are refused from the answer on; its model call is cancelled at its next heartbeat at the latest. Files go as after any other end.
+        From a run RUN_LEASE_LOST as for SendMessage.
         """
 
     @_abc_1.abstractmethod

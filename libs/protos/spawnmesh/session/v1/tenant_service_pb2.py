@@ -28,7 +28,7 @@ from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_po
 from spawnmesh.session.v1 import tenant_pb2 as spawnmesh_dot_session_dot_v1_dot_tenant__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)spawnmesh/session/v1/tenant_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a google/protobuf/field_mask.proto\x1a spawnmesh/policy/v1/policy.proto\x1a!spawnmesh/session/v1/tenant.proto\"\xaa\x01\n\x13\x43reateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\"D\n\x14\x43reateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"\x86\x02\n\x13UpdateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\x12\x37\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xbaH\x03\xc8\x01\x01\x12!\n\x10settings_version\x18\x05 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\\\n\x14UpdateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x16\n\x0estale_services\x18\x02 \x03(\t\"O\n\x10GetTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"A\n\x11GetTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"R\n\x13\x44\x65leteTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"D\n\x14\x44\x65leteTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"\x14\n\x12ListTenantsRequest\"D\n\x13ListTenantsResponse\x12-\n\x07tenants\x18\x01 \x03(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"L\n\x0fPutAgentRequest\x12\x39\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfileB\x06\xbaH\x03\xc8\x01\x01\"E\n\x10PutAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"\x13\n\x11ListAgentsRequest\"H\n\x12ListAgentsResponse\x12\x32\n\x06\x61gents\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.AgentProfile2\x96\x06\n\rTenantService\x12q\n\x0c\x43reateTenant\x12).spawnmesh.session.v1.CreateTenantRequest\x1a*.spawnmesh.session.v1.CreateTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12q\n\x0cUpdateTenant\x12).spawnmesh.session.v1.UpdateTenantRequest\x1a*.spawnmesh.session.v1.UpdateTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12h\n\tGetTenant\x12&.spawnmesh.session.v1.GetTenantRequest\x1a\'.spawnmesh.session.v1.GetTenantResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12q\n\x0c\x44\x65leteTenant\x12).spawnmesh.session.v1.DeleteTenantRequest\x1a*.spawnmesh.session.v1.DeleteTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12n\n\x0bListTenants\x12(.spawnmesh.session.v1.ListTenantsRequest\x1a).spawnmesh.session.v1.ListTenantsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12\x65\n\x08PutAgent\x12%.spawnmesh.session.v1.PutAgentRequest\x1a&.spawnmesh.session.v1.PutAgentResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x12k\n\nListAgents\x12\'.spawnmesh.session.v1.ListAgentsRequest\x1a(.spawnmesh.session.v1.ListAgentsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)spawnmesh/session/v1/tenant_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a google/protobuf/field_mask.proto\x1a spawnmesh/policy/v1/policy.proto\x1a!spawnmesh/session/v1/tenant.proto\"\xaa\x01\n\x13\x43reateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\"D\n\x14\x43reateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"\x86\x02\n\x13UpdateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\x12\x37\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xbaH\x03\xc8\x01\x01\x12!\n\x10settings_version\x18\x05 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\\\n\x14UpdateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x16\n\x0estale_services\x18\x02 \x03(\t\"O\n\x10GetTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"A\n\x11GetTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"R\n\x13\x44\x65leteTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"D\n\x14\x44\x65leteTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"P\n\x12ListTenantsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1b\n\npage_token\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\"]\n\x13ListTenantsResponse\x12-\n\x07tenants\x18\x01 \x03(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"L\n\x0fPutAgentRequest\x12\x39\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfileB\x06\xbaH\x03\xc8\x01\x01\"E\n\x10PutAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"O\n\x11ListAgentsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1b\n\npage_token\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\"a\n\x12ListAgentsResponse\x12\x32\n\x06\x61gents\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.AgentProfile\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\x96\x06\n\rTenantService\x12q\n\x0c\x43reateTenant\x12).spawnmesh.session.v1.CreateTenantRequest\x1a*.spawnmesh.session.v1.CreateTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12q\n\x0cUpdateTenant\x12).spawnmesh.session.v1.UpdateTenantRequest\x1a*.spawnmesh.session.v1.UpdateTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12h\n\tGetTenant\x12&.spawnmesh.session.v1.GetTenantRequest\x1a\'.spawnmesh.session.v1.GetTenantResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12q\n\x0c\x44\x65leteTenant\x12).spawnmesh.session.v1.DeleteTenantRequest\x1a*.spawnmesh.session.v1.DeleteTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12n\n\x0bListTenants\x12(.spawnmesh.session.v1.ListTenantsRequest\x1a).spawnmesh.session.v1.ListTenantsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12\x65\n\x08PutAgent\x12%.spawnmesh.session.v1.PutAgentRequest\x1a&.spawnmesh.session.v1.PutAgentResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x12k\n\nListAgents\x12\'.spawnmesh.session.v1.ListAgentsRequest\x1a(.spawnmesh.session.v1.ListAgentsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,8 +51,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETTENANTREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272H%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$'
   _globals['_DELETETENANTREQUEST'].fields_by_name['tenant_id']._loaded_options = None
   _globals['_DELETETENANTREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272H%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$'
+  _globals['_LISTTENANTSREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_LISTTENANTSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\364\003(\000'
+  _globals['_LISTTENANTSREQUEST'].fields_by_name['page_token']._loaded_options = None
+  _globals['_LISTTENANTSREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\004r\002(@'
   _globals['_PUTAGENTREQUEST'].fields_by_name['agent']._loaded_options = None
   _globals['_PUTAGENTREQUEST'].fields_by_name['agent']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_LISTAGENTSREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_LISTAGENTSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\364\003(\000'
+  _globals['_LISTAGENTSREQUEST'].fields_by_name['page_token']._loaded_options = None
+  _globals['_LISTAGENTSREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\004r\002(@'
   _globals['_TENANTSERVICE'].methods_by_name['CreateTenant']._loaded_options = None
   _globals['_TENANTSERVICE'].methods_by_name['CreateTenant']._serialized_options = b'\220\002\002\262\341\030\003\n\001\002'
   _globals['_TENANTSERVICE'].methods_by_name['UpdateTenant']._loaded_options = None
@@ -84,17 +92,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETETENANTRESPONSE']._serialized_start=1033
   _globals['_DELETETENANTRESPONSE']._serialized_end=1101
   _globals['_LISTTENANTSREQUEST']._serialized_start=1103
-  _globals['_LISTTENANTSREQUEST']._serialized_end=1123
-  _globals['_LISTTENANTSRESPONSE']._serialized_start=1125
-  _globals['_LISTTENANTSRESPONSE']._serialized_end=1193
-  _globals['_PUTAGENTREQUEST']._serialized_start=1195
-  _globals['_PUTAGENTREQUEST']._serialized_end=1271
-  _globals['_PUTAGENTRESPONSE']._serialized_start=1273
-  _globals['_PUTAGENTRESPONSE']._serialized_end=1342
-  _globals['_LISTAGENTSREQUEST']._serialized_start=1344
-  _globals['_LISTAGENTSREQUEST']._serialized_end=1363
-  _globals['_LISTAGENTSRESPONSE']._serialized_start=1365
-  _globals['_LISTAGENTSRESPONSE']._serialized_end=1437
-  _globals['_TENANTSERVICE']._serialized_start=1440
-  _globals['_TENANTSERVICE']._serialized_end=2230
+  _globals['_LISTTENANTSREQUEST']._serialized_end=1183
+  _globals['_LISTTENANTSRESPONSE']._serialized_start=1185
+  _globals['_LISTTENANTSRESPONSE']._serialized_end=1278
+  _globals['_PUTAGENTREQUEST']._serialized_start=1280
+  _globals['_PUTAGENTREQUEST']._serialized_end=1356
+  _globals['_PUTAGENTRESPONSE']._serialized_start=1358
+  _globals['_PUTAGENTRESPONSE']._serialized_end=1427
+  _globals['_LISTAGENTSREQUEST']._serialized_start=1429
+  _globals['_LISTAGENTSREQUEST']._serialized_end=1508
+  _globals['_LISTAGENTSRESPONSE']._serialized_start=1510
+  _globals['_LISTAGENTSRESPONSE']._serialized_end=1607
+  _globals['_TENANTSERVICE']._serialized_start=1610
+  _globals['_TENANTSERVICE']._serialized_end=2400
 # @@protoc_insertion_point(module_scope)

@@ -116,21 +116,24 @@ class TenantServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListTenants(self, request, context):
-        """Every tenant, by id; those too that are being deleted, and not those that are DELETED.
+        """The tenants, page by page, by id; those too that are being deleted, and not those that are DELETED. Sees everything committed before the call. A page
+        has fewer than asked for where settings are large, and one in any case: only an empty `next_page_token` says that it is the last.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PutAgent(self, request, context):
-        """Writes an agent of the token's tenant. Runs claimed from now on see it.
+        """Writes an agent of the token's tenant. Runs claimed from now on see it. A tenant has at most 1,000 agents: one more is refused with
+        AGENT_COUNT_EXCEEDED, and one that exists is replaced, however many there are.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAgents(self, request, context):
-        """The agents of the token's tenant, by id.
+        """The agents of the token's tenant, page by page, by id; none where it has not been created. Sees everything committed before the call. A page has fewer
+        than asked for where agents are large, and one in any case: only an empty `next_page_token` says that it is the last.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -56,11 +56,17 @@ class TenantServiceStub:
     Not promised: that observers hear of the ends. Not removed: what plugins and providers keep.
     """
     ListTenants: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.ListTenantsRequest, _tenant_service_pb2.ListTenantsResponse]
-    """Every tenant, by id; those too that are being deleted, and not those that are DELETED."""
+    """The tenants, page by page, by id; those too that are being deleted, and not those that are DELETED. Sees everything committed before the call. A page
+    has fewer than asked for where settings are large, and one in any case: only an empty `next_page_token` says that it is the last.
+    """
     PutAgent: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.PutAgentRequest, _tenant_service_pb2.PutAgentResponse]
-    """Writes an agent of the token's tenant. Runs claimed from now on see it."""
+    """Writes an agent of the token's tenant. Runs claimed from now on see it. A tenant has at most 1,000 agents: one more is refused with
+    AGENT_COUNT_EXCEEDED, and one that exists is replaced, however many there are.
+    """
     ListAgents: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.ListAgentsRequest, _tenant_service_pb2.ListAgentsResponse]
-    """The agents of the token's tenant, by id."""
+    """The agents of the token's tenant, page by page, by id; none where it has not been created. Sees everything committed before the call. A page has fewer
+    than asked for where agents are large, and one in any case: only an empty `next_page_token` says that it is the last.
+    """
 
 @_typing.type_check_only
 class TenantServiceAsyncStub(TenantServiceStub):
@@ -90,11 +96,17 @@ class TenantServiceAsyncStub(TenantServiceStub):
     Not promised: that observers hear of the ends. Not removed: what plugins and providers keep.
     """
     ListTenants: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.ListTenantsRequest, _tenant_service_pb2.ListTenantsResponse]  # type: ignore[assignment]
-    """Every tenant, by id; those too that are being deleted, and not those that are DELETED."""
+    """The tenants, page by page, by id; those too that are being deleted, and not those that are DELETED. Sees everything committed before the call. A page
+    has fewer than asked for where settings are large, and one in any case: only an empty `next_page_token` says that it is the last.
+    """
     PutAgent: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.PutAgentRequest, _tenant_service_pb2.PutAgentResponse]  # type: ignore[assignment]
-    """Writes an agent of the token's tenant. Runs claimed from now on see it."""
+    """Writes an agent of the token's tenant. Runs claimed from now on see it. A tenant has at most 1,000 agents: one more is refused with
+    AGENT_COUNT_EXCEEDED, and one that exists is replaced, however many there are.
+    """
     ListAgents: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.ListAgentsRequest, _tenant_service_pb2.ListAgentsResponse]  # type: ignore[assignment]
-    """The agents of the token's tenant, by id."""
+    """The agents of the token's tenant, page by page, by id; none where it has not been created. Sees everything committed before the call. A page has fewer
+    than asked for where agents are large, and one in any case: only an empty `next_page_token` says that it is the last.
+    """
 
 class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
     """Tenants, their settings and their agents."""
@@ -151,7 +163,9 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tenant_service_pb2.ListTenantsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_service_pb2.ListTenantsResponse, _abc.Awaitable[_tenant_service_pb2.ListTenantsResponse]]:
-        """Every tenant, by id; those too that are being deleted, and not those that are DELETED."""
+        """The tenants, page by page, by id; those too that are being deleted, and not those that are DELETED. Sees everything committed before the call. A page
+        has fewer than asked for where settings are large, and one in any case: only an empty `next_page_token` says that it is the last.
+        """
 
     @_abc_1.abstractmethod
     def PutAgent(
@@ -159,7 +173,9 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tenant_service_pb2.PutAgentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_service_pb2.PutAgentResponse, _abc.Awaitable[_tenant_service_pb2.PutAgentResponse]]:
-        """Writes an agent of the token's tenant. Runs claimed from now on see it."""
+        """Writes an agent of the token's tenant. Runs claimed from now on see it. A tenant has at most 1,000 agents: one more is refused with
+        AGENT_COUNT_EXCEEDED, and one that exists is replaced, however many there are.
+        """
 
     @_abc_1.abstractmethod
     def ListAgents(
@@ -167,6 +183,8 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tenant_service_pb2.ListAgentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_service_pb2.ListAgentsResponse, _abc.Awaitable[_tenant_service_pb2.ListAgentsResponse]]:
-        """The agents of the token's tenant, by id."""
+        """The agents of the token's tenant, page by page, by id; none where it has not been created. Sees everything committed before the call. A page has fewer
+        than asked for where agents are large, and one in any case: only an empty `next_page_token` says that it is the last.
+        """
 
 def add_TenantServiceServicer_to_server(servicer: TenantServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

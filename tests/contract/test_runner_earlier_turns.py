@@ -1,0 +1,116 @@
+"""A runner reads back no further than its run goes: a run's first one nothing at all, whatever the session's runs before it left."""
+
+from pathlib import Path
+
+import pytest
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_runner.context import text_message
+from spawnmesh_runtime.tokens import TokenMinter
+
+from tests.contract.router_answers import calling, saying
+from tests.contract.runner_fixtures import ScriptedMesh, eventually, running_runner
+from tests.contract.runner_listing import PAGE_SIZE
+
+USER, RESULT = message_pb2.ROLE_USER, message_pb2.ROLE_TOOL_RESULT
+LIST = ("c1", "list_files", "{}")
+EARLIER_TURNS = 50
+NOTE = entry_pb2.EntryBody(system_note=entry_pb2.SystemNote(text="There is a file.", topic="attachments"))
+
+
+@pytest.fixture
+def mesh(keys: Path) -> ScriptedMesh:
+    """A mesh whose session's first run, at the epochs 1 and 2, took many turns and a compaction before a message came."""
+    scripted = ScriptedMesh(TokenMinter("session", keys / "session.pem"))
+    earlier_id = new_id(IdKind.RUN)
+    scripted.write(text_message(USER, "Do it."), epoch=0)
+    for turn in range(EARLIER_TURNS):
+        scripted.store(entry_pb2.EntryBody(message=saying(f"turn {turn}")), earlier_id, 1 + turn % 2)
+    scripted.store(summary(), earlier_id, 2)
+    said(scripted, "And now this.")
+    return scripted
+
+
+def summary() -> entry_pb2.EntryBody:
+    """One whose model calls cost 300 tokens."""
+    usage = message_pb2.TokenUsage(input_token_count=200, output_token_count=100)
+    sources = entry_pb2.SummarySources(usage=usage)
+    return entry_pb2.EntryBody(compaction=entry_pb2.Compaction(summary="So far.", sources=sources))
+
+
+def said(mesh: ScriptedMesh, text: str) -> None:
+    """Somebody else's message and note, and the copy of a message: entries of no claim, as the service and forks write them, too."""
+    mesh.store(entry_pb2.EntryBody(message=text_message(USER, text)))
+    mesh.store(entry_pb2.EntryBody(message=saying("copied")))
+    mesh.store(NOTE)
+
+
+def answered(call_id: str) -> message_pb2.Message:
+    result = text_message(RESULT, "{}")
+    result.tool_call_id = call_id
+    return result
+
+
+async def carried(mesh: ScriptedMesh, keys: Path, folder: Path, *, epoch: int, max_turns: int = 0) -> None:
+    mesh.queue_run(epoch=epoch, tools=("list_files",), max_turns=max_turns)
+    async with running_runner(mesh, keys, folder):
+        await eventually(lambda: mesh.finalized or mesh.failed)
+
+
+@pytest.mark.parametrize(("epoch", "first_epoch"), [(3, 3), (1, 1), (1, 0)], ids=["later", "first", "not known"])
+async def test_ListEntries__the_first_runner_of_a_run_reads_back_nothing(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, epoch: int, first_epoch: int
+) -> None:
+    mesh.first_epoch = first_epoch
+    mesh.answers.append(saying("Done."))
+    await carried(mesh, keys, tmp_path, epoch=epoch)
+    assert mesh.finalized is not None
+    assert (mesh.finalized.usage.input_token_count, mesh.finalized.usage.output_token_count) == (10, 2)
+    assert mesh.listing.requests == []
+
+
+@pytest.mark.parametrize(("first_epoch", "reads_all"), [(3, False), (0, True)], ids=["known", "not known"])
+async def test_ListEntries__a_runner_that_takes_over_reads_back_what_its_run_wrote(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, first_epoch: int, reads_all: bool
+) -> None:
+    """All there is, where the session service does not say since when the run is claimed."""
+    mesh.first_epoch = first_epoch
+    mesh.write(calling(LIST), epoch=3)
+    mesh.write(answered("c1"), epoch=3)
+    said(mesh, "Mind the gap.")
+    mesh.store(summary(), mesh.run_id, 4)
+    mesh.write(calling(("c2", "list_files", "{}")), epoch=4)
+    mesh.answers.append(saying("Done."))
+    await carried(mesh, keys, tmp_path, epoch=5)
+    assert mesh.finalized is not None
+    assert mesh.finalized.usage.input_token_count == 3 * 10 + 200
+    assert mesh.finalized.usage.output_token_count == 3 * 2 + 100
+    pages = [request for request in mesh.listing.requests if request.HasField("before_seq")]
+    assert (min(mesh.listing.given) == 1) is reads_all
+    if not reads_all:
+        own_and_between, said_before, stopping = 6, 2, 1
+        assert len(pages) == (own_and_between + said_before) // PAGE_SIZE + stopping
+
+
+async def test_FailRun__a_later_run_has_its_own_turns_to_take(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    """Those of the run before are not taken off it, and those that it took before it was taken over are."""
+    mesh.first_epoch = 3
+    mesh.write(calling(LIST), epoch=3)
+    mesh.write(answered("c1"), epoch=3)
+    mesh.answers.extend([calling((f"c{number}", "list_files", "{}")) for number in range(2, 9)])
+    await carried(mesh, keys, tmp_path, epoch=4, max_turns=4)
+    assert mesh.failed is not None
+    assert mesh.failed.reason == "TURN_LIMIT_EXCEEDED"
+    assert len(mesh.prompts) == 3
+
+
+async def test_AcquireWriter__a_runner_that_was_lost_before_it_wrote_leaves_nothing_to_count(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.first_epoch = 3
+    mesh.answers.append(saying("Done."))
+    await carried(mesh, keys, tmp_path, epoch=4)
+    assert mesh.finalized is not None
+    assert mesh.finalized.usage.input_token_count == 10
+    assert min(mesh.listing.given) > EARLIER_TURNS - PAGE_SIZE
