@@ -1,11 +1,15 @@
 """Decides how files travel: small ones inside the spawn's own request, large ones in streams of their own before it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from spawnmesh.attachment_blob.v1.attachment_pb2 import InlineAttachment
 from spawnmesh.attachment_blob.v1.upload_pb2 import UploadedAttachment
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.attachment_uploads import OnProgress, upload_file
 from spawnmesh_client.attachments import Attachment, inline_items
@@ -15,16 +19,40 @@ INLINE_FILE_BYTES = 1024 * 1024
 """A larger file is uploaded."""
 
 
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """The files as a spawn names them: by value, and as uploads, which are complete. Each in the order given."""
+
+    inline: list[InlineAttachment]
+    uploads: list[UploadedAttachment]
+    names: tuple[str, ...]
+    """In the order in which refusals count the files: those by value, and then the uploads."""
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """A refusal in the block that points at a file by its index says its name, too, and says in words that it is empty."""
+        try:
+            yield
+        except MeshError as error:
+            index = error.facts.get("index", "")
+            if index.isdecimal() and int(index) < len(self.names):
+                _name(error, self.names[int(index)])
+            raise
+
+
 async def hand_over(
     peer: TokenPeer | None, attachments: Sequence[Path | Attachment], room_bytes: int, on_progress: OnProgress
-) -> tuple[list[InlineAttachment], list[UploadedAttachment]]:
-    """The files as a spawn names them: by value, and as uploads, which are complete then. Each in the order given.
+) -> HandedOver:
+    """The files, with those uploaded that are not to go by value.
 
     A file is uploaded that is large, or for which the request has no room left. Without a peer all of them go by value: raises
-    MESSAGE_TOO_LARGE for more than there is room for. Raises OSError for a file that cannot be read, and what uploads raise.
+    MESSAGE_TOO_LARGE for more than there is room for. Raises OSError for a file that cannot be read,
+    ATTACHMENTS_INVALID_NAME for a name that is no text, and what uploads raise.
     """
+    for attachment in attachments:
+        _require_utf8(attachment.name)
     if peer is None:
-        return await inline_items(attachments, room_bytes), []
+        return _handed_over(await inline_items(attachments, room_bytes), [], [])
     small: list[Path | Attachment] = []
     large: list[Path | Attachment] = []
     left_bytes = room_bytes
@@ -35,8 +63,36 @@ async def hand_over(
         else:
             left_bytes -= size_bytes
             small.append(attachment)
-    uploads = [await upload_file(peer, attachment, on_progress) for attachment in large]
-    return await inline_items(small, room_bytes), [UploadedAttachment(upload_id=upload.upload_id) for upload in uploads]
+    uploads = []
+    for attachment in large:
+        try:
+            upload = await upload_file(peer, attachment, on_progress)
+        except MeshError as error:
+            _name(error, attachment.name)
+            raise
+        uploads.append(UploadedAttachment(upload_id=upload.upload_id))
+    return _handed_over(await inline_items(small, room_bytes), uploads, large)
+
+
+def _handed_over(
+    inline: list[InlineAttachment], uploads: list[UploadedAttachment], uploaded: Sequence[Path | Attachment]
+) -> HandedOver:
+    return HandedOver(inline, uploads, (*(item.name for item in inline), *(file.name for file in uploaded)))
+
+
+def _require_utf8(name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise MeshError(
+            Reason.ATTACHMENTS_INVALID_NAME, "the name of a file is no UTF-8 text", facts={"file": ascii(name)[1:-1]}
+        ) from None
+
+
+def _name(error: MeshError, name: str) -> None:
+    error.facts["file"] = name
+    if error.facts.get("problem") == "empty":
+        error.message = "the file is empty, and an empty file cannot be handed over"
 
 
 def _size_of(attachment: Path | Attachment) -> int:

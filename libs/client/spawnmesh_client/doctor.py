@@ -12,6 +12,8 @@ import grpc.aio
 from google.protobuf import descriptor_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from spawnmesh.session.v1.tenant_service_pb2 import ListAgentsRequest
+from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -42,7 +44,7 @@ async def examine(mesh: Mesh, where: Whereabouts, tenant_id: str) -> list[Findin
 
     Without a key that the mesh knows neither schemas nor workers are asked about, and the clocks are not compared.
     """
-    services = await asyncio.gather(*(_service(mesh, name) for name in SERVICES))
+    services = _advised(await asyncio.gather(*(_service(mesh, name) for name in SERVICES)))
     findings = [_versions(), *services]
     findings += [_schemas(services)] if where.key_file is None else await look_at_replicas(mesh, where)
     if services[0].ok:
@@ -90,6 +92,14 @@ async def _service(mesh: Mesh, name: str) -> Finding:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             return Finding(name, False, _NO_ANSWER, "start it with `make up`, or correct its target")
         return Finding(name, False, _SOMETHING_ELSE, "correct its target")
+
+
+def _advised(services: list[Finding]) -> list[Finding]:
+    """`make up` starts a whole mesh, and none where the rest of one runs."""
+    if not any(one.ok for one in services):
+        return services
+    again = "start it again, or correct its target; a mesh of `make up` is stopped with Ctrl-C and started as a whole"
+    return [replace(one, advice=again) if one.detail == _NO_ANSWER else one for one in services]
 
 
 async def _health(channel: grpc.aio.Channel) -> int:
@@ -170,9 +180,9 @@ async def _clock(mesh: Mesh, where: Whereabouts, tenant_id: str) -> Finding:
 
 async def _refusal_of(mesh: Mesh, token: str) -> Reason | None:
     """Why the token is not accepted; None when it is."""
-    asking = Mesh({"session": replace(mesh.service("session"), token=token)}, mesh.max_message_bytes)
+    peer = replace(mesh.service("session"), token=token)
     try:
-        await asking.agents()
+        await peer.unary(TenantServiceStub(peer.channel).ListAgents, ListAgentsRequest(page_size=1))
     except MeshError as error:
         return error.reason
     return None

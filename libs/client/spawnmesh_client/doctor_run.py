@@ -37,6 +37,7 @@ async def _outcome(mesh: Mesh, session_id: str) -> Finding:
 
 def _judged(session: session_pb2.Session, seconds: float) -> Finding:
     run = session.latest_run
+    tried = run.attempt_count > 0
     match run.state:
         case session_pb2.RUN_STATE_SUCCEEDED:
             return Finding("run", True, f"a runner took a session and ended it in {seconds:.1f} s")
@@ -45,10 +46,10 @@ def _judged(session: session_pb2.Session, seconds: float) -> Finding:
             return Finding(
                 "run", False, f"a session was not made ready: {why}", "see the logs of session and its worker"
             )
-        case session_pb2.RUN_STATE_QUEUED:
+        case session_pb2.RUN_STATE_QUEUED | session_pb2.RUN_STATE_TIMED_OUT if not tried:
             advice = "see that runners are there and reach session: their log, and the concurrency they are given"
             return Finding("run", False, f"no runner took a session in {seconds:.0f} s", advice)
-        case session_pb2.RUN_STATE_RUNNING | session_pb2.RUN_STATE_FINALIZING:
+        case session_pb2.RUN_STATE_QUEUED | session_pb2.RUN_STATE_RUNNING | session_pb2.RUN_STATE_FINALIZING:
             advice = "see the log of the runner: what it waits for, or that it keeps on being stopped"
             tries = f"{run.attempt_count} tr{'y' if run.attempt_count == 1 else 'ies'}"
             return Finding(

@@ -43,6 +43,15 @@ _ANSWER_SECONDS = 10.0
 _WATCH_CALL_SECONDS = 3600.0
 _PATIENCE_SECONDS = 60.0
 _ENTRIES_PAGE = 200
+_LIST_PAGE = 500
+
+
+class UnknownPeer(ValueError):
+    """A service is asked for that `connect` was not told of."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"connect was not told where {name} is")
+        self.name = name
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,7 @@ class Mesh:
         The same `request_id` gives the same session again for a day; without one a fresh one is drawn. A path is sent under its last component.
         Raises OSError for a file that cannot be read.
         """
-        inline, uploads = await hand_over(
+        files = await hand_over(
             self.services.get("attachment-blob"), attachments, self.max_message_bytes * 3 // 4, on_progress
         )
         request = session_rpc.SpawnSessionRequest(
@@ -95,12 +104,13 @@ class Mesh:
             cleanup=cleanup,
             runtime=runtime,
             run_timeout=None if run_timeout_seconds is None else _duration(run_timeout_seconds),
-            attachments=inline,
-            uploads=uploads,
+            attachments=files.inline,
+            uploads=files.uploads,
             attach_as=session_rpc.AttachAs(mount_path=mount_path) if mount_path else None,
             parent_session_id=parent_session_id,
         )
-        answer = await self._session.unary(self._sessions.SpawnSession, request, timeout_seconds=_SPAWN_SECONDS)
+        with files.named():
+            answer = await self._session.unary(self._sessions.SpawnSession, request, timeout_seconds=_SPAWN_SECONDS)
         if wait_seconds is None:
             return answer.session
         return (await self._wait(answer.session.session_id, wait_seconds)).session
@@ -214,8 +224,15 @@ class Mesh:
         return (await self._session.unary(self._tenants.PutAgent, request)).agent
 
     async def agents(self) -> Sequence[tenant_pb2.AgentProfile]:
-        """The tenant's agents, by id; none where the tenant has not been created."""
-        return (await self._session.unary(self._tenants.ListAgents, tenant_rpc.ListAgentsRequest())).agents
+        """All of the tenant's agents, by id, fetched page by page; none where the tenant has not been created."""
+        request = tenant_rpc.ListAgentsRequest(page_size=_LIST_PAGE)
+        found: list[tenant_pb2.AgentProfile] = []
+        while True:
+            page = await self._session.unary(self._tenants.ListAgents, request)
+            found += page.agents
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
 
     async def create_tenant(
         self, tenant_id: str, *, display_name: str = "", settings: tenant_pb2.TenantSettings | None = None
@@ -256,14 +273,21 @@ class Mesh:
         return (await self._session.unary(self._tenants.DeleteTenant, request)).tenant
 
     async def tenants(self) -> Sequence[tenant_pb2.Tenant]:
-        """For operators: every tenant, by id."""
-        return (await self._session.unary(self._tenants.ListTenants, tenant_rpc.ListTenantsRequest())).tenants
+        """For operators: every tenant, by id, fetched page by page."""
+        request = tenant_rpc.ListTenantsRequest(page_size=_LIST_PAGE)
+        found: list[tenant_pb2.Tenant] = []
+        while True:
+            page = await self._session.unary(self._tenants.ListTenants, request)
+            found += page.tenants
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
 
     def service(self, name: str) -> TokenPeer:
-        """A service by its kebab id. Raises ValueError for one whose target was not given."""
+        """A service by its kebab id. Raises UnknownPeer for one whose target was not given."""
         peer = self.services.get(name)
         if peer is None:
-            raise ValueError(f"connect was not told where {name} is")
+            raise UnknownPeer(name)
         return peer
 
     @property

@@ -14,10 +14,18 @@ _NAME = "mesh.json"
 
 @contextmanager
 def sole_use(data_dir: Path) -> Iterator[Path]:
-    """Makes the directory, holds it during the block and gives its absolute path. Raises StackError while another mesh runs on it."""
+    """Makes the directory, holds it during the block and gives its absolute path.
+
+    Raises StackError while another mesh runs on it, and where it cannot be made or written to.
+    """
     data_dir = data_dir.absolute()
-    data_dir.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(data_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(data_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise StackError(f"data cannot be kept in {data_dir}: it is a file and no directory") from None
+    except OSError as error:
+        raise StackError(f"data cannot be kept in {data_dir}: {error.strerror}") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

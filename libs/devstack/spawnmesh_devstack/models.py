@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 
+from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.ports import LOOPBACK
 from spawnmesh_devstack.scripted_model import AGENT, FLAKY, OPENER
 from spawnmesh_devstack.smollm2 import CONTEXT_TOKENS
@@ -77,7 +78,10 @@ def config_for(choice: Choice, scripted_port: int, smollm2_port: int) -> dict[st
 
 
 async def choose(environment: Mapping[str, str], model: str | None) -> Choice:
-    """The model that is asked for by name or by the keys in the environment; the scripted one without either."""
+    """The model that is asked for by name or by the keys in the environment; the scripted one without either.
+
+    Raises StackError for a name that stands for nothing, since no provider is known that could have it.
+    """
     if model == SMOLLM2:
         about = "SmolLM2, a small real model, on this machine's CPU"
         return Choice(ModelKind.SMOLLM2, SMOLLM2, {}, {_SMOLLM2_KEY: "any"}, about)
@@ -92,6 +96,11 @@ async def choose(environment: Mapping[str, str], model: str | None) -> Choice:
         about = f"{name}, at {base_url}" if url else f"{name}, of OpenAI"
         secrets = {"OPENAI_API_KEY": key or "none"}
         return Choice(ModelKind.OPENAI, name, _compatible(base_url, "OPENAI_API_KEY"), secrets, about)
+    if model:
+        raise StackError(
+            f"there is no model {model!r} on this machine: name {SMOLLM2!r}; or set ANTHROPIC_API_KEY to name a model of Anthropic, "
+            "OPENAI_API_KEY for one of OpenAI, or OPENAI_BASE_URL for one of a server that speaks its protocol"
+        )
     about = "a scripted model: neither OPENAI_API_KEY, OPENAI_BASE_URL nor ANTHROPIC_API_KEY is set"
     return Choice(ModelKind.SCRIPTED, AGENT, {}, {}, about)
 

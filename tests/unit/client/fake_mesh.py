@@ -129,9 +129,13 @@ class FakeSessions(SessionServiceServicer):
 
 @dataclass
 class FakeTenants(TenantServiceServicer):
-    """Keeps tenants in memory; every tenant has one agent. A deletion is done when it was looked at `deletion_looks` times."""
+    """Keeps tenants in memory; every tenant has one agent. A deletion is done when it was looked at `deletion_looks` times.
+
+    No page of a list has more than `page_limit`, whatever is asked for.
+    """
 
     deletion_looks: int = 0
+    page_limit: int = 2
     updates: list[tenant_rpc.UpdateTenantRequest] = field(default_factory=list)
     stale: tuple[str, ...] = ()
     deleting: dict[str, int] = field(default_factory=dict)
@@ -168,10 +172,17 @@ class FakeTenants(TenantServiceServicer):
         return tenant_pb2.Tenant(tenant_id=tenant_id, state=state, deletion=deletion)
 
     async def ListTenants(self, request: Any, context: Any) -> Any:
-        return tenant_rpc.ListTenantsResponse(tenants=self.created)
+        page, more = self._page(self.created, request)
+        return tenant_rpc.ListTenantsResponse(tenants=page, next_page_token=more)
 
     async def ListAgents(self, request: Any, context: Any) -> Any:
-        return tenant_rpc.ListAgentsResponse(agents=self.agents)
+        page, more = self._page(self.agents, request)
+        return tenant_rpc.ListAgentsResponse(agents=page, next_page_token=more)
+
+    def _page(self, everything: list[Any], request: Any) -> tuple[list[Any], str]:
+        start = int(request.page_token or 0)
+        end = start + min(request.page_size or 50, self.page_limit)
+        return everything[start:end], str(end) if end < len(everything) else ""
 
 
 @dataclass

@@ -9,9 +9,10 @@ import pytest
 from spawnmesh.content.v1.message_pb2 import ContentBlock, Message, Role, Text
 from spawnmesh.content.v1.thinking_pb2 import ThinkingLevel
 from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1.tenant_pb2 import Tenant
 from spawnmesh.transcript.v1.entry_pb2 import Entry, EntryBody, Header
 from spawnmesh_client.cli.app import build_app
-from spawnmesh_core.errors import FieldViolation, MeshError
+from spawnmesh_core.errors import FieldViolation, MeshError, not_found
 from spawnmesh_core.reasons import Reason
 
 from tests.unit.client.fake_mesh import RUN_ID, SESSION_ID, event, invoke, mesh, session_in, unset, write_mesh_file
@@ -96,6 +97,44 @@ async def test_a_refusal_is_one_line_with_facts_and_what_to_do(mesh):
     assert result.stderr == (
         "error: RUN_QUEUE_FULL: the tenant's queue is full (limit=1000, queued=1000). try again when runs have ended\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        ("session", ". `spawnmesh sessions` lists what there is"),
+        ("transcript", ". `spawnmesh sessions` lists what there is"),
+        ("tenant", ". `spawnmesh tenant list` lists what there is"),
+        ("plugin", ". `spawnmesh hooks list` lists what there is"),
+        ("attachment set", ". `spawnmesh attachments list` lists what there is"),
+        ("file of that name in attachment set", ". `spawnmesh attachments show x` lists what there is"),
+        ("model, credential or provider", ". `spawnmesh router health` lists what there is"),
+        ("upload", ""),
+    ],
+)
+async def test_what_is_not_there_is_told_with_the_command_that_lists_its_kind(mesh, kind, advice):
+    mesh.sessions.refusal = not_found(kind, "x")
+
+    result = await mesh.run("spawn", "Work.")
+
+    assert result.stderr == f"error: NOT_FOUND: there is no {kind} x here{advice}\n"
+
+
+async def test_a_refused_file_is_named_and_an_empty_one_called_so(mesh, tmp_path):
+    for name, text in (("a.txt", "a"), ("none.txt", "")):
+        (tmp_path / name).write_text(text)
+    mesh.sessions.refusal = MeshError(
+        Reason.ATTACHMENTS_INVALID_BASE64_OR_TOO_LARGE, "no", facts={"index": 1, "problem": "empty"}
+    )
+    files = ("--attach", str(tmp_path / "a.txt"), "--attach", str(tmp_path / "none.txt"))
+
+    told, document = await mesh.run("spawn", "Work.", *files), await mesh.run("spawn", "Work.", *files, "--json")
+
+    assert told.stderr == (
+        "error: ATTACHMENTS_INVALID_BASE64_OR_TOO_LARGE: the file is empty, and an empty file cannot be handed over "
+        "(file=none.txt, index=1, problem=empty). leave it out\n"
+    )
+    assert json.loads(document.stdout)["error"]["facts"]["file"] == "none.txt"
 
 
 async def test_a_refusal_as_json_has_reason_message_and_facts(mesh):
@@ -185,6 +224,14 @@ async def test_tenants_are_made_and_listed_with_an_operators_token(mesh):
 
     assert created.exit_code == 0
     assert json.loads(listed.stdout)["tenants"][0]["display_name"] == "Acme"
+
+
+async def test_every_tenant_is_listed_however_many_pages_there_are(mesh):
+    mesh.tenants.created = [Tenant(tenant_id=f"tenant-{number}") for number in range(5)]
+
+    listed = await mesh.run("tenant", "list", "--json")
+
+    assert [one["tenant_id"] for one in json.loads(listed.stdout)["tenants"]] == [f"tenant-{n}" for n in range(5)]
 
 
 async def test_a_token_made_here_opens_the_mesh_for_its_tenant(mesh, monkeypatch):

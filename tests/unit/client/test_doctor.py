@@ -209,8 +209,16 @@ async def test_a_service_that_is_down_is_named_with_what_to_do(hospital, keys):
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("!!")]
     assert line.strip().split(maxsplit=2)[1:] == [
         "hook",
-        "does not answer -> start it with `make up`, or correct its target",
+        "does not answer -> start it again, or correct its target; a mesh of `make up` is stopped with Ctrl-C and started as a whole",
     ]
+
+
+async def test_a_mesh_that_is_down_as_a_whole_is_to_be_started(hospital, keys):
+    hospital.targets.update(dict.fromkeys(hospital.targets, "127.0.0.1:1"))
+
+    findings = await hospital.findings(keys)
+
+    assert {findings[name]["advice"] for name in hospital.targets} == {"start it with `make up`, or correct its target"}
 
 
 async def test_a_schema_is_not_vouched_for_where_its_service_is_down(hospital, keys):

@@ -104,7 +104,13 @@ async def test_a_session_is_run_and_deleted(clinic: Clinic) -> None:
             "ended as failed: MODEL_REFUSED: no",
             "runners work",
         ),
-        (session_in(session_pb2.RUN_STATE_TIMED_OUT), "ended as timed_out: no reason is told", "runners work"),
+        (session_in(session_pb2.RUN_STATE_TIMED_OUT), "no runner took a session in ", "see that runners are there"),
+        (session_in(session_pb2.RUN_STATE_QUEUED, attempt_count=1), "and 1 try", "see the log of the runner"),
+        (
+            session_in(session_pb2.RUN_STATE_TIMED_OUT, attempt_count=1),
+            "ended as timed_out: no reason is told",
+            "runners work",
+        ),
         (
             session_pb2.Session(state=session_pb2.SESSION_STATE_SPAWN_FAILED, failure_reason="HOOK_TIMEOUT"),
             "was not made ready: HOOK_TIMEOUT",

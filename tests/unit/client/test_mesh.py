@@ -8,6 +8,7 @@ import pytest
 from spawnmesh.attachment_blob.v1.attachment_pb2 import ENCODING_BASE64
 from spawnmesh.content.v1.message_pb2 import Message
 from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile, Tenant
 from spawnmesh.transcript.v1.entry_pb2 import Entry, EntryBody
 from spawnmesh_client import Attachment, MeshError, Reason, connect
 from spawnmesh_core.errors import unavailable
@@ -175,6 +176,20 @@ async def test_sessions_come_from_every_page(mesh, keys):
         found = [session.session_id async for session in client.sessions(page_size=2)]
 
     assert found == [f"ses_{number}" for number in range(5)]
+
+
+async def test_agents_and_tenants_come_from_every_page(mesh, keys):
+    mesh.tenants.agents = [AgentProfile(agent_id=f"agent-{number}") for number in range(5)]
+    mesh.tenants.created = [Tenant(tenant_id=f"tenant-{number}") for number in range(5)]
+
+    async with connected(mesh.targets, keys) as client:
+        agents = await client.agents()
+    operators_token = TokenMinter("client", keys / "client.pem").admin_token("test", 60)
+    async with connect(session=mesh.targets["session"], token=operators_token) as operator:
+        tenants = await operator.tenants()
+
+    assert agents == mesh.tenants.agents
+    assert tenants == mesh.tenants.created
 
 
 async def test_a_transcript_comes_from_every_page_and_no_more(mesh, keys):

@@ -65,6 +65,47 @@ async def test_what_cannot_be_read_is_asked_of_nobody(mesh, arguments):
     assert mesh.tenants.updates == []
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            ("--set", "max_spawn_depth=3", "--reset", "max_spawn_depth"),
+            ("max_spawn_depth=3", "--reset max_spawn_depth"),
+        ),
+        (
+            ("--set", "max_queued_run_count=1", "--set", "attachments.max_file_count=7", "--reset", "attachments"),
+            ("attachments.max_file_count=7", "--reset attachments"),
+        ),
+        (
+            ("--set", 'attachments={"enabled": true}', "--reset", "attachments.enabled"),
+            ("--set attachments=", "--reset attachments.enabled"),
+        ),
+        (("--set", "max_spawn_depth=3", "--set", "max_spawn_depth=0"), ("max_spawn_depth=3", "max_spawn_depth=0")),
+        (
+            ("--set", "attachments.max_file_count=7", "--reset", "attachments.enabled"),
+            ("--set attachments.max_file_count=7", "--reset attachments.enabled", "two commands"),
+        ),
+    ],
+)
+async def test_what_contradicts_itself_is_asked_of_nobody_and_both_options_are_named(mesh, options, told):
+    refused = await mesh.run("tenant", "update", "acme", *options)
+
+    said = " ".join(refused.stderr.replace("│", "").split())
+    assert (refused.exit_code, mesh.tenants.updates) == (2, [])
+    assert [part for part in told if part not in said] == [], said
+
+
+async def test_settings_of_other_messages_are_set_and_reset_together(mesh):
+    options = ("--set", "transcripts.mask_secrets=true", "--reset", "attachments.enabled", "--reset", "max_spawn_depth")
+    same = ("--set", "transcripts.token_vocabulary=o200k_base", "--reset", "transcripts.large_payload_bytes")
+    answer = await mesh.run("tenant", "update", "acme", *options, *same)
+
+    assert answer.exit_code == 0, answer.stderr
+    [request] = mesh.tenants.updates
+    assert "settings.attachments.enabled" in request.update_mask.paths
+    assert not request.settings.HasField("attachments")
+
+
 async def test_settings_are_shown_as_they_are_set(mesh):
     settings = TenantSettings(max_spawn_depth=3)
     settings.attachments.max_file_bytes = 5

@@ -35,4 +35,29 @@ def test_port_for_nothing_known_is_told_in_one_line(app, tmp_path):
     assert ended.stderr.strip().splitlines()[-1].startswith("error: nothing is called hooks")
 
 
+@pytest.mark.parametrize("command", ["up", "demo"])
+@pytest.mark.parametrize("model", ["gpt", "smolm2"])
+def test_model_that_nobody_has_is_refused_with_those_that_can_be_named(app, tmp_path, monkeypatch, command, model):
+    monkeypatch.setenv("SPAWNMESH_DATA", str(tmp_path / "data"))
+    ended = CliRunner().invoke(app, [command, "--model", model], env=NO_KEYS)
+
+    assert ended.exit_code == 1
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(f"error: there is no model '{model}' on this machine: name 'smollm2'; or set ")
+    assert [name for name in NO_KEYS if name not in line] == []
+    assert not (tmp_path / "data").exists()
+
+
+def test_data_in_a_file_are_told_in_one_line(app, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    told = []
+    for data in ("file", "file/below"):
+        ended = CliRunner().invoke(app, ["up", "--data", str(tmp_path / data)], env=NO_KEYS)
+        assert ended.exit_code == 1
+        told.append(ended.stderr)
+
+    place = f"error: data cannot be kept in {tmp_path}"
+    assert told == [f"{place}/file: it is a file and no directory\n", f"{place}/file/below: Not a directory\n"]
+
+
 NO_KEYS = dict.fromkeys(("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY"), "")

@@ -44,3 +44,20 @@ def test_a_command_that_is_cancelled_by_itself_was_not_interrupted() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         run_in_foreground(cancelled())
+
+
+def test_a_command_that_is_told_to_end_ends_in_order() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: None)  # Whatever becomes of the command, this process goes on.
+    closed = []
+
+    async def wait() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        try:
+            await asyncio.sleep(_LATE_SECONDS)
+        finally:
+            closed.append(True)
+
+    with pytest.raises(SystemExit) as ended:
+        run_in_foreground(wait())
+    assert (ended.value.code, closed) == (143, [True])
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.cli import attachments, hooks, operators, router, sessions, transcripts
-from spawnmesh_client.cli.refusals import tell
+from spawnmesh_client.cli.refusals import report, tell
+from spawnmesh_client.whereabouts import LocalRefusal
 
 PLUGINS = "spawnmesh.commands"
 """Entry points of this group are functions `add_commands(app: typer.Typer) -> None`."""
@@ -64,5 +66,9 @@ def main() -> None:
     try:
         build_app()()
     except Exception as error:  # noqa: BLE001 - whatever it is, a person at a terminal is told in one line and not by a traceback
-        tell(f"unexpected {type(error).__name__}: {error}")
+        told = f"unexpected {type(error).__name__}: {error}"
+        if "--json" in sys.argv:
+            report(LocalRefusal(Reason.INTERNAL, told), as_json=True)
+        else:
+            tell(told)
         sys.exit(1)

@@ -6,11 +6,12 @@ from typing import Annotated
 import typer
 from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile, AttachmentSet
-from spawnmesh_core.errors import not_found
+from spawnmesh_core.errors import MeshError, not_found
+from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.attachment_sets import collect_garbage, download_file, download_url, get_set, list_sets
-from spawnmesh_client.cli.refusals import tell
 from spawnmesh_client.cli.run import AsJson, settings_of, with_mesh
+from spawnmesh_client.cli.saving import saving
 from spawnmesh_client.cli.show import plain, print_json, print_table, value_of, when
 from spawnmesh_client.cli.transfers import progress_bars
 from spawnmesh_client.mesh import Mesh
@@ -90,32 +91,27 @@ def get(
     set_id: SetId,
     name: Annotated[str, typer.Argument(metavar="NAME", help="One of its files; all of them without.")] = "",
     to: Annotated[
-        Path, typer.Option(exists=True, file_okay=False, writable=True, metavar="DIRECTORY", help="Where they go.")
+        Path, typer.Option(file_okay=False, metavar="DIRECTORY", help="Where they go; made where only it is missing.")
     ] = Path(),
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a set's files onto this machine. Each comes whole and with the hash that was recorded, or not at all."""
+    """Bring a set's files onto this machine. Each comes whole and with the hash that was recorded, or not at all.
+
+    A set is released when its session ends, unless the tenant keeps it, and then its files are gone. A session without --open ends with its run.
+    """
 
     async def body(mesh: Mesh) -> list[tuple[AttachmentFile, Path]]:
         peer = mesh.service(SERVICE)
-        files = [file for file in (await get_set(peer, set_id)).files if name in ("", file.name)]
-        if name and not files:
-            raise not_found("file of that name in attachment set", set_id)
-        with progress_bars() as on_progress:
+        files = _wanted(await get_set(peer, set_id), name)
+        with progress_bars() as on_progress, saving(to):
+            to.mkdir(exist_ok=True)
             return [
                 (file, await download_file(peer, set_id, file, to, overwrite=force, on_progress=on_progress))
                 for file in files
             ]
 
-    try:
-        came = with_mesh(context, body, as_json=as_json)
-    except FileExistsError as error:
-        tell(f"{error}; --force overwrites it")
-        raise typer.Exit(1) from None
-    except OSError as error:
-        tell(f"a file cannot be written: {error.strerror}")
-        raise typer.Exit(1) from None
+    came = with_mesh(context, body, as_json=as_json)
     if as_json:
         print_json({"files": [{"path": str(path), **value_of(file)} for file, path in came]})
     else:
@@ -161,6 +157,20 @@ def gc(
         print_table(("count", "what"), ((str(getattr(counts, name)), told) for name, told in _TOLD.items()))
     if counts.missing_object_count or counts.damaged_object_count or counts.refused_deletion_count:
         raise typer.Exit(1)
+
+
+def _wanted(found: AttachmentSet, name: str) -> list[AttachmentFile]:
+    """The file of that name, or all of them. Raises ATTACHMENT_SET_STATE for a released set, NOT_FOUND for a name it does not have."""
+    if found.state == attachment_pb2.SET_STATE_RELEASED:
+        raise MeshError(
+            Reason.ATTACHMENT_SET_STATE,
+            f"attachment set {found.set_id} is released and its files are gone",
+            facts={"set_id": found.set_id, "state": "RELEASED"},
+        )
+    files = [file for file in found.files if name in ("", file.name)]
+    if name and not files:
+        raise not_found("file of that name in attachment set", found.set_id)
+    return files
 
 
 def _state(one: AttachmentSet) -> str:

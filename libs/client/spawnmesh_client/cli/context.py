@@ -10,6 +10,7 @@ from spawnmesh.transcript.v1.entry_pb2 import Entry
 from spawnmesh.transcript.v1.transcript_service_pb2 import AssembleContextResponse
 
 from spawnmesh_client.cli.entries import entry_text
+from spawnmesh_client.cli.numbers import INT32_MAX
 from spawnmesh_client.cli.run import AsJson, with_mesh
 from spawnmesh_client.cli.sessions import SessionId
 from spawnmesh_client.cli.show import console, plain, print_json, value_of
@@ -29,7 +30,9 @@ def add_commands(group: typer.Typer) -> None:
 def show_context(
     context: typer.Context,
     session_id: SessionId,
-    budget: Annotated[int, typer.Option(min=1, metavar="TOKENS", help="How many the model may read.")] = _RUN_BUDGET,
+    budget: Annotated[
+        int, typer.Option(min=1, max=INT32_MAX, metavar="TOKENS", help="How many the model may read.")
+    ] = _RUN_BUDGET,
     model: Annotated[str, typer.Option(help="`provider/model`: in its tokens; else as entries are counted.")] = "",
     as_json: AsJson = False,
 ) -> None:

@@ -7,20 +7,24 @@ from typing import Annotated, Any
 
 import typer
 from google.protobuf.timestamp_pb2 import Timestamp
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1.event_pb2 import HookKind
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh_core.clock import utc_now
 
 from spawnmesh_client.cli.hook_relay import relay
+from spawnmesh_client.cli.numbers import INT32_MAX
 from spawnmesh_client.cli.refusals import tell
-from spawnmesh_client.cli.run import AsJson, with_mesh
+from spawnmesh_client.cli.run import AsJson, malformed, reported, with_mesh
 from spawnmesh_client.cli.show import print_json, print_table, value_of, when
 from spawnmesh_client.hooks.serving import load_handlers, serve
 from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.settings import PluginSettings
 
 _TRY_SECONDS = 120.0
+_TEN_YEARS = 10 * 365 * 24 * 60
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The plugin.")]
 
 
@@ -54,7 +58,7 @@ def register(
     name: Name,
     endpoint: Annotated[str, typer.Argument(help="grpc://host:port, or https://host/path of a webhook.")],
     hook: Annotated[list[str], typer.Option(help="Such as before_agent_finalize; may be given more than once.")],
-    priority: Annotated[int, typer.Option(help="Higher is asked first.")] = 0,
+    priority: Annotated[int, typer.Option(min=-INT32_MAX, max=INT32_MAX, help="Higher is asked first.")] = 0,
     grant: Annotated[
         list[str] | None, typer.Option(help="conversation_access, finalize_control or prompt_injection.")
     ] = None,
@@ -70,10 +74,12 @@ def register(
     plugin = pb.Plugin(
         name=name,
         endpoint=endpoint,
-        hooks=[_value(HookKind, f"HOOK_KIND_{one}", "hook") for one in hook],
+        hooks=[_value(HookKind, "HOOK_KIND_", one, "hook") for one in hook],
         priority=priority,
-        failure_policy=_value(pb.FailurePolicy, f"FAILURE_POLICY_{policy or 'unspecified'}", "policy"),
-        grants=[_value(pb.Grant, f"GRANT_{one}", "grant") for one in grant or ()],
+        failure_policy=_value(pb.FailurePolicy, "FAILURE_POLICY_", policy, "policy")
+        if policy
+        else pb.FAILURE_POLICY_UNSPECIFIED,
+        grants=[_value(pb.Grant, "GRANT_", one, "grant") for one in grant or ()],
         max_concurrent_calls=max_concurrent_calls,
     )
     plugin.timeout.FromTimedelta(timedelta(seconds=timeout))
@@ -132,7 +138,9 @@ def log(
     run: Annotated[str, typer.Option(help="Only this run's.")] = "",
     plugin: Annotated[str, typer.Option(help="Only this plugin's.")] = "",
     decision: Annotated[str, typer.Option(help="Only this decision, such as failed.")] = "",
-    since: Annotated[float | None, typer.Option(min=0, help="Only those of the last so many minutes.")] = None,
+    since: Annotated[
+        float | None, typer.Option(min=0, max=_TEN_YEARS, help="Only those of the last so many minutes.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50,
     as_json: AsJson = False,
 ) -> None:
@@ -174,7 +182,8 @@ def serve_module(
 ) -> None:
     """Run the handlers of a Python module as a plugin, until Ctrl-C. Only the mesh whose keys these are can call it."""
     given: dict[str, Any] = {"listen": listen, **({"jwks_file": jwks} if jwks else {})}
-    settings = PluginSettings(**given)
+    with reported(as_json=False):
+        settings = _plugin_settings(given)
     if settings.jwks_file is None and settings.jwks_url is None:
         tell("say whose calls to answer: --jwks FILE, the file jwks.json of the mesh's keys")
         raise typer.Exit(2)
@@ -188,6 +197,13 @@ def serve_module(
         print(f"serving {', '.join(handlers.hooks)} on {listen.rpartition(':')[0]}:{port}", flush=True)
 
     asyncio.run(serve(handlers, settings, ready))
+
+
+def _plugin_settings(given: dict[str, Any]) -> PluginSettings:
+    try:
+        return PluginSettings(**given)
+    except (ValidationError, SettingsError) as error:
+        raise malformed(error, "SPAWNMESH_PLUGIN_", "listen") from None
 
 
 def _print_one(plugin: pb.Plugin, *, as_json: bool) -> None:
@@ -240,13 +256,13 @@ def _hook(kind: "HookKind.ValueType") -> str:
     return HookKind.Name(kind).removeprefix("HOOK_KIND_").lower()
 
 
-def _value(enum: Any, name: str, option: str) -> Any:
-    """The value of an enum of the contract, its name in any case. Ends the command for a name that it does not have."""
-    try:
-        return enum.Value(name.upper().replace("-", "_"))
-    except ValueError:
-        known = ", ".join(one.lower().removeprefix(name.lower()[: name.index("_") + 1]) for one, _ in enum.items())
-        raise typer.BadParameter(f"there is no such {option}; there are {known}") from None
+def _value(enum: Any, prefix: str, name: str, option: str) -> Any:
+    """The value of an enum of the contract, its name in any case. Ends the command for a name that it does not have, or that means none."""
+    known = {one.removeprefix(prefix): value for one, value in enum.items() if value}
+    wanted = name.upper().replace("-", "_")
+    if wanted not in known:
+        raise typer.BadParameter(f"there is no such {option}; there are {', '.join(known).lower()}")
+    return known[wanted]
 
 
 def _stamp(time: datetime) -> Timestamp:

@@ -19,10 +19,11 @@ _ADVICE = {
     Reason.TOKEN_INVALID: _RENEW,
     Reason.TOKEN_EXPIRED: _RENEW,
     Reason.CALLER_NOT_ALLOWED: "an operator's commands take a token of `spawnmesh token --admin`, all others a tenant's",
-    Reason.NOT_FOUND: "`spawnmesh sessions` lists what there is",
     Reason.UNKNOWN_TENANT: "create it with `spawnmesh tenant create`",
+    Reason.UNKNOWN_MODEL: "`spawnmesh router models` lists what there is",
     Reason.UNKNOWN_AGENT: "leave out --agent for the agent `default`",
     Reason.REQUEST_ID_REUSED: "leave out --request-id, or repeat the first call as it was",
+    Reason.IMPORT_CONTENT_DIFFERS: "leave out --session-id to import the file as a transcript of its own",
     Reason.SPAWN_IN_PROGRESS: "try again with the same --request-id",
     Reason.CHILDREN_LIMIT_EXCEEDED: "wait until a child has ended, or end one with `spawnmesh kill`",
     Reason.RUN_QUEUE_FULL: "try again when runs have ended",
@@ -39,6 +40,16 @@ _ADVICE = {
     Reason.INTERNAL: "tell the operator the trace id",
 }
 
+_LISTED_BY = {
+    "session": "sessions",
+    "transcript": "sessions",
+    "tenant": "tenant list",
+    "plugin": "hooks list",
+    "attachment set": "attachments list",
+    "model, credential or provider": "router health",
+}
+"""The command that lists things of a kind, by what refusals call them."""
+
 
 def report(error: MeshError, *, as_json: bool) -> None:
     """One line on standard error; with `as_json` one document on standard output."""
@@ -50,8 +61,21 @@ def report(error: MeshError, *, as_json: bool) -> None:
     violations = [f"{item.field}: {item.description}" for item in error.violations[1:]]  # The message tells the first.
     parts = [f"{error.reason}: {error.message}", *violations]
     line = "; ".join(parts) + (f" ({facts})" if facts else "")
-    advice = "" if isinstance(error, LocalRefusal) else _ADVICE.get(error.reason, "")
+    advice = _advice(error)
     tell(line + (f". {advice}" if advice else ""))
+
+
+def _advice(error: MeshError) -> str:
+    if isinstance(error, LocalRefusal):
+        return ""
+    if error.facts.get("problem") == "empty":
+        return "leave it out"
+    if error.reason is not Reason.NOT_FOUND:
+        return _ADVICE.get(error.reason, "")
+    kind, identifier = error.facts.get("resource", ""), error.facts.get("id", "")
+    if kind == "file of that name in attachment set":
+        return f"`spawnmesh attachments show {identifier}` lists what there is"
+    return f"`spawnmesh {_LISTED_BY[kind]}` lists what there is" if kind in _LISTED_BY else ""
 
 
 def tell(text: str) -> None:

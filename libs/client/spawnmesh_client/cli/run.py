@@ -12,12 +12,14 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.foreground import run_in_foreground
 
 from spawnmesh_client.cli.refusals import report
-from spawnmesh_client.mesh import Mesh, connect
+from spawnmesh_client.mesh import Mesh, UnknownPeer, connect
 from spawnmesh_client.settings import ClientSettings
 from spawnmesh_client.token_peer import Token
 from spawnmesh_client.whereabouts import LocalRefusal, Whereabouts, locate, token_for
 
 T = TypeVar("T")
+_SURROGATES = ("\ud800", "\udfff")
+"""What bytes of an argument become that are no UTF-8."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
@@ -29,19 +31,39 @@ def reported(*, as_json: bool) -> Iterator[None]:
     except MeshError as error:
         report(error, as_json=as_json)
         raise typer.Exit(1) from None
+    except UnknownPeer as error:
+        told = (
+            f"nothing says where {error.name} is: name it with SPAWNMESH_{error.name.replace('-', '_').upper()}_TARGET"
+        )
+        report(LocalRefusal(Reason.DEPENDENCY_UNAVAILABLE, told), as_json=as_json)
+        raise typer.Exit(1) from None
+    except UnicodeEncodeError as error:
+        if not any(_SURROGATES[0] <= char <= _SURROGATES[1] for char in error.object):
+            raise  # The terminal's encoding, and none of the arguments.
+        report(LocalRefusal(Reason.INVALID_REQUEST, "an argument is no UTF-8 text"), as_json=as_json)
+        raise typer.Exit(1) from None
 
 
 def settings_of(context: typer.Context) -> ClientSettings:
     """The environment's settings under the options given before the command's name. Raises LocalRefusal for malformed ones."""
     try:
         return ClientSettings(**(context.find_root().obj or {}))
-    except ValidationError as error:
-        fields = ", ".join(f"SPAWNMESH_{item['loc'][0]}".upper() for item in error.errors() if item["loc"])
-        raise LocalRefusal(
-            Reason.INVALID_REQUEST, f"settings cannot be read: {fields or 'they exclude each other'}"
-        ) from None
-    except SettingsError:
-        raise LocalRefusal(Reason.INVALID_REQUEST, "a list among the SPAWNMESH_ variables is not JSON") from None
+    except (ValidationError, SettingsError) as error:
+        raise malformed(error, "SPAWNMESH_") from None
+
+
+def malformed(error: ValidationError | SettingsError, prefix: str, *options: str) -> LocalRefusal:
+    """What is told of settings that cannot be read: names, and never values. `options` are those that were not in variables of the prefix."""
+    if isinstance(error, SettingsError):
+        return LocalRefusal(Reason.INVALID_REQUEST, f"a list among the {prefix} variables is not JSON")
+    places = [
+        (str(item["loc"][0]), item["msg"].removeprefix("Value error, ")) for item in error.errors() if item["loc"]
+    ]
+    for name, why in places:
+        if name in options:
+            return LocalRefusal(Reason.INVALID_REQUEST, f"--{name} {why}")
+    fields = ", ".join(f"{prefix}{name}".upper() for name, _ in places)
+    return LocalRefusal(Reason.INVALID_REQUEST, f"settings cannot be read: {fields or 'they exclude each other'}")
 
 
 def with_mesh(context: typer.Context, body: Callable[[Mesh], Awaitable[T]], *, as_json: bool, admin: bool = False) -> T:

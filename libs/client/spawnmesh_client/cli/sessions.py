@@ -8,6 +8,7 @@ import typer
 from spawnmesh.session.v1 import session_pb2
 
 from spawnmesh_client.cli import session_ends
+from spawnmesh_client.cli.numbers import INT64_MAX
 from spawnmesh_client.cli.refusals import tell
 from spawnmesh_client.cli.run import AsJson, with_mesh
 from spawnmesh_client.cli.show import event_line, print_json, print_session, print_sessions, run_state, value_of
@@ -85,7 +86,7 @@ def wait(context: typer.Context, session_id: SessionId, timeout: Timeout = 3600.
 def watch(
     context: typer.Context,
     session_id: SessionId,
-    after: Annotated[int, typer.Option(min=0, help="Only events behind this cursor.")] = 0,
+    after: Annotated[int, typer.Option(min=0, max=INT64_MAX, help="Only events behind this cursor.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Follow a session's events until it is closed; with --json one event a line."""

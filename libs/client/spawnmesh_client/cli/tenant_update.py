@@ -2,16 +2,21 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import combinations, product
 from typing import Annotated, Any
 
 import typer
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from spawnmesh.session.v1.tenant_pb2 import Tenant, TenantSettings
 
+from spawnmesh_client.cli.numbers import INT64_MAX
 from spawnmesh_client.cli.refusals import tell
 from spawnmesh_client.cli.run import AsJson, with_mesh
 from spawnmesh_client.cli.show import print_json, print_tenant, value_of
 from spawnmesh_client.mesh import Mesh
+
+_LIMITS = "attachments."
+"""Where a 0 beside what is set is no default but a value, so that it cannot be a reset."""
 
 
 def update(
@@ -31,11 +36,12 @@ def update(
         typer.Option("--reset", metavar="FIELD", help="A setting that gets its default again; may be repeated."),
     ] = None,
     version: Annotated[
-        int, typer.Option(min=0, help="Only where the settings are of this version still; 0 is any.")
+        int, typer.Option(min=0, max=INT64_MAX, help="Only where the settings are of this version still; 0 is any.")
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Change a tenant's name and settings; what is not named stays. `tenant show` gives fields, values and version."""
+    _refuse_contradictions(changes or [], resets or [])
     settings, paths = _parse(changes or [])
     paths += [f"settings.{field}" for field in resets or []]
     if name is not None:
@@ -78,6 +84,21 @@ def _parse(changes: Sequence[str]) -> tuple[TenantSettings, list[str]]:
             raise typer.BadParameter(f"{change!r}: {error}", param_hint="--set") from None
         paths.append(f"settings.{field}")
     return settings, paths
+
+
+def _refuse_contradictions(changes: Sequence[str], resets: Sequence[str]) -> None:
+    """Ends the command for options of which one would undo another, or that one request cannot tell apart."""
+    given = [(change.partition("=")[0], f"--set {change}") for change in changes]
+    for (field, option), (other, another) in combinations(given, 2):
+        if field == other and option != another:
+            raise typer.BadParameter(f"{option} and {another} contradict each other")
+    for (field, option), reset in product(given, resets):
+        if f"{field}.".startswith(f"{reset}.") or f"{reset}.".startswith(f"{field}."):
+            raise typer.BadParameter(f"{option} and --reset {reset} contradict each other")
+        if field.startswith(_LIMITS) and reset.startswith(_LIMITS):
+            raise typer.BadParameter(
+                f"{option} and --reset {reset} take two commands: what is set together is set whole"
+            )
 
 
 def _value(text: str) -> Any:
