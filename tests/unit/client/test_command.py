@@ -47,6 +47,14 @@ async def test_json_has_the_names_of_the_contract_and_nothing_else_is_printed(me
     assert mesh.sessions.asked[0].mode == session_pb2.SESSION_MODE_SESSION
 
 
+async def test_spawn_says_what_becomes_of_its_files(mesh):
+    await mesh.run("spawn", "Work.", "--keep")
+    await mesh.run("spawn", "Work.")
+
+    said = [request.cleanup for request in mesh.sessions.asked]
+    assert said == [session_pb2.CLEANUP_KEEP, session_pb2.CLEANUP_UNSPECIFIED]
+
+
 async def test_spawn_says_how_much_to_think(mesh):
     said = await mesh.run("spawn", "Work.", "--thinking", "High")
     await mesh.run("spawn", "Work.")

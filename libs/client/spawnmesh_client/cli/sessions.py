@@ -46,6 +46,9 @@ def spawn(
     parent: Annotated[str, typer.Option(metavar="SESSION_ID", help="The session it is a child of.")] = "",
     request_id: Annotated[str, typer.Option(help="Repeating a spawn with its id gives the same session.")] = "",
     stay_open: Annotated[bool, typer.Option("--open", help="Keep it open for more messages.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep its files when it has ended, where the tenant's settings retain them.")
+    ] = False,
     wait_for_it: Annotated[bool, typer.Option("--wait", help="Wait until its run has ended.")] = False,
     timeout: Timeout = 3600.0,
     as_json: AsJson = False,
@@ -64,6 +67,7 @@ def spawn(
                 parent_session_id=parent,
                 request_id=request_id or None,
                 mode=session_pb2.SESSION_MODE_SESSION if stay_open else session_pb2.SESSION_MODE_RUN,
+                cleanup=session_pb2.CLEANUP_KEEP if keep else session_pb2.CLEANUP_UNSPECIFIED,
                 on_progress=on_progress,
             )
         if not wait_for_it:
