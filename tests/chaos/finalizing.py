@@ -1,13 +1,14 @@
 """A child's run that is finalized and cut off; and what must be true whatever it was that cut it off."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, Entry
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_runtime.peers import Peer
 
 from tests.chaos.aftermath import Aftermath, Answer, answer_of
@@ -45,6 +46,13 @@ class Finalizing:
 
     async def call_healthy(self) -> Answer:
         return await self.call(self.mesh)
+
+    def with_no_draft(self) -> "Finalizing":
+        """As its runner sees it that offers what it never appended."""
+        request = run_pb.FinalizeRunRequest(
+            epoch=self.held.run.epoch, draft_entry_id=new_id(IdKind.ENTRY), draft_text="43"
+        )
+        return replace(self, request=request)
 
     async def take_over(self, text: str) -> "Finalizing | None":
         """The lease has run out, and another runner has claimed the run and has a draft; as that one sees it. None where the run has ended."""

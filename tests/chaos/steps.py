@@ -93,12 +93,17 @@ UNASKED: Path = (*ACCEPTED[:2], Transaction("FinalizeSaga._work_on"))  # A plugi
 WITHDRAWN: Path = (  # An earlier runner's draft was being made the answer, and this one has another.
     Call("begin_finalizing"),
     Call("Transcripts.append"),  # The earlier draft is superseded, whether or not it was called final.
-    Transaction("FinalizeSaga._withdraw"),
+    Transaction("FinalizeSaga._withdraw_decision"),
     Call("begin_finalizing (2)"),
     Call("Hooks.before_finalize"),
     Call("decide"),
     Call("Transcripts.append (2)"),
     Transaction("FinalizeSaga._commit"),
+)
+
+ABSENT: Path = (  # The draft is not in the transcript.
+    *ACCEPTED[:4],
+    Transaction("FinalizeSaga._withdraw_decision"),  # RUNNING again; another draft may be offered.
 )
 
 PATHS: dict[str, Path] = {
@@ -110,6 +115,7 @@ PATHS: dict[str, Path] = {
     "REVISED": REVISED,
     "UNASKED": UNASKED,
     "WITHDRAWN": WITHDRAWN,
+    "ABSENT": ABSENT,
 }
 
 BEHIND_FAULTS = {

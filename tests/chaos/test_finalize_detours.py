@@ -14,7 +14,7 @@ from spawnmesh_runtime.peers import Peer
 from tests.chaos.aftermath import Aftermath
 from tests.chaos.failpoints import Fault
 from tests.chaos.finalizing import Finalizing, open_finalizing, outcome
-from tests.chaos.steps import REVISED, UNASKED, WITHDRAWN, steps_of
+from tests.chaos.steps import ABSENT, REVISED, UNASKED, WITHDRAWN, steps_of
 from tests.chaos.victim import Victim
 from tests.contract.session.drafting import draft, entries_of
 from tests.contract.session.harness import Mesh
@@ -118,6 +118,26 @@ async def test_FinalizeRun__paused_while_an_earlier_draft_is_withdrawn(replacing
     third, heard = await paused(replacing, step)
     assert heard in (TOO_LATE, NOT_HEARD)
     await third.check()
+
+
+@CUT_OFF
+@pytest.mark.parametrize("step", steps_of(ABSENT[3:]))
+async def test_FinalizeRun__cut_off_while_a_draft_that_is_not_there_is_refused(
+    own: Finalizing, step: str, fault: Fault
+) -> None:
+    absent = own.with_no_draft()
+    with own.victim.planned(step, fault):
+        assert outcome(await absent.call_victim()) in (NOT_HEARD, Reason.NOT_FOUND.value)
+    assert outcome(await absent.call_healthy()) == Reason.NOT_FOUND.value
+    assert outcome(await own.call_healthy()) == "accepted"
+    await own.check()
+
+
+@pytest.mark.parametrize("step", steps_of(ABSENT[3:]))
+async def test_FinalizeRun__paused_while_a_draft_that_is_not_there_is_refused(own: Finalizing, step: str) -> None:
+    new, heard = await paused(own.with_no_draft(), step)
+    assert heard in (TOO_LATE, NOT_HEARD, Reason.NOT_FOUND.value)
+    await new.check()
 
 
 async def paused(old: Finalizing, step: str, meanwhile: Any = bool) -> tuple[Finalizing, str]:

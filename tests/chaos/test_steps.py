@@ -14,6 +14,7 @@ from tests.chaos.failpoints import Fault
 from tests.chaos.finalizing import open_finalizing, outcome
 from tests.chaos.spawning import BAD, open_spawning
 from tests.chaos.steps import (
+    ABSENT,
     ACCEPTED,
     BEHIND_FAULTS,
     PATHS,
@@ -122,6 +123,17 @@ async def test_FinalizeRun__steps_of_a_revision_and_of_a_failed_plugin(
     with victim.planned("", Fault.FAIL) as failpoints:  # The plugin is gone.
         assert outcome(await other.call_victim()) == Reason.PLUGIN_FAILED.value
         assert difference(UNASKED, failpoints.steps()) == ""
+
+
+async def test_FinalizeRun__steps_of_a_draft_that_is_not_there(
+    mesh: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer
+) -> None:
+    own = await open_finalizing(mesh, victim, aftermath, transcript)
+    with victim.planned("", Fault.FAIL) as failpoints:
+        assert outcome(await own.with_no_draft().call_victim()) == Reason.NOT_FOUND.value
+        assert difference(ABSENT, failpoints.steps()) == ""
+    assert outcome(await own.call_healthy()) == "accepted"
+    await own.check()
 
 
 async def test_FinalizeRun__steps_of_a_draft_in_the_place_of_another(
