@@ -48,7 +48,7 @@ def release(tenant_id: str, session_id: str, traceparent: str) -> DueJob:
 
 
 def release_writer(tenant_id: str, run: DictRow, traceparent: str) -> DueJob:
-    """Gives up the transcript's claim of a run whose runner was lost and cannot do so itself."""
+    """Gives up the transcript's claim of a run that has ended, whether or not its runner does so, or can: nothing is written behind the end."""
     return _due(
         "release_writer",
         tenant_id=tenant_id,

@@ -6,9 +6,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import psycopg
+import pytest
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.acting import acting_with_token
 from spawnmesh_session.app import sweep_of
 
@@ -102,3 +106,22 @@ async def test_sweep__transcript_of_a_run_whose_every_runner_was_lost_has_no_wri
         await eventually(lost)
         await work_once(mesh.settings, remains.dsn, mesh.tenant)
         assert await is_free(mesh, peers["transcript"], held.session.session_id)
+
+
+@pytest.mark.parametrize("mode", [session_pb2.SESSION_MODE_RUN, session_pb2.SESSION_MODE_SESSION])
+@pytest.mark.parametrize("ending", ["finalized", "failed"])
+async def test_run_that_has_ended_writes_no_more_where_its_runner_keeps_the_claim(
+    mesh: Mesh, peers: dict[str, str], remains: Remains, mode: "session_pb2.SessionMode.ValueType", ending: str
+) -> None:
+    held = await mesh.claim((await mesh.spawn(mode=mode)).session_id)
+    async with caller_at(peers["transcript"], "transcript") as transcript:
+        offered = await draft(transcript, held, "42")
+        if ending == "finalized":
+            await mesh.run(held, mesh.runs.FinalizeRun, offered)
+        else:
+            await mesh.run(held, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="X"))
+        await work_once(mesh.settings, remains.dsn, mesh.tenant)
+        assert await is_free(mesh, peers["transcript"], held.session.session_id)
+        with pytest.raises(MeshError) as caught:
+            await draft(transcript, held, "43")
+    assert caught.value.reason is Reason.WRITER_CLAIM_LOST

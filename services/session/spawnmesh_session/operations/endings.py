@@ -83,6 +83,8 @@ class Endings:
                 traceparent=session["traceparent"],
             )
         ]
+        if run["epoch"]:
+            due.append(jobs.release_writer(tenant_id, run, session["traceparent"]))
         if closing or session["mode"] == SessionMode.RUN:
             due += await self._close(connection, tenant_id, session)
         else:

@@ -10,10 +10,8 @@ import structlog
 from psycopg.rows import DictRow
 from spawnmesh_core.cancellation import heed_cancellation
 from spawnmesh_postgres.database import EVERY_TENANT, Database
-from spawnmesh_postgres.jobs import enqueue
 from spawnmesh_runtime.acting import acting_for
 
-from spawnmesh_session import jobs
 from spawnmesh_session.domain import Ending, RunState, SessionState, SpawnFailure
 from spawnmesh_session.operations.backlog import Backlog
 from spawnmesh_session.operations.delete import Delete
@@ -93,12 +91,7 @@ class Sweep:
             if not await runs.is_lost(connection, tenant_id, run_id, row["due_time"]):
                 return False
             ending = _TIMED_OUT if row["timed_out"] else _LOST
-            if await self.endings.end_run(connection, tenant_id, locked, ending) is None:
-                return False
-            if locked.run["epoch"]:
-                given_up = jobs.release_writer(tenant_id, locked.run, locked.session["traceparent"])
-                await enqueue(self.endings.job_app, connection, given_up)
-            return True
+            return await self.endings.end_run(connection, tenant_id, locked, ending) is not None
 
     async def undo_spawns(self) -> int:
         """Undoes spawns past their deadline, and repeats what could not be undone at once; returns how many were looked at."""
