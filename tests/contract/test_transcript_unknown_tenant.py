@@ -340,7 +340,8 @@ async def test_imports_read_nothing_over_and_over(
 
     counted = Counted(database)
     async with open_activities(counted) as activities, open_payloads(counted, None, activities) as payloads:
-        done = await import_transcript(counted, payloads, Key(fresh.tenant_id, fresh.session_id), requests())
+        key = Key(fresh.tenant_id, fresh.session_id)
+        done = await import_transcript(counted, payloads, key, None, requests())
     await _remove(fresh)
 
     assert done.entry_count == 2_001
