@@ -74,7 +74,7 @@ class Finalizing:
         self._check_entries(await entries_of(self.transcript, self.held))
         keeps = self.held.session.cleanup == session_pb2.CLEANUP_KEEP
         jobs = await self.aftermath.jobs(self.mesh.tenant, self.session_id)
-        once = Counter(tell_session_start=1, tell_subagent_ended=1, release_writer=1, tell_session_end=1)
+        once = Counter(tell_session_start=1, tell_subagent_ended=1, tell_session_end=1)
         assert jobs == once if keeps else once + Counter(release_attachments=1)
         await self.aftermath.work()
         remains = await self.aftermath.remains.of(self.mesh.tenant)

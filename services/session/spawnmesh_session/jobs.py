@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from procrastinate import App, BaseRetryStrategy, Blueprint, RetryDecision
 from procrastinate.jobs import Job
-from psycopg.rows import DictRow
 from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent
 from spawnmesh.hook.v1.observed_pb2 import (
     AgentEndEvent,
@@ -47,27 +46,18 @@ def release(tenant_id: str, session_id: str, traceparent: str) -> DueJob:
     return _due("release_attachments", tenant_id=tenant_id, session_id=session_id, traceparent=traceparent)
 
 
-def release_writer(tenant_id: str, run: DictRow, traceparent: str) -> DueJob:
-    """Gives up the transcript's claim of a run that has ended, whether or not its runner does so, or can: nothing is written behind the end."""
-    return _due(
-        "release_writer",
-        tenant_id=tenant_id,
-        session_id=run["session_id"],
-        run_id=run["run_id"],
-        epoch=run["epoch"],
-        traceparent=traceparent,
-    )
-
-
 def tell_ended(
-    tenant_id: str, session_id: str, *, run_id: str, parent_session_id: str, outcome: str, traceparent: str
+    tenant_id: str, session_id: str, *, run_id: str, epoch: int, parent_session_id: str, outcome: str, traceparent: str
 ) -> DueJob:
-    """Tells the observers of the end of the run, or of the spawn that failed."""
+    """Tells the observers of the end of the run, or of the spawn that failed. Gives up the transcript's claim of a run that was held, whether or
+    not its runner does so, or can: nothing is written behind the end.
+    """
     return _due(
         "tell_subagent_ended",
         tenant_id=tenant_id,
         session_id=session_id,
         run_id=run_id,
+        epoch=epoch,
         parent_session_id=parent_session_id,
         outcome=outcome,
         traceparent=traceparent,
@@ -104,19 +94,28 @@ def add_tasks(app: App, sets: AttachmentSets, transcripts: Transcripts, hooks: H
             async with traced("release_attachments"):
                 await sets.release(derived_id(IdKind.ATTACHMENT_SET, session_id))
 
-    @blueprint.task(name="release_writer", retry=Retry(max_attempts=_A_DAY_OF_PAUSES))
+    async def give_up_claim(session_id: str, run_id: str, epoch: int) -> None:
+        try:
+            await transcripts.release(session_id, WriterClaim(run_id=run_id, epoch=epoch))
+        except MeshError as error:
+            if not refused_with(error, Reason.NOT_FOUND):  # Deleted meanwhile.
+                raise
+
+    @blueprint.task(name="release_writer", retry=Retry(max_attempts=_A_DAY_OF_PAUSES))  # Of the version before.
     async def release_writer(tenant_id: str, session_id: str, run_id: str, epoch: int, traceparent: str) -> None:
         with continue_trace(traceparent), acting_for(tenant_id):
             async with traced("release_writer"):
-                try:
-                    await transcripts.release(session_id, WriterClaim(run_id=run_id, epoch=epoch))
-                except MeshError as error:
-                    if not refused_with(error, Reason.NOT_FOUND):  # Deleted meanwhile.
-                        raise
+                await give_up_claim(session_id, run_id, epoch)
 
     @blueprint.task(name="tell_subagent_ended", retry=Retry(max_attempts=_A_DAY_OF_PAUSES))
     async def tell_subagent_ended(
-        tenant_id: str, session_id: str, run_id: str, parent_session_id: str, outcome: str, traceparent: str
+        tenant_id: str,
+        session_id: str,
+        run_id: str,
+        parent_session_id: str,
+        outcome: str,
+        traceparent: str,
+        epoch: int = 0,  # As the version before has it.
     ) -> None:
         events = [
             ObservedEvent(
@@ -143,6 +142,8 @@ def add_tasks(app: App, sets: AttachmentSets, transcripts: Transcripts, hooks: H
                     )
                 )
                 await hooks.publish(events)
+                if epoch:
+                    await give_up_claim(session_id, run_id, epoch)
 
     @blueprint.task(name="tell_session_start", retry=Retry(max_attempts=_A_DAY_OF_PAUSES))
     async def tell_session_start(tenant_id: str, session_id: str, parent_session_id: str, traceparent: str) -> None:

@@ -78,13 +78,12 @@ class Endings:
                 tenant_id,
                 session_id,
                 run_id=run_id,
+                epoch=run["epoch"],
                 parent_session_id=session["parent_session_id"],
                 outcome=ending.state.lower(),
                 traceparent=session["traceparent"],
             )
         ]
-        if run["epoch"]:
-            due.append(jobs.release_writer(tenant_id, run, session["traceparent"]))
         if closing or session["mode"] == SessionMode.RUN:
             due += await self._close(connection, tenant_id, session)
         else:

@@ -77,6 +77,7 @@ class SpawnUndo:
                 tenant_id,
                 session_id,
                 run_id="",
+                epoch=0,
                 parent_session_id=session["parent_session_id"],
                 outcome="spawn_failed",
                 traceparent=session["traceparent"],
