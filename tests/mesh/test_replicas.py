@@ -4,7 +4,7 @@ import asyncio
 import json
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -28,6 +28,7 @@ from spawnmesh_devstack.stack import Stack, open_stack
 from tests.deploy.policies import call_edges
 from tests.mesh import test_compaction
 from tests.mesh.test_transcript_describe import told_by_the_reader
+from tests.mesh.waiting import eventually
 
 GRACE = {f"{name.replace('-', '_').upper()}_DRAIN_GRACE_SECONDS": "3" for name in SERVICES}
 PAUSE_SECONDS = 5.0  # preStop of the chart; a client is connected to a new replica within two seconds.
@@ -108,20 +109,32 @@ async def test_another_tenant_finds_nothing_whichever_replica_it_asks(pairs: Sta
             assert [session async for session in stranger.sessions()] == []
 
 
+def edges_of(stack: Stack) -> set[tuple[str, str]]:
+    """Which service called which, as the spans have it that have arrived."""
+    spans = {span.span_id: span for span in load_all_spans(stack.traces_file)}
+    return {
+        (parent.service, span.service)
+        for span in spans.values()
+        if span.kind == "server" and (parent := spans.get(span.parent_span_id)) is not None and parent.kind == "client"
+    }
+
+
 async def test_network_policies_let_through_the_calls_that_are_made_and_no_others(
     pairs: Stack, story: tuple[str, Done]
 ) -> None:
     # The main job's tenant keeps nothing outside of its transcripts, and its contexts are short.
     await told_by_the_reader(pairs, "x1", stubs=True)
     await test_compaction.test_a_long_conversation_goes_on_from_a_summary(pairs)
-    spans = {span.span_id: span for span in load_all_spans(pairs.traces_file)}
-    seen = {
-        (parent.service, span.service)
-        for span in spans.values()
-        if span.kind == "server" and (parent := spans.get(span.parent_span_id)) is not None and parent.kind == "client"
-    }
+    wanted = call_edges("production")
+
+    async def arrived() -> bool:
+        return wanted <= edges_of(pairs)
+
+    with suppress(TimeoutError):  # Spans are on their way for some seconds.
+        await eventually(arrived)
+    seen = edges_of(pairs)
     deployed = {*SERVICES, "runner"}
-    assert {edge for edge in seen if set(edge) <= deployed} == call_edges("production")
+    assert {edge for edge in seen if set(edge) <= deployed} == wanted
     assert {called for caller, called in seen if caller == "hook"} - deployed == {"demo-plugin"}
 
 
