@@ -14,10 +14,12 @@ from opentelemetry.trace import NoOpTracer
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
+from spawnmesh.hook.v1 import tenant_hook_service_pb2 as tenant_pb
 from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_AGENT_FINALIZE, BeforeAgentFinalizeEvent
 from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import HookHandlerServiceStub
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
+from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
 from spawnmesh_client.hooks import Handlers, go_on, hook
 from spawnmesh_client.hooks.serving import plugin_server
 from spawnmesh_devstack.stack import Stack
@@ -119,6 +121,9 @@ def _event() -> BeforeAgentFinalizeEvent:
 
 async def _tenant(stack: Stack, peer: Peer, endpoints: list[str]) -> str:
     tenant = f"bench-hook-{uuid.uuid4().hex[:12]}"
+    with acting_for(tenant):
+        request = tenant_pb.PrepareTenantRequest(settings_version=1)
+        await peer.unary(TenantHookServiceStub(peer.channel).PrepareTenant, request)
     with acting_with_token(stack.client_token(tenant)):
         for number, endpoint in enumerate(endpoints):
             plugin = pb.Plugin(
@@ -128,8 +133,8 @@ async def _tenant(stack: Stack, peer: Peer, endpoints: list[str]) -> str:
                 failure_policy=pb.FAILURE_POLICY_OPEN,
                 grants=[pb.GRANT_FINALIZE_CONTROL],
             )
-            request = pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
-            await peer.unary(HookServiceStub(peer.channel).RegisterPlugin, request)
+            registration = pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
+            await peer.unary(HookServiceStub(peer.channel).RegisterPlugin, registration)
     return tenant
 
 

@@ -15,12 +15,14 @@ from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1 import observed_pb2 as observed
+from spawnmesh.hook.v1 import tenant_hook_service_pb2 as tenant_pb
 from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import (
     HookHandlerServiceServicer,
     add_HookHandlerServiceServicer_to_server,
 )
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceServicer, HookServiceStub
 from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
+from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
@@ -130,6 +132,7 @@ class Tenant:
 
     def __init__(self, session: Peer, clients: TokenMinter, transcripts: TokenMinter) -> None:
         self.tenant_id = f"hook-{uuid.uuid4().hex[:12]}"
+        self.is_ready = False
         self._session = session
         self._clients = clients
         self._transcripts = transcripts
@@ -153,9 +156,22 @@ class Tenant:
         """The same tenant at another replica."""
         other = Tenant(session, self._clients, self._transcripts)
         other.tenant_id = self.tenant_id
+        other.is_ready = self.is_ready
         return other
 
+    async def prepare(self, version: int, *, mask_secrets: bool = False) -> int:
+        """As the session service makes the tenant ready; the version of the settings that holds."""
+        wanted = tenant_pb.HookSettings(mask_secrets=mask_secrets)
+        request = tenant_pb.PrepareTenantRequest(settings_version=version, settings=wanted)
+        stub: Any = TenantHookServiceStub(self._session.channel)
+        with acting_for(self.tenant_id):
+            answer: tenant_pb.PrepareTenantResponse = await self._session.unary(stub.PrepareTenant, request)
+        self.is_ready = True
+        return answer.settings_version
+
     async def as_client(self, rpc: str, request: Any) -> Any:
+        if rpc == "RegisterPlugin" and not self.is_ready:
+            await self.prepare(1)
         with acting_with_token(self._clients.client_token(self.tenant_id, "tester", 60)):
             return await self._session.unary(getattr(self._stub(), rpc), request)
 

@@ -7,12 +7,8 @@ import psycopg
 from psycopg import sql
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
-from spawnmesh.hook.v1 import tenant_hook_service_pb2 as tenant_pb
-from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
 from spawnmesh_core.secrets import Secret, marker
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_runtime.acting import acting_for
-from spawnmesh_runtime.peers import Peer
 
 from tests.contract.hook_fixtures import Tenant
 
@@ -28,15 +24,6 @@ SECRETS = (KEY, BEARER, PASSWORD, *PEM_LINES)
 TEXT = f"key {KEY}\nAuthorization: Bearer {BEARER}\npostgresql://app:{PASSWORD}@db.example/main\n{PEM}\nthe end"
 ARGUMENTS = json.dumps({"command": TEXT, "nested": json.dumps({"env": KEY}), "plain": "as it is"})
 MARKERS = [marker(kind) for kind in Secret]
-
-
-async def set_masking(replica: Peer, tenant: Tenant, version: int, *, on: bool) -> int:
-    """The version that holds afterwards."""
-    request = tenant_pb.PrepareTenantRequest(settings_version=version, settings=tenant_pb.HookSettings(mask_secrets=on))
-    stub: Any = TenantHookServiceStub(replica.channel)
-    with acting_for(tenant.tenant_id):
-        answer: tenant_pb.PrepareTenantResponse = await replica.unary(stub.PrepareTenant, request)
-    return answer.settings_version
 
 
 async def kept(database: ServiceDsn, tenant: Tenant) -> bytes:

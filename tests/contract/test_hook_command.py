@@ -38,7 +38,9 @@ async def target(mesh: HookMesh, databases: dict[str, ServiceDsn], keys: Path) -
 
 @pytest.fixture
 async def tenant(mesh: HookMesh) -> Tenant:
-    return mesh.tenant(await mesh.replica())
+    tenant = mesh.tenant(await mesh.replica())
+    await tenant.prepare(1)
+    return tenant
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ from tests.contract.hook_fixtures import (
     open_mesh,
     refused,
 )
-from tests.contract.hook_masking import ARGUMENTS, KEY, RUN, SECRETS, TEXT, assert_masked, call_tool, kept, set_masking
+from tests.contract.hook_masking import ARGUMENTS, KEY, RUN, SECRETS, TEXT, assert_masked, call_tool, kept
 from tests.contract.webhook_site import Handle, https_site, write_certificate
 
 MESSAGE = content.Message(
@@ -154,7 +154,7 @@ async def test_what_is_asked_has_markers_while_secrets_are_masked(
     await tenant.register("grpc", plugin.endpoint, hook, grants=[CONTENT], priority=1)
     await tenant.register("webhook", await site(webhook.handle), hook, grants=[CONTENT])
     await tenant.register("blind", blind.endpoint, hook)
-    assert await set_masking(replica, tenant, 1, on=True) == 1
+    assert await tenant.prepare(2, mask_secrets=True) == 2
     await ask(tenant)
     told = getattr(plugin.heard[0], field)
     assert_masked(told, case)
@@ -177,8 +177,8 @@ async def test_what_is_asked_is_as_it_was_while_secrets_are_not_masked(
     hook, ask, field = GATES[case]
     plugin = await mesh.plugin(ASKED[hook])
     await tenant.register("a", plugin.endpoint, hook, grants=[CONTENT])
-    for version, on in ((0, True), (1, False)):  # Version 0 says nothing of settings.
-        await set_masking(replica, tenant, version, on=on)
+    for version, on in ((0, True), (2, False)):  # Version 0 says nothing of settings.
+        await tenant.prepare(version, mask_secrets=on)
         await ask(tenant)
     expected = ARGUMENTS if field == "arguments_json" else TEXT
     assert {getattr(event, field) for event in plugin.heard} == {expected}
@@ -224,7 +224,7 @@ async def test_what_is_told_and_kept_for_observers(
     }  # Not about a machine that is slow for a moment.
     await tenant.register("grpc", plugin.endpoint, kind_of(kind), **calm)
     await tenant.register("webhook", await site(webhook.handle), kind_of(kind), **calm)
-    await set_masking(replica, tenant, 1, on=on)
+    await tenant.prepare(2, mask_secrets=on)
     await publish(tenant, kind)
     rows = await kept(databases["hook"], tenant)
     assert [secret for secret in SECRETS if (secret.encode() in rows) is on] == []
@@ -257,7 +257,7 @@ async def test_what_was_published_before_is_told_masked(mesh: HookMesh, replica:
         event_key="broken", session_id="ses_1", run_id="run_1", llm_output=observed.LlmOutputEvent(message=broken)
     )
     await tenant.as_run("PublishEvents", pb.PublishEventsRequest(events=[event]))
-    await set_masking(replica, tenant, 1, on=True)
+    await tenant.prepare(2, mask_secrets=True)
     tellers = await mesh.tellers()
     while len(plugin.heard) < 2:
         await tellers.tell_due()
@@ -275,14 +275,14 @@ async def test_a_change_holds_for_the_next_question_at_another_replica(
     other = tenant.on(await mesh.replica())
     plugin = await mesh.plugin(ASKED[SPAWN])
     await tenant.register("a", plugin.endpoint, SPAWN, grants=[CONTENT])
-    for version in range(1, 21):
+    for version in range(2, 21):
         await other.spawn(task="warm")  # It has the tenant's plugins at hand.
-        assert await set_masking(replica, tenant, version, on=version % 2 == 1) == version
+        assert await tenant.prepare(version, mask_secrets=version % 2 == 1) == version
         await other.spawn(task=TEXT)
         assert (KEY in plugin.heard[-1].task) is (version % 2 == 0), version
-    assert await set_masking(replica, tenant, 19, on=True) == 20
-    assert await set_masking(replica, tenant, 20, on=True) == 20
-    assert await set_masking(replica, tenant, 0, on=True) == 20
+    assert await tenant.prepare(19, mask_secrets=True) == 20
+    assert await tenant.prepare(20, mask_secrets=True) == 20
+    assert await tenant.prepare(0, mask_secrets=True) == 20
     await other.spawn(task=TEXT)
     assert plugin.heard[-1].task == TEXT
 
@@ -291,17 +291,18 @@ async def test_another_tenants_setting_is_its_own(mesh: HookMesh, replica: Peer,
     plugin, others = await mesh.plugin(ASKED[SPAWN]), mesh.tenant(replica)
     for one in (tenant, others):
         await one.register("a", plugin.endpoint, SPAWN, grants=[CONTENT])
-    await set_masking(replica, tenant, 7, on=True)
+    await tenant.prepare(7, mask_secrets=True)
     await others.spawn(task=TEXT)
     assert plugin.heard[-1].task == TEXT
 
 
 async def test_PurgeTenant__forgets_the_setting(mesh: HookMesh, replica: Peer, tenant: Tenant) -> None:
-    await set_masking(replica, tenant, 9, on=True)
+    await tenant.prepare(9, mask_secrets=True)
     stub: Any = TenantHookServiceStub(replica.channel)
     with acting_for(tenant.tenant_id):
         assert (await replica.unary(stub.PurgeTenant, tenant_pb.PurgeTenantRequest())).done
-    assert await set_masking(replica, tenant, 0, on=False) == 0
+    assert await tenant.prepare(0) == 0
+    assert await tenant.prepare(1) == 1
     plugin = await mesh.plugin(ASKED[SPAWN])
     await tenant.register("a", plugin.endpoint, SPAWN, grants=[CONTENT])
     await tenant.spawn(task=TEXT)

@@ -65,6 +65,17 @@ async def test_RegisterPlugin__keeps_what_was_given(tenant: Tenant) -> None:
     assert list((await tenant.as_client("ListPlugins", pb.ListPluginsRequest())).plugins) == [given]
 
 
+async def test_RegisterPlugin__for_a_tenant_that_nobody_created(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = pb.Plugin(name="a", endpoint=(await mesh.plugin()).endpoint, hooks=[SPAWN])
+    tenant.is_ready = True  # It is not: whoever can sign for it is all that there is of it.
+    with refused(Reason.UNKNOWN_TENANT):
+        await tenant.as_client("RegisterPlugin", pb.RegisterPluginRequest(plugin=plugin))
+    assert await tenant.plugin_names() == []
+    await tenant.prepare(1)
+    await tenant.as_client("RegisterPlugin", pb.RegisterPluginRequest(plugin=plugin))
+    assert await tenant.plugin_names() == ["a"]
+
+
 async def test_ListPlugins__by_priority_then_registration_which_a_replacement_keeps(tenant: Tenant) -> None:
     for name, priority in (("b", 0), ("a", 0), ("low", -1), ("high", 5)):
         await tenant.register(name, HERE, SPAWN, priority=priority)

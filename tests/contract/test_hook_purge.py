@@ -103,8 +103,11 @@ async def test_PurgeTenant__leaves_nothing_and_lets_nothing_in_until_it_is_prepa
     assert await purge(replica, tenant) == (1, 0, 0)
     assert not any((await counted(databases["hook"], tenant)).values())
 
-    await call(replica, tenant, "PrepareTenant")
-    await call(replica, tenant, "PrepareTenant")
+    with refused(Reason.UNKNOWN_TENANT):  # Not one that can be written for again, and of which nothing is told.
+        await call(replica, tenant, "PrepareTenant")
+        await tenant.register("late", DEAD_ENDPOINT, SPAWN)
+    for _ in range(2):
+        assert await tenant.prepare(1) == 1
     assert (await tenant.plugin_names(), await tenant.deliveries()) == ([], [])
     plugin = await mesh.plugin()
     plugin.says(revise("anew"))

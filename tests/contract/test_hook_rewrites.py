@@ -13,7 +13,7 @@ from spawnmesh_runtime.peers import Peer
 
 from tests.contract.hook_asking import ASKED
 from tests.contract.hook_fixtures import CLOSED, CONTENT, OPEN, TOOL_CALL, HookMesh, Tenant, open_mesh, refused
-from tests.contract.hook_masking import KEY, MARKERS, OTHER_KEY, PEM, TEXT, assert_masked, call_tool, set_masking
+from tests.contract.hook_masking import KEY, MARKERS, OTHER_KEY, PEM, TEXT, assert_masked, call_tool
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ async def test_a_rewritten_call_has_its_secrets_back(mesh: HookMesh, replica: Pe
     second.decide = await changing(lambda given: {**given, "nested": f"{given['nested']} # {MARKERS[0]}"})
     await tenant.register("first", first.endpoint, TOOL_CALL, grants=[CONTENT], priority=1)
     await tenant.register("second", second.endpoint, TOOL_CALL, grants=[CONTENT])
-    await set_masking(replica, tenant, 1, on=True)
+    await tenant.prepare(2, mask_secrets=True)
     answer = await call_tool(tenant)
     assert list(answer.decided_by) == ["first", "second"]
     assert json.loads(answer.decision.rewrite.arguments_json) == {
@@ -79,7 +79,7 @@ async def test_a_rewrite_whose_markers_do_not_tell_their_secrets_is_a_failure(
     plugin = await mesh.plugin()
     plugin.decide = await changing(change)
     await tenant.register("a", plugin.endpoint, TOOL_CALL, grants=[CONTENT], policy=CLOSED)
-    await set_masking(replica, tenant, 1, on=True)
+    await tenant.prepare(2, mask_secrets=True)
     with refused(Reason.PLUGIN_FAILED):
         await call_tool(tenant, json.dumps(given))
     await tenant.register("a", plugin.endpoint, TOOL_CALL, grants=[CONTENT], policy=OPEN)
@@ -93,7 +93,7 @@ async def test_a_rewrite_whose_markers_do_not_tell_their_secrets_is_a_failure(
 async def test_a_rewrite_may_leave_a_secret_out(mesh: HookMesh, replica: Peer, tenant: Tenant) -> None:
     plugin = await mesh.plugin(rewrite({"a": "nothing"}))
     await tenant.register("a", plugin.endpoint, TOOL_CALL, grants=[CONTENT])
-    await set_masking(replica, tenant, 1, on=True)
+    await tenant.prepare(2, mask_secrets=True)
     answer = await call_tool(tenant, json.dumps({"a": KEY, "b": OTHER_KEY}))
     assert answer.decision.rewrite.arguments_json == '{"a": "nothing"}'
 
@@ -112,7 +112,7 @@ async def test_arguments_that_are_not_json_are_refused_where_they_may_hold_a_sec
 ) -> None:
     plugin = await mesh.plugin(ASKED[TOOL_CALL])
     await tenant.register("a", plugin.endpoint, TOOL_CALL, grants=[CONTENT])
-    await set_masking(replica, tenant, 1, on=True)
+    await tenant.prepare(2, mask_secrets=True)
     with refused(Reason.INVALID_REQUEST):
         await call_tool(tenant, f'{{"a": "{KEY}"')
     assert plugin.heard == []

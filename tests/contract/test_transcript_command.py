@@ -22,6 +22,7 @@ async def command() -> AsyncIterator[Command]:
     async with open_commands() as commands:
 
         async def run(session: Session, *arguments: str) -> tuple[int, str, str]:
+            await session.enter_tenant()
             target = session.service.target
             options = ("--session-target", target, "--transcript-target", target, "transcript", *arguments)
             return await commands.run(*options, env={"SPAWNMESH_TOKEN": session.client_token(), "PATH": ""})

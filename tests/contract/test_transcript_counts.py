@@ -10,7 +10,6 @@ from psycopg import AsyncConnection
 from spawnmesh.content.v1.message_pb2 import ROLE_ASSISTANT, ROLE_TOOL_RESULT
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh.transcript.v1 import storage_service_pb2 as storage_pb
-from spawnmesh.transcript.v1 import tenant_pb2 as tenant_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
 from spawnmesh_core.reasons import Reason
@@ -54,12 +53,7 @@ async def say(session: Session, *bodies: entry_pb2.EntryBody) -> None:
 
 
 async def set_vocabulary(session: Session, version: int, vocabulary: str, **more: Any) -> None:
-    settings = tenant_pb.TranscriptSettings(token_vocabulary=vocabulary, **more)
-    with acting_with_token(session.service_token()):
-        await session.service.peer.unary(
-            session.service.stub.PrepareTenant,
-            tenant_pb.PrepareTenantRequest(settings_version=version, settings=settings),
-        )
+    await session.prepare_tenant(version, token_vocabulary=vocabulary, **more)
 
 
 async def recount(

@@ -190,7 +190,7 @@ async def test_ImportTranscript__malformed_lines_are_told_and_nothing_is_left(
     with refused(Reason.IMPORT_MALFORMED) as facts:
         await send(fresh, file_of(*lines))
     assert facts["lines"] == expected
-    assert await rows_of(superuser, fresh.tenant_id) == {}
+    assert await rows_of(superuser, fresh.tenant_id) == {"tenants": 1}
     await send(fresh, file_of(*LINES[:3]))
     assert len(await fresh.entries()) == 3
 
@@ -204,7 +204,7 @@ async def test_ImportTranscript__a_line_of_too_many_values_is_told_with_its_numb
     with refused(Reason.IMPORT_MALFORMED) as facts:
         await send(fresh, file_of(HEADER, message(1), hostile), chunk_bytes=500_000)
     assert facts["lines"] == "3"
-    assert await rows_of(superuser, fresh.tenant_id) == {}
+    assert await rows_of(superuser, fresh.tenant_id) == {"tenants": 1}
     await send(fresh, file_of(HEADER, message(1), message(2, content=f"[{many}]")), chunk_bytes=500_000)
     assert len(await fresh.entries()) == 3
 
@@ -218,7 +218,7 @@ async def test_ImportTranscript__a_malformed_line_behind_much_that_was_stored(
         with refused(Reason.IMPORT_MALFORMED) as facts:
             await send(fresh, file_of(*lines, twice), chunk_bytes=100_000)
         assert facts["lines"] == "601"
-        assert await rows_of(superuser, fresh.tenant_id) == {}
+        assert await rows_of(superuser, fresh.tenant_id) == {"tenants": 1}
 
 
 async def test_ImportTranscript__bytes_that_are_no_text_and_lines_without_end(
@@ -231,7 +231,7 @@ async def test_ImportTranscript__bytes_that_are_no_text_and_lines_without_end(
     with refused(Reason.IMPORT_MALFORMED) as facts:
         await send(fresh, file_of(HEADER, message(1)) + b"x" * 9_000_000, chunk_bytes=1_000_000)
     assert facts["lines"] == "3"
-    assert await rows_of(superuser, fresh.tenant_id) == {}
+    assert await rows_of(superuser, fresh.tenant_id) == {"tenants": 1}
 
 
 async def test_ImportTranscript__a_session_that_has_or_had_a_transcript(session: Session) -> None:
@@ -353,3 +353,17 @@ async def test_ImportTranscript__a_policy_on_secrets_that_comes_meanwhile_holds_
     out = await exported(fresh)
     assert key.encode() not in out
     assert b"it is [$redacted:provider_key]" in out
+
+
+async def test_ImportTranscript__for_a_tenant_that_nobody_created(
+    service: Service, superuser: AsyncConnection[tuple[Any, ...]]
+) -> None:
+    """Whoever can sign for a tenant does not make one: what came into it nobody would ever remove."""
+    fresh = service.session()
+    service.tenant_ids.add(fresh.tenant_id)  # It is not: the fixture makes those ready that it does not know.
+    with refused(Reason.UNKNOWN_TENANT):
+        await send(fresh, file_of(*LINES))
+    assert await rows_of(superuser, fresh.tenant_id) == {}
+    await fresh.prepare_tenant(1)
+    await send(fresh, file_of(*LINES))
+    assert values(await exported(fresh)) == values(file_of(*LINES))

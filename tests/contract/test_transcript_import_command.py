@@ -38,6 +38,7 @@ async def stopped(
     superuser: AsyncConnection[tuple[Any, ...]], session: Session, number: signal.Signals, *arguments: str
 ) -> tuple[int, str, str]:
     """What is left of a command that the signal came to when something of the file was stored: exit code, output and errors."""
+    await session.enter_tenant()
     target = session.service.target
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", "from spawnmesh_client.cli.app import main; main()",

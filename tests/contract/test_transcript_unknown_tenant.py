@@ -329,6 +329,7 @@ async def test_imports_read_nothing_over_and_over(
     others: None, statistics: None, service: Service, database: Database
 ) -> None:
     fresh = service.session()
+    await fresh.enter_tenant()
     lines = [message(n, content="x" * 2_000) for n in range(1, 2_001)]
 
     async def requests() -> AsyncIterator[archive_pb.ImportTranscriptRequest]:

@@ -21,7 +21,6 @@ from spawnmesh.model_router.v1.model_router_service_pb2_grpc import (
 )
 from spawnmesh.transcript.v1 import compaction_service_pb2 as compaction_pb
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
-from spawnmesh.transcript.v1 import tenant_pb2 as tenant_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1.compaction_service_pb2_grpc import CompactionServiceStub
 from spawnmesh.transcript.v1.context_pb2 import FreshTail
@@ -139,10 +138,7 @@ class Compacting:
     peers: Peers
 
     async def set_threshold(self, version: int, percent: int, **more: Any) -> None:
-        settings = tenant_pb.TranscriptSettings(compact_at_percent=percent, **more)
-        request = tenant_pb.PrepareTenantRequest(settings_version=version, settings=settings)
-        with acting_with_token(self.session.service_token()):
-            await self.session.service.peer.unary(self.session.service.stub.PrepareTenant, request)
+        await self.session.prepare_tenant(version, compact_at_percent=percent, **more)
 
     async def compact(
         self,

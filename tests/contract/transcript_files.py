@@ -81,6 +81,7 @@ async def go_on(session: Session, data: bytes, *, chunk_bytes: int = 50_000) -> 
 async def send_requests(
     session: Session, requests: AsyncIterator[pb.ImportTranscriptRequest], *, timeout_seconds: float = 60
 ) -> pb.ImportTranscriptResponse:
+    await session.enter_tenant()
     peer = session.service.peer
     stub: Any = ArchiveServiceStub(peer.channel)  # Its type for a stream of requests is none that a peer names.
     with acting_with_token(session.client_token()):

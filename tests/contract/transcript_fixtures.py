@@ -43,6 +43,8 @@ class Service:
     client_minter: TokenMinter
     dsn: ServiceDsn
     target: str
+    tenant_ids: set[str] = field(default_factory=set)
+    """Of tenants that were made ready."""
 
     @property
     def stub(self) -> "TranscriptServiceAsyncStub":
@@ -101,12 +103,19 @@ class Session:
                 self.service.stub.DeleteTranscript, pb.DeleteTranscriptRequest(session_id=self.session_id)
             )
 
-    async def prepare_tenant(self, version: int, *, mask_secrets: bool, token: str = "") -> int:
+    async def enter_tenant(self) -> None:
+        """Makes the tenant ready, unless that was done, with the settings that hold unasked."""
+        if self.tenant_id not in self.service.tenant_ids:
+            await self.prepare_tenant(1)
+
+    async def prepare_tenant(self, version: int, *, token: str = "", **settings: Any) -> int:
         """The version that holds."""
-        wanted = tenant_pb.TranscriptSettings(mask_secrets=mask_secrets)
+        wanted = tenant_pb.TranscriptSettings(**settings)
         request = tenant_pb.PrepareTenantRequest(settings_version=version, settings=wanted)
         with acting_with_token(token or self.service_token()):
-            return (await self.service.peer.unary(self.service.stub.PrepareTenant, request)).settings_version
+            version = (await self.service.peer.unary(self.service.stub.PrepareTenant, request)).settings_version
+        self.service.tenant_ids.add(self.tenant_id)
+        return version
 
     async def purge_tenant(self, *, token: str = "") -> tenant_pb.PurgeTenantResponse:
         """One call."""

@@ -12,7 +12,6 @@ from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import BlobServiceStub
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh.transcript.v1 import file_service_pb2 as file_pb
-from spawnmesh.transcript.v1 import tenant_pb2 as tenant_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1.context_pb2 import FreshTail
 from spawnmesh.transcript.v1.file_service_pb2_grpc import FileServiceStub
@@ -38,12 +37,12 @@ class Tiered:
     async def set_tier(
         self, version: int, *, is_on: bool, large_payload_bytes: int = 0, mask_secrets: bool = False
     ) -> None:
-        settings = tenant_pb.TranscriptSettings(
-            stub_large_tool_payloads=is_on, large_payload_bytes=large_payload_bytes, mask_secrets=mask_secrets
+        await self.session.prepare_tenant(
+            version,
+            stub_large_tool_payloads=is_on,
+            large_payload_bytes=large_payload_bytes,
+            mask_secrets=mask_secrets,
         )
-        request = tenant_pb.PrepareTenantRequest(settings_version=version, settings=settings)
-        with acting_with_token(self.session.service_token()):
-            await self.session.service.peer.unary(self.session.service.stub.PrepareTenant, request)
 
     async def converse(self, claim: pb.WriterClaim, *results: str, name: str = "read", **arguments: Any) -> list[int]:
         """A call and its result for each text; the seqs of the results."""

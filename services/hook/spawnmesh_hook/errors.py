@@ -71,6 +71,11 @@ class AskingInProgress(MeshError):
         )
 
 
+def unknown_tenant() -> MeshError:
+    """The refusal of a plugin for a tenant that nobody created."""
+    return MeshError(Reason.UNKNOWN_TENANT, "there is no such tenant; an operator creates it")
+
+
 def translate_purged(error: BaseException) -> MeshError | None:
     """The refusal of a tenant that was purged; None for every other failure."""
     if not isinstance(error, psycopg.Error) or error.sqlstate != _PURGED:

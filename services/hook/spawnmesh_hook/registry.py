@@ -12,7 +12,7 @@ from spawnmesh_hook.directory import PluginDirectory
 from spawnmesh_hook.domain.endpoints import parse_endpoint
 from spawnmesh_hook.domain.plugins import Plugin, missing_grant
 from spawnmesh_hook.endpoint_guard import EndpointGuard
-from spawnmesh_hook.errors import EndpointNotAllowed, GrantMissing, NameIsBundled
+from spawnmesh_hook.errors import EndpointNotAllowed, GrantMissing, NameIsBundled, unknown_tenant
 from spawnmesh_hook.reach import check_reachable, mesh_tls
 from spawnmesh_hook.webhooks import Webhooks
 
@@ -41,9 +41,12 @@ class PluginRegistry:
     async def register(self, tenant_id: str, plugin: Plugin, *, allow_unreachable: bool) -> tuple[Plugin, str]:
         """Adds or replaces the plugin; as it is afterwards, and the secret of a webhook.
 
-        Raises NameIsBundled, GrantMissing, EndpointNotAllowed or EndpointNotReached.
+        Raises NameIsBundled, UNKNOWN_TENANT, GrantMissing, EndpointNotAllowed or EndpointNotReached.
         """
         self._refuse_bundled(plugin.name)
+        async with self._database.transaction(tenant_id) as connection:
+            if await store.settings_version(connection, tenant_id) is None:
+                raise unknown_tenant()
         missing = missing_grant(plugin)
         if missing is not None:
             raise GrantMissing(plugin.name, *missing)

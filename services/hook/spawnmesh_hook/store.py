@@ -74,6 +74,12 @@ async def list_plugins(connection: Connection, tenant_id: str) -> tuple[list[Plu
     return [_plugin(row) for row in rows if row["name"] is not None], rows[0]["has_decisions"]
 
 
+async def settings_version(connection: Connection, tenant_id: str) -> int | None:
+    """Which settings hold for the tenant; None for one that was not made ready."""
+    row = await (await connection.execute(_SQL["settings_version"], {"tenant_id": tenant_id})).fetchone()
+    return None if row is None else int(row["settings_version"])
+
+
 async def masks_secrets(database: Database, tenant_id: str) -> bool:
     """Whether the tenant's content is shown without secrets, as it holds now; one round trip."""
     (row,) = await database.call(tenant_id, _SQL["masks_secrets"], {})

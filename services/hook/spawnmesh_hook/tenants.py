@@ -50,8 +50,7 @@ class Tenants:
             if settings_version > 0:
                 settings = {"settings_version": settings_version, "mask_secrets": mask_secrets}
                 await connection.execute(_SQL["put_settings"], {**parameters, **settings})
-            row = await (await connection.execute(_SQL["settings_version"], parameters)).fetchone()
-        return 0 if row is None else int(row["settings_version"])
+            return await store.settings_version(connection, tenant_id) or 0
 
     async def purge(self, tenant_id: str) -> Purged:
         """Removes up to some pages of rows. From its beginning on nothing is added for the tenant."""

@@ -22,6 +22,7 @@ from spawnmesh_transcript.domain.refusals import (
     tenant_purged,
     transcript_deleted,
     transcript_exists,
+    unknown_tenant,
 )
 from spawnmesh_transcript.import_beginning import Beginning
 from spawnmesh_transcript.import_lines import MAX_LINE_BYTES, MAX_MALFORMED, File, read_lines, without_lost_labels
@@ -92,7 +93,9 @@ async def _begin(database: Database, key: Key) -> tuple[Progress, TenantPolicy]:
     async with database.transaction(key.tenant_id) as connection:
         if not await tenant_store.enter_tenant(connection, key.tenant_id):
             raise tenant_purged()
-        policy = await tenant_store.read_policy(connection, key.tenant_id)
+        policy = await tenant_store.find_policy(connection, key.tenant_id)
+        if policy is None:
+            raise unknown_tenant()
         if not await import_store.begin(connection, key, incarnation=new_id(IdKind.INCARNATION)):
             if await store.is_deleted(connection, key):
                 raise transcript_deleted(key.session_id)

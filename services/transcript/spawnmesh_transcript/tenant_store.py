@@ -59,9 +59,14 @@ async def put_tenant(connection: Connection, tenant_id: str, policy: TenantPolic
 
 async def read_policy(connection: Connection, tenant_id: str) -> TenantPolicy:
     """The policy that holds."""
+    return await find_policy(connection, tenant_id) or TenantPolicy()
+
+
+async def find_policy(connection: Connection, tenant_id: str) -> TenantPolicy | None:
+    """The policy that holds; None for a tenant that was not made ready."""
     row = await (await connection.execute(_SQL["read_settings"], {"tenant_id": tenant_id})).fetchone()
     if row is None:
-        return TenantPolicy()
+        return None
     return TenantPolicy(**{**row, "token_vocabulary": Vocabulary(row["token_vocabulary"])})
 
 

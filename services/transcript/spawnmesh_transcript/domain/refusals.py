@@ -79,6 +79,11 @@ def tenant_purged() -> MeshError:
     return MeshError(Reason.UNKNOWN_TENANT, "the tenant is being removed")
 
 
+def unknown_tenant() -> MeshError:
+    """Who can sign for a tenant that nobody created brings nothing into it: no one would ever remove that."""
+    return MeshError(Reason.UNKNOWN_TENANT, "there is no such tenant; an operator creates it")
+
+
 def being_purged() -> MeshError:
     """A tenant cannot be made ready while it is going away."""
     return MeshError(Reason.CONFLICT, "the tenant is being removed; make it ready again once that is done")

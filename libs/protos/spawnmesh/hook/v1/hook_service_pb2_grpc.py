@@ -111,7 +111,7 @@ class HookServiceServicer:
     def RegisterPlugin(self, request, context):
         """Registers a plugin, or replaces the one of that name, which keeps its place among equals. ENDPOINT_NOT_ALLOWED for an endpoint outside what the
         operator allows; ENDPOINT_NOT_REACHED where nobody answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for the
-        name of a bundled plugin. Calls begun from now on see it, at other replicas within two seconds.
+        name of a bundled plugin; UNKNOWN_TENANT for a tenant that nobody created. Calls begun from now on see it, at other replicas within two seconds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

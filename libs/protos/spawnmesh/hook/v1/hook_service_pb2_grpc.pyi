@@ -38,7 +38,7 @@ class HookServiceStub:
     RegisterPlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.RegisterPluginRequest, _hook_service_pb2.RegisterPluginResponse]
     """Registers a plugin, or replaces the one of that name, which keeps its place among equals. ENDPOINT_NOT_ALLOWED for an endpoint outside what the
     operator allows; ENDPOINT_NOT_REACHED where nobody answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for the
-    name of a bundled plugin. Calls begun from now on see it, at other replicas within two seconds.
+    name of a bundled plugin; UNKNOWN_TENANT for a tenant that nobody created. Calls begun from now on see it, at other replicas within two seconds.
     """
     ListPlugins: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ListPluginsRequest, _hook_service_pb2.ListPluginsResponse]
     """The tenant's plugins and the bundled ones that serve it, highest priority first."""
@@ -95,7 +95,7 @@ class HookServiceAsyncStub(HookServiceStub):
     RegisterPlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.RegisterPluginRequest, _hook_service_pb2.RegisterPluginResponse]  # type: ignore[assignment]
     """Registers a plugin, or replaces the one of that name, which keeps its place among equals. ENDPOINT_NOT_ALLOWED for an endpoint outside what the
     operator allows; ENDPOINT_NOT_REACHED where nobody answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for the
-    name of a bundled plugin. Calls begun from now on see it, at other replicas within two seconds.
+    name of a bundled plugin; UNKNOWN_TENANT for a tenant that nobody created. Calls begun from now on see it, at other replicas within two seconds.
     """
     ListPlugins: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ListPluginsRequest, _hook_service_pb2.ListPluginsResponse]  # type: ignore[assignment]
     """The tenant's plugins and the bundled ones that serve it, highest priority first."""
@@ -155,7 +155,7 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_hook_service_pb2.RegisterPluginResponse, _abc.Awaitable[_hook_service_pb2.RegisterPluginResponse]]:
         """Registers a plugin, or replaces the one of that name, which keeps its place among equals. ENDPOINT_NOT_ALLOWED for an endpoint outside what the
         operator allows; ENDPOINT_NOT_REACHED where nobody answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for the
-        name of a bundled plugin. Calls begun from now on see it, at other replicas within two seconds.
+        name of a bundled plugin; UNKNOWN_TENANT for a tenant that nobody created. Calls begun from now on see it, at other replicas within two seconds.
         """
 
     @_abc_1.abstractmethod

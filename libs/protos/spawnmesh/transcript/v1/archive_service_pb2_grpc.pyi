@@ -47,8 +47,8 @@ class ArchiveServiceStub:
     IMPORT_MALFORMED where lines cannot be read, are longer than 8 MiB, or have more than 500,000 JSON values, those in JSON that stands in a string
     among them where it is searched: the facts name the first hundred, and nothing is left of the import. IMPORT_OFFSET_DIFFERS for a
     chunk that does not begin where the one before ended, or the stream begins; where another stream has gone on with the import; and for a chunk that
-    came while the tenant's settings changed. ALREADY_EXISTS for a session that has a transcript, TRANSCRIPT_DELETED for one that had. An import that
-    nobody goes on with for a day is removed.
+    came while the tenant's settings changed. ALREADY_EXISTS for a session that has a transcript, TRANSCRIPT_DELETED for one that had, UNKNOWN_TENANT
+    for a tenant that nobody created, or that is being deleted. An import that nobody goes on with for a day is removed.
     Entries get ids of the mesh, `seq` in the order of the file, and the time of the import. Types and shapes that the mesh does not know are
     kept, and no model reads them; messages off the branch that the file ends on are marked SUPERSEDED. Labels in a file that ExportTranscript made
     mark what they marked there; others are kept, and mark nothing. Content handed over in calls of the spawn tool is redacted as in appends; markers
@@ -78,8 +78,8 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
     IMPORT_MALFORMED where lines cannot be read, are longer than 8 MiB, or have more than 500,000 JSON values, those in JSON that stands in a string
     among them where it is searched: the facts name the first hundred, and nothing is left of the import. IMPORT_OFFSET_DIFFERS for a
     chunk that does not begin where the one before ended, or the stream begins; where another stream has gone on with the import; and for a chunk that
-    came while the tenant's settings changed. ALREADY_EXISTS for a session that has a transcript, TRANSCRIPT_DELETED for one that had. An import that
-    nobody goes on with for a day is removed.
+    came while the tenant's settings changed. ALREADY_EXISTS for a session that has a transcript, TRANSCRIPT_DELETED for one that had, UNKNOWN_TENANT
+    for a tenant that nobody created, or that is being deleted. An import that nobody goes on with for a day is removed.
     Entries get ids of the mesh, `seq` in the order of the file, and the time of the import. Types and shapes that the mesh does not know are
     kept, and no model reads them; messages off the branch that the file ends on are marked SUPERSEDED. Labels in a file that ExportTranscript made
     mark what they marked there; others are kept, and mark nothing. Content handed over in calls of the spawn tool is redacted as in appends; markers
@@ -112,8 +112,8 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
         IMPORT_MALFORMED where lines cannot be read, are longer than 8 MiB, or have more than 500,000 JSON values, those in JSON that stands in a string
         among them where it is searched: the facts name the first hundred, and nothing is left of the import. IMPORT_OFFSET_DIFFERS for a
         chunk that does not begin where the one before ended, or the stream begins; where another stream has gone on with the import; and for a chunk that
-        came while the tenant's settings changed. ALREADY_EXISTS for a session that has a transcript, TRANSCRIPT_DELETED for one that had. An import that
-        nobody goes on with for a day is removed.
+        came while the tenant's settings changed. ALREADY_EXISTS for a session that has a transcript, TRANSCRIPT_DELETED for one that had, UNKNOWN_TENANT
+        for a tenant that nobody created, or that is being deleted. An import that nobody goes on with for a day is removed.
         Entries get ids of the mesh, `seq` in the order of the file, and the time of the import. Types and shapes that the mesh does not know are
         kept, and no model reads them; messages off the branch that the file ends on are marked SUPERSEDED. Labels in a file that ExportTranscript made
         mark what they marked there; others are kept, and mark nothing. Content handed over in calls of the spawn tool is redacted as in appends; markers
