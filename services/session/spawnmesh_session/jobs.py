@@ -1,5 +1,6 @@
 """What happens after a run or a session has ended, at least once each: claims given up, files released, observers told."""
 
+import asyncio
 from dataclasses import dataclass
 
 from procrastinate import App, BaseRetryStrategy, Blueprint, RetryDecision
@@ -134,16 +135,22 @@ def add_tasks(app: App, sets: AttachmentSets, transcripts: Transcripts, hooks: H
                     agent_end=AgentEndEvent(outcome=outcome),
                 )
             )
+
+        async def tell() -> None:
+            events[0].subagent_ended.delivery_target = await hooks.delivery_target(
+                DeliveryTargetEvent(
+                    session_id=session_id, run_id=run_id, parent_session_id=parent_session_id, outcome=outcome
+                )
+            )
+            await hooks.publish(events)
+
         with continue_trace(traceparent), acting_for(tenant_id):
             async with traced("tell_subagent_ended"):
-                events[0].subagent_ended.delivery_target = await hooks.delivery_target(
-                    DeliveryTargetEvent(
-                        session_id=session_id, run_id=run_id, parent_session_id=parent_session_id, outcome=outcome
-                    )
-                )
-                await hooks.publish(events)
-                if epoch:
-                    await give_up_claim(session_id, run_id, epoch)
+                # Neither waits for the other's service, nor for a tenant's plugin that is down.
+                steps = [give_up_claim(session_id, run_id, epoch), tell()] if epoch else [tell()]
+                for failure in await asyncio.gather(*steps, return_exceptions=True):
+                    if failure is not None:
+                        raise failure
 
     @blueprint.task(name="tell_session_start", retry=Retry(max_attempts=_A_DAY_OF_PAUSES))
     async def tell_session_start(tenant_id: str, session_id: str, parent_session_id: str, traceparent: str) -> None:

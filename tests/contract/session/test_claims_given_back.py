@@ -7,6 +7,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
+from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_DELIVERY_TARGET
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
@@ -106,6 +109,28 @@ async def test_sweep__transcript_of_a_run_whose_every_runner_was_lost_has_no_wri
         await eventually(lost)
         await work_once(mesh.settings, remains.dsn, mesh.tenant)
         assert await is_free(mesh, peers["transcript"], held.session.session_id)
+
+
+async def test_run_that_has_ended_writes_no_more_while_a_plugin_is_down(
+    mesh: Mesh, peers: dict[str, str], remains: Remains
+) -> None:
+    """One that says where results go, without which the end is not told: what is written is not its matter."""
+    held = await mesh.claim((await mesh.spawn()).session_id)
+    down = hook_pb.Plugin(
+        name="down",
+        endpoint="grpc://127.0.0.1:1",
+        hooks=[HOOK_KIND_DELIVERY_TARGET],
+        failure_policy=hook_pb.FAILURE_POLICY_CLOSED,
+    )
+    async with caller_at(peers["transcript"], "transcript") as transcript, caller_at(peers["hook"], "hook") as hook:
+        with acting_with_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
+            stub: Any = HookServiceStub(hook.channel)
+            await hook.unary(stub.RegisterPlugin, hook_pb.RegisterPluginRequest(plugin=down, allow_unreachable=True))
+        await mesh.run(held, mesh.runs.FinalizeRun, await draft(transcript, held, "42"))
+        await work_once(mesh.settings, remains.dsn, mesh.tenant)
+        with pytest.raises(MeshError) as caught:
+            await draft(transcript, held, "43")
+    assert caught.value.reason is Reason.WRITER_CLAIM_LOST
 
 
 @pytest.mark.parametrize("mode", [session_pb2.SESSION_MODE_RUN, session_pb2.SESSION_MODE_SESSION])
