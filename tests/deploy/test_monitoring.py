@@ -155,6 +155,24 @@ def test_alert_has_a_page_and_says_how_bad_it_is(rule: dict[str, Any]) -> None:
     assert page.read_text().startswith("# ")
 
 
+def test_calls_that_wait_on_purpose_are_not_taken_for_slow() -> None:
+    """A stream of what happens ends when its caller's time is over, and so does a wait."""
+    (rule,) = [rule for rule in rules() if rule["alert"] == "SpawnmeshCallsAreTooSlow"]
+    (left_out,) = re.findall(r'rpc_method!~"(.*?)"', rule["expr"])
+    (panel,) = [
+        panel for panel in dashboards()["spawnmesh.json"]["panels"] if panel["title"].startswith("Latency of calls")
+    ]
+    assert f'rpc_method!~"{left_out}"' in panel["targets"][0]["expr"]
+    methods = {
+        f"{service.full_name}/{method.name}": method for service in mesh_services() for method in service.methods
+    }
+    endless = ("FollowEntries", "WatchActivities", "WatchSession", "WaitSession", "ClaimRuns")
+    assert {name.rpartition("/")[2] for name in methods if re.fullmatch(left_out, name)} >= set(endless)
+    assert not re.fullmatch(left_out, "spawnmesh.session.v1.SessionService/GetSession")
+    (failing,) = [rule for rule in rules() if rule["alert"] == "SpawnmeshCallsFail"]
+    assert "DEADLINE_EXCEEDED" not in failing["expr"]
+
+
 def test_rules_without_a_monitor_are_refused(tmp_path: Path) -> None:
     (tmp_path / "alone.yaml").write_text("telemetry: {metrics: {alerts: true}}")
     done = helm(str(CI / "minimal.yaml"), str(tmp_path / "alone.yaml"))

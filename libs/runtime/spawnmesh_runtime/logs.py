@@ -1,4 +1,4 @@
-"""JSON log events on standard output, each with trace id and tenant where there are any."""
+"""JSON log events on standard output, each with trace id, tenant, session and run where there are any."""
 
 import logging
 import sys
@@ -23,8 +23,10 @@ def write_json_logs(service: str, level: str) -> None:
         if trace_id:
             event["trace_id"] = trace_id
         caller = caller_if_any()
-        if caller is not None and caller.tenant_id:
-            event.setdefault("tenant", caller.tenant_id)
+        if caller is not None:
+            for name, value in (("tenant", caller.tenant_id), ("session", caller.session_id), ("run", caller.run_id)):
+                if value:
+                    event.setdefault(name, value)
         return event
 
     shared: list[structlog.types.Processor] = [

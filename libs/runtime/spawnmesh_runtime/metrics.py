@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from wsgiref.simple_server import WSGIServer
 
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import Meter, NoOpMeter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from prometheus_client import CollectorRegistry, start_http_server
 
+from spawnmesh_runtime.exemplars import ExemplarReader
 from spawnmesh_runtime.settings import ProcessSettings, address_parts
 
 _EXPORT_TIMEOUT_SECONDS = 5
@@ -52,7 +52,7 @@ def open_metrics(service: str, settings: ProcessSettings, resource: Resource) ->
         readers.append(PeriodicExportingMetricReader(exporter))
     registry = CollectorRegistry()
     if settings.metrics_listen:
-        readers.append(PrometheusMetricReader(scope_info_enabled=False, registry=registry))
+        readers.append(ExemplarReader(registry))
     if not readers:
         yield NO_METRICS
         return

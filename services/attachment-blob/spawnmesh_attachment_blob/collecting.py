@@ -75,7 +75,7 @@ class Collecting:
             raise
         if not dry_run:
             self._metrics.collected(counts, monotonic_seconds() - began)
-        log.info("garbage_collected", tenant_id=tenant_id, dry_run=dry_run, **_told(counts))
+        log.info("garbage_collected", tenant=tenant_id, dry_run=dry_run, **_told(counts))
         return counts
 
     async def _collect(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
@@ -85,7 +85,7 @@ class Collecting:
                 await self._compare_objects(tenant_id, counts, dry_run=dry_run)
                 await self._abort_multiparts(tenant_id, counts, dry_run=dry_run)
             except BucketMissing:
-                log.error("bucket_missing", tenant_id=tenant_id)
+                log.error("bucket_missing", tenant=tenant_id)
             await self._forget_tombstones(tenant_id, counts, dry_run=dry_run)
 
     async def _settle_rows(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
@@ -102,7 +102,7 @@ class Collecting:
         async with aclosing(self._pages(tenant_id, garbage_store.abandoned_sets, staged_seconds)) as pages:
             async for set_ids in pages:
                 counts.expired_set_count += len(set_ids)
-                log.warning("sets_abandoned", tenant_id=tenant_id, set_ids=set_ids)
+                log.warning("sets_abandoned", tenant=tenant_id, set_ids=set_ids)
                 for set_id in () if dry_run else set_ids:
                     with _counting_refused(tenant_id, counts):
                         await self._removal.release_staged(tenant_id, set_id, staged_seconds)
@@ -208,7 +208,7 @@ class Collecting:
     async def _report(self, event: str, tenant_id: str, blob: BlobEntry) -> None:
         async with self._database.transaction(tenant_id) as connection:
             set_ids = await garbage_store.sets_of(connection, tenant_id, blob.sha256)
-        log.error(event, tenant_id=tenant_id, sha256=blob.sha256, object_key=blob.key, set_ids=set_ids)
+        log.error(event, tenant=tenant_id, sha256=blob.sha256, object_key=blob.key, set_ids=set_ids)
 
     async def _abort_multiparts(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
         begun_before = self._clock() - timedelta(seconds=self._ages.grace_seconds)
@@ -236,7 +236,7 @@ def _counting_refused(tenant_id: str, counts: GarbageCounts) -> Iterator[None]:
         yield
     except DeletionsRefused as refused:
         counts.refused_deletion_count += len(refused.keys)
-        log.error("deletions_refused", tenant_id=tenant_id, object_keys=sorted(refused.keys))
+        log.error("deletions_refused", tenant=tenant_id, object_keys=sorted(refused.keys))
 
 
 def _told(counts: GarbageCounts) -> dict[str, int]:

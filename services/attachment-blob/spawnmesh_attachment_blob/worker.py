@@ -59,4 +59,4 @@ class Worker:
                 await self.collecting.collect(tenant_id, dry_run=False)
         except (MeshError, psycopg.Error) as error:
             heed_cancellation()
-            log.warning("collection_failed", tenant_id=tenant_id, error=type(error).__name__)
+            log.warning("collection_failed", tenant=tenant_id, error=type(error).__name__)

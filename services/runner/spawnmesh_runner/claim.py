@@ -7,7 +7,9 @@ import structlog
 from google.protobuf.duration_pb2 import Duration
 from spawnmesh.session.v1 import run_service_pb2 as pb
 from spawnmesh_core.cancellation import heed_cancellation
+from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.acting import acting_with_token
 from spawnmesh_runtime.tokens import TokenMinter
 
@@ -19,6 +21,7 @@ from spawnmesh_runner.settings import RunnerSettings
 log = structlog.get_logger()
 
 _ANSWER_SECONDS = 10.0
+_TELL_AGAIN_SECONDS = 60.0  # While runs cannot be claimed for one and the same reason.
 
 Carry = Callable[[pb.ClaimedRun], Awaitable[None]]
 
@@ -63,6 +66,7 @@ async def _claim_for_ever(
             log.exception("run dropped", run=claimed.run.run_id)  # the other runs must not fall with it
 
     failed_count = 0
+    told: tuple[Reason, float] | None = None
     while True:
         if len(running) >= settings.max_runs:
             room.clear()
@@ -71,12 +75,14 @@ async def _claim_for_ever(
             claimed_runs = await _claim(mesh, minter, settings, settings.max_runs - len(running))
         except MeshError as error:
             heed_cancellation()
-            if failed_count == 0:
+            now = monotonic_seconds()
+            if told is None or told[0] is not error.reason or now - told[1] >= _TELL_AGAIN_SECONDS:
                 log.warning("no runs can be claimed", reason=error.reason.value)
+                told = (error.reason, now)
             await asyncio.sleep(backoff_seconds(failed_count, jitter=jitter(), floor=error.retry_after_seconds))
             failed_count += 1
             continue
-        failed_count = 0
+        failed_count, told = 0, None
         for claimed in claimed_runs:
             task = group.create_task(carry_one(claimed))
             running.add(task)

@@ -31,8 +31,16 @@ async def while_leased(
     except BaseExceptionGroup as errors:
         lost, _ = errors.split(lambda error: isinstance(error, LeaseLost) or refused_with(error, *LOST))
         if lost is not None:
-            raise LeaseLost from errors
+            raise LeaseLost(_why(lost)) from errors
         raise errors.exceptions[0] from None
+
+
+def _why(lost: BaseExceptionGroup[BaseException]) -> str:
+    """What the first of them says: our own count of time, or a service's refusal."""
+    first = lost.exceptions[0]
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return str(first)
 
 
 async def _keep(mesh: Mesh, claimed: pb.ClaimedRun, heartbeat_share: float) -> None:
@@ -51,7 +59,7 @@ async def _keep(mesh: Mesh, claimed: pb.ClaimedRun, heartbeat_share: float) -> N
             heed_cancellation()
             # The session service counts from when it answered, later than we asked: by our count the lease is never longer than by its own.
             if asked + pause - renewed >= lease_seconds:
-                raise LeaseLost from error
+                raise LeaseLost(f"the lease could not be renewed in time: {error.reason}") from error
             pause = min(pause, lease_seconds / 10)
         else:
             renewed = asked

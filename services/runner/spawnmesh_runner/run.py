@@ -41,7 +41,10 @@ async def carry_run(claimed: pb.ClaimedRun, mesh: Mesh, settings: RunnerSettings
         continue_trace(claimed.traceparent),
         acting_with_token(claimed.run_token),
         structlog.contextvars.bound_contextvars(
-            session=claimed.session.session_id, run=claimed.run.run_id, epoch=claimed.run.epoch
+            tenant=claimed.tenant_id,
+            session=claimed.session.session_id,
+            run=claimed.run.run_id,
+            epoch=claimed.run.epoch,
         ),
     ):
         spending = Spending()
@@ -63,8 +66,8 @@ async def carry_run(claimed: pb.ClaimedRun, mesh: Mesh, settings: RunnerSettings
                 finally:
                     span.set_attribute("gen_ai.usage.input_tokens", spending.input_token_count)
                     span.set_attribute("gen_ai.usage.output_tokens", spending.output_token_count)
-        except LeaseLost:
-            log.info("run lost")
+        except LeaseLost as lost:
+            log.warning("run lost", why=str(lost))
         except asyncio.CancelledError:
             await _hand_back(claimed, mesh)
             raise

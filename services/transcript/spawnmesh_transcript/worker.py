@@ -91,7 +91,7 @@ class Worker:
                 await job(tenant_id)
             except MeshError as error:
                 heed_cancellation()
-                log.warning("job_failed", job=name, tenant_id=tenant_id, reason=error.reason)
+                log.warning("job_failed", job=name, tenant=tenant_id, reason=error.reason)
             except _AWAY as error:
                 heed_cancellation()
-                log.warning("job_failed", job=name, tenant_id=tenant_id, error=type(error).__name__)
+                log.warning("job_failed", job=name, tenant=tenant_id, error=type(error).__name__)

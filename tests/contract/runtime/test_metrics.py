@@ -5,13 +5,14 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from urllib.error import URLError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import grpc.aio
 import pytest
 import structlog
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pydantic import ValidationError
 from spawnmesh_runtime.process import Process, start_process
 from spawnmesh_runtime.settings import ProcessSettings
@@ -63,6 +64,55 @@ async def test_prometheus_fetches_what_was_counted() -> None:
     assert 'service_name="hook"' in text
     with pytest.raises(URLError):
         await fetched(process)
+
+
+async def exemplars(process: Process) -> dict[tuple[str, str, str], Any]:
+    """By series and bucket, as Prometheus reads them."""
+    asked = Request(
+        f"http://127.0.0.1:{process.metrics.port}/metrics", headers={"Accept": "application/openmetrics-text"}
+    )
+    text = await asyncio.to_thread(lambda: urlopen(asked).read().decode())
+    return {
+        (sample.name, sample.labels.get("spawnmesh_kind", ""), sample.labels["le"]): sample.exemplar
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.exemplar is not None
+    }
+
+
+async def test_prometheus_fetches_the_trace_of_a_call_in_each_bucket(collector: tuple[str, list[Any]]) -> None:
+    settings = ProcessSettings(metrics_listen="127.0.0.1:0", otlp_endpoint=collector[0])
+    async with start_process("hook", settings) as process:
+        bounds = [1.0, 2.0, 4.0]
+        waits = process.metrics.meter.create_histogram(
+            "spawnmesh.wait", unit="s", explicit_bucket_boundaries_advisory=bounds
+        )
+        others = process.metrics.meter.create_histogram(
+            "spawnmesh.wait.other", unit="s", explicit_bucket_boundaries_advisory=bounds
+        )
+        traces: dict[float, str] = {}
+        for seconds, kind in ((0.5, "old"), (3.0, "old"), (100.0, "new")):
+            with process.tracer.start_as_current_span("call") as span:
+                traces[seconds] = f"{span.get_span_context().trace_id:032x}"
+                waits.record(seconds, {"spawnmesh.kind": kind})
+        with process.tracer.start_as_current_span("call"):
+            others.record(1.5)
+        waits.record(1.5, {"spawnmesh.kind": "old"})  # In no trace.
+
+        told = await exemplars(process)
+        assert await exemplars(process) == told, "fetching takes nothing away"
+
+    assert {
+        where: (exemplar.labels["trace_id"], exemplar.value)
+        for where, exemplar in told.items()
+        if where[0] == "spawnmesh_wait_seconds_bucket"
+    } == {
+        ("spawnmesh_wait_seconds_bucket", "old", "1.0"): (traces[0.5], 0.5),
+        ("spawnmesh_wait_seconds_bucket", "old", "4.0"): (traces[3.0], 3.0),
+        ("spawnmesh_wait_seconds_bucket", "new", "+Inf"): (traces[100.0], 100.0),
+    }
+    assert ("spawnmesh_wait_other_seconds_bucket", "", "2.0") in told
+    assert len(told) == 4
 
 
 async def test_two_processes_in_one_program_do_not_mix() -> None:

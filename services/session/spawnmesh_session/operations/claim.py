@@ -99,7 +99,7 @@ class Leases:
             try:
                 await self.release(one.tenant_id, one.run["run_id"], one.run["epoch"])
             except Exception as error:  # noqa: BLE001 - the others are given back all the same.
-                log.warning("run_not_given_back", run_id=one.run["run_id"], error=type(error).__name__)
+                log.warning("run_not_given_back", run=one.run["run_id"], error=type(error).__name__)
 
     async def _claim_taken(self, taken: list[tuple[str, str]], runner_id: str) -> list[Claimed]:
         """Claims each run in a transaction of its own, which takes its locks in the order of all others; one that cannot be claimed is left
@@ -115,7 +115,7 @@ class Leases:
                     one = await self._claim_one(connection, tenant_id, run_id, runner_id)
             except Exception as error:  # noqa: BLE001 - whatever is wrong with one run, those of other tenants are handed out.
                 structlog.get_logger().warning(
-                    "claim_failed", tenant=tenant_id, run_id=run_id, error=type(error).__name__
+                    "claim_failed", tenant=tenant_id, run=run_id, error=type(error).__name__
                 )
                 continue
             if one is not None:

@@ -121,7 +121,7 @@ class Delete:
                 async with asyncio.timeout_at(give_up):
                     await self._finish_all(tenant_id, session_ids[start : start + _FINISHED_TOGETHER])
             except Exception as error:  # noqa: BLE001 - the rows in the queue make the sweep repeat it.
-                log = structlog.get_logger().bind(tenant=tenant_id, session_id=session_ids[start])
+                log = structlog.get_logger().bind(tenant=tenant_id, session=session_ids[start])
                 log.warning("deletion_postponed", error=type(error).__name__, left=len(session_ids) - start)
             if loop.time() >= give_up:
                 return

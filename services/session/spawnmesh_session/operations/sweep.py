@@ -80,7 +80,7 @@ class Sweep:
                 ended += await self._end(row)
             except Exception as error:  # noqa: BLE001 - one that cannot be ended stays for the next sweep, and keeps no other.
                 heed_cancellation()
-                log = structlog.get_logger().bind(tenant=row["tenant_id"], run_id=row["run_id"])
+                log = structlog.get_logger().bind(tenant=row["tenant_id"], run=row["run_id"])
                 log.warning("run_not_ended", error=type(error).__name__)
         return ended
 

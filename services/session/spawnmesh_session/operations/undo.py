@@ -41,7 +41,7 @@ class SpawnUndo:
                 await self.mark_failed(connection, tenant_id, session_id, failure, passed_gate=passed_gate)
                 kept = await ended.lock_even_deleted(connection, tenant_id, session_id)
         except Exception as error:  # noqa: BLE001 - whatever it was, the spawn's own failure is what the caller must hear.
-            structlog.get_logger().warning("undo_postponed", session_id=session_id, error=type(error).__name__)
+            structlog.get_logger().warning("undo_postponed", session=session_id, error=type(error).__name__)
             return None
         if kept is not None and kept["state"] == SessionState.SPAWN_FAILED and kept["delete_time"] is None:
             await self.clean_up(tenant_id, session_id, failure, settled=settled)
@@ -91,7 +91,7 @@ class SpawnUndo:
         what a step did (its answer was lost, or it may still be at work), the reconciler looks once more later.
         """
         log = structlog.get_logger().bind(
-            tenant=tenant_id, session_id=session_id, step=failure.step, reason=failure.reason
+            tenant=tenant_id, session=session_id, step=failure.step, reason=failure.reason
         )
         try:
             await self.clear(tenant_id, session_id, forget=settled)
