@@ -18,6 +18,7 @@ from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
+from spawnmesh.transcript.v1.tenant_pb2 import TranscriptSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
@@ -106,6 +107,28 @@ async def test_CreateTenant__of_a_deleted_one_begins_anew(mesh: Mesh, remains: R
     await mesh.delete_tenant()
     await work_once(mesh.settings, remains.dsn, mesh.tenant)
     assert await remains.everywhere(mesh.tenant) == REPORT
+
+
+async def test_CreateTenant__of_a_deleted_one_has_a_version_that_no_replica_remembers(
+    mesh: Mesh, remains: Remains
+) -> None:
+    """Each service's replicas remember settings by their version, and the deleted tenant's are remembered still."""
+    update = tenant_pb.UpdateTenantRequest(
+        tenant_id=mesh.tenant, display_name="second", update_mask=FieldMask(paths=["display_name"])
+    )
+    await mesh.operator("UpdateTenant", update)
+    for last_version in (2, 3, 4):
+        assert (await mesh.tenant_state()).settings_version == last_version
+        await mesh.delete_tenant()
+        await mesh.delete_tenant()  # A repeat, whose report is the same.
+        await work_once(mesh.settings, remains.dsn, mesh.tenant)
+        for _ in range(2):
+            await mesh.create_tenant()
+    masking = TenantSettings(transcripts=TranscriptSettings(mask_secrets=True))
+    await mesh.delete_tenant()
+    await work_once(mesh.settings, remains.dsn, mesh.tenant)
+    await mesh.create_tenant(settings=masking)
+    assert await remains.count(mesh.tenant, "transcript.tenants where mask_secrets and settings_version = 6") == 1
 
 
 async def test_CreateTenant__of_a_deleted_one_finds_no_plugin_decision_budget_or_policy(

@@ -24,8 +24,8 @@ class Tenants:
     async def create(self, tenant_id: str, display_name: str, settings: dict[str, Any]) -> DictRow:
         """Every step may be repeated, so a call cut off between is completed by the next one."""
         async with self.database.transaction(tenant_id) as connection:
-            await self._clear_of_deletion(connection, tenant_id)
-            await tenants.insert(connection, tenant_id, display_name, settings)
+            last_version = await self._clear_of_deletion(connection, tenant_id)
+            await tenants.insert(connection, tenant_id, display_name, settings, settings_version=last_version + 1)
             row = await tenants.get(connection, tenant_id)
             if row["settings"] != settings or row["display_name"] != display_name:
                 raise MeshError(
@@ -90,11 +90,14 @@ class Tenants:
         async with self.database.transaction(tenant_id) as connection:
             return await tenants.list_agents(connection, tenant_id, after_id=after_id, page_size=page_size)
 
-    async def _clear_of_deletion(self, connection: Connection, tenant_id: str) -> None:
-        """Forgets a deletion that is done; CONFLICT while one is not. None begins until the transaction has ended."""
+    async def _clear_of_deletion(self, connection: Connection, tenant_id: str) -> int:
+        """Forgets a deletion that is done; CONFLICT while one is not. None begins until the transaction has ended.
+
+        The version that the settings of the deleted tenant had last, which replicas may remember; 0 where there was none.
+        """
         row = await tenants.enter(connection, tenant_id)
         if row is None or not row["deletion"]:
-            return
+            return 0
         if row["deletion"]["step"] != DeletionStep.DONE:
             raise MeshError(
                 Reason.CONFLICT,
@@ -103,3 +106,4 @@ class Tenants:
                 facts={"tenant_id": tenant_id},
             )
         await tenant_deletions.forget(connection, tenant_id)
+        return int(row["deletion"]["settings_version"])

@@ -3,8 +3,10 @@
 select pg_advisory_xact_lock(hashtextextended('begin something in ' || %(tenant_id)s, 0))
 
 -- name: insert_deletion
--- Does nothing where the deletion has begun. Index: tenant_deletions_pkey.
-insert into tenant_deletions (tenant_id) values (%(tenant_id)s) on conflict do nothing returning tenant_id
+-- Does nothing where the deletion has begun. Keeps the version that the tenant's settings have. Index: tenant_deletions_pkey, tenants_pkey.
+insert into tenant_deletions (tenant_id, settings_version)
+select %(tenant_id)s, coalesce((select t.settings_version from tenants t where t.tenant_id = %(tenant_id)s), 0)
+on conflict do nothing returning tenant_id
 
 -- name: get_deletion
 -- Locks nothing. Index: tenant_deletions_pkey.

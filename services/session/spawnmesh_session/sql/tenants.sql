@@ -1,7 +1,7 @@
 -- name: insert_tenant
 -- Does nothing where the tenant exists. Index: tenants_pkey.
-insert into tenants (tenant_id, display_name, settings, max_running_run_count)
-values (%(tenant_id)s, %(display_name)s, %(settings)s, %(max_running_run_count)s)
+insert into tenants (tenant_id, display_name, settings, max_running_run_count, settings_version)
+values (%(tenant_id)s, %(display_name)s, %(settings)s, %(max_running_run_count)s, %(settings_version)s)
 on conflict do nothing
 
 -- name: mark_tenant_ready

@@ -16,9 +16,12 @@ from spawnmesh_session.store.statements import SQL
 _MAX_LIST_BYTES = 3 * 1024 * 1024  # An answer is less than the 4 MiB that gRPC takes by default.
 
 
-async def insert(connection: Connection, tenant_id: str, display_name: str, settings: dict[str, Any]) -> None:
+async def insert(
+    connection: Connection, tenant_id: str, display_name: str, settings: dict[str, Any], *, settings_version: int
+) -> None:
     """Inserts the tenant unless it exists."""
-    await connection.execute(SQL["insert_tenant"], _columns(tenant_id, display_name, settings))
+    values = {**_columns(tenant_id, display_name, settings), "settings_version": settings_version}
+    await connection.execute(SQL["insert_tenant"], values)
 
 
 def _columns(tenant_id: str, display_name: str, settings: dict[str, Any]) -> dict[str, Any]:
