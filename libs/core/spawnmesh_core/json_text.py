@@ -60,11 +60,12 @@ class List:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """An object; a key that is there twice is in `members` twice."""
+    """An object; a key that is there twice is in `members` twice. `keys` are where each member's key begins and ends."""
 
     start: int
     end: int
     members: tuple[tuple[str, "Node"], ...]
+    keys: tuple[tuple[int, int], ...]
 
 
 Node = Scalar | String | List | Object
@@ -146,13 +147,16 @@ def _string(text: str, at: int) -> tuple[str, int]:
 
 def _object(text: str, start: int, depth: int, budget: NodeBudget) -> Object:
     members: list[tuple[str, Node]] = []
+    keys: list[tuple[int, int]] = []
     at = _skip_space(text, start + 1)
     if text[at : at + 1] == "}":
-        return Object(start, at + 1, ())
+        return Object(start, at + 1, (), ())
     while True:
         if text[at : at + 1] != '"':
             raise NotJson("no key")
+        begin = at
         key, at = _string(text, at)
+        keys.append((begin, at))
         at = _skip_space(text, at)
         if text[at : at + 1] != ":":
             raise NotJson("no colon")
@@ -161,7 +165,7 @@ def _object(text: str, start: int, depth: int, budget: NodeBudget) -> Object:
         at = _skip_space(text, node.end)
         separator = text[at : at + 1]
         if separator == "}":
-            return Object(start, at + 1, tuple(members))
+            return Object(start, at + 1, tuple(members), tuple(keys))
         if separator != ",":
             raise NotJson("no comma")
         at = _skip_space(text, at + 1)

@@ -136,8 +136,8 @@ _FORMS = (
     ),
     _Form(
         Secret.URL_CREDENTIALS,
-        ("://",),
-        re.compile(r"(?<![A-Za-z0-9])[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s/?#@:\"'`<>{}$\\]{0,256}:(?P<secret>[^\s/?#@\"'`<>{}$\\]{1,512})@(?=[\w\[])"),
+        ("://", ":\\/\\/"),
+        re.compile(r"(?<![A-Za-z0-9])[a-zA-Z][a-zA-Z0-9+.-]{1,20}:(?:\\?/){2}[^\s/?#@:\"'`<>{}$\\]{0,256}:(?P<secret>[^\s/?#@\"'`<>{}$\\]{1,512})@(?=[\w\[])"),
     ),
     _Form(
         Secret.BEARER_TOKEN,
@@ -199,11 +199,16 @@ _KEY_NAME = re.compile(r"(?i)^(?:.*[_-])?(?:x-?)?" + _KEY_NAMES + "$")
 _RANDOM_VALUE = re.compile(_RANDOM)
 _AWS_NAME = re.compile(rf"(?i)^.*{_AWS_NAMES}$")
 _AWS_VALUE = re.compile(_AWS_FORM)
+_BASIC_NAMES = ("authorization", "proxyauthorization")
+_BASIC_VALUE = re.compile(r"\s*(?i:basic)[ \t]+(?P<secret>[A-Za-z0-9+/]{8,}={0,2})\s*")
 # In one piece or in long lines: words and private keys in their armour are made of the same characters.
 _BASE64 = re.compile(
     r"(?:data:[\w/+.;=-]+,)?(?:[A-Za-z0-9+/_-]{256,}|\s*(?:[A-Za-z0-9+/]{60,}\s+){3,}[A-Za-z0-9+/]*)={0,2}\s*"
 )
 _PUNCTUATION = re.compile(r"[\W_]+")
+
+
+_SHORTEST = 8  # No form is shorter, with what tells it.
 
 
 class Hidden(NamedTuple):
@@ -228,7 +233,7 @@ def mask_text(text: str) -> str:
 
 
 def mask_document(text: str) -> str:
-    """A JSON text with the secrets in its strings replaced, and every other byte as it is. Raises NotJson, and TooManyNodes."""
+    """A JSON text with the secrets in its strings and keys replaced, and every other byte as it is. Raises NotJson, and TooManyNodes."""
     return _mask_document(text, 0, _Found())
 
 
@@ -273,7 +278,10 @@ def _replacement(kind: Secret, depth: int, hidden: _Found) -> Callable[[re.Match
 
 def _mask(key: str, node: Node, edits: list[Edit], depth: int, hidden: _Found) -> None:
     if isinstance(node, Object):
-        for name, child in node.members:
+        for (name, child), (start, end) in zip(node.members, node.keys, strict=True):
+            shown = _mask_text(name, depth, hidden) if len(name) >= _SHORTEST else name
+            if shown != name:
+                edits.append(Edit(start, end, quoted(shown)))
             _mask(name, child, edits, depth, hidden)
     elif isinstance(node, List):
         for item in node.items:
@@ -293,6 +301,9 @@ def _masked_value(key: str, value: str, depth: int, hidden: _Found) -> str:
     ):
         hidden.append(Hidden(Secret.PROVIDER_KEY, value, depth))
         return marker(Secret.PROVIDER_KEY)
+    if plain in _BASIC_NAMES and (basic := _BASIC_VALUE.fullmatch(value)):
+        hidden.append(Hidden(Secret.BEARER_TOKEN, basic["secret"], depth))
+        return value[: basic.start("secret")] + marker(Secret.BEARER_TOKEN) + value[basic.end("secret") :]
     masked = _mask_text(value, depth, hidden)
     if "\\" in masked and masked.lstrip()[:1] in ("{", "["):
         try:

@@ -98,6 +98,7 @@ def test_provider_keys_go(name: str, around: str) -> None:
         ("postgresql://app:{}@db.example:5432/main", "hunter2", Secret.URL_CREDENTIALS),
         ("git clone https://me:{}@git.example/x.git", "p%40ss-w0rd!", Secret.URL_CREDENTIALS),
         ("redis://:{}@cache:6379/0", "s3cr3t", Secret.URL_CREDENTIALS),
+        ('{{"dsn":"postgres:\\/\\/u:{}@db\\/x"}}', "hunter2pass", Secret.URL_CREDENTIALS),
         ("aws_secret_access_key = {}", drawn(36) + "/+/7", Secret.PROVIDER_KEY),
         ("aws_secret_access_key = {}", AWS_WITH_FEW_DIGITS, Secret.PROVIDER_KEY),
         ("export AWS_SECRET_ACCESS_KEY={}\n", AWS_WITH_FEW_DIGITS, Secret.PROVIDER_KEY),
@@ -189,6 +190,30 @@ def test_a_key_of_aws_goes_where_only_its_name_in_a_document_tells_of_it() -> No
     for name in ("SecretAccessKey", "aws_secret_access_key", "s3SecretAccessKey", "MINIO_SECRET_KEY"):
         text = json.dumps({name: AWS_WITH_FEW_DIGITS, "name": AWS_WITH_FEW_DIGITS})
         assert json.loads(mask_document(text)) == {name: marker(Secret.PROVIDER_KEY), "name": AWS_WITH_FEW_DIGITS}
+
+
+@pytest.mark.parametrize("name", ["Authorization", "authorization", "proxy-authorization", "Proxy_Authorization"])
+def test_a_password_goes_where_only_the_name_of_its_member_tells_of_it(name: str) -> None:
+    secret = b64encode(b"me:hunter2password").decode()
+    document = json.dumps(
+        {"headers": {name: f"Basic {secret}", "Accept": "*/*"}, "list": [{name: [f"basic  {secret} "]}]}
+    )
+    shown = marker(Secret.BEARER_TOKEN)
+    assert mask_document(document) == document.replace(secret, shown)
+    kept = json.dumps({"Accept": f"Basic {secret}", name: "Basic auth", "note": "Basic knowledge of authorization"})
+    assert mask_document(kept) == kept
+
+
+def test_a_secret_goes_that_is_the_name_of_a_member() -> None:
+    document = '{{"env" : {{"{}":"prod", "plain": 1, "a":[{{"redis://me:hunter2@cache" :null}}]}} }}'.format(
+        KEYS["openai"]
+    )
+    shown = document.replace(KEYS["openai"], marker(Secret.PROVIDER_KEY)).replace(
+        "hunter2", marker(Secret.URL_CREDENTIALS)
+    )
+    assert mask_document(document) == shown
+    nested = json.dumps({"text": document.replace("env", "e\\u006ev")})
+    assert KEYS["openai"] not in mask_document(nested)
 
 
 def test_a_document_with_nothing_but_one_of_these_is_looked_at() -> None:

@@ -22,7 +22,7 @@ _DOCUMENTS = st.recursive(
     | st.integers()
     | st.text().filter(lambda text: "[$redacted:" not in text)
     | st.sampled_from([KEY, f"a {KEY} b", URL, PEM, f'"{PEM}"', json.dumps({"a": KEY, "b": [URL]})]),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("abc \\\"\n", max_size=4), inner, max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("abc \\\"\n", max_size=4) | st.just(KEY), inner, max_size=4),
     max_leaves=12,
 )  # fmt: skip
 
@@ -52,9 +52,20 @@ def test_a_marker_that_is_written_with_escapes_is_one() -> None:
     assert json.loads(nested["a"]) == {"b": KEY}
 
 
+def test_a_key_that_was_shown_with_a_marker_gets_its_own_back() -> None:
+    original = json.dumps({"env": {f"of {KEY}": "prod"}})
+    shown = mask_document(original)
+    assert json.loads(shown) == {"env": {f"of {SHOWN}": "prod"}}
+    written = json.dumps({"env": {f"of {SHOWN}": "test", "more": 1}})
+    assert json.loads(unmask_document(written, original, ENOUGH)) == {"env": {f"of {KEY}": "test", "more": 1}}
+
+
 @pytest.mark.parametrize(
     ("written", "original"),
     [
+        ({f"of {SHOWN}": 1}, {KEY: 1}),
+        ({SHOWN: 1}, {KEY: 1, OTHER: 2}),
+        ({"a": SHOWN}, {SHOWN: 1, "a": KEY}),
         ({"a": SHOWN}, {"a": KEY, "b": OTHER}),
         ({"a": SHOWN}, {"a": KEY, "b": [f"the model wrote {SHOWN}"]}),
         ({"a": SHOWN}, {"a": SHOWN}),
