@@ -7,6 +7,7 @@ import jwt
 import pytest
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.keys import ISSUERS, make_keys
+from spawnmesh_runtime.tokens import TokenMinter
 
 
 def test_a_token_signed_with_an_issuers_key_verifies_against_the_jwks_under_its_kid(tmp_path):
@@ -16,9 +17,10 @@ def test_a_token_signed_with_an_issuers_key_verifies_against_the_jwks_under_its_
 
     assert list(issuer_of.values()) == list(ISSUERS)
     for issuer in ISSUERS:
-        token = jwt.encode({"sub": "x"}, (tmp_path / "keys" / f"{issuer}.pem").read_text(), algorithm="EdDSA")
-        assert issuer_of[f"{issuer}-1"] == issuer
-        assert jwt.decode(token, keys[f"{issuer}-1"], algorithms=["EdDSA"]) == {"sub": "x"}
+        token = TokenMinter(issuer, tmp_path / "keys" / f"{issuer}.pem").service_token("acme")
+        key_id = jwt.get_unverified_header(token)["kid"]
+        assert issuer_of[key_id] == issuer
+        assert jwt.decode(token, keys[key_id], algorithms=["EdDSA"], audience="spawnmesh")["sub"] == issuer
 
 
 def test_private_keys_are_for_the_owner_only(tmp_path):

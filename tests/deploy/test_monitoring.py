@@ -14,7 +14,7 @@ from spawnmesh_attachment_blob.domain.garbage import GarbageCounts
 from spawnmesh_core.reasons import Reason
 from spawnmesh_hook import answers
 from spawnmesh_model_router.domain.cooldown import Scope
-from spawnmesh_runtime.methods import mesh_services
+from spawnmesh_runtime.methods import mesh_services, policy_of
 from spawnmesh_session.domain import TERMINAL_RUN_STATES
 from spawnmesh_session.operations.backlog import _KINDS as CLEANUP_KINDS
 
@@ -166,8 +166,9 @@ def test_calls_that_wait_on_purpose_are_not_taken_for_slow() -> None:
     methods = {
         f"{service.full_name}/{method.name}": method for service in mesh_services() for method in service.methods
     }
-    endless = ("FollowEntries", "WatchActivities", "WatchSession", "WaitSession", "ClaimRuns")
-    assert {name.rpartition("/")[2] for name in methods if re.fullmatch(left_out, name)} >= set(endless)
+    endless = {method.name for method in methods.values() if policy_of(method).ends_with_token}
+    assert endless == {"FollowEntries", "WatchActivities", "WatchSession"}
+    assert {method.name for name, method in methods.items() if re.fullmatch(left_out, name)} >= endless
     assert not re.fullmatch(left_out, "spawnmesh.session.v1.SessionService/GetSession")
     (failing,) = [rule for rule in rules() if rule["alert"] == "SpawnmeshCallsFail"]
     assert "DEADLINE_EXCEEDED" not in failing["expr"]

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from spawnmesh_core.clock import Monotonic, monotonic_seconds
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 
 _PAUSE_SECONDS = 1.0
@@ -42,6 +43,8 @@ class Patience:
         Raises the error where trying again does not help, and where the service would have been silent for longer than `seconds`.
         """
         now = self._monotonic()
+        if error.reason is Reason.TOKEN_EXPIRED and now - self._called > _CONNECTED_SECONDS:
+            return  # It was good when the call began: whoever makes tokens has a new one.
         if self._silent_since is None or now - self._called > _CONNECTED_SECONDS:
             self._silent_since = now
         pause = error.retry_after_seconds or _PAUSE_SECONDS

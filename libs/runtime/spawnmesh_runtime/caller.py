@@ -1,8 +1,9 @@
 """Who makes the call that is being served: what a verified token stands for."""
 
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 
 
 class CallerKind(StrEnum):
@@ -19,7 +20,8 @@ class CallerKind(StrEnum):
 class Caller:
     """A verified caller. `tenant_id` is empty for ADMIN and RUNNER alone; session, run and epoch are set for RUN, `service` for SERVICE.
 
-    `permissions` are what a CLIENT may do beyond what every client may; the services that ask for one say so in their contracts.
+    `permissions` are what a CLIENT may do beyond what every client may; the services that ask for one say so in their contracts. At
+    `expire_timestamp`, in seconds since the epoch, the token's time is over.
     """
 
     kind: CallerKind
@@ -30,6 +32,7 @@ class Caller:
     epoch: int = 0
     service: str = ""
     permissions: frozenset[str] = frozenset()
+    expire_timestamp: float = field(default=inf, compare=False)
 
 
 _caller: ContextVar[Caller | None] = ContextVar("spawnmesh_caller", default=None)

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 from base64 import urlsafe_b64encode
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
@@ -14,50 +16,82 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from spawnmesh_runtime.jwks import first_key_id, thumbprint
+
 ISSUERS = ("client", "session", "attachment-blob", "transcript", "model-router", "hook", "runner")
+_KEY_ID = re.compile(rb"^kid: (\S+)\s*$", re.MULTILINE)
 
 
 class KeyUnusable(Exception):
     """A key file holds none that tokens are signed with; the text names the file and nothing of it."""
 
 
-def make_keys(directory: Path) -> Path:
-    """Makes `<issuer>.pem` (0600) where missing, writes `jwks.json` anew from all of them, and gives its path.
+def make_keys(directory: Path, *, drop_old: bool = False) -> Path:
+    """Makes `<issuer>.pem` (0600) where missing, and gives the path of `jwks.json`, which has the public keys of all of them first.
 
+    Behind them stay the other keys that were in it: former ones of these issuers, unless they are to be dropped, and those of other issuers.
     Each public key names its issuer in the member `iss`, so that one service cannot sign as another.
-    Raises KeyUnusable for a key file that holds no Ed25519 key.
+    Raises KeyUnusable for a key file that holds no Ed25519 key, and for a `jwks.json` that is no set of keys.
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    jwks = {"keys": [_public_jwk(issuer, _private_key(directory / f"{issuer}.pem")) for issuer in ISSUERS]}
     jwks_file = directory / "jwks.json"
-    _write(jwks_file, json.dumps(jwks, indent=2).encode(), mode=0o644)
+    listed = _listed(jwks_file)
+    signing = [_public_jwk(issuer, _private_key(directory / f"{issuer}.pem")) for issuer in ISSUERS]
+    known = {(member["iss"], member["x"]) for member in signing}
+    others = [
+        member
+        for member in listed
+        if (member.get("iss"), member.get("x")) not in known and not (drop_old and member.get("iss") in ISSUERS)
+    ]
+    _write(jwks_file, json.dumps({"keys": [*signing, *others]}, indent=2).encode(), mode=0o644)
     return jwks_file
 
 
-def _private_key(file: Path) -> Ed25519PrivateKey:
+def key_id_of(pem: bytes, issuer: str) -> str:
+    """What tokens and key sets call the key of this file: what stands in its line `kid: …`, else `<issuer>-1`.
+
+    Files from before there was such a line keep their name, which is the only one that older processes know for the key.
+    """
+    found = _KEY_ID.search(pem)
+    return found.group(1).decode() if found else first_key_id(issuer)
+
+
+def _listed(jwks_file: Path) -> list[dict[str, Any]]:
+    if not jwks_file.exists():
+        return []
+    try:
+        members: list[dict[str, Any]] = json.loads(jwks_file.read_bytes())["keys"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise KeyUnusable(f"{jwks_file.name} is no set of keys") from error
+    if not isinstance(members, list) or not all(isinstance(member, dict) for member in members):
+        raise KeyUnusable(f"{jwks_file.name} is no set of keys")
+    return members
+
+
+def _private_key(file: Path) -> tuple[bytes, Ed25519PrivateKey]:
+    """What stands in the file, and the key of it."""
     if not file.exists():
         fresh = Ed25519PrivateKey.generate()
-        _write(file, fresh.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), mode=0o600)
+        pem = fresh.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        _write(file, f"kid: {thumbprint(_jwk(fresh))}\n".encode() + pem, mode=0o600)
+    pem = file.read_bytes()
     try:
-        key = load_pem_private_key(file.read_bytes(), password=None)
+        key = load_pem_private_key(pem, password=None)
     except ValueError as error:
         raise KeyUnusable(f"{file.name} holds no private key") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise KeyUnusable(f"{file.name} holds a key of another kind than Ed25519")
-    return key
+    return pem, key
 
 
-def _public_jwk(issuer: str, key: Ed25519PrivateKey) -> dict[str, str]:
+def _public_jwk(issuer: str, file: tuple[bytes, Ed25519PrivateKey]) -> dict[str, str]:
+    pem, key = file
+    return {**_jwk(key), "kid": key_id_of(pem, issuer), "alg": "EdDSA", "use": "sig", "iss": issuer}
+
+
+def _jwk(key: Ed25519PrivateKey) -> dict[str, str]:
     point = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-    return {
-        "kty": "OKP",
-        "crv": "Ed25519",
-        "x": urlsafe_b64encode(point).rstrip(b"=").decode(),
-        "kid": f"{issuer}-1",
-        "alg": "EdDSA",
-        "use": "sig",
-        "iss": issuer,
-    }
+    return {"kty": "OKP", "crv": "Ed25519", "x": urlsafe_b64encode(point).rstrip(b"=").decode()}
 
 
 def _write(file: Path, content: bytes, *, mode: int) -> None:

@@ -21,10 +21,11 @@ class PolicyMissing(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Who may call an RPC; `services` are the kebab ids let in where SERVICE is."""
+    """Who may call an RPC; `services` are the kebab ids let in where SERVICE is. And whether it ends when the caller's token does."""
 
     callers: frozenset[CallerKind]
     services: frozenset[str]
+    ends_with_token: bool = False
 
 
 def policy_of(method: MethodDescriptor) -> Policy:
@@ -35,7 +36,8 @@ def policy_of(method: MethodDescriptor) -> Policy:
     names = [policy_pb2.Caller.Name(caller).removeprefix("CALLER_") for caller in declared.callers]
     if bool(declared.services) != ("SERVICE" in names):
         raise PolicyMissing(f"{method.full_name} lists services without letting services in, or the reverse")
-    return Policy(frozenset(CallerKind[name] for name in names), frozenset(declared.services))
+    callers = frozenset(CallerKind[name] for name in names)
+    return Policy(callers, frozenset(declared.services), declared.ends_with_token)
 
 
 def service_called(full_name: str) -> ServiceDescriptor:

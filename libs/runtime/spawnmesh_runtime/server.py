@@ -31,6 +31,8 @@ from spawnmesh_runtime.tokens import TokenVerifier
 
 _CLOSE_SECONDS = 1.0  # For handlers that were cut off to close their spans and write their log events.
 
+_KEYS_AGAIN_SECONDS = 1.0
+
 log = structlog.get_logger()
 
 
@@ -147,8 +149,9 @@ async def run_until_stopped(
 ) -> None:
     """Serves on `listen` until SIGTERM or SIGINT, then drains. `on_ready` is told the port once calls are answered.
 
-    A port that cannot be had ends the process with one line and exit code 1.
+    That begins when there are keys to verify callers with. A port that cannot be had ends the process with one line and exit code 1.
     """
+    await _await_keys(process)
     port = _bind(process, server)
     await server.start()
     keep_what_is_there()
@@ -164,6 +167,16 @@ async def run_until_stopped(
             raise
         await server.drain_and_stop(process.settings.drain_grace_seconds)
         log.info("stopped")
+
+
+async def _await_keys(process: Process) -> None:
+    """Returns when there are keys to verify tokens with, which a URL may not give at once."""
+    verifier = process.verifier
+    if verifier is None or await verifier.has_keys():
+        return
+    async with answering_alone(process, lambda _: None):
+        while not await verifier.has_keys():  # noqa: ASYNC110 - nobody tells when a URL answers
+            await asyncio.sleep(_KEYS_AGAIN_SECONDS)
 
 
 def _bind(process: Process, server: MeshServer) -> int:

@@ -29,7 +29,7 @@ class ProcessSettings(BaseSettings):
     jwks_url: str | None = None
     token_audience: str = "spawnmesh"  # noqa: S105 - a name, no secret
     signing_key_file: Path | None = None
-    """PKCS8 private key that this process signs its own tokens with, under the key id `<service>-1`."""
+    """PKCS8 private key that this process signs its own tokens with, under the key id that the file says, or `<service>-1`."""
     client_issuers: list[str] = ["client"]
     """Issuers whose tokens may stand for clients and operators."""
     otlp_endpoint: str | None = None

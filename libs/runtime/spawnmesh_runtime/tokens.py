@@ -6,6 +6,7 @@ Claims: `iss`, `sub`, `aud`, `iat`, `nbf`, `exp`, `kind`, and as the kind asks f
 
 from collections import OrderedDict
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runtime.caller import Caller, CallerKind
 from spawnmesh_runtime.jwks import IssuerKey, Keys, KeySource
+from spawnmesh_runtime.key_files import key_id_of
 
 AUDIENCE = "spawnmesh"
 SERVICES = frozenset({"session", "attachment-blob", "transcript", "model-router", "hook"})
@@ -41,17 +43,19 @@ def _expired() -> MeshError:
 
 
 class TokenMinter:
-    """Signs tokens in the name of one issuer, with the key id `<issuer>-1`.
+    """Signs tokens in the name of one issuer, with the key id that the key's file says.
 
     Raises OSError for a key file that cannot be read and ValueError for one that holds no Ed25519 or RSA private key.
     """
 
     def __init__(self, issuer: str, key_file: Path, *, audience: str = AUDIENCE, clock: Clock = utc_now) -> None:
-        key = load_pem_private_key(key_file.read_bytes(), password=None)
+        pem = key_file.read_bytes()
+        key = load_pem_private_key(pem, password=None)
         if not isinstance(key, Ed25519PrivateKey | RSAPrivateKey):
             raise ValueError("the signing key is neither Ed25519 nor RSA")
         self.issuer = issuer
         self._key = key
+        self._key_id = key_id_of(pem, issuer)
         self._algorithm = "EdDSA" if isinstance(key, Ed25519PrivateKey) else "RS256"
         self._audience = audience
         self._clock = clock
@@ -103,7 +107,7 @@ class TokenMinter:
             "kind": kind.value,
             **claims,
         }
-        return jwt.encode(body, self._key, algorithm=self._algorithm, headers={"kid": f"{self.issuer}-1"})
+        return jwt.encode(body, self._key, algorithm=self._algorithm, headers={"kid": self._key_id})
 
 
 class TokenVerifier:
@@ -128,10 +132,18 @@ class TokenVerifier:
         self._verified: OrderedDict[str, tuple[Caller, float]] = OrderedDict()
         self._verified_with: Keys = {}
 
+    async def has_keys(self) -> bool:
+        """Whether tokens can be verified here yet, after a try to get keys where there have never been any."""
+        try:
+            await self._source.refresh(unknown_key=False)
+        except MeshError:
+            return False
+        return True
+
     async def authenticate(self, token: str) -> Caller:
         """Like `verify`, getting newer keys first where that is due."""
         await self._source.refresh(unknown_key=False)
-        if token not in self._verified and self._key_of(token) is None:
+        if token not in self._verified and not self._keys_of(token):
             await self._source.refresh(unknown_key=True)
         return self.verify(token)
 
@@ -155,53 +167,60 @@ class TokenVerifier:
         self._verified.move_to_end(token)
         return caller
 
-    def _key_of(self, token: str) -> IssuerKey | None:
+    def _keys_of(self, token: str) -> tuple[IssuerKey, ...]:
         if len(token) > _MAX_TOKEN_CHARS:
             raise _invalid("it is too long")
         try:
             key_id = jwt.get_unverified_header(token).get("kid")
         except jwt.PyJWTError:
             raise _invalid("it is not a signed JWT") from None
-        return self._source.keys().get(key_id) if isinstance(key_id, str) else None
+        return self._source.keys().get(key_id, ()) if isinstance(key_id, str) else ()
 
     def _read(self, token: str, now: float) -> tuple[Caller, float]:
-        key = self._key_of(token)
-        if key is None:
+        keys = self._keys_of(token)
+        if not keys:
             raise _invalid("it is signed with a key that is not known here")
-        claims = self._signed_claims(token, key)
+        issuer, claims = self._signed_claims(token, keys)
         expiry = _time(claims, "exp")
         if expiry <= now:
             raise _expired()
         if max(_time(claims, "nbf"), _time(claims, "iat")) > now + _CLOCK_SKEW_SECONDS:
             raise _invalid("its time has not come yet")
-        caller = _caller_of(claims)
-        if not self._may_vouch(key.issuer, caller):
+        caller = replace(_caller_of(claims), expire_timestamp=expiry)
+        if not self._may_vouch(issuer, caller):
             raise _invalid("its issuer may not vouch for this kind of caller")
         return caller, expiry
 
-    def _signed_claims(self, token: str, key: IssuerKey) -> dict[str, Any]:
-        try:
-            return jwt.decode(
-                token,
-                key.key,
-                algorithms=[key.algorithm],
-                audience=self._audience,
-                issuer=key.issuer,
-                options={
-                    "require": ["iss", "sub", "aud", "exp", "nbf", "iat", "kind"],
-                    "verify_exp": False,  # The three times are compared with our own clock, each with its own leeway.
-                    "verify_nbf": False,
-                    "verify_iat": False,
-                },
-            )
-        except jwt.MissingRequiredClaimError as error:
-            raise _invalid(f"it lacks the claim {error.claim}") from None
-        except jwt.InvalidAudienceError:
-            raise _invalid("it was made for another audience") from None
-        except jwt.InvalidIssuerError:
-            raise _invalid("its key belongs to another issuer") from None
-        except jwt.PyJWTError:
-            raise _invalid("its signature or its form is wrong") from None
+    def _signed_claims(self, token: str, keys: tuple[IssuerKey, ...]) -> tuple[str, dict[str, Any]]:
+        """The issuer that signed, and what. The key id is a hint: what counts is that a key verifies, and belongs to the issuer in the token."""
+        refusal = _invalid("its signature or its form is wrong")
+        for key in keys:
+            try:
+                return key.issuer, self._decoded(token, key)
+            except jwt.MissingRequiredClaimError as error:
+                raise _invalid(f"it lacks the claim {error.claim}") from None
+            except jwt.InvalidAudienceError:
+                raise _invalid("it was made for another audience") from None
+            except jwt.InvalidIssuerError:
+                refusal = _invalid("its key belongs to another issuer")
+            except jwt.PyJWTError:  # Another of these keys may have signed it.
+                continue
+        raise refusal
+
+    def _decoded(self, token: str, key: IssuerKey) -> dict[str, Any]:
+        return jwt.decode(
+            token,
+            key.key,
+            algorithms=[key.algorithm],
+            audience=self._audience,
+            issuer=key.issuer,
+            options={
+                "require": ["iss", "sub", "aud", "exp", "nbf", "iat", "kind"],
+                "verify_exp": False,  # The three times are compared with our own clock, each with its own leeway.
+                "verify_nbf": False,
+                "verify_iat": False,
+            },
+        )
 
     def _may_vouch(self, issuer: str, caller: Caller) -> bool:
         match caller.kind:

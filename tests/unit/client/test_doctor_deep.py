@@ -95,8 +95,18 @@ def test_keys_are_made_once_and_vouch_for_their_issuers(tmp_path: Path) -> None:
     assert invoke(build_app(), "keys", str(tmp_path / "keys")).exit_code == 0
     assert (tmp_path / "keys" / "client.pem").read_bytes() == pem
     jwks = (tmp_path / "keys" / "jwks.json").read_text()
-    assert {key.issuer for key in parse_jwks(jwks).values()} == set(ISSUERS)
+    assert {key.issuer for several in parse_jwks(jwks).values() for key in several} == set(ISSUERS)
     assert "d" not in json.loads(jwks)["keys"][0], "the private part"
+
+
+def test_former_keys_stay_in_the_set_until_they_are_dropped(tmp_path: Path) -> None:
+    made = [invoke(build_app(), "keys", str(tmp_path))]
+    (tmp_path / "hook.pem").unlink()
+    made.append(invoke(build_app(), "keys", str(tmp_path)))
+    assert len(json.loads((tmp_path / "jwks.json").read_text())["keys"]) == len(ISSUERS) + 1
+    made.append(invoke(build_app(), "keys", "--drop-old", str(tmp_path)))
+    assert len(json.loads((tmp_path / "jwks.json").read_text())["keys"]) == len(ISSUERS)
+    assert [result.exit_code for result in made] == [0, 0, 0]
 
 
 def test_key_file_that_is_none_is_told_in_one_line(tmp_path: Path) -> None:

@@ -64,3 +64,17 @@ async def test_other_refusals_are_not_outlasted():
 
     assert await tries(time, time.patience(60), MeshError(Reason.NOT_FOUND, "gone")) == 1
     assert time.slept == []
+
+
+async def test_a_token_that_ran_out_while_it_was_used_is_followed_by_another():
+    time = Time()
+    patience = time.patience(3)
+    patience.calling()
+    time.now += 300
+    await patience.after(MeshError(Reason.TOKEN_EXPIRED, "over"))
+    assert time.slept == []
+
+
+async def test_a_token_that_is_over_when_it_is_used_is_refused():
+    time = Time()
+    assert await tries(time, time.patience(60), MeshError(Reason.TOKEN_EXPIRED, "over")) == 1

@@ -1,5 +1,6 @@
 """Keys from a URL."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.jwks import JwksUnreadable, JwksUrl, parse_jwks
+from spawnmesh_runtime.jwks import JwksUnreadable, JwksUrl, parse_jwks, thumbprint
 from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
 
 
@@ -19,6 +20,8 @@ class Endpoint:
     def __init__(self) -> None:
         self.body = b"{}"
         self.status = 200
+        self.answering = threading.Event()
+        self.answering.set()
         self.fetches = 0
         self.url = ""
 
@@ -30,6 +33,7 @@ def endpoint() -> Iterator[Endpoint]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             endpoint.fetches += 1
+            endpoint.answering.wait(10)
             self.send_response(endpoint.status)
             self.end_headers()
             self.wfile.write(endpoint.body)
@@ -93,6 +97,78 @@ async def test_without_any_key_callers_are_told_to_come_back(endpoint: Endpoint)
     assert endpoint.url not in str(caught.value)
 
 
+async def test_callers_with_a_new_key_share_the_fetch_that_gets_it(
+    endpoint: Endpoint, tmp_path: Path, write_key: Callable[..., Path]
+) -> None:
+    now = 0.0
+    write_key("hook", Ed25519PrivateKey.generate())
+    endpoint.body = (tmp_path / "jwks.json").read_bytes()
+    verifier = TokenVerifier(JwksUrl(endpoint.url, monotonic=lambda: now))
+    known = TokenMinter("hook", tmp_path / "hook.pem").service_token("acme")
+    await verifier.authenticate(known)
+    write_key("session", Ed25519PrivateKey.generate())
+    endpoint.body, now = (tmp_path / "jwks.json").read_bytes(), 11.0
+    endpoint.answering.clear()
+    new = [TokenMinter("session", tmp_path / "session.pem").service_token(tenant) for tenant in ("acme", "globex")]
+    asked = asyncio.gather(*(verifier.authenticate(token) for token in new))
+    while endpoint.fetches == 1:
+        await asyncio.sleep(0.01)
+    assert (await verifier.authenticate(known)).service == "hook", "who has a key waits for nothing"
+    endpoint.answering.set()
+    assert [caller.tenant_id for caller in await asked] == ["acme", "globex"]
+    assert endpoint.fetches == 2
+
+
+async def test_first_fetch_goes_on_for_the_others_when_one_caller_leaves(
+    endpoint: Endpoint, tmp_path: Path, write_key: Callable[..., Path]
+) -> None:
+    write_key("hook", Ed25519PrivateKey.generate())
+    endpoint.body = (tmp_path / "jwks.json").read_bytes()
+    endpoint.answering.clear()
+    verifier = TokenVerifier(JwksUrl(endpoint.url))
+    token = TokenMinter("hook", tmp_path / "hook.pem").service_token("acme")
+    first, second = (asyncio.ensure_future(verifier.authenticate(token)) for _ in range(2))
+    while not endpoint.fetches:
+        await asyncio.sleep(0.01)
+    first.cancel()
+    endpoint.answering.set()
+    assert (await second).service == "hook"
+
+
+@pytest.mark.parametrize("body", [b'{"keys": []}', b'{"keys": [{"kty": "oct"}]}'])
+async def test_first_set_without_keys_is_none(endpoint: Endpoint, body: bytes) -> None:
+    endpoint.body = body
+    verifier = TokenVerifier(JwksUrl(endpoint.url))
+    assert not await verifier.has_keys()
+
+
+async def test_keys_that_are_all_taken_back_are_no_longer_good(
+    endpoint: Endpoint, tmp_path: Path, write_key: Callable[..., Path]
+) -> None:
+    now = 0.0
+    write_key("hook", Ed25519PrivateKey.generate())
+    endpoint.body = (tmp_path / "jwks.json").read_bytes()
+    verifier = TokenVerifier(JwksUrl(endpoint.url, monotonic=lambda: now))
+    token = TokenMinter("hook", tmp_path / "hook.pem").service_token("acme")
+    await verifier.authenticate(token)
+    endpoint.body, now = b'{"keys": []}', 301.0
+    with pytest.raises(MeshError) as caught:
+        await verifier.authenticate(token)
+    assert caught.value.reason is Reason.TOKEN_INVALID
+
+
+async def test_what_speaks_no_http_gives_no_keys() -> None:
+    async def babble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mail.example.com\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(babble, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        assert not await TokenVerifier(JwksUrl(f"http://127.0.0.1:{port}/")).has_keys()
+
+
 def test_keys_without_id_or_issuer_are_left_out(tmp_path: Path, write_key: Callable[..., Path]) -> None:
     write_key("hook", Ed25519PrivateKey.generate())
     [member] = json.loads((tmp_path / "jwks.json").read_text())["keys"]
@@ -101,7 +177,22 @@ def test_keys_without_id_or_issuer_are_left_out(tmp_path: Path, write_key: Calla
         {**member, "kid": "x", "iss": ""},
         {"kty": "oct", "k": "AA", "kid": "y", "iss": "hook"},
     ]
-    assert list(parse_jwks(json.dumps({"keys": [*odd, member]}))) == ["hook-1"]
+    assert set(parse_jwks(json.dumps({"keys": [*odd, member]}))) == {"hook-1", thumbprint(member)}
+
+
+def test_thumbprint_is_that_of_the_standard() -> None:
+    rsa = {
+        "kty": "RSA",
+        "n": "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZCiFV4n3oknj"
+        "hMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn"
+        "1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw",
+        "e": "AQAB",
+        "alg": "RS256",
+        "kid": "2011-04-29",
+    }
+    ed25519 = {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo", "kid": "a"}
+    assert thumbprint(rsa) == "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs", "RFC 7638, 3.1"
+    assert thumbprint(ed25519) == "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k", "RFC 8037, A.3"
 
 
 @pytest.mark.parametrize(

@@ -80,10 +80,16 @@ def token(
 
 def keys(
     directory: Annotated[Path, typer.Argument(help="Where `<issuer>.pem` and jwks.json go; keys that are there stay.")],
+    drop_old: Annotated[
+        bool, typer.Option("--drop-old", help="Leave out public keys of these issuers whose private key is not there.")
+    ] = False,
 ) -> None:
-    """Make the signing keys of a mesh and the set of public keys that all of it verifies against."""
+    """Make the signing keys of a mesh and the set of public keys that all of it verifies against.
+
+    Delete `<issuer>.pem` first to give that issuer a new key. The public keys that were in jwks.json stay in it, behind those of the files.
+    """
     try:
-        print(make_keys(directory))
+        print(make_keys(directory, drop_old=drop_old))
     except (OSError, KeyUnusable) as error:
         tell(f"the keys cannot be made: {error}")
         raise typer.Exit(1) from None

@@ -1,13 +1,17 @@
 """Finds out who calls, and whether the contract lets them."""
 
+import asyncio
 from collections.abc import Mapping
 
+from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runtime.call import Call, ServedMethod, Step
-from spawnmesh_runtime.caller import CallerKind, enter_call_of
+from spawnmesh_runtime.caller import Caller, CallerKind, enter_call_of
 from spawnmesh_runtime.tokens import TokenVerifier
+
+_LONGEST_SECONDS = 365 * 86_400.0  # No connection lasts as long, and not every number is one that a timer takes.
 
 
 def authenticated_calls(inner: Step, method: ServedMethod, verifier: TokenVerifier) -> Step:
@@ -26,9 +30,23 @@ def authenticated_calls(inner: Step, method: ServedMethod, verifier: TokenVerifi
                 "this kind of caller may not call this RPC",
                 facts={"caller": caller.kind.value, "method": f"{method.service}/{method.name}"},
             )
-        return await inner(call)
+        return await (_while_good(inner, call, caller) if policy.ends_with_token else inner(call))
 
     return step
+
+
+async def _while_good(inner: Step, call: Call, caller: Caller) -> object:
+    """The call for as long as its token is good: what comes later is not for whoever held it."""
+    try:
+        left = min(caller.expire_timestamp - utc_now().timestamp(), _LONGEST_SECONDS)
+        async with asyncio.timeout(left) as bound:
+            return await inner(call)
+    except TimeoutError:
+        if not bound.expired():
+            raise
+        raise MeshError(
+            Reason.TOKEN_EXPIRED, "the token's time is over while the stream was open; go on with a new one"
+        ) from None
 
 
 def _bearer(metadata: Mapping[str, str | bytes]) -> str:

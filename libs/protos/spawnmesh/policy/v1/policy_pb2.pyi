@@ -65,6 +65,11 @@ class CallPolicy(_message.Message):
 
     CALLERS_FIELD_NUMBER: _builtins.int
     SERVICES_FIELD_NUMBER: _builtins.int
+    ENDS_WITH_TOKEN_FIELD_NUMBER: _builtins.int
+    ends_with_token: _builtins.bool
+    """For a stream that tells what is new for as long as it is open: it ends TOKEN_EXPIRED when the token that it was opened with does. Any other call may
+    outlast its token by the time that its own work takes.
+    """
     @_builtins.property
     def callers(self) -> _containers.RepeatedScalarFieldContainer[Global___Caller.ValueType]:
         """Every kind of caller that is let in. Empty is refused at start."""
@@ -78,10 +83,11 @@ class CallPolicy(_message.Message):
         *,
         callers: _abc.Iterable[Global___Caller.ValueType] | None = ...,
         services: _abc.Iterable[_builtins.str] | None = ...,
+        ends_with_token: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["callers", b"callers", "services", b"services"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["callers", b"callers", "ends_with_token", b"ends_with_token", "services", b"services"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -124,7 +124,7 @@ class SessionServiceServicer:
 
     def WatchSession(self, request, context):
         """The session's events behind a cursor, then the new ones as they commit, each once and in order; ends after a terminal one, and NOT_FOUND when
-        the session is deleted. Not promised: events older than the tenant's `archive_after`.
+        the session is deleted, TOKEN_EXPIRED when the caller's token does. Not promised: events older than the tenant's `archive_after`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -52,7 +52,7 @@ class SessionServiceStub:
     """Answers when the session's newest run has ended or the session is terminal, or when `timeout` is over, whichever is first; `done` says which."""
     WatchSession: _grpc.UnaryStreamMultiCallable[_session_service_pb2.WatchSessionRequest, _session_service_pb2.WatchSessionResponse]
     """The session's events behind a cursor, then the new ones as they commit, each once and in order; ends after a terminal one, and NOT_FOUND when
-    the session is deleted. Not promised: events older than the tenant's `archive_after`.
+    the session is deleted, TOKEN_EXPIRED when the caller's token does. Not promised: events older than the tenant's `archive_after`.
     """
     SendMessage: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.SendMessageRequest, _session_service_pb2.SendMessageResponse]
     """Puts a message into the session's inbox: it steers a running run at its next turn; where none runs and the mode is SESSION it queues a new
@@ -103,7 +103,7 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """Answers when the session's newest run has ended or the session is terminal, or when `timeout` is over, whichever is first; `done` says which."""
     WatchSession: _aio.UnaryStreamMultiCallable[_session_service_pb2.WatchSessionRequest, _session_service_pb2.WatchSessionResponse]  # type: ignore[assignment]
     """The session's events behind a cursor, then the new ones as they commit, each once and in order; ends after a terminal one, and NOT_FOUND when
-    the session is deleted. Not promised: events older than the tenant's `archive_after`.
+    the session is deleted, TOKEN_EXPIRED when the caller's token does. Not promised: events older than the tenant's `archive_after`.
     """
     SendMessage: _aio.UnaryUnaryMultiCallable[_session_service_pb2.SendMessageRequest, _session_service_pb2.SendMessageResponse]  # type: ignore[assignment]
     """Puts a message into the session's inbox: it steers a running run at its next turn; where none runs and the mode is SESSION it queues a new
@@ -181,7 +181,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_session_service_pb2.WatchSessionResponse], _abc.AsyncIterator[_session_service_pb2.WatchSessionResponse]]:
         """The session's events behind a cursor, then the new ones as they commit, each once and in order; ends after a terminal one, and NOT_FOUND when
-        the session is deleted. Not promised: events older than the tenant's `archive_after`.
+        the session is deleted, TOKEN_EXPIRED when the caller's token does. Not promised: events older than the tenant's `archive_after`.
         """
 
     @_abc_1.abstractmethod

@@ -49,6 +49,7 @@ class ActivityServiceServicer:
     def WatchActivities(self, request, context):
         """What has happened behind a position, then what happens, each once and in the order of its commit, from any replica. The first answer comes at once
         and may have none. Activities are remembered for seven days. NOT_FOUND for a session without a transcript, also as soon as it is deleted. Not promised: that a read which could not be recorded is here; it is never refused for that.
+        Ends TOKEN_EXPIRED when the caller's token does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

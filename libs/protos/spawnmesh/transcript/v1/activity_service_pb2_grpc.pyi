@@ -36,6 +36,7 @@ class ActivityServiceStub:
     WatchActivities: _grpc.UnaryStreamMultiCallable[_activity_service_pb2.WatchActivitiesRequest, _activity_service_pb2.WatchActivitiesResponse]
     """What has happened behind a position, then what happens, each once and in the order of its commit, from any replica. The first answer comes at once
     and may have none. Activities are remembered for seven days. NOT_FOUND for a session without a transcript, also as soon as it is deleted. Not promised: that a read which could not be recorded is here; it is never refused for that.
+    Ends TOKEN_EXPIRED when the caller's token does.
     """
 
 @_typing.type_check_only
@@ -46,6 +47,7 @@ class ActivityServiceAsyncStub(ActivityServiceStub):
     WatchActivities: _aio.UnaryStreamMultiCallable[_activity_service_pb2.WatchActivitiesRequest, _activity_service_pb2.WatchActivitiesResponse]  # type: ignore[assignment]
     """What has happened behind a position, then what happens, each once and in the order of its commit, from any replica. The first answer comes at once
     and may have none. Activities are remembered for seven days. NOT_FOUND for a session without a transcript, also as soon as it is deleted. Not promised: that a read which could not be recorded is here; it is never refused for that.
+    Ends TOKEN_EXPIRED when the caller's token does.
     """
 
 class ActivityServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -59,6 +61,7 @@ class ActivityServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_activity_service_pb2.WatchActivitiesResponse], _abc.AsyncIterator[_activity_service_pb2.WatchActivitiesResponse]]:
         """What has happened behind a position, then what happens, each once and in the order of its commit, from any replica. The first answer comes at once
         and may have none. Activities are remembered for seven days. NOT_FOUND for a session without a transcript, also as soon as it is deleted. Not promised: that a read which could not be recorded is here; it is never refused for that.
+        Ends TOKEN_EXPIRED when the caller's token does.
         """
 
 def add_ActivityServiceServicer_to_server(servicer: ActivityServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
