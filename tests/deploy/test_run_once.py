@@ -13,6 +13,7 @@ from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_postgres.held_locks import Patience
 from spawnmesh_postgres.schema_version import until_schema_known
 
 from tests.deploy.pod_here import Secrets, run_container
@@ -81,6 +82,11 @@ async def test_migration_of_a_database_that_is_not_there_fails_and_says_so(
     assert ended.code == 1
     assert "Traceback" not in ended.printed
     assert "does not" in ended.printed
+
+
+def test_migration_gives_up_on_a_lock_while_its_job_still_has_a_minute() -> None:
+    job = of_kind("Job", "minimal")["migrate"]["spec"]
+    assert Patience().seconds + 60 <= job["activeDeadlineSeconds"]
 
 
 def here(s3: S3Endpoint) -> dict[str, str]:

@@ -73,10 +73,16 @@ class Database:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
-        """A connection of the pool. Where none is to be had although not all are in use, the server is not there: OperationalError."""
+        """A connection of the pool. Where none is to be had although not all are in use, the server is not there: OperationalError.
+
+        One on which the server takes no writes is closed: the next one may lead to another server, or begin with other settings.
+        """
         connection = await self._take()
         try:
             yield connection
+        except psycopg.errors.ReadOnlySqlTransaction:
+            await connection.close()
+            raise
         finally:
             await self._give_back(connection)
 
@@ -195,6 +201,9 @@ class Database:
             rows = await cursor.fetchall()
             await connection.close()
             return rows
+        except psycopg.errors.ReadOnlySqlTransaction:
+            await connection.close()  # As `_connection` does.
+            raise
         finally:
             await self._give_back(connection)
 

@@ -39,6 +39,13 @@ def translate(error: BaseException) -> MeshError | None:
         return MeshError(Reason.CONFLICT, "the schema has just been migrated; call again", retry_after_seconds=0.05)
     if isinstance(error, _NOT_THERE):
         return unavailable("PostgreSQL")
+    if isinstance(error, errors.ReadOnlySqlTransaction):  # A standby, or a primary that takes no writes for a while.
+        return MeshError(
+            Reason.DEPENDENCY_UNAVAILABLE,
+            "PostgreSQL takes no writes at the moment; call again later",
+            retry_after_seconds=1.0,
+            facts={"dependency": "PostgreSQL"},
+        )
     if isinstance(error, psycopg.DataError) and error.sqlstate in (
         None,
         _NOT_IN_ENCODING,

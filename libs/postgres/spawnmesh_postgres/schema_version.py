@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -19,6 +19,7 @@ from spawnmesh_postgres.migrations import CHECKSUMS
 _LOOK_AGAIN_SECONDS = 1.0
 # Through a pooler too: one statement, nothing prepared.
 _READ = sql.SQL("select migration_id, sha256, contracts from {}").format(sql.Identifier(CHECKSUMS))
+_ONLY_READS = "show transaction_read_only"  # Also where the server is a standby.
 
 log = structlog.get_logger()
 
@@ -102,16 +103,21 @@ async def until_schema_known(
 
 
 async def standing_of(database: Database, *, package: str) -> Standing:
-    """How the database's schema stands to the package now."""
+    """How the database's schema stands to the package now. One that is as it should be, on a server that takes no writes, is UNKNOWN."""
     known = migration_files(package)
+    only_reads = False
     try:
         async with database.transaction(EVERY_TENANT) as connection:
+            only_reads = await (await connection.execute(_ONLY_READS)).fetchone() == {"transaction_read_only": "on"}
             rows = await (await connection.execute(_READ)).fetchall()
     except errors.UndefinedTable:
         rows = []
     except (psycopg.OperationalError, PoolTimeout):
         return _unknown(known)
-    return standing(known, {row["migration_id"]: Applied(row["sha256"], row["contracts"]) for row in rows})
+    found = standing(known, {row["migration_id"]: Applied(row["sha256"], row["contracts"]) for row in rows})
+    if only_reads and not found.objection:
+        return replace(found, state=SchemaState.UNKNOWN, objection="the database takes no writes")
+    return found
 
 
 async def _standing_by(dsn: str, known: tuple[MigrationFile, ...]) -> Standing:

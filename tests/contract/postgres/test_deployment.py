@@ -109,15 +109,16 @@ async def test_DescribeReplica__tells_the_release_and_a_schema_that_is_its_own(r
         ),
         ("drop table _yoyo_checksum", pb.SCHEMA_STATE_BEHIND, "", "the schema is older: it lacks 0001_hook"),
         ("revoke connect on database {name} from public, hook; {end}", pb.SCHEMA_STATE_UNKNOWN, "", "the database does not answer"),
+        ("alter database {name} set default_transaction_read_only = on; {end}", pb.SCHEMA_STATE_UNKNOWN, NEWEST, "the database takes no writes"),
     ],
-    ids=["ahead", "contracted", "behind", "edited", "empty", "away"],
+    ids=["ahead", "contracted", "behind", "edited", "empty", "away", "read-only"],
 )  # fmt: skip
 async def test_DescribeReplica__tells_how_the_schema_stands_to_it(
     replica: Peer, keys: Path, dsn: ServiceDsn, postgres: Postgres, statement: str, state: int, applied: str, objection: str
 ) -> None:  # fmt: skip
     if "{name}" in statement:
         name = psycopg.conninfo.conninfo_to_dict(dsn.app)["dbname"]
-        end = f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{name}'"
+        end = f"select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = '{name}'"
         with psycopg.connect(postgres.superuser_dsn, autocommit=True) as connection:
             connection.execute(statement.format(name=name, end=end).encode())
     else:

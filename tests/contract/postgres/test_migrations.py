@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.jobs import install_job_tables
 from spawnmesh_postgres.migration_files import migration_files
-from spawnmesh_postgres.migrations import MigrationChanged, migrate, migrate_and_tell
-from spawnmesh_postgres.roles import Entries, prepare_database
+from spawnmesh_postgres.migrations import MigrationChanged, MigrationFailed, migrate, migrate_and_tell
 from spawnmesh_postgres.schema_version import until_schema_known
+
+from tests.contract.postgres.migrating import Package, empty_schema
 
 SERVICES = ("session", "attachment_blob", "transcript", "model_router", "hook")
 
@@ -42,27 +42,7 @@ order by 1, 2, 3, 4
 def database(postgres: Postgres) -> Callable[[str], ServiceDsn]:
     """Makes a database with an empty schema of that name."""
 
-    def make(schema: str) -> ServiceDsn:
-        name = f"m_{uuid4().hex[:12]}"
-        roles = (schema, f"{schema}_owner")
-        app, owner = (make_conninfo(postgres.superuser_dsn, user=role, dbname=name) for role in roles)
-        prepare_database(postgres.superuser_dsn, {schema: Entries(app, owner)})
-        return ServiceDsn(app, owner)
-
-    return make
-
-
-class Package:
-    """A package with migrations, which grows as releases do."""
-
-    def __init__(self, root: Path) -> None:
-        self.name = f"released_{uuid4().hex[:12]}"
-        self.folder = root / self.name / "migrations"
-        self.folder.mkdir(parents=True)
-        (root / self.name / "__init__.py").touch()
-
-    def add(self, name: str, text: str) -> None:
-        (self.folder / f"{name}.sql").write_text(text)
+    return lambda schema: empty_schema(postgres, schema)
 
 
 @pytest.fixture
@@ -125,8 +105,9 @@ def test_migration_that_fails_leaves_those_before_it_and_nothing_of_itself(
     dsn = database("hook")
     package.add("0001_good", "create table good (id int);")
     package.add("0002_bad", "create table half (id int); select 1 / 0;")
-    with pytest.raises(psycopg.errors.DivisionByZero):
+    with pytest.raises(MigrationFailed, match="0002_bad") as failed:
         migrate(dsn.owner, package=package.name, schema="hook")
+    assert isinstance(failed.value.__cause__, psycopg.errors.DivisionByZero)
     tables = {row[1] for row in shape(dsn.owner) if row[0] == "table"}
     assert "good" in tables
     assert "half" not in tables
@@ -202,6 +183,86 @@ async def test_old_process_runs_on_an_expanded_schema_and_not_on_a_contracted_on
         async with asyncio.timeout(0.5):
             await until_schema_known(dsn.app, package=old.name)
     await until_schema_known(dsn.app, package=package.name)
+
+
+def test_migration_that_cannot_be_marked_as_done_leaves_nothing_and_is_repeated(
+    database: Callable[[str], ServiceDsn], package: Package
+) -> None:
+    dsn = database("hook")
+    package.add("0001_first", "create table first (id int);")
+    migrate(dsn.owner, package=package.name, schema="hook")
+    package.add("0002_second", "create table second (id int);")
+    with psycopg.connect(dsn.owner, autocommit=True) as connection:
+        connection.execute("alter table _yoyo_migration add constraint no_more check (migration_id < '0002') not valid")
+        with pytest.raises(MigrationFailed, match="0002_second"):
+            migrate(dsn.owner, package=package.name, schema="hook")
+        connection.execute("alter table _yoyo_migration drop constraint no_more")
+    assert migrate(dsn.owner, package=package.name, schema="hook") == ["0002_second"]
+
+
+def test_lock_of_the_tool_that_a_killed_migration_left_keeps_nobody_out(
+    database: Callable[[str], ServiceDsn], package: Package
+) -> None:
+    """It is taken once in the life of a schema, for the tool's own tables."""
+    dsn = database("hook")
+    package.add("0001_first", "create table first (id int);")
+    with psycopg.connect(dsn.owner) as connection:
+        connection.execute(
+            "create table yoyo_lock (locked int default 1 primary key, ctime timestamp, pid int not null)"
+        )
+        connection.execute("insert into yoyo_lock (pid) values (1)")
+    assert migrate(dsn.owner, package=package.name, schema="hook") == ["0001_first"]
+
+
+def test_migration_without_a_transaction_is_applied_and_marked(
+    database: Callable[[str], ServiceDsn], package: Package
+) -> None:
+    dsn = database("hook")
+    package.add("0001_first", "create table first (id int);")
+    package.add("0002_index", "-- transactional: false\ncreate index concurrently first_idx on first (id);")
+    assert migrate(dsn.owner, package=package.name, schema="hook") == ["0001_first", "0002_index"]
+    assert migrate(dsn.owner, package=package.name, schema="hook") == []
+
+
+OUT_OF_ROOM = "do $$ begin raise exception 'no room' using errcode = 'disk_full', detail = 'a row'; end $$;"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (OUT_OF_ROOM, "no room"),
+        ("select 1 / 0;", "division by zero"),
+        ("select pg_terminate_backend(pg_backend_pid());", "terminating connection due to administrator command"),
+    ],
+    ids=["room", "defect", "ended"],
+)
+def test_what_the_server_says_of_a_migration_is_told_with_its_id(
+    database: Callable[[str], ServiceDsn], package: Package, text: str, words: str
+) -> None:
+    package.add("0001_first", text)
+    with pytest.raises(SystemExit, match=rf"^hook: 0001_first was not applied: {words}$"):
+        migrate_and_tell(database("hook").owner, package=package.name, schema="hook")
+
+
+def test_what_the_server_says_before_any_migration_is_told(
+    database: Callable[[str], ServiceDsn], package: Package, postgres: Postgres
+) -> None:
+    dsn = database("hook")
+    package.add("0001_first", "create table first (id int);")
+    with psycopg.connect(make_conninfo(postgres.superuser_dsn, dbname=conninfo_to_dict(dsn.owner)["dbname"])) as link:
+        link.execute("alter schema hook owner to postgres")
+        link.execute("grant usage on schema hook to hook_owner")
+    with pytest.raises(SystemExit, match=r"^hook: the schema cannot be migrated: permission denied for schema hook$"):
+        migrate_and_tell(dsn.owner, package=package.name, schema="hook")
+
+
+@pytest.mark.parametrize("changed", [{"user": "nobody_here"}, {"dbname": "nowhere"}, {"host": "/nowhere"}], ids=str)
+def test_owner_who_is_not_let_in_is_told_as_that(
+    database: Callable[[str], ServiceDsn], package: Package, changed: dict[str, str]
+) -> None:
+    package.add("0001_first", "create table first (id int);")
+    with pytest.raises(SystemExit, match=r"^hook: the database does not let the schema's owner in$"):
+        migrate_and_tell(make_conninfo(database("hook").owner, **changed), package=package.name, schema="hook")
 
 
 def test_no_owner_is_told_in_one_line() -> None:

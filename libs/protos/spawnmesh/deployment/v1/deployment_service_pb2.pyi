@@ -37,7 +37,7 @@ class _SchemaStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SchemaSta
     SCHEMA_STATE_UNFIT: _SchemaState.ValueType  # 4
     """It has had another migration of the same name, or one that took away what the replica needs. The replica does not serve, or will fail."""
     SCHEMA_STATE_UNKNOWN: _SchemaState.ValueType  # 5
-    """The database does not answer."""
+    """The database does not answer, or takes no writes."""
 
 class SchemaState(_SchemaState, metaclass=_SchemaStateEnumTypeWrapper):
     """How the schema in a database stands to what a replica knows. No state is terminal."""
@@ -53,7 +53,7 @@ SCHEMA_STATE_BEHIND: SchemaState.ValueType  # 3
 SCHEMA_STATE_UNFIT: SchemaState.ValueType  # 4
 """It has had another migration of the same name, or one that took away what the replica needs. The replica does not serve, or will fail."""
 SCHEMA_STATE_UNKNOWN: SchemaState.ValueType  # 5
-"""The database does not answer."""
+"""The database does not answer, or takes no writes."""
 Global___SchemaState: _TypeAlias = SchemaState  # noqa: Y015
 
 @_typing.final
