@@ -36,12 +36,13 @@ from spawnmesh_runtime.caller import current_caller
 from spawnmesh_runtime.process import Process, start_process
 from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
-from spawnmesh_runtime.telemetry import current_traceparent, use_tracer
+from spawnmesh_runtime.telemetry import use_tracer
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.contract.router_answers import said
 from tests.contract.runner_hook_fixtures import ScriptedHooks
 from tests.contract.runner_listing import Listing
+from tests.contract.runner_sessions import ScriptedSessions
 from tests.contract.serving import served, shared_settings
 
 TENANT = "acme"
@@ -158,9 +159,14 @@ class ScriptedMesh:
         if self.lease_lost:
             raise MeshError(Reason.RUN_LEASE_LOST, "the run is over")
 
+    def judge(self, request: run_pb.FinalizeRunRequest) -> run_pb.FinalizeRunResponse | None:
+        """What becomes of a draft where `outcomes` says nothing; None accepts it."""
+
     def add_to(self, server: Any) -> None:
         """Registers all peers."""
-        sessions: Any = _Sessions  # to the type checker a peer with RPCs left out is abstract; no runner calls those
+        sessions: Any = (
+            ScriptedSessions  # to the type checker a peer with RPCs left out is abstract; no runner calls those
+        )
         transcripts: Any = _Transcripts
         blobs: Any = _Blobs
         models: Any = _Models
@@ -205,7 +211,7 @@ class _Runs(run_grpc.RunServiceServicer):
         mesh = self.mesh
         mesh.check_lease(request.epoch)
         accepted = run_pb.FinalizeRunResponse(accepted=run_pb.Accepted())
-        outcome = mesh.outcomes.popleft() if mesh.outcomes else accepted
+        outcome = mesh.outcomes.popleft() if mesh.outcomes else mesh.judge(request) or accepted
         if isinstance(outcome, MeshError):
             raise outcome
         if outcome.HasField("revise") and mesh.on_revise is not None:
@@ -227,37 +233,6 @@ class _Runs(run_grpc.RunServiceServicer):
         self.mesh.check_lease(request.epoch)
         self.mesh.released.append(request.epoch)
         return run_pb.ReleaseRunResponse()
-
-
-class _Sessions(session_grpc.SessionServiceServicer):
-    def __init__(self, mesh: ScriptedMesh) -> None:
-        self.mesh = mesh
-
-    async def SpawnSession(
-        self, request: session_pb.SpawnSessionRequest, context: Any
-    ) -> session_pb.SpawnSessionResponse:
-        self.mesh.spawn_traces.append(current_traceparent())
-        first = self.mesh.spawns.setdefault(request.request_id, request)
-        if first != request:
-            raise MeshError(Reason.REQUEST_ID_REUSED, "another payload")
-        self.mesh.refuse_if_scripted("SpawnSession")
-        digest = hashlib.sha256(request.request_id.encode()).hexdigest()[:26]
-        session = session_pb2.Session(
-            session_id=f"ses_{digest}",
-            latest_run=session_pb2.Run(run_id=f"run_{digest}", state=session_pb2.RUN_STATE_QUEUED),
-        )
-        return session_pb.SpawnSessionResponse(session=session)
-
-    async def WaitSession(self, request: session_pb.WaitSessionRequest, context: Any) -> session_pb.WaitSessionResponse:
-        self.mesh.refuse_if_scripted("WaitSession")
-        return session_pb.WaitSessionResponse(
-            done=True,
-            session=session_pb2.Session(
-                session_id=request.session_id,
-                state=session_pb2.SESSION_STATE_CLOSED,
-                latest_run=session_pb2.Run(state=session_pb2.RUN_STATE_SUCCEEDED),
-            ),
-        )
 
 
 class _Transcripts(transcript_grpc.TranscriptServiceServicer):

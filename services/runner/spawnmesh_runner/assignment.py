@@ -16,6 +16,7 @@ from spawnmesh_runner.domain import (
     Spending,
     fresh_token_count,
 )
+from spawnmesh_runner.lost_files import LostFiles
 from spawnmesh_runner.mesh import Mesh
 from spawnmesh_runner.tools.tool import AnyTool, mcp_prefix
 
@@ -24,10 +25,10 @@ from spawnmesh_runner.tools.tool import AnyTool, mcp_prefix
 class Assignment:
     """One claimed run, and all that working on it needs.
 
-    Six things change: `spending` grows with each model call, `listened` is what of `HookKind` anybody listens to, as last seen, `tools` get the
-    one that reads references once the context has some, `compacting` counts what failed, `covered` keeps what of the turn is in a summary,
-    by the seq up to which that goes, and `called` names the tools that this run may have run, whoever carried it. `note` is what the model
-    has to know of the tools that it does not have.
+    Seven things change: `spending` grows with each model call, `listened` is what of `HookKind` anybody listens to, as last seen, `tools` get
+    the one that reads references once the context has some, `compacting` counts what failed, `covered` keeps what of the turn is in a summary,
+    by the seq up to which that goes, `called` names the tools that this run may have run, whoever carried it, and `lost` the files that it
+    wrote where they are gone. `note` is what the model has to know of the tools that it does not have.
     """
 
     claimed: run_service_pb2.ClaimedRun
@@ -42,6 +43,7 @@ class Assignment:
     compacting: Compacting = field(default_factory=Compacting)
     covered: dict[int, list[entry_pb2.Entry]] = field(default_factory=dict)
     called: set[str] = field(default_factory=set)
+    lost: LostFiles = field(default_factory=LostFiles)
 
     @property
     def session_id(self) -> str:
@@ -70,8 +72,8 @@ class Assignment:
 
     @property
     def system_prompt(self) -> str:
-        """The agent's, and the note below it."""
-        return "\n\n".join(filter(None, (self.claimed.agent.system_prompt, self.note)))
+        """The agent's, and the notes below it."""
+        return "\n\n".join(filter(None, (self.claimed.agent.system_prompt, self.note, self.lost.note)))
 
     @property
     def has_final_effects(self) -> bool:

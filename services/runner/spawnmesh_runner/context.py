@@ -65,6 +65,12 @@ def pending_draft(entries: Sequence[entry_pb2.Entry], run_id: str) -> Draft | No
     return Draft(newest.entry_id, text_of(newest.body.message))
 
 
+def has_newest_draft(entries: Sequence[entry_pb2.Entry], run_id: str) -> bool:
+    """Whether the run's newest answer is a draft that was not rejected, whatever stands behind it."""
+    newest = next((entry for entry in reversed(entries) if _is_answer_of(entry, run_id)), None)
+    return newest is not None and not calls_of(newest.body.message)
+
+
 def open_calls(entries: Sequence[entry_pb2.Entry], run_id: str) -> list[OpenCall]:
     """The calls of the run's newest answer whose results were never stored. A result made up while assembling has no entry id.
 

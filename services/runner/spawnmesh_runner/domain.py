@@ -8,6 +8,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.mcp.config import McpServerNotOffered
 
 DEFAULT_MAX_TURN_COUNT = 50
+LATE_TURN_COUNT = 5
 DEFAULT_CONTEXT_TOKEN_BUDGET = 100_000
 RUNNER_ERROR = "RUNNER_ERROR"
 TURN_LIMIT_EXCEEDED = "TURN_LIMIT_EXCEEDED"
@@ -47,6 +48,32 @@ class Spending:
         self.output_token_count += output
         self.cache_read_token_count += cache_read
         self.cache_write_token_count += cache_write
+
+
+@dataclass(slots=True)
+class Turns:
+    """The turns of a run, over all who carried it. Where messages came before the draft of the last one, LATE_TURN_COUNT are added to read them.
+
+    Not one for each: whoever goes on sending would have it go on for ever, and what a message asks for may take more than an answer.
+    """
+
+    max_count: int
+    taken_count: int = 0
+    has_late_messages: bool = False
+
+    @property
+    def are_over(self) -> bool:
+        """Whether the agent's are: a draft that is sent back now cannot be worked on."""
+        return self.taken_count >= self.max_count
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether there is one left to take."""
+        return self.taken_count < self.max_count + (LATE_TURN_COUNT if self.has_late_messages else 0)
+
+    def count_late_messages(self) -> None:
+        """Messages came before a draft; before the last turn they are read in the next one."""
+        self.has_late_messages = self.has_late_messages or self.are_over
 
 
 @dataclass(slots=True)

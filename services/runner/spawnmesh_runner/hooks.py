@@ -18,7 +18,7 @@ from spawnmesh_runner.assignment import Assignment
 from spawnmesh_runner.context import OpenCall
 from spawnmesh_runner.handed_over import with_files, without_files
 from spawnmesh_runner.retry import persistently
-from spawnmesh_runner.tools.call import Outcome, call_arguments, refusal, rewritten_call
+from spawnmesh_runner.tools.call import Outcome, call_arguments, call_with, refusal
 from spawnmesh_runner.tools.tool import ToolRefused
 
 _ASK_SECONDS = 660.0  # A plugin may take ten minutes.
@@ -98,7 +98,7 @@ async def judge_call(assignment: Assignment, call: message_pb2.ToolCall) -> mess
     if not answer.decision.HasField("rewrite"):
         return call
     rewritten = with_files(json.loads(answer.decision.rewrite.arguments_json), arguments, shown)
-    return call if rewritten == arguments else rewritten_call(call, rewritten, answer.decided_by)
+    return call if rewritten == arguments else call_with(call, rewritten, rewrittenBy=list(answer.decided_by))
 
 
 async def tell_outcome(assignment: Assignment, call: OpenCall, outcome: Outcome, latency: timedelta) -> None:

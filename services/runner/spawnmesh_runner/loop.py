@@ -5,14 +5,14 @@ from spawnmesh_core.side_by_side import side_by_side
 
 from spawnmesh_runner.assignment import Assignment, render_usage
 from spawnmesh_runner.compaction import compact
-from spawnmesh_runner.context import Draft, OpenCall, calls_of, open_calls, pending_draft, text_of
-from spawnmesh_runner.domain import TurnLimitExceeded, answer_key
+from spawnmesh_runner.context import Draft, OpenCall, calls_of, has_newest_draft, open_calls, pending_draft, text_of
+from spawnmesh_runner.domain import TurnLimitExceeded, Turns
 from spawnmesh_runner.generate import call_seconds, generate
 from spawnmesh_runner.hooks import see_hooks, tell_answer
 from spawnmesh_runner.inbox import drain_inbox
 from spawnmesh_runner.retry import persistently
 from spawnmesh_runner.tool_calls import finish_calls, run_calls
-from spawnmesh_runner.transcript import append_message, assemble, count_earlier_turns, open_window, window_held
+from spawnmesh_runner.transcript import append_answer, assemble, count_earlier_turns, open_window, window_held
 
 # Hooks are asked meanwhile, and one may take ten minutes. A session service that died meanwhile is noticed by the lease.
 _FINALIZE_SECONDS = 660.0
@@ -25,24 +25,32 @@ async def work_to_answer(assignment: Assignment) -> None:
 
     Raises TurnLimitExceeded, or the MeshError of a peer that refused or stayed away.
     """
-    earlier_turn_count = 0
-    if assignment.epoch > assignment.first_epoch:  # at its first epoch nobody can have been here before
-        earlier_turn_count = await count_earlier_turns(assignment)
-        if earlier_turn_count:
-            await see_hooks(assignment)
-            read = await assemble(assignment)
-            await finish_calls(assignment, open_calls(read.entries, assignment.run_id))
-            # It took its turn already: after the last one there is none left to offer it in.
-            draft = pending_draft(read.entries, assignment.run_id)
-            if draft is not None and await _is_accepted(assignment, draft):
-                return
-    for turn in range(earlier_turn_count + 1, assignment.max_turn_count + 1):
-        if await _take_turn(assignment, turn):
+    turns = Turns(assignment.max_turn_count)
+    has_predecessors = assignment.epoch > assignment.first_epoch
+    if has_predecessors and await _finish_turn(assignment, turns):
+        return
+    while turns.may_go_on:
+        turns.taken_count += 1
+        if await _take_turn(assignment, turns):
             return
     raise TurnLimitExceeded(assignment.max_turn_count)
 
 
-async def _take_turn(assignment: Assignment, turn: int) -> bool:
+async def _finish_turn(assignment: Assignment, turns: Turns) -> bool:
+    """Counts the turns of earlier runners, and finishes the newest one; True once the run has its answer."""
+    turns.taken_count = await count_earlier_turns(assignment)
+    if not turns.taken_count:
+        return False
+    await see_hooks(assignment)
+    read = await assemble(assignment)
+    await finish_calls(assignment, open_calls(read.entries, assignment.run_id))
+    if turns.taken_count > turns.max_count or has_newest_draft(read.entries, assignment.run_id):
+        turns.count_late_messages()  # It has some turns of theirs already, or what stands behind its last draft is still to be read.
+    draft = pending_draft(read.entries, assignment.run_id)
+    return draft is not None and await _is_accepted(assignment, draft, turns)
+
+
+async def _take_turn(assignment: Assignment, turns: Turns) -> bool:
     """One turn; True once the run has its answer. An answer to what is no longer the transcript is discarded, and the turn with it."""
     await side_by_side([see_hooks(assignment), drain_inbox(assignment)])
     fence = await open_window(assignment)
@@ -62,16 +70,16 @@ async def _take_turn(assignment: Assignment, turn: int) -> bool:
         await tell_answer(assignment, completion)
         if not await window_held(assignment, fence):
             return False
-        entry_id = await append_message(assignment, answer_key(assignment.run_id, assignment.epoch, turn), answer)
+        entry_id, answer = await append_answer(assignment, turns.taken_count, answer)
         calls = [OpenCall(entry_id, index, call) for index, call in enumerate(calls_of(answer))]
         if calls:
             await run_calls(assignment, calls)
             return False
         draft = Draft(entry_id, text_of(answer))
-    return await _is_accepted(assignment, draft)
+    return await _is_accepted(assignment, draft, turns)
 
 
-async def _is_accepted(assignment: Assignment, draft: Draft) -> bool:
+async def _is_accepted(assignment: Assignment, draft: Draft, turns: Turns) -> bool:
     """Offers the draft. After a revision its instruction, after messages they, are what the next turn reads."""
     mesh = assignment.mesh
     request = pb.FinalizeRunRequest(
@@ -80,6 +88,9 @@ async def _is_accepted(assignment: Assignment, draft: Draft) -> bool:
         draft_text=draft.text,
         usage=render_usage(assignment.spending),
         has_final_effects=assignment.has_final_effects,
+        is_last_turn=turns.are_over,
     )
     answer = await persistently(mesh.session, mesh.runs.FinalizeRun, request, timeout_seconds=_FINALIZE_SECONDS)
+    if answer.HasField("messages_pending"):
+        turns.count_late_messages()
     return answer.HasField("accepted")

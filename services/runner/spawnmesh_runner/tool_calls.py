@@ -15,7 +15,9 @@ from spawnmesh_runner.context import OpenCall
 from spawnmesh_runner.domain import call_request_id, result_key
 from spawnmesh_runner.hooks import judge_call, tell_outcome
 from spawnmesh_runner.tools.call import Outcome, refusal, run_call
+from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
 from spawnmesh_runner.tools.tool import Scope
+from spawnmesh_runner.tools.unknown_spawn import unknown_spawn
 from spawnmesh_runner.transcript import append_message
 
 
@@ -34,16 +36,31 @@ async def run_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> None:
 
 
 async def finish_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> None:
-    """As `run_calls`, for calls that another runner had begun: one that may not be made twice gets an unknown outcome instead."""
+    """As `run_calls`, for calls that another runner had begun: one that may not or cannot be made again gets an unknown outcome instead."""
     for call in calls:
-        if assignment.may_repeat(call.call.name):
-            answered = await _run(assignment, call)
-        else:
-            unknown = refusal(
-                "OUTCOME_UNKNOWN", "the runner was replaced during the call; it may or may not have been done"
-            )
-            answered = await _not_run(assignment, call, unknown)
+        unknown = await _unknown_outcome(assignment, call)
+        answered = await _run(assignment, call) if unknown is None else await _not_run(assignment, call, unknown)
         await _append_result(assignment, call, answered)
+
+
+async def _unknown_outcome(assignment: Assignment, open_call: OpenCall) -> Outcome | None:
+    """What is told of a call that is not made again; None of one that is."""
+    call = open_call.call
+    if not assignment.may_repeat(call.name):
+        return refusal("OUTCOME_UNKNOWN", "the runner was replaced during the call; it may or may not have been done")
+    if call.name == SESSIONS_SPAWN.name and call.name in assignment.tools:
+        return await unknown_spawn(_scope(assignment, open_call), call)
+    return None
+
+
+def _scope(assignment: Assignment, call: OpenCall) -> Scope:
+    return Scope(
+        workspace=assignment.workspace,
+        mesh=assignment.mesh,
+        session_id=assignment.session_id,
+        answer_entry_id=call.answer_entry_id,
+        request_id=call_request_id(call.answer_entry_id, call.index),
+    )
 
 
 async def _run(assignment: Assignment, open_call: OpenCall) -> _Answered:
@@ -53,13 +70,6 @@ async def _run(assignment: Assignment, open_call: OpenCall) -> _Answered:
         names = ", ".join(assignment.tools) or "none"
         unknown = refusal("UNKNOWN_TOOL", f"there is no such tool; yours are: {names}")
         return await _not_run(assignment, open_call, unknown)
-    scope = Scope(
-        workspace=assignment.workspace,
-        mesh=assignment.mesh,
-        session_id=assignment.session_id,
-        answer_entry_id=open_call.answer_entry_id,
-        request_id=call_request_id(open_call.answer_entry_id, open_call.index),
-    )
     async with traced(
         f"execute_tool {tool.name}",
         gen_ai__operation__name="execute_tool",
@@ -72,7 +82,7 @@ async def _run(assignment: Assignment, open_call: OpenCall) -> _Answered:
         began = monotonic_seconds()
         if not isinstance(judged, Outcome):
             assignment.called.add(tool.name)
-        outcome = judged if isinstance(judged, Outcome) else await run_call(tool, judged, scope)
+        outcome = judged if isinstance(judged, Outcome) else await run_call(tool, judged, _scope(assignment, open_call))
         latency = timedelta(seconds=monotonic_seconds() - began)
         if outcome.error_reason:
             span.set_attribute("error.type", outcome.error_reason)

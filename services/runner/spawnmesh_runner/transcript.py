@@ -11,6 +11,8 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runner.assignment import Assignment
 from spawnmesh_runner.context import calls_of
+from spawnmesh_runner.domain import answer_key
+from spawnmesh_runner.handed_over import without_markers
 from spawnmesh_runner.mesh import Mesh
 from spawnmesh_runner.retry import persistently
 from spawnmesh_runner.tools.registry import declaration
@@ -74,6 +76,25 @@ async def append_message(assignment: Assignment, key: str, message: message_pb2.
     return appended.entries[0].entry_id
 
 
+async def append_answer(
+    assignment: Assignment, turn: int, answer: message_pb2.Message
+) -> tuple[str, message_pb2.Message]:
+    """Appends what the model said in a turn, and gives its entry's id and it as it is kept: without what is no content of a file.
+
+    A model copies the markers that it is shown in earlier calls.
+    """
+    key = answer_key(assignment.run_id, assignment.epoch, turn)
+    lesser = without_markers(answer)
+    kept = answer
+    while True:
+        try:
+            return await append_message(assignment, key, kept), kept
+        except MeshError as error:
+            if error.reason is not Reason.ATTACHMENT_CONTENT_IS_MARKER or (less := next(lesser, None)) is None:
+                raise
+            kept = less
+
+
 async def assemble(assignment: Assignment) -> pb.AssembleContextResponse:
     """What the model should read now, within the agent's budget, of which the system prompt and the tools take their share.
 
@@ -107,7 +128,8 @@ async def _assemble(assignment: Assignment) -> pb.AssembleContextResponse:
 
 
 async def count_earlier_turns(assignment: Assignment) -> int:
-    """Turns this run took in the hands of others; their tokens are added to its spending and their calls to the ones it made.
+    """Turns this run took in the hands of others; their tokens are added to its spending, their calls to the ones it made, and the files that
+    they wrote to those that are lost.
 
     Reads backwards, in pages, up to what an earlier run of the session wrote. Others' notes and messages in between are passed over.
     """
@@ -122,6 +144,7 @@ async def count_earlier_turns(assignment: Assignment) -> int:
             if entry.writer.run_id != assignment.run_id:
                 continue
             message = entry.body.message
+            assignment.lost.read(message)
             assignment.spend(entry.body.compaction.sources.usage)
             if message.role == message_pb2.ROLE_ASSISTANT:
                 turn_count += 1

@@ -165,6 +165,7 @@ def parse_draft(request: FinalizeRunRequest, caller: Caller) -> Draft:
         request.draft_text,
         usage_of(request.usage),
         has_final_effects=request.has_final_effects,
+        is_last_turn=request.is_last_turn,
     )
 
 

@@ -12,6 +12,7 @@ from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_AGENT_FINALIZE
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, LABEL_KIND_SUPERSEDED
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
@@ -122,6 +123,28 @@ async def test_nothing_is_sent_back_after_effects_that_cannot_be_undone(stage: S
         answer = await offer(stage, held, "sent the mail", has_final_effects=True)
     assert answer.accepted.run.result_text == "sent the mail"
     assert await asked_about_drafts(stage) == ["revise"]
+
+
+async def test_the_draft_of_a_last_turn_is_the_answer_also_where_a_revision_is_wanted(stage: Stage) -> None:
+    """Nobody could work on one; and the plugins are asked all the same."""
+    held = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
+    async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=REVISE)):
+        assert (await offer(stage, held, "draft 1")).revise.number == 1
+        with logged() as log:
+            answer = await offer(stage, held, "draft 2", is_last_turn=True)
+    assert answer.accepted.run.result_text == "draft 2"
+    assert answer.accepted.run.revision_count == 1
+    assert await asked_about_drafts(stage) == ["revise", "revise"]
+    capped = [(entry["run"], entry["plugins"]) for entry in log if entry["event"] == "revision_capped"]
+    assert capped == [(held.run.run_id, ["gate"])]
+
+
+async def test_messages_come_before_the_draft_of_a_last_turn_too(stage: Stage) -> None:
+    session_id = (await stage.mesh.spawn()).session_id
+    held = await stage.mesh.claim(session_id)
+    message = session_pb.SendMessageRequest(request_id="m1", session_id=session_id, text="Mind this.")
+    await stage.mesh.client(stage.mesh.sessions.SendMessage, message)
+    assert (await offer(stage, held, "draft", is_last_turn=True)).messages_pending.count == 1
 
 
 UNASKED: list[Path] = [

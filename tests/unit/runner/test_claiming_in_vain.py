@@ -10,7 +10,6 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runner import claim
 from spawnmesh_runner.settings import RunnerSettings
-from structlog.testing import capture_logs
 
 
 class Refusing:
@@ -52,21 +51,23 @@ async def test_why_no_runs_are_claimed(
     mesh: Any = SimpleNamespace(session=session, runs=SimpleNamespace(ClaimRuns=None))
     minter: Any = SimpleNamespace(runner_token=lambda: "token")
     stop = asyncio.Event()
-    with capture_logs() as events:
-        claiming = asyncio.create_task(
-            claim.claim_until(
-                stop,
-                mesh,
-                minter,
-                RunnerSettings.model_construct(max_runs=1, runner_id="r", claim_wait_seconds=1.0),
-                carry,
-            )
+    warnings: list[str] = []
+    log = SimpleNamespace(warning=lambda _event, *, reason: warnings.append(reason), info=lambda *_, **__: None)
+    monkeypatch.setattr(claim, "log", log)
+    claiming = asyncio.create_task(
+        claim.claim_until(
+            stop,
+            mesh,
+            minter,
+            RunnerSettings.model_construct(max_runs=1, runner_id="r", claim_wait_seconds=1.0),
+            carry,
         )
-        async with asyncio.timeout(5):
-            await session.done.wait()
-        stop.set()
-        await claiming
-    assert [event["reason"] for event in events if event["event"] == "no runs can be claimed"] == told
+    )
+    async with asyncio.timeout(5):
+        await session.done.wait()
+    stop.set()
+    await claiming
+    assert warnings == told
 
 
 async def carry(_: Any) -> None:

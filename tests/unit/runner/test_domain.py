@@ -6,11 +6,13 @@ from hypothesis import strategies as st
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.domain import (
+    LATE_TURN_COUNT,
     RUNNER_ERROR,
     TURN_LIMIT_EXCEEDED,
     Compacting,
     Spending,
     TurnLimitExceeded,
+    Turns,
     answer_key,
     backoff_seconds,
     call_request_id,
@@ -56,6 +58,18 @@ def test_a_refusal_of_the_mesh_fails_the_run_with_its_own_reason_on_one_line() -
 
 def test_a_run_without_turns_left_says_so() -> None:
     assert failure_of(TurnLimitExceeded(50)).reason == TURN_LIMIT_EXCEEDED
+
+
+@pytest.mark.parametrize(("taken", "left"), [(2, 1), (3, LATE_TURN_COUNT), (5, LATE_TURN_COUNT - 2)])
+def test_messages_before_a_draft_of_the_last_turn_give_turns_once(taken: int, left: int) -> None:
+    turns = Turns(3, taken_count=taken)
+    turns.count_late_messages()
+    turns.count_late_messages()
+    took = 0
+    while turns.may_go_on:
+        turns.taken_count += 1
+        took += 1
+    assert took == left
 
 
 @pytest.mark.parametrize("error", [OSError(2, "no such file", "/secret/path"), ValueError("the content")])

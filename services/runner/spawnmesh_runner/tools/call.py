@@ -1,7 +1,7 @@
 """One tool call, from the model's block to the result it reads."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -56,20 +56,21 @@ def call_arguments(call: message_pb2.ToolCall) -> object:
         block = json.loads(call.block_json)
         arguments = block.get("arguments", block.get("input", {})) if isinstance(block, dict) else None
         parsed = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
-    except ValueError as error:
-        raise ToolRefused("INVALID_ARGUMENTS", "the arguments are not JSON") from error
+    except (ValueError, RecursionError) as error:
+        raise ToolRefused("INVALID_ARGUMENTS", "the arguments are not JSON that can be read") from error
     return {} if parsed is None else parsed
 
 
-def rewritten_call(
-    call: message_pb2.ToolCall, arguments: Mapping[str, object], plugins: Iterable[str]
-) -> message_pb2.ToolCall:
-    """The call in the shape it came in, with other arguments and the plugins that gave them. Its block is a JSON object."""
+def call_with(call: message_pb2.ToolCall, arguments: object, **more: object) -> message_pb2.ToolCall:
+    """The call in the shape it came in, with other arguments and something more in its block, which is a JSON object.
+
+    An object of arguments is written as text where the call's own was; a text stands as it is.
+    """
     block = json.loads(call.block_json)
     place = "input" if "input" in block and "arguments" not in block else "arguments"
-    is_text = isinstance(block.get(place), str)
+    is_text = isinstance(block.get(place), str) and not isinstance(arguments, str)
     kept = {name: value for name, value in block.items() if name not in ("arguments", "input")}
-    made = {**kept, place: json.dumps(arguments) if is_text else arguments, "rewrittenBy": list(plugins)}
+    made = {**kept, place: json.dumps(arguments) if is_text else arguments, **more}
     return message_pb2.ToolCall(tool_call_id=call.tool_call_id, name=call.name, block_json=json.dumps(made))
 
 

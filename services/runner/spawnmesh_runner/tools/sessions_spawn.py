@@ -31,6 +31,12 @@ _THINKING = {
 _CLEANUPS = {"delete": session_pb2.CLEANUP_DELETE, "keep": session_pb2.CLEANUP_KEEP}
 
 
+_TAKEN_OUT = (
+    "what a call hands over is taken out when it is stored; hand the file over again, by path if it is in the workspace, "
+    "or leave this out"
+)
+
+
 class SpawnAttachment(Arguments):
     name: str = Field(default="", description="File name for the child; may be left out with `path`.")
     content: str = Field(default="", description="The file's content, written in `encoding`.")
@@ -39,11 +45,9 @@ class SpawnAttachment(Arguments):
 
     @field_validator("content", mode="before")
     @classmethod
-    def _is_no_marker(cls, content: object) -> object:
-        if isinstance(content, dict) and "$redacted" in content:
-            raise ValueError(
-                "this content was taken out when the call was stored; hand the file over again, by path if it is in the workspace"
-            )
+    def _is_there(cls, content: object) -> object:
+        if content is None or is_marker(content):
+            raise ValueError(_TAKEN_OUT)
         return content
 
     @model_validator(mode="after")
@@ -65,6 +69,13 @@ class SessionsSpawn(Arguments):
     cleanup: Literal["delete", "keep"] = Field(
         default="delete", description="What becomes of the child's files at its end."
     )
+
+    @field_validator("attachments", mode="before")
+    @classmethod
+    def _are_there(cls, attachments: object) -> object:
+        if attachments is None or (isinstance(attachments, list) and None in attachments):
+            raise ValueError(_TAKEN_OUT)
+        return attachments
 
 
 async def _run(scope: Scope, arguments: SessionsSpawn) -> Result:
@@ -98,6 +109,11 @@ def render_spawned(session: session_pb2.Session) -> Result:
             "files": [{"name": file.name, "bytes": file.size_bytes, "sha256": file.sha256} for file in receipt.files],
         }
     return answer
+
+
+def is_marker(content: object) -> bool:
+    """Whether it is what stands for a file's content in a call that was stored."""
+    return isinstance(content, dict) and "$redacted" in content
 
 
 def _attachments(workspace: Path, attachments: Sequence[SpawnAttachment]) -> list[attachment_pb2.InlineAttachment]:

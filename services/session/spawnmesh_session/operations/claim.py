@@ -114,9 +114,7 @@ class Leases:
                         continue
                     one = await self._claim_one(connection, tenant_id, run_id, runner_id)
             except Exception as error:  # noqa: BLE001 - whatever is wrong with one run, those of other tenants are handed out.
-                structlog.get_logger().warning(
-                    "claim_failed", tenant=tenant_id, run=run_id, error=type(error).__name__
-                )
+                structlog.get_logger().warning("claim_failed", tenant=tenant_id, run=run_id, error=type(error).__name__)
                 continue
             if one is not None:
                 self.metrics.claimed(one.run)

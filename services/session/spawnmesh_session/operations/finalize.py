@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import structlog
 from psycopg import AsyncCursor
 from psycopg.rows import DictRow
 from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent
@@ -32,6 +33,7 @@ class Draft:
     text: str
     usage: dict[str, int]
     has_final_effects: bool = False
+    is_last_turn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,9 @@ class FinalizeSaga:
         )
         answer = await self.hooks.before_finalize(event, f"{draft.run_id}:{draft.entry_id}")
         if not answer.decision.HasField("revise"):
+            return None
+        if draft.is_last_turn:  # Sent back it would be thrown away: past its bounds a draft is delivered.
+            structlog.get_logger().warning("revision_capped", run=draft.run_id, plugins=list(answer.decided_by))
             return None
         return Revised(answer.decision.revise.reason, answer.revision_number, answer.max_revision_count)
 

@@ -362,6 +362,7 @@ class FinalizeRunRequest(_message.Message):
     DRAFT_TEXT_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     HAS_FINAL_EFFECTS_FIELD_NUMBER: _builtins.int
+    IS_LAST_TURN_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """The epoch at which the run was claimed."""
     draft_entry_id: _builtins.str
@@ -370,6 +371,10 @@ class FinalizeRunRequest(_message.Message):
     """The draft's text."""
     has_final_effects: _builtins.bool
     """The run has done what can neither be undone nor done again; no revision is asked for any more."""
+    is_last_turn: _builtins.bool
+    """No turn is left to work on a revision in: the hooks are asked, and the draft is delivered also where they want one. Messages that wait still come
+    first.
+    """
     @_builtins.property
     def usage(self) -> _message_pb2.TokenUsage:
         """Tokens used so far in this run."""
@@ -382,10 +387,11 @@ class FinalizeRunRequest(_message.Message):
         draft_text: _builtins.str = ...,
         usage: _message_pb2.TokenUsage | None = ...,
         has_final_effects: _builtins.bool = ...,
+        is_last_turn: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draft_entry_id", b"draft_entry_id", "draft_text", b"draft_text", "epoch", b"epoch", "has_final_effects", b"has_final_effects", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draft_entry_id", b"draft_entry_id", "draft_text", b"draft_text", "epoch", b"epoch", "has_final_effects", b"has_final_effects", "is_last_turn", b"is_last_turn", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -113,11 +113,12 @@ class RunServiceServicer:
 
     def FinalizeRun(self, request, context):
         """Offers a draft, appended before, as the answer. Hooks are asked first. `accepted`: the run is SUCCEEDED, the parent has the result in its
-        inbox, all committed in one transaction. `revise`: the draft is superseded and the instruction is in the transcript; work on. `messages_pending`:
-        messages came before it was decided that the draft is the answer; read them first, the transcript does not call it final. The same draft again
-        answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE while another draft is being made the answer;
-        NOT_FOUND for a draft that is not in the session's transcript, after which another may be offered. Soon after the end, as after any other, the
-        transcript takes no more under the run's claim, which whoever holds the run had better release at once.
+        inbox, all committed in one transaction. `revise`: the draft is superseded and the instruction is in the transcript; work on. Never where
+        `is_last_turn` says that nobody could. `messages_pending`: messages came before it was decided that the draft is the answer; read them first, the
+        transcript does not call it final. The same draft again answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun;
+        RUN_STATE while another draft is being made the answer; NOT_FOUND for a draft that is not in the session's transcript, after which another may be
+        offered. Soon after the end, as after any other, the transcript takes no more under the run's claim, which whoever holds the run had better release
+        at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

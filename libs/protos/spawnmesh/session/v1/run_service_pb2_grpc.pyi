@@ -52,11 +52,12 @@ class RunServiceStub:
     """Takes messages out of the inbox. Idempotent. RUN_LEASE_LOST as for HeartbeatRun."""
     FinalizeRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.FinalizeRunRequest, _run_service_pb2.FinalizeRunResponse]
     """Offers a draft, appended before, as the answer. Hooks are asked first. `accepted`: the run is SUCCEEDED, the parent has the result in its
-    inbox, all committed in one transaction. `revise`: the draft is superseded and the instruction is in the transcript; work on. `messages_pending`:
-    messages came before it was decided that the draft is the answer; read them first, the transcript does not call it final. The same draft again
-    answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE while another draft is being made the answer;
-    NOT_FOUND for a draft that is not in the session's transcript, after which another may be offered. Soon after the end, as after any other, the
-    transcript takes no more under the run's claim, which whoever holds the run had better release at once.
+    inbox, all committed in one transaction. `revise`: the draft is superseded and the instruction is in the transcript; work on. Never where
+    `is_last_turn` says that nobody could. `messages_pending`: messages came before it was decided that the draft is the answer; read them first, the
+    transcript does not call it final. The same draft again answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun;
+    RUN_STATE while another draft is being made the answer; NOT_FOUND for a draft that is not in the session's transcript, after which another may be
+    offered. Soon after the end, as after any other, the transcript takes no more under the run's claim, which whoever holds the run had better release
+    at once.
     """
     FailRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.FailRunRequest, _run_service_pb2.FailRunResponse]
     """Ends the run as FAILED. The parent hears of it. Idempotent at one epoch."""
@@ -87,11 +88,12 @@ class RunServiceAsyncStub(RunServiceStub):
     """Takes messages out of the inbox. Idempotent. RUN_LEASE_LOST as for HeartbeatRun."""
     FinalizeRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.FinalizeRunRequest, _run_service_pb2.FinalizeRunResponse]  # type: ignore[assignment]
     """Offers a draft, appended before, as the answer. Hooks are asked first. `accepted`: the run is SUCCEEDED, the parent has the result in its
-    inbox, all committed in one transaction. `revise`: the draft is superseded and the instruction is in the transcript; work on. `messages_pending`:
-    messages came before it was decided that the draft is the answer; read them first, the transcript does not call it final. The same draft again
-    answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE while another draft is being made the answer;
-    NOT_FOUND for a draft that is not in the session's transcript, after which another may be offered. Soon after the end, as after any other, the
-    transcript takes no more under the run's claim, which whoever holds the run had better release at once.
+    inbox, all committed in one transaction. `revise`: the draft is superseded and the instruction is in the transcript; work on. Never where
+    `is_last_turn` says that nobody could. `messages_pending`: messages came before it was decided that the draft is the answer; read them first, the
+    transcript does not call it final. The same draft again answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun;
+    RUN_STATE while another draft is being made the answer; NOT_FOUND for a draft that is not in the session's transcript, after which another may be
+    offered. Soon after the end, as after any other, the transcript takes no more under the run's claim, which whoever holds the run had better release
+    at once.
     """
     FailRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.FailRunRequest, _run_service_pb2.FailRunResponse]  # type: ignore[assignment]
     """Ends the run as FAILED. The parent hears of it. Idempotent at one epoch."""
@@ -149,11 +151,12 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.FinalizeRunResponse, _abc.Awaitable[_run_service_pb2.FinalizeRunResponse]]:
         """Offers a draft, appended before, as the answer. Hooks are asked first. `accepted`: the run is SUCCEEDED, the parent has the result in its
-        inbox, all committed in one transaction. `revise`: the draft is superseded and the instruction is in the transcript; work on. `messages_pending`:
-        messages came before it was decided that the draft is the answer; read them first, the transcript does not call it final. The same draft again
-        answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun; RUN_STATE while another draft is being made the answer;
-        NOT_FOUND for a draft that is not in the session's transcript, after which another may be offered. Soon after the end, as after any other, the
-        transcript takes no more under the run's claim, which whoever holds the run had better release at once.
+        inbox, all committed in one transaction. `revise`: the draft is superseded and the instruction is in the transcript; work on. Never where
+        `is_last_turn` says that nobody could. `messages_pending`: messages came before it was decided that the draft is the answer; read them first, the
+        transcript does not call it final. The same draft again answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun;
+        RUN_STATE while another draft is being made the answer; NOT_FOUND for a draft that is not in the session's transcript, after which another may be
+        offered. Soon after the end, as after any other, the transcript takes no more under the run's claim, which whoever holds the run had better release
+        at once.
         """
 
     @_abc_1.abstractmethod

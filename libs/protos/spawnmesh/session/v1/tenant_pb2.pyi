@@ -255,7 +255,9 @@ class AgentProfile(_message.Message):
     system_prompt: _builtins.str
     """What the model is told it is."""
     max_turn_count: _builtins.int
-    """Turns of one run before it is failed; 0 means 50."""
+    """Turns of one run before it is failed; 0 means 50. An answer in the last one is delivered also where plugins want it revised. Where messages wait when
+    it is offered, the run gets five turns more, once, to read them and to answer anew.
+    """
     context_token_budget: _builtins.int
     """Tokens of context for each model call; 0 means 100,000."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType
