@@ -113,7 +113,15 @@ async def test_words_are_looked_for_at_the_cost_of_what_has_the_first_of_them(
     long: Session, database: Database
 ) -> None:
     anywhere = {"after_seq": 0, "before_seq": ENTRIES, "from_time": None, "before_time": None, "with_superseded": False}
-    asked = {"kinds": None, "roles": None, "first": "often", "wanted": ["never"], "excluded": [], "limit": 20}
+    asked = {
+        "kinds": None,
+        "roles": None,
+        "first": "often",
+        "wanted": ["never"],
+        "excluded": [],
+        "limit": 20,
+        "max_bytes": 10**9,
+    }
     key = {"tenant_id": long.tenant_id, "session_id": long.session_id}
     touched = await _touched(database, "search_by_words", {**key, **anywhere, **asked}, first="keep_index_order")
     assert touched < 20 * ENTRIES

@@ -34,7 +34,10 @@ from spawnmesh_transcript.follow import Followers
 from spawnmesh_transcript.importing import remove_stale_imports
 from spawnmesh_transcript.metrics import CompactionMetrics, CoolingMetrics, SizeMetrics, TierMetrics
 from spawnmesh_transcript.payloads import open_payloads
+from spawnmesh_transcript.search_index import open_search_index
 from spawnmesh_transcript.search_servicer import SearchServicer
+from spawnmesh_transcript.search_threads import Turns, open_search_threads
+from spawnmesh_transcript.searching import TURNS, Means
 from spawnmesh_transcript.servicer import TranscriptServicer
 from spawnmesh_transcript.settings import TranscriptSettings
 from spawnmesh_transcript.storage_servicer import StorageServicer
@@ -85,7 +88,10 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
         )
         add_FileServiceServicer_to_server(FileServicer(database, payloads, metrics, activities), server)
         add_ArchiveServiceServicer_to_server(ArchiveServicer(database, payloads, announcements), server)
-        add_SearchServiceServicer_to_server(SearchServicer(database, payloads), server)
+        threads = await stack.enter_async_context(open_search_threads())
+        index = await stack.enter_async_context(open_search_index(database, payloads, threads))
+        searches = SearchServicer(Means(database, payloads, index, threads, Turns(TURNS)))
+        add_SearchServiceServicer_to_server(searches, server)
         compactor = Compactor(
             database,
             await _peer(stack, process, "model-router", settings.model_router_target),

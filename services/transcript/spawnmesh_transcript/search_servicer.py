@@ -11,15 +11,13 @@ from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh.transcript.v1 import search_service_pb2 as pb
 from spawnmesh.transcript.v1 import search_service_pb2_grpc as pb_grpc
 from spawnmesh_core.errors import invalid
-from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.caller import current_caller
 
 from spawnmesh_transcript.domain.entries import EntryKind
 from spawnmesh_transcript.hit_files import files_of_hits
 from spawnmesh_transcript.parse import parse_filter, readable_key
-from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.search_store import Range
-from spawnmesh_transcript.searching import Hit, Search, search_entries
+from spawnmesh_transcript.searching import Hit, Means, Search, search_entries
 from spawnmesh_transcript.store import Filter
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -32,14 +30,14 @@ _READ_BY_MODELS = Filter(kinds=frozenset({EntryKind.MESSAGE, EntryKind.NOTE}))
 class SearchServicer(pb_grpc.SearchServiceServicer):
     """Each RPC does what the contract says of it."""
 
-    def __init__(self, database: Database, payloads: Payloads) -> None:
-        self._database = database
-        self._payloads = payloads
+    def __init__(self, means: Means) -> None:
+        self._means = means
 
     async def SearchEntries(self, request: pb.SearchEntriesRequest, context: Context) -> pb.SearchEntriesResponse:
-        key = await readable_key(self._database, request.session_id, current_caller())
-        hits, has_more = await search_entries(self._database, self._payloads, key, _parse(request))
-        files = await files_of_hits(self._database, key.tenant_id, hits)
+        database = self._means.database
+        key = await readable_key(database, request.session_id, current_caller())
+        hits, has_more = await search_entries(self._means, key, _parse(request))
+        files = await files_of_hits(database, key.tenant_id, hits)
         return pb.SearchEntriesResponse(
             hits=[_render(hit, files.get(hit, "")) for hit in hits],
             next_page_token=_page_token(hits[-1]) if has_more else "",

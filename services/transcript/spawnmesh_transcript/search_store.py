@@ -1,6 +1,6 @@
 """The statements about searches as functions. Each runs in the caller's transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,6 +12,9 @@ from spawnmesh_postgres.statements import load_statements
 from spawnmesh_transcript.store import Filter, Key
 
 _SQL = load_statements("spawnmesh_transcript")
+_BATCH_CHARS = (
+    1024 * 1024
+)  # A long entry has tens of MiB, which the driver and the server would have several times over.
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +64,24 @@ async def advance(
     parameters = {"tenant_id": key.tenant_id, "session_id": key.session_id, "seq": seq, "known_seq": known.seq}
     if (await connection.execute(_SQL["advance_search"], parameters)).rowcount != 1:
         return
-    await connection.execute(
-        _SQL["insert_search_pieces"],
-        {
-            **parameters,
-            "seqs": [piece[0] for piece in pieces],
-            "pieces": [piece[1] for piece in pieces],
-            "words": [piece[2] for piece in pieces],
-        },
-    )
+    for some in _batches(pieces):
+        seqs, numbers, words = zip(*some, strict=True)
+        rows = {**parameters, "seqs": list(seqs), "pieces": list(numbers), "words": list(words)}
+        await connection.execute(_SQL["insert_search_pieces"], rows)
+
+
+def _batches(pieces: Sequence[tuple[int, int, str]]) -> Iterator[list[tuple[int, int, str]]]:
+    """The pieces in order, so many at once as one statement may have."""
+    batch: list[tuple[int, int, str]] = []
+    size = 0
+    for piece in pieces:
+        if batch and size + len(piece[2]) > _BATCH_CHARS:
+            yield batch
+            batch, size = [], 0
+        batch.append(piece)
+        size += len(piece[2])
+    if batch:
+        yield batch
 
 
 async def search_by_words(
@@ -80,9 +92,13 @@ async def search_by_words(
     wanted: Sequence[str],
     excluded: Sequence[str],
     limit: int,
-) -> list[DictRow]:
-    """Entries with all the wanted terms and none of the excluded, newest first. Needs `keep_index_order`."""
-    return await _rows(
+    max_bytes: int,
+) -> tuple[list[DictRow], bool]:
+    """Up to `limit` entries with all the wanted terms and none of the excluded, newest first, and whether `max_bytes` left some of them out.
+
+    Needs `keep_index_order`.
+    """
+    rows = await _rows(
         connection,
         "search_by_words",
         key,
@@ -91,7 +107,9 @@ async def search_by_words(
         wanted=list(wanted[1:]),
         excluded=list(excluded),
         limit=limit,
+        max_bytes=max_bytes,
     )
+    return rows, bool(rows) and rows[0]["found_count"] > len(rows)
 
 
 async def measure_window(connection: Connection, key: Key, within: Range, *, limit: int) -> tuple[int, int]:

@@ -1,9 +1,10 @@
 """Finds entries by what they say."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
+from itertools import islice
 
 from psycopg.rows import DictRow
 from spawnmesh.transcript.v1 import entry_pb2 as pb
@@ -16,10 +17,11 @@ from spawnmesh_transcript import search_store, store
 from spawnmesh_transcript.domain.entries import EntryKind
 from spawnmesh_transcript.domain.patterns import Finder, compile_pattern
 from spawnmesh_transcript.domain.refusals import search_refused
-from spawnmesh_transcript.domain.words import MAX_TERMS, Term, find_term, parse_words, parts_of, words_of
+from spawnmesh_transcript.domain.words import MAX_TERMS, Term, Word, find_first, parse_words, parts_of, words_of
 from spawnmesh_transcript.payloads import Payloads
-from spawnmesh_transcript.search_index import index_up_to_head
+from spawnmesh_transcript.search_index import SearchIndex
 from spawnmesh_transcript.search_store import Range
+from spawnmesh_transcript.search_threads import SearchThreads, Turns, WorkTime
 from spawnmesh_transcript.store import Key
 from spawnmesh_transcript.texts import FoundText, texts_in
 from spawnmesh_transcript.whole import StoredBody, whole_bodies
@@ -27,12 +29,22 @@ from spawnmesh_transcript.whole import StoredBody, whole_bodies
 PATTERN_ENTRY_LIMIT = 10_000
 PATTERN_BYTE_LIMIT = 16 * 1024 * 1024
 
+WORDS_MAX_BYTES = 4 * 1024 * 1024
+"""Whole bodies in one page of hits by words, and one entry of any size at least."""
+
+TURNS = 4
+"""Searches of a process that have entries in memory, up to PATTERN_BYTE_LIMIT each."""
+
 _INDEX_SECONDS = 5.0
+_WORDS_SECONDS = 4.0
+_PATTERN_SECONDS = 4.0
+_WORDS_AT_A_TIME = 1_000  # Between two looks at the time.
 _AROUND_CHARS = 80
 _MATCH_CHARS = 240
 
 Locate = Callable[[Sequence[FoundText]], "Place | None"]
-_Find = Callable[[Key, Range, int], Awaitable["list[Hit]"]]
+_Find = Callable[[Key, Range, int], Awaitable[tuple["list[Hit]", bool]]]
+"""Up to so many hits in a range of a transcript, and whether there are more that one page should not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +84,25 @@ class Hit:
     snippet: str
 
 
-async def search_entries(database: Database, payloads: Payloads, key: Key, search: Search) -> tuple[list[Hit], bool]:
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What searches are made with."""
+
+    database: Database
+    payloads: Payloads
+    index: SearchIndex
+    threads: SearchThreads
+    turns: Turns
+
+
+async def search_entries(means: Means, key: Key, search: Search) -> tuple[list[Hit], bool]:
     """The hits of one page, and whether there may be more.
 
     Raises SEARCH_REFUSED, NOT_FOUND, DEPENDENCY_UNAVAILABLE while a long transcript is read for the first time, and what making entries
     whole raises.
     """
-    find = _by_pattern(database, payloads, search) if search.pattern else _by_words(database, payloads, search)
-    async with database.transaction(key.tenant_id) as connection:
+    find = await _by_pattern(means, search) if search.pattern else _by_words(means, search)
+    async with means.database.transaction(key.tenant_id) as connection:
         if await store.read_transcript(connection, key) is None:
             raise not_found("transcript", key.session_id)
         family = [key.session_id]
@@ -95,12 +118,16 @@ async def search_entries(database: Database, payloads: Payloads, key: Key, searc
             if session_id == search.resume_session_id:
                 within = replace(within, before_seq=min(within.before_seq, search.resume_before_seq))
         try:
-            hits += await find(Key(key.tenant_id, session_id), within, search.page_size + 1 - len(hits))
+            found, is_cut = await find(Key(key.tenant_id, session_id), within, search.page_size + 1 - len(hits))
         except MeshError as error:
             if error.reason is not Reason.NOT_FOUND or session_id == key.session_id:
-                raise  # One that descends from it may go while it is searched.
+                raise
+            continue  # One that descends from it may go while it is searched.
+        hits += found
         if len(hits) > search.page_size:
             return hits[: search.page_size], True
+        if is_cut and hits:
+            return hits, True
     return hits, False
 
 
@@ -109,7 +136,7 @@ def _place_in_family(session_id: str, key: Key) -> tuple[bool, str]:
     return session_id != key.session_id, session_id
 
 
-def _by_words(database: Database, payloads: Payloads, search: Search) -> _Find:
+def _by_words(means: Means, search: Search) -> _Find:
     terms = parse_words(search.words)
     wanted = [term for term in terms if not term.is_excluded]
     if not wanted:
@@ -117,60 +144,78 @@ def _by_words(database: Database, payloads: Payloads, search: Search) -> _Find:
     if len(terms) > MAX_TERMS:
         raise search_refused("WORDS", f"there are more than {MAX_TERMS} words to look for", term_limit=MAX_TERMS)
     give_up_time = monotonic_seconds() + _INDEX_SECONDS
+    time = WorkTime(_WORDS_SECONDS)
 
-    async def find(key: Key, within: Range, limit: int) -> list[Hit]:
-        await index_up_to_head(database, payloads, key, give_up_time=give_up_time)
-        async with database.transaction(key.tenant_id) as connection:
-            await store.keep_index_order(connection)
-            rows = await search_store.search_by_words(
-                connection,
-                key,
-                within,
-                wanted=[part.tsquery() for term in wanted for part in parts_of(term)],
-                excluded=[term.tsquery() for term in terms if term.is_excluded],
-                limit=limit,
-            )
-        whole = await _whole(database, payloads, key, rows)
-        return await asyncio.to_thread(_hits, key, whole, lambda texts: _place_of_terms(texts, wanted), limit)
-
-    return find
-
-
-def _by_pattern(database: Database, payloads: Payloads, search: Search) -> _Find:
-    finder = compile_pattern(search.pattern)
-    entries_left, bytes_left = PATTERN_ENTRY_LIMIT, PATTERN_BYTE_LIMIT  # For all sessions of the call together.
-
-    async def find(key: Key, within: Range, limit: int) -> list[Hit]:
-        nonlocal entries_left, bytes_left
-        async with database.transaction(key.tenant_id) as connection:
-            await store.begin_snapshot(connection)
-            entry_count, byte_count = await search_store.measure_window(connection, key, within, limit=entries_left + 1)
-            entries_left -= entry_count
-            bytes_left -= byte_count
-            if entries_left < 0 or bytes_left < 0:
-                raise search_refused(
-                    "WINDOW",
-                    f"a pattern is run over {PATTERN_ENTRY_LIMIT} entries or {PATTERN_BYTE_LIMIT} bytes at most: "
-                    "give a narrower range of seqs, or fewer sessions",
-                    pattern_entry_limit=PATTERN_ENTRY_LIMIT,
-                    pattern_byte_limit=PATTERN_BYTE_LIMIT,
+    async def find(key: Key, within: Range, limit: int) -> tuple[list[Hit], bool]:
+        await means.index.read_up_to_head(key, give_up_time=give_up_time)
+        async with means.turns.of(key.tenant_id):
+            async with means.database.transaction(key.tenant_id) as connection:
+                await store.keep_index_order(connection)
+                rows, has_more = await search_store.search_by_words(
+                    connection,
+                    key,
+                    within,
+                    wanted=[part.tsquery() for term in wanted for part in parts_of(term)],
+                    excluded=[term.tsquery() for term in terms if term.is_excluded],
+                    limit=limit,
+                    max_bytes=WORDS_MAX_BYTES,
                 )
-            rows = await search_store.read_window(connection, key, within)
-        whole = await _whole(database, payloads, key, rows)
-        return await asyncio.to_thread(_hits, key, whole, lambda texts: _place_of_pattern(texts, finder), limit)
+            locate = partial(_place_of_terms, terms=wanted, time=time)
+            return await _located(means, key, rows, locate, limit, time), has_more
 
     return find
 
 
-async def _whole(database: Database, payloads: Payloads, key: Key, rows: Sequence[DictRow]) -> list[DictRow]:
+async def _by_pattern(means: Means, search: Search) -> _Find:
+    entries_left, bytes_left = PATTERN_ENTRY_LIMIT, PATTERN_BYTE_LIMIT  # For all sessions of the call together.
+    time = WorkTime(_PATTERN_SECONDS)
+    finder = await means.threads.run(time, lambda: compile_pattern(search.pattern))
+
+    async def find(key: Key, within: Range, limit: int) -> tuple[list[Hit], bool]:
+        nonlocal entries_left, bytes_left
+        async with means.turns.of(key.tenant_id):
+            async with means.database.transaction(key.tenant_id) as connection:
+                await store.begin_snapshot(connection)
+                entry_count, byte_count = await search_store.measure_window(
+                    connection, key, within, limit=entries_left + 1
+                )
+                entries_left -= entry_count
+                bytes_left -= byte_count
+                if entries_left < 0 or bytes_left < 0:
+                    raise _window_refused()
+                rows = await search_store.read_window(connection, key, within)
+            locate = partial(_place_of_pattern, find=finder, time=time)
+            return await _located(means, key, rows, locate, limit, time), False
+
+    return find
+
+
+def _window_refused() -> MeshError:
+    return search_refused(
+        "WINDOW",
+        f"a pattern is run over {PATTERN_ENTRY_LIMIT} entries or {PATTERN_BYTE_LIMIT} bytes at most: "
+        "give a narrower range of seqs, or fewer sessions",
+        pattern_entry_limit=PATTERN_ENTRY_LIMIT,
+        pattern_byte_limit=PATTERN_BYTE_LIMIT,
+    )
+
+
+async def _located(
+    means: Means, key: Key, rows: Sequence[DictRow], locate: Locate, limit: int, time: WorkTime
+) -> list[Hit]:
+    if not rows:
+        return []
     stored = [StoredBody(row["seq"], row["body"], row["dropped_bytes"]) for row in rows]
-    bodies = await whole_bodies(database, payloads, key, stored)
-    return [{**row, "body": bodies.get(row["seq"], row["body"])} for row in rows] if bodies else list(rows)
+    bodies = await whole_bodies(means.database, means.payloads, key, stored)
+    whole = [{**row, "body": bodies.get(row["seq"], row["body"])} for row in rows] if bodies else rows
+    return await means.threads.run(time, lambda: _hits(key, whole, locate, limit, time))
 
 
-def _hits(key: Key, rows: Sequence[DictRow], locate: Locate, limit: int) -> list[Hit]:
+def _hits(key: Key, rows: Sequence[DictRow], locate: Locate, limit: int, time: WorkTime) -> list[Hit]:
     hits: list[Hit] = []
     for row in rows:
+        if len(hits) >= limit or time.is_abandoned:
+            break
         place = locate(texts_in(pb.EntryBody.FromString(row["body"])))
         if place is None:
             continue
@@ -186,23 +231,31 @@ def _hits(key: Key, rows: Sequence[DictRow], locate: Locate, limit: int) -> list
                 _snippet(place),
             )
         )
-        if len(hits) >= limit:
-            break
     return hits
 
 
-def _place_of_terms(texts: Sequence[FoundText], terms: Sequence[Term]) -> Place | None:
-    """The first of the terms that can be shown; the beginning where none can."""
+def _place_of_terms(texts: Sequence[FoundText], terms: Sequence[Term], time: WorkTime) -> Place | None:
+    """The first of the terms that can be shown; the beginning where none can, or not in time: the index is sure of the entry."""
     for text in texts:
-        words = list(words_of(text.text))
-        for term in terms:
-            if found := find_term(words, term):
-                return Place(text, *found)
+        if found := find_first(_while_there_is_time(words_of(text.text), time), terms):
+            return Place(text, *found)
     return Place(texts[0], 0, 0) if texts else None
 
 
-def _place_of_pattern(texts: Sequence[FoundText], find: Finder) -> Place | None:
+def _while_there_is_time(words: Iterator[Word], time: WorkTime) -> Iterator[Word]:
+    while not time.is_over() and (some := list(islice(words, _WORDS_AT_A_TIME))):
+        yield from some
+
+
+def _place_of_pattern(texts: Sequence[FoundText], find: Finder, time: WorkTime) -> Place | None:
     for text in texts:
+        if time.is_over():
+            raise search_refused(
+                "TIME",
+                f"the pattern took longer than the {_PATTERN_SECONDS:.0f} seconds that it has: make it simpler, "
+                "or give a narrower range of seqs",
+                second_limit=round(_PATTERN_SECONDS),
+            )
         if found := find(text.text):
             return Place(text, *found)
     return None

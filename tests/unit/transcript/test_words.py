@@ -1,19 +1,20 @@
 """Texts are found by their words, in any script."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
+import re2
 from hypothesis import given
 from hypothesis import strategies as st
 from spawnmesh_core.errors import MeshError
 from spawnmesh_transcript.domain.patterns import compile_pattern
-from spawnmesh_transcript.domain.words import PIECE_WORDS, find_term, parse_words, parts_of, pieces_of, words_of
+from spawnmesh_transcript.domain.words import PIECE_WORDS, Word, find_first, parse_words, parts_of, pieces_of, words_of
 
 
 def finds(query: str, text: str) -> str | None:
-    """What the first term of the query finds."""
-    (term, *_) = parse_words(query)
-    place = find_term(list(words_of(text)), term)
+    """What the first term of the query that is there finds."""
+    place = find_first(words_of(text), parse_words(query))
     return None if place is None else text[slice(*place)]
 
 
@@ -44,6 +45,16 @@ def finds(query: str, text: str) -> str | None:
 )
 def test_words_and_phrases_are_found_where_they_are(query: str, text: str, found: str | None) -> None:
     assert finds(query, text) == found
+
+
+def test_a_term_is_found_without_reading_on_to_the_end() -> None:
+    def endless() -> Iterator[Word]:
+        yield from words_of("the quick brown fox and then")
+        raise AssertionError("read on")
+
+    assert find_first(endless(), parse_words('"quick brown fox" quick')) == (4, 19)
+    assert find_first(words_of("b a b"), parse_words("c a b")) == (2, 3)
+    assert find_first(words_of("b a b"), parse_words('"b a b c" "a b c" "b"')) == (0, 1)
 
 
 def test_questions_are_read_term_by_term() -> None:
@@ -96,6 +107,21 @@ def test_patterns_that_cannot_be_run_in_linear_time_are_refused(pattern: str) ->
     with pytest.raises(MeshError) as error:
         compile_pattern(pattern)
     assert error.value.facts["why"] == "PATTERN"
+
+
+def test_patterns_are_run_as_far_as_their_steps_and_the_text_allow() -> None:
+    assert compile_pattern(r"\pL+\d")("a" * 400_000) is None
+    for pattern, text in ((r"\pL+\d", "a" * 500_000), (r"\pL+\d", "é" * 250_000), ("(?:a?){1000}" * 3, "")):
+        with pytest.raises(MeshError) as error:
+            compile_pattern(pattern)(text)
+        assert error.value.facts["why"] == "COST"
+
+
+def test_no_compiled_pattern_is_kept() -> None:
+    compile_pattern("a+")
+    with pytest.raises(MeshError):
+        compile_pattern("(?:a?){1000}" * 3)
+    assert re2._Regexp._make.cache_info().currsize == 0
 
 
 def test_patterns_that_ruin_others_are_run_in_no_time() -> None:

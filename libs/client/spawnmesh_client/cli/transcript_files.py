@@ -160,5 +160,8 @@ def search(
 
 def _print(hit: SearchHit, *, with_session: bool) -> None:
     place = f"{hit.session_id} " if with_session else ""
-    console().print(Text(f"{place}{hit.seq:>4}  {when(hit.create_time)}  {plain(hit.path, keep='')}", style="dim"))
+    file = f"  {plain(hit.file_id, keep='')} at byte {hit.byte_offset}" if hit.file_id else ""
+    console().print(
+        Text(f"{place}{hit.seq:>4}  {when(hit.create_time)}  {plain(hit.path, keep='')}{file}", style="dim")
+    )
     console().print(Text(plain(hit.snippet)))

@@ -7,8 +7,9 @@ pairs of neighbouring characters: any part of a text of two characters or more i
 import re
 import unicodedata
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import NamedTuple
 
 _MARKS = (
@@ -19,7 +20,8 @@ _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
-_RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|(?:(?![{_UNSPACED}])[^\W_]|[{_MARKS}])+")
+_RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|(?:[A-Za-z0-9]+|(?![{_UNSPACED}])[^\W_]|[{_MARKS}])+")
+_ASCII_RUN = re.compile(r"[A-Za-z0-9]+")  # The same of a text that has nothing else, and much faster.
 _TERM = re.compile(r'-?"[^"]*"?|\S+')
 
 MAX_WORD_CHARS = 200
@@ -77,6 +79,11 @@ class Term:
 
 def words_of(text: str) -> Iterator[Word]:
     """The words of a text in order."""
+    if text.isascii():
+        for place, run in enumerate(_ASCII_RUN.finditer(text)):
+            start, end = run.span()
+            yield Word(_plain(run.group()), place, start, end, False)
+        return
     place = 0
     for run in _RUN.finditer(text):
         start, end = run.span()
@@ -89,24 +96,29 @@ def words_of(text: str) -> Iterator[Word]:
             place += 1
 
 
-def pieces_of(texts: Sequence[str]) -> Iterator[str]:
+def pieces_of(texts: Iterable[str]) -> Iterator[str]:
     """The index of an entry's texts: each piece as a list of words with their places, as the database reads it."""
     places: dict[str, list[int]] = {}
     recent: deque[str] = deque(maxlen=_OVERLAP)
     count = size = 0
     for text in texts:
-        for word in words_of(text):
-            if count >= PIECE_WORDS or len(places.get(word.word, ())) >= _SAME_WORDS or size >= _PIECE_BYTES:
+        for word in _plain_words(text):
+            at = places.get(word)
+            if count >= PIECE_WORDS or size >= _PIECE_BYTES or (at is not None and len(at) >= _SAME_WORDS):
                 yield _tsvector(places)
                 places, count, size = {}, 0, 0
                 for repeated in recent:
                     count += 1
                     size += len(repeated.encode())
                     places.setdefault(repeated, []).append(count)
+                at = places.get(word)
             count += 1
-            size += len(word.word.encode())
-            places.setdefault(word.word, []).append(count)
-            recent.append(word.word)
+            size += len(word.encode())
+            if at is None:
+                places[word] = [count]
+            else:
+                at.append(count)
+            recent.append(word)
         count += _GAP
         recent.clear()
     if places:
@@ -137,21 +149,52 @@ def parts_of(term: Term) -> list[Term]:
     return parts
 
 
-def find_term(words: Sequence[Word], term: Term) -> tuple[int, int] | None:
-    """Between which characters of its text the term first stands."""
-    first = term.lexemes[0]
-    for index, word in enumerate(words):
-        if not _matches(word, first):
+def find_first(words: Iterable[Word], terms: Sequence[Term]) -> tuple[int, int] | None:
+    """Between which characters of its text the first of the terms that it has stands for the first time.
+
+    Keeps no more words than the longest of the terms spans, and reads on only as long as an earlier term may come.
+    """
+    span = max(term.lexemes[-1].offset - term.lexemes[0].offset for term in terms)
+    exact, beginnings = _firsts(terms)
+    nearby: deque[Word | None] = deque()  # None behind the end.
+    found: tuple[int, int] | None = None
+    for word in chain(words, repeat(None, span)):
+        nearby.append(word)
+        if len(nearby) <= span or (first := nearby.popleft()) is None:
             continue
-        ends = [word.end]
-        for lexeme in term.lexemes[1:]:
-            at = index + lexeme.offset - first.offset
-            if at >= len(words) or not _matches(words[at], lexeme):
+        if first.word not in exact and not first.word.startswith(beginnings):
+            continue
+        for rank, term in enumerate(terms):
+            if (end := _end_of(term, first, nearby)) is not None:
+                if rank == 0:
+                    return first.start, end
+                found = first.start, end
+                terms = terms[:rank]
+                exact, beginnings = _firsts(terms)
                 break
-            ends.append(words[at].end)
-        else:
-            return word.start, ends[-1]
-    return None
+    return found
+
+
+def _firsts(terms: Sequence[Term]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The words that one of the terms begins with, and how such words begin."""
+    firsts = [term.lexemes[0] for term in terms]
+    return (
+        frozenset(first.word for first in firsts if not first.is_prefix),
+        tuple(first.word for first in firsts if first.is_prefix),
+    )
+
+
+def _end_of(term: Term, first: Word, following: Sequence[Word | None]) -> int | None:
+    """Where the term ends that begins with this word; None where it does not."""
+    if not _matches(first, term.lexemes[0]):
+        return None
+    end = first.end
+    for lexeme in term.lexemes[1:]:
+        word = following[lexeme.offset - term.lexemes[0].offset - 1]
+        if word is None or not _matches(word, lexeme):
+            return None
+        end = word.end
+    return end
 
 
 def _lexemes(text: str, *, is_prefix: bool) -> tuple[Lexeme, ...]:
@@ -170,7 +213,19 @@ def _matches(word: Word, lexeme: Lexeme) -> bool:
     return word.word.startswith(lexeme.word) if lexeme.is_prefix else word.word == lexeme.word
 
 
+def _plain_words(text: str) -> Iterator[str]:
+    """The same as `words_of` without their places, for what reads all of a long text."""
+    if not text.isascii():
+        for word in words_of(text):
+            yield word.word
+        return
+    for run in _ASCII_RUN.finditer(text):
+        yield run.group().lower()[:MAX_WORD_CHARS]
+
+
 def _plain(word: str) -> str:
+    if word.isascii():
+        return word.lower()[:MAX_WORD_CHARS]
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", word).casefold())
     return (
         "".join(letter for letter in plain if letter.isalnum() or unicodedata.combining(letter))[:MAX_WORD_CHARS] or "x"

@@ -66,44 +66,54 @@ select %(tenant_id)s, %(session_id)s, seq, piece, words::tsvector
 from unnest(%(seqs)s::bigint[], %(pieces)s::integer[], %(words)s::text[]) as given (seq, piece, words);
 
 -- name: search_by_words
--- No lock, newest first. Reads the words of the session from the newest on until there are enough. Each entry is found by a range in order, which with
--- `keep_index_order` leaves the planner no other index. Indexes: search_pieces and entries primary keys, entries_superseded_idx.
-select e.entry_id, e.seq, e.kind, e.create_time, e.body, e.dropped_bytes
+-- No lock, newest first. Reads the words of the session from the newest on until there are %(limit)s; ends early rather than pass %(max_bytes)s of whole
+-- bodies, but has at least one entry; found_count is how many there were. Each entry is found by a range in order, which with `keep_index_order` leaves the planner
+-- no other index. Indexes: search_pieces and entries primary keys, entries_superseded_idx.
+select entry_id, seq, kind, create_time, body, dropped_bytes, found_count
 from (
-    select distinct on (p.seq) p.seq
-    from search_pieces p
-    where p.tenant_id = %(tenant_id)s and p.session_id = %(session_id)s and p.seq > %(after_seq)s and p.seq < %(before_seq)s
-        and p.words @@ %(first)s::tsquery
-    order by p.seq desc
-) as found
-cross join lateral (
-    select tenant_id, session_id, entry_id, seq, kind, role, create_time, body, dropped_bytes
-    from entries
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between found.seq and found.seq
-    order by seq
-    offset 0
-) as e
-where (%(kinds)s::text[] is null or e.kind = any(%(kinds)s::text[]))
-    and (%(roles)s::text[] is null or e.role = any(%(roles)s::text[]))
-    and (%(from_time)s::timestamptz is null or e.create_time >= %(from_time)s)
-    and (%(before_time)s::timestamptz is null or e.create_time < %(before_time)s)
-    and (%(with_superseded)s or not exists (
-        select from entries mark
-        where mark.tenant_id = e.tenant_id and mark.session_id = e.session_id and mark.target_seq = e.seq and mark.label = 'SUPERSEDED'
-    ))
-    and not exists (
-        select from unnest(%(wanted)s::text[]) as term
-        where not exists (
-            select from search_pieces p
-            where p.tenant_id = %(tenant_id)s and p.session_id = %(session_id)s and p.seq = e.seq and p.words @@ term::tsquery
-        )
-    )
-    and not exists (
-        select from unnest(%(excluded)s::text[]) as term
-        join search_pieces p on p.tenant_id = %(tenant_id)s and p.session_id = %(session_id)s and p.seq = e.seq and p.words @@ term::tsquery
-    )
-order by found.seq desc
-limit %(limit)s;
+    select *, sum(octet_length(body) + dropped_bytes) over newest as bytes_so_far, row_number() over newest as position, count(*) over () as found_count
+    from (
+        select e.entry_id, e.seq, e.kind, e.create_time, e.body, e.dropped_bytes
+        from (
+            select distinct on (p.seq) p.seq
+            from search_pieces p
+            where p.tenant_id = %(tenant_id)s and p.session_id = %(session_id)s and p.seq > %(after_seq)s and p.seq < %(before_seq)s
+                and p.words @@ %(first)s::tsquery
+            order by p.seq desc
+        ) as found
+        cross join lateral (
+            select tenant_id, session_id, entry_id, seq, kind, role, create_time, body, dropped_bytes
+            from entries
+            where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between found.seq and found.seq
+            order by seq
+            offset 0
+        ) as e
+        where (%(kinds)s::text[] is null or e.kind = any(%(kinds)s::text[]))
+            and (%(roles)s::text[] is null or e.role = any(%(roles)s::text[]))
+            and (%(from_time)s::timestamptz is null or e.create_time >= %(from_time)s)
+            and (%(before_time)s::timestamptz is null or e.create_time < %(before_time)s)
+            and (%(with_superseded)s or not exists (
+                select from entries mark
+                where mark.tenant_id = e.tenant_id and mark.session_id = e.session_id and mark.target_seq = e.seq and mark.label = 'SUPERSEDED'
+            ))
+            and not exists (
+                select from unnest(%(wanted)s::text[]) as term
+                where not exists (
+                    select from search_pieces p
+                    where p.tenant_id = %(tenant_id)s and p.session_id = %(session_id)s and p.seq = e.seq and p.words @@ term::tsquery
+                )
+            )
+            and not exists (
+                select from unnest(%(excluded)s::text[]) as term
+                join search_pieces p on p.tenant_id = %(tenant_id)s and p.session_id = %(session_id)s and p.seq = e.seq and p.words @@ term::tsquery
+            )
+        order by found.seq desc
+        limit %(limit)s
+    ) as page
+    window newest as (order by seq desc)
+) as measured
+where bytes_so_far <= %(max_bytes)s or position = 1
+order by seq desc;
 
 -- name: measure_window
 -- No lock. How much there is to read, and no more than is needed to know that it is too much. Index: entries primary key.

@@ -55,7 +55,7 @@ class SearchEntriesRequest(_message.Message):
     with_superseded: _builtins.bool
     """Superseded drafts, too."""
     page_size: _builtins.int
-    """At most this many hits; 0 means 20."""
+    """At most this many hits; 0 means 20. A page of hits by words may have fewer where their entries are large, and then a `next_page_token`."""
     page_token: _builtins.str
     """To go on: `next_page_token` of the answer before, with everything else as it was."""
     @_builtins.property
@@ -151,7 +151,8 @@ class SearchHit(_message.Message):
     """Which text of the entry it is, such as `message.content[2].text.text`: the path of a field. Of a tool's call it is `…tool_call.block_json`."""
     byte_offset: _builtins.int
     """Where in that text (as UTF-8) the first match begins; of a tool's call, where its `block_json` has what is found, spelled with escapes as it may be.
-    0, the beginning, where words are found that stand in no one place, and in JSON that is nested more than 100 deep.
+    0, the beginning, where words are found that stand in no one place, or in none that a few seconds are enough to find, and in JSON that is nested more
+    than 100 deep.
     """
     snippet: _builtins.str
     """The match with what is around it."""

@@ -39,10 +39,13 @@ class SearchServiceStub:
     """Entries of the session, and with `with_descendants` of all that descend from it, newest first in each session. What is found is what is
     stored: redacted and masked; drafts that were superseded are found only when they are asked for. Sees what was committed before the call.
     A search is never answered with nothing because it was not run: SEARCH_REFUSED with a fact `why` for words without a letter or digit (NO_WORDS),
-    more than `term_limit` of them (WORDS; in the facts), a pattern that cannot be run in linear time or is malformed (PATTERN), or a pattern over more
+    more than `term_limit` of them (WORDS; in the facts), a pattern that cannot be run in linear time or is malformed (PATTERN), a pattern over more
     than `pattern_entry_limit` entries or `pattern_byte_limit` bytes in all sessions of the call together (WINDOW; both in the facts): give it a narrower
-    range of seqs, or fewer sessions. The first search of a long transcript has to read all of it: DEPENDENCY_UNAVAILABLE with RetryInfo says that it
-    has got on, and is to be asked again.
+    range of seqs, or fewer sessions. Linear is not fast, so that a pattern is also refused that has more than `step_limit` steps when it is compiled, or
+    too many for the length of one text (COST; with `step_count`, and then `text_bytes` and `text_byte_limit`), or that takes longer than `second_limit`
+    (TIME): make it simpler, or the range of seqs narrower. The first search of a long transcript has to read all of it: DEPENDENCY_UNAVAILABLE with
+    RetryInfo says that this goes on, also behind the end of the call, and is to be asked again. Not promised: that a process that ends keeps what it has
+    read of an entry in part. One search of each tenant is under way at a time in each replica; others wait for it until their deadline.
     """
 
 @_typing.type_check_only
@@ -56,10 +59,13 @@ class SearchServiceAsyncStub(SearchServiceStub):
     """Entries of the session, and with `with_descendants` of all that descend from it, newest first in each session. What is found is what is
     stored: redacted and masked; drafts that were superseded are found only when they are asked for. Sees what was committed before the call.
     A search is never answered with nothing because it was not run: SEARCH_REFUSED with a fact `why` for words without a letter or digit (NO_WORDS),
-    more than `term_limit` of them (WORDS; in the facts), a pattern that cannot be run in linear time or is malformed (PATTERN), or a pattern over more
+    more than `term_limit` of them (WORDS; in the facts), a pattern that cannot be run in linear time or is malformed (PATTERN), a pattern over more
     than `pattern_entry_limit` entries or `pattern_byte_limit` bytes in all sessions of the call together (WINDOW; both in the facts): give it a narrower
-    range of seqs, or fewer sessions. The first search of a long transcript has to read all of it: DEPENDENCY_UNAVAILABLE with RetryInfo says that it
-    has got on, and is to be asked again.
+    range of seqs, or fewer sessions. Linear is not fast, so that a pattern is also refused that has more than `step_limit` steps when it is compiled, or
+    too many for the length of one text (COST; with `step_count`, and then `text_bytes` and `text_byte_limit`), or that takes longer than `second_limit`
+    (TIME): make it simpler, or the range of seqs narrower. The first search of a long transcript has to read all of it: DEPENDENCY_UNAVAILABLE with
+    RetryInfo says that this goes on, also behind the end of the call, and is to be asked again. Not promised: that a process that ends keeps what it has
+    read of an entry in part. One search of each tenant is under way at a time in each replica; others wait for it until their deadline.
     """
 
 class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -76,10 +82,13 @@ class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
         """Entries of the session, and with `with_descendants` of all that descend from it, newest first in each session. What is found is what is
         stored: redacted and masked; drafts that were superseded are found only when they are asked for. Sees what was committed before the call.
         A search is never answered with nothing because it was not run: SEARCH_REFUSED with a fact `why` for words without a letter or digit (NO_WORDS),
-        more than `term_limit` of them (WORDS; in the facts), a pattern that cannot be run in linear time or is malformed (PATTERN), or a pattern over more
+        more than `term_limit` of them (WORDS; in the facts), a pattern that cannot be run in linear time or is malformed (PATTERN), a pattern over more
         than `pattern_entry_limit` entries or `pattern_byte_limit` bytes in all sessions of the call together (WINDOW; both in the facts): give it a narrower
-        range of seqs, or fewer sessions. The first search of a long transcript has to read all of it: DEPENDENCY_UNAVAILABLE with RetryInfo says that it
-        has got on, and is to be asked again.
+        range of seqs, or fewer sessions. Linear is not fast, so that a pattern is also refused that has more than `step_limit` steps when it is compiled, or
+        too many for the length of one text (COST; with `step_count`, and then `text_bytes` and `text_byte_limit`), or that takes longer than `second_limit`
+        (TIME): make it simpler, or the range of seqs narrower. The first search of a long transcript has to read all of it: DEPENDENCY_UNAVAILABLE with
+        RetryInfo says that this goes on, also behind the end of the call, and is to be asked again. Not promised: that a process that ends keeps what it has
+        read of an entry in part. One search of each tenant is under way at a time in each replica; others wait for it until their deadline.
         """
 
 def add_SearchServiceServicer_to_server(servicer: SearchServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
