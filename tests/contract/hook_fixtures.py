@@ -27,6 +27,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.app import open_service, open_tellers
+from spawnmesh_hook.lookups import LookUp, ask_system
 from spawnmesh_hook.settings import HookSettings
 from spawnmesh_hook.tellers import Tellers
 from spawnmesh_postgres.database import EVERY_TENANT
@@ -313,13 +314,15 @@ def hook_settings(database: ServiceDsn, keys: Path, **settings: Any) -> HookSett
 
 
 @asynccontextmanager
-async def hook_replica(database: ServiceDsn, keys: Path, **settings: Any) -> AsyncIterator[Peer]:
+async def hook_replica(
+    database: ServiceDsn, keys: Path, *, look_up: LookUp = ask_system, **settings: Any
+) -> AsyncIterator[Peer]:
     """The service, serving."""
     caller_settings = ProcessSettings(signing_key_file=keys / "session.pem", log_level="error")
     chosen = hook_settings(database, keys, **settings)
     async with (
         start_process("hook", chosen) as process,
-        open_service(process, chosen) as server,
+        open_service(process, chosen, look_up) as server,
         _serving(server) as port,
         start_process("session", caller_settings) as session,
         open_peer(session, "hook", f"127.0.0.1:{port}") as peer,

@@ -1,11 +1,13 @@
 """Plugins that the operator runs for tenants, from a file."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from aiohttp import web
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh_client.hooks import Handlers, deny, hook
@@ -15,7 +17,9 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.__main__ import main
 
 from tests.contract.hook_fixtures import (
+    ALLOW,
     DEAD_ENDPOINT,
+    ENDED,
     FINALIZE,
     SPAWN,
     HookMesh,
@@ -105,3 +109,59 @@ async def test_a_file_of_bundled_plugins_that_cannot_be_read_stops_the_start(
     file.write_text(text)
     with pytest.raises(ValueError, match="bundled plugins"):
         await mesh.replica(bundled_plugins_file=file)
+
+
+@contextmanager
+def warnings_logged() -> Iterator[list[MutableMapping[str, Any]]]:
+    """What the service, which is in this process, says from warnings on."""
+    before = structlog.get_config()["wrapper_class"]
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("warning"))
+    with structlog.testing.capture_logs() as captured:
+        yield captured
+    structlog.configure(wrapper_class=before)
+
+
+async def test_a_bundled_plugin_takes_the_place_of_a_tenants_own_of_its_name(mesh: HookMesh, tmp_path: Path) -> None:
+    own, operators = await mesh.plugin(ALLOW), await mesh.plugin(denied("no"))
+    file = tmp_path / "bundled.json"
+    file.write_text(json.dumps([{"name": "audit", "endpoint": operators.endpoint, "hooks": ["SUBAGENT_ENDED"]}]))
+    before = mesh.tenant(await mesh.replica())
+    await before.register("audit", own.endpoint, ENDED, SPAWN)
+    assert (await before.ended("e:1"), (await before.spawn()).decision) == (1, ALLOW)
+    tenant = before.on(await mesh.replica(bundled_plugins_file=file))
+    with warnings_logged() as logged:
+        assert await tenant.ended("e:2") == 1
+        [listed] = (await tenant.as_client("ListPlugins", pb.ListPluginsRequest())).plugins
+    assert (listed.name, listed.bundled) == ("audit", True)
+    assert [line["plugin"] for line in logged if line["event"] == "plugin_left_out_for_a_bundled_one"] == ["audit"]
+    own.heard.clear()
+    await tenant.spawn()
+    for rpc, request in (
+        ("PausePlugin", pb.PausePluginRequest(name="audit")),
+        ("ResumePlugin", pb.ResumePluginRequest(name="audit")),
+    ):
+        with refused(Reason.ALREADY_EXISTS):
+            await tenant.as_client(rpc, request)
+    await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="audit"))
+    assert await before.plugin_names() == []
+    with refused(Reason.ALREADY_EXISTS):
+        await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="audit"))
+    await (await mesh.tellers(bundled_plugins_file=file)).tell_due()
+    assert (sorted(event.event_key for event in operators.heard), own.heard) == (["e:1", "e:2"], [])
+
+
+async def test_a_name_that_is_bundled_for_others_keeps_no_plugin_from_its_tenant(
+    mesh: HookMesh, tmp_path: Path
+) -> None:
+    file = tmp_path / "bundled.json"
+    entry = {"name": "gate", "endpoint": DEAD_ENDPOINT, "hooks": ["BEFORE_SPAWN"], "tenants": ["other"]}
+    file.write_text(json.dumps([entry]))
+    before = mesh.tenant(await mesh.replica())
+    await before.register("gate", (await mesh.plugin(denied("no"))).endpoint, SPAWN)
+    tenant = before.on(await mesh.replica(bundled_plugins_file=file))
+    assert (await tenant.spawn()).decision == denied("no")
+    await tenant.as_client("PausePlugin", pb.PausePluginRequest(name="gate"))
+    assert (await tenant.spawn()).decision == ALLOW
+    for _ in range(2):
+        await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="gate"))
+    assert await tenant.plugin_names() == []

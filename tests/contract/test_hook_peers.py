@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,10 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.domain.endpoints import Address, Endpoint, literal_address, parse_rules
 from spawnmesh_hook.endpoint_guard import EndpointGuard
 from spawnmesh_hook.errors import EndpointNotAllowed
-from spawnmesh_hook.plugin_peers import LeadsNowhere, PluginPeers
+from spawnmesh_hook.plugin_peers import PluginPeers
 from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.credentials import server_credentials
+from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.process import Process, start_process
 from spawnmesh_runtime.server import build_server
 from spawnmesh_runtime.settings import ProcessSettings
@@ -45,8 +46,16 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 
 
-async def look_up(name: str) -> tuple[Address, ...]:
+def leading_to(name: str) -> tuple[Address, ...]:
     return tuple(filter(None, map(literal_address, NAMES.get(name, (name,)))))
+
+
+async def look_up(name: str, _tenant_id: str | None) -> tuple[Address, ...]:
+    return leading_to(name)
+
+
+def to(peers: PluginPeers, host: str, port: int) -> AbstractAsyncContextManager[Peer]:
+    return peers.peer(Endpoint(host, port), leading_to(host))
 
 
 @pytest.fixture
@@ -57,19 +66,19 @@ async def process(keys: Path) -> AsyncIterator[Process]:
 
 @pytest.fixture
 async def peers(process: Process) -> AsyncIterator[PluginPeers]:
-    opened = PluginPeers(process, EndpointGuard(parse_rules((), allow_private=True), look_up), max_idle=2)
+    opened = PluginPeers(process, max_idle=2)
     yield opened
     await opened.close()
 
 
 async def test_a_connection_is_for_a_name_and_where_it_leads(peers: PluginPeers) -> None:
-    async with peers.peer(Endpoint("one.example.com", 1)) as first:
+    async with to(peers, "one.example.com", 1) as first:
         pass
-    async with peers.peer(Endpoint("one.example.com", 1)) as again:
+    async with to(peers, "one.example.com", 1) as again:
         assert again is first
-    async with peers.peer(Endpoint("127.0.0.1", 1)) as other_name:
+    async with to(peers, "127.0.0.1", 1) as other_name:
         assert other_name is not first
-    async with peers.peer(Endpoint("one.example.com", 2)) as other_port:
+    async with to(peers, "one.example.com", 2) as other_port:
         assert other_port is not first
 
 
@@ -86,11 +95,11 @@ async def test_with_certificates_a_plugin_has_to_show_one_for_its_name(keys: Pat
         port = server.add_secure_port(f"{APART}:0", server_credentials(process.tls))
         await server.start()
         stack.push_async_callback(server.stop, None)
-        peers = PluginPeers(process, EndpointGuard(parse_rules((), allow_private=True), look_up), max_idle=2)
+        peers = PluginPeers(process, max_idle=2)
         stack.push_async_callback(peers.close)
         outcomes = []
         for host in ("localhost", "other.example.com"):
-            async with peers.peer(Endpoint(host, port)) as peer:
+            async with to(peers, host, port) as peer:
                 told = HandleObservedEventRequest(event=ended("ended:1"))
                 try:
                     with acting_for("acme"):
@@ -104,40 +113,39 @@ async def test_with_certificates_a_plugin_has_to_show_one_for_its_name(keys: Pat
 async def test_the_least_recently_used_is_closed_first(peers: PluginPeers) -> None:
     used = []
     for port in (1, 2, 1, 3):
-        async with peers.peer(Endpoint("127.0.0.1", port)) as peer:
+        async with to(peers, "127.0.0.1", port) as peer:
             used.append(peer)
-    async with peers.peer(Endpoint("127.0.0.1", 1)) as kept:
+    async with to(peers, "127.0.0.1", 1) as kept:
         assert kept is used[0]
-    async with peers.peer(Endpoint("127.0.0.1", 2)) as opened_again:
+    async with to(peers, "127.0.0.1", 2) as opened_again:
         assert opened_again is not used[1]
 
 
 async def test_a_connection_that_waits_to_be_tried_again_is_not_waited_for(peers: PluginPeers) -> None:
     (port,) = free_ports(1)
-    async with peers.peer(Endpoint("127.0.0.1", port)) as failing, asyncio.timeout(10):
+    async with to(peers, "127.0.0.1", port) as failing, asyncio.timeout(10):
         while (state := failing.channel.get_state(True)) is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
             await failing.channel.wait_for_state_change(state)
-    async with peers.peer(Endpoint("127.0.0.1", port)) as anew:
+    async with to(peers, "127.0.0.1", port) as anew:
         assert anew is not failing
 
 
 async def test_a_connection_in_use_stays_open(peers: PluginPeers) -> None:
-    async with peers.peer(Endpoint("127.0.0.1", 9)) as busy:
+    async with to(peers, "127.0.0.1", 9) as busy:
         for port in (1, 2, 3):
-            async with peers.peer(Endpoint("127.0.0.1", port)):
+            async with to(peers, "127.0.0.1", port):
                 pass
-        async with peers.peer(Endpoint("127.0.0.1", 9)) as same:
+        async with to(peers, "127.0.0.1", 9) as same:
             assert same is busy
 
 
 async def test_where_nothing_can_or_may_be_dialled(peers: PluginPeers) -> None:
-    with pytest.raises(LeadsNowhere):
-        async with peers.peer(Endpoint("nowhere.example.com", 1)):
-            pass
+    guard = EndpointGuard(parse_rules((), allow_private=True), look_up)
+    assert await guard.addresses_of(Endpoint("nowhere.example.com", 1), "t") == ()
     with pytest.raises(EndpointNotAllowed):
-        async with peers.peer(Endpoint("mixed.example.com", 1)):
-            pass
-    async with peers.peer(Endpoint("both.example.com", 1)) as peer:
+        await guard.addresses_of(Endpoint("mixed.example.com", 1), "t")
+    both = Endpoint("both.example.com", 1)
+    async with peers.peer(both, await guard.addresses_of(both, "t")) as peer:
         assert peer.channel is not None
 
 

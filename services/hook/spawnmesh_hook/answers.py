@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import protovalidate
 from google.protobuf.message import Message
 from spawnmesh_core.errors import MeshError
-from spawnmesh_core.reasons import Reason
 
 MAX_ANSWER_BYTES = 2 * 1024 * 1024
 
@@ -34,15 +33,20 @@ UNREACHED = Failure("the call failed: no connection")
 UNSIGNED = Failure("this service has no key to sign its calls with", blamed=False)
 
 
-def too_slow(seconds: float) -> Failure:
-    """No answer came in the time that it had."""
-    return Failure(f"no answer within {seconds:.3g} s")
+def too_slow(seconds: float, *, fair: bool) -> Failure:
+    """No answer came in the time that it had; whether that is held against it depends on whether the time was `fair`."""
+    if fair:
+        return Failure(f"no answer within {seconds:.3g} s")
+    return Failure(f"no answer in the {seconds:.3g} s that were left for it", blamed=False)
 
 
-def refused(error: MeshError, seconds: float) -> Failure:
+def not_looked_up(why: str) -> Failure:
+    """Nobody knows where its endpoint leads: the mesh's look-up failed, and tells nothing of the plugin."""
+    return Failure(f"its endpoint's name was not looked up: {why}", blamed=False)
+
+
+def refused(error: MeshError) -> Failure:
     """The call was answered with an error, or with nothing."""
-    if error.reason is Reason.DEADLINE_EXCEEDED:
-        return too_slow(seconds)
     return Failure(f"the call failed: {error.reason}")
 
 

@@ -28,13 +28,13 @@ from spawnmesh_hook.domain.endpoints import parse_rules
 from spawnmesh_hook.endpoint_guard import EndpointGuard
 from spawnmesh_hook.errors import translate_purged
 from spawnmesh_hook.finalize_gate import FinalizeGate
+from spawnmesh_hook.lookups import LookUp, Lookups, ask_system
 from spawnmesh_hook.native_relay import NativeRelay
 from spawnmesh_hook.outbox import Outbox
 from spawnmesh_hook.outbox_store import OUTBOX_CHANNEL
 from spawnmesh_hook.plugin_calls import PluginCalls
 from spawnmesh_hook.plugin_peers import PluginPeers
 from spawnmesh_hook.registry import PluginRegistry
-from spawnmesh_hook.resolve import resolve
 from spawnmesh_hook.run_modifiers import RunModifiers
 from spawnmesh_hook.run_servicer import RunHookServicer
 from spawnmesh_hook.servicer import HookServicer
@@ -59,7 +59,7 @@ class _Parts:
 
 
 @asynccontextmanager
-async def _open_parts(process: Process, settings: HookSettings) -> AsyncIterator[_Parts]:
+async def _open_parts(process: Process, settings: HookSettings, look_up: LookUp) -> AsyncIterator[_Parts]:
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(
             open_database(
@@ -75,24 +75,27 @@ async def _open_parts(process: Process, settings: HookSettings) -> AsyncIterator
             open_listener(settings.database_direct_url or settings.database_url, name="hook", channels=channels)
         )
         rules = parse_rules(settings.allowed_endpoint_hosts, allow_private=settings.allow_private_endpoints)
-        guard = EndpointGuard(rules, resolve)
+        guard = EndpointGuard(rules, Lookups(look_up).addresses_of)
         tls = trust(settings.webhook_ca_file)
         key_file = settings.signing_key_file
-        webhooks = Webhooks(guard, tls, key_file.read_bytes() if key_file else None)
-        peers = PluginPeers(process, guard, settings.max_idle_peers)
+        webhooks = Webhooks(tls, key_file.read_bytes() if key_file else None)
+        peers = PluginPeers(process, settings.max_idle_peers)
         stack.push_async_callback(peers.close)
         bundled = read_bundled(settings.bundled_plugins_file)
         directory = PluginDirectory(database, bundled)
         await stack.enter_async_context(kept_fresh(directory, listener))
         registry = PluginRegistry(database, directory, bundled, guard, settings, tls, webhooks)
-        calls = PluginCalls(database, peers, webhooks, Breakers(), CallSlots(), DeliveryMetrics(process.metrics.meter))
+        metrics = DeliveryMetrics(process.metrics.meter)
+        calls = PluginCalls(database, guard, peers, webhooks, Breakers(), CallSlots(), metrics)
         yield _Parts(database, listener, directory, registry, calls)
 
 
 @asynccontextmanager
-async def open_service(process: Process, settings: HookSettings) -> AsyncIterator[MeshServer]:
+async def open_service(
+    process: Process, settings: HookSettings, look_up: LookUp = ask_system
+) -> AsyncIterator[MeshServer]:
     """The server with everything registered, not started; what it stands on is closed when the block ends."""
-    async with _open_parts(process, settings) as parts:
+    async with _open_parts(process, settings, look_up) as parts:
         drafts = FinalizeGate(parts.database, parts.listener, parts.directory, parts.calls)
         servicer = HookServicer(
             database=parts.database,
@@ -118,7 +121,7 @@ async def open_service(process: Process, settings: HookSettings) -> AsyncIterato
 @asynccontextmanager
 async def open_tellers(process: Process, settings: HookSettings) -> AsyncIterator[Tellers]:
     """What the worker does, not running."""
-    async with _open_parts(process, settings) as parts:
+    async with _open_parts(process, settings, ask_system) as parts:
         yield Tellers(
             database=parts.database,
             listener=parts.listener,

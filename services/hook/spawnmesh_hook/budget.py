@@ -11,14 +11,20 @@ _KEPT_MOST_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Time for the calls of plugins; what is left shrinks as `monotonic` goes on."""
+    """`seconds` for the calls of plugins; what is left of them shrinks as `monotonic` goes on."""
 
+    seconds: float
     ends_at: float
     monotonic: Monotonic
 
     def left(self) -> float:
         """Seconds, never negative."""
         return max(0.0, self.ends_at - self.monotonic())
+
+
+def budget_of(seconds: float, monotonic: Monotonic = monotonic_seconds) -> Budget:
+    """The budget that begins now."""
+    return Budget(seconds, monotonic() + seconds, monotonic)
 
 
 def budget_within(remaining_seconds: float | None, monotonic: Monotonic = monotonic_seconds) -> Budget:
@@ -28,4 +34,4 @@ def budget_within(remaining_seconds: float | None, monotonic: Monotonic = monoto
     according to its failure policy.
     """
     whole = _MOST_SECONDS if remaining_seconds is None else min(remaining_seconds, _MOST_SECONDS)
-    return Budget(monotonic() + whole - min(whole * _KEPT_SHARE, _KEPT_MOST_SECONDS), monotonic)
+    return budget_of(whole - min(whole * _KEPT_SHARE, _KEPT_MOST_SECONDS), monotonic)

@@ -45,6 +45,10 @@ class BundledPlugins:
         """Those that serve the tenant, in the order of the file."""
         return [plugin for entry, plugin in self._entries if entry.tenants is None or tenant_id in entry.tenants]
 
+    def serves(self, tenant_id: str, name: str) -> bool:
+        """Whether one of this name serves the tenant."""
+        return any(plugin.name == name for plugin in self.of(tenant_id))
+
     def named(self, name: str) -> bool:
         """Whether one has this name, whomever it serves."""
         return any(entry.name == name for entry, _ in self._entries)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import structlog
 from spawnmesh_core.clock import Monotonic, monotonic_seconds
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.listener import Listener
@@ -35,9 +36,13 @@ class PluginDirectory:
         self._monotonic = monotonic
         self._kept: dict[str, _Kept] = {}
         self._change_count = 0
+        self._told_of: set[tuple[str, str]] = set()
 
     async def all(self, tenant_id: str) -> tuple[Plugin, ...]:
-        """Highest priority first, of equals the bundled ones first, then by registration; paused ones among them."""
+        """Highest priority first, of equals the bundled ones first, then by registration; paused ones among them.
+
+        A name is there once: where the operator has come to run a plugin that is called like one of the tenant's own, that one is left out.
+        """
         return (await self._look(tenant_id)).plugins
 
     async def has_decisions(self, tenant_id: str) -> bool:
@@ -74,13 +79,22 @@ class PluginDirectory:
         change_count = self._change_count
         async with self._database.transaction(tenant_id) as connection:
             registered, has_decisions = await store.list_plugins(connection, tenant_id)
-        plugins = in_order(self._bundled.of(tenant_id), registered)
+        plugins = self._merged(tenant_id, registered)
         kept = _Kept(plugins, has_decisions, self._monotonic() + _KEPT_SECONDS)
         if change_count == self._change_count:
             if len(self._kept) >= _MOST_TENANTS:
                 self._kept.clear()
             self._kept[tenant_id] = kept
         return kept
+
+    def _merged(self, tenant_id: str, registered: Sequence[Plugin]) -> tuple[Plugin, ...]:
+        bundled = self._bundled.of(tenant_id)
+        taken = {plugin.name for plugin in bundled}
+        left_out = {(tenant_id, plugin.name) for plugin in registered if plugin.name in taken}
+        for _, name in left_out - self._told_of:
+            structlog.get_logger().warning("plugin_left_out_for_a_bundled_one", tenant=tenant_id, plugin=name)
+        self._told_of |= left_out
+        return in_order(bundled, [plugin for plugin in registered if plugin.name not in taken])
 
 
 @asynccontextmanager

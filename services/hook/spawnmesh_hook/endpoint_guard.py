@@ -1,8 +1,13 @@
 """Stands between a tenant's choice of endpoint and the network."""
 
+from collections.abc import Awaitable, Callable
+
 from spawnmesh_hook.domain.endpoints import Address, Endpoint, EndpointRules, refusal
 from spawnmesh_hook.errors import EndpointNotAllowed
-from spawnmesh_hook.resolve import Resolve
+from spawnmesh_hook.lookups import NotLookedUp
+
+Resolve = Callable[[str, str | None], Awaitable[tuple[Address, ...]]]
+"""The addresses of a host for the tenant whose choice it is, None for the operator's. Raises NotLookedUp."""
 
 
 class EndpointGuard:
@@ -12,13 +17,23 @@ class EndpointGuard:
         self._rules = rules
         self._resolve = resolve
 
-    async def addresses_of(self, endpoint: Endpoint, *, trusted: bool = False) -> tuple[Address, ...]:
+    async def addresses_of(self, endpoint: Endpoint, tenant_id: str, *, trusted: bool = False) -> tuple[Address, ...]:
         """The addresses that may be dialled; none when the name leads nowhere at present. A `trusted` endpoint is the operator's own choice.
 
-        Whoever dials has to dial these and not the name: that could lead elsewhere a moment later. Raises EndpointNotAllowed.
+        Whoever dials has to dial these and not the name: that could lead elsewhere a moment later. Raises EndpointNotAllowed; and NotLookedUp,
+        where the name by itself is allowed.
         """
-        addresses = await self._resolve(endpoint.host)
-        why = None if trusted else refusal(self._rules, endpoint.host, addresses)
+        if trusted:
+            return await self._resolve(endpoint.host, None)
+        try:
+            addresses = await self._resolve(endpoint.host, tenant_id)
+        except NotLookedUp:
+            self._check(endpoint, ())
+            raise
+        self._check(endpoint, addresses)
+        return addresses
+
+    def _check(self, endpoint: Endpoint, addresses: tuple[Address, ...]) -> None:
+        why = refusal(self._rules, endpoint.host, addresses)
         if why is not None:
             raise EndpointNotAllowed(why)
-        return addresses

@@ -43,7 +43,7 @@ class NameIsBundled(MeshError):
     def __init__(self, plugin: str) -> None:
         super().__init__(
             Reason.ALREADY_EXISTS,
-            f"the operator runs a plugin {plugin}; its name is taken and it is not a tenant's to change",
+            f"the operator runs a plugin {plugin}, which is not a tenant's to change; give yours another name",
             facts={"plugin": plugin},
         )
 

@@ -22,7 +22,7 @@ from spawnmesh_hook.errors import AskingInProgress, PluginFailed
 from spawnmesh_hook.parse import parse_verdict
 from spawnmesh_hook.plugin_calls import PluginCalls
 
-# Beyond the asker's own time, so that a slow commit is not taken for a dead process.
+# Beyond what the plugins may take, so that a slow commit is not taken for a dead process.
 _TAKEN_OVER_AFTER = timedelta(seconds=5)
 # A notification can be lost with its connection, and a dead asker sends none.
 _LOOK_AGAIN_SECONDS = 1.0
@@ -83,7 +83,8 @@ class FinalizeGate:
     async def _begin(self, draft: DraftKey, plugins: Sequence[Plugin], budget: Budget) -> _Asking | Decision | None:
         """What this call is to ask, or the decision where nobody has to be asked; None while another call is asking."""
         asker = uuid4()
-        asking_for = timedelta(seconds=budget.left()) + _TAKEN_OVER_AFTER
+        longest = sum((plugin.timeout for plugin in plugins), timedelta())  # Each waits for its slot in its own time.
+        asking_for = min(longest, timedelta(seconds=budget.left())) + _TAKEN_OVER_AFTER
         async with self._database.transaction(draft.tenant_id) as connection:
             if not await decision_store.claim_asking(connection, draft, asker, asking_for):
                 return await decision_store.get_decision(connection, draft)
@@ -131,7 +132,7 @@ class FinalizeGate:
             await decision_store.decide(connection, draft, asking.asker, decision)
             await decision_store.announce_asking_ended(connection, draft)
         if decision.capped:
-            structlog.get_logger().warning("revision_capped", run_id=draft.run_id, plugins=merged.decided_by)
+            structlog.get_logger().warning("revision_capped", run=draft.run_id, plugins=merged.decided_by)
         return decision
 
     async def _give_up(self, asking: _Asking) -> None:

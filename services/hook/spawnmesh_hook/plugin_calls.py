@@ -7,6 +7,7 @@ from datetime import timedelta
 from spawnmesh_core.clock import monotonic_seconds, utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.telemetry import traced
@@ -16,11 +17,16 @@ from spawnmesh_hook.answers import Failure
 from spawnmesh_hook.breakers import Breakers, CallSlots
 from spawnmesh_hook.budget import Budget
 from spawnmesh_hook.delivery_metrics import DeliveryMetrics
-from spawnmesh_hook.domain.endpoints import Endpoint, parse_endpoint
+from spawnmesh_hook.domain.endpoints import Address, Endpoint, parse_endpoint
 from spawnmesh_hook.domain.plugins import Plugin
-from spawnmesh_hook.plugin_peers import LeadsNowhere, PluginPeers
+from spawnmesh_hook.endpoint_guard import EndpointGuard
+from spawnmesh_hook.lookups import NotLookedUp
+from spawnmesh_hook.plugin_peers import PluginPeers
 from spawnmesh_hook.questions import Answer, Question, Request
 from spawnmesh_hook.webhooks import Webhooks
+
+# Of the time that it could have had at most: with less, a time-out tells of those who were before it and not of the plugin.
+_FAIR_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,7 @@ class PluginCalls:
     def __init__(
         self,
         database: Database,
+        guard: EndpointGuard,
         peers: PluginPeers,
         webhooks: Webhooks,
         breakers: Breakers,
@@ -50,6 +57,7 @@ class PluginCalls:
         metrics: DeliveryMetrics,
     ) -> None:
         self._database = database
+        self._guard = guard
         self._peers = peers
         self._webhooks = webhooks
         self._breakers = breakers
@@ -102,33 +110,45 @@ class PluginCalls:
         return answer, delivery
 
     async def _answer(self, called: Called, question: Question[Request, Answer], budget: Budget) -> Answer | Failure:
+        """What came of it in the plugin's own time, in which it also waits for a slot and is looked up."""
         plugin = called.plugin
-        seconds = min(plugin.timeout.total_seconds(), budget.left())
+        most = min(plugin.timeout.total_seconds(), budget.seconds)
+        seconds = min(most, budget.left())
         if seconds <= 0:
             return answers.NEVER_ASKED
-        held = False
+        ends_at = monotonic_seconds() + seconds
+        too_late = answers.BUSY
         try:
             async with asyncio.timeout(seconds), self._slots.slot(called.tenant_id, plugin):
-                held = True
-                answer = await self._over_the_wire(called, question, seconds)
+                too_late = answers.not_looked_up("no time was left for it")
+                endpoint = parse_endpoint(plugin.endpoint)
+                addresses = await self._guard.addresses_of(endpoint, called.tenant_id, trusted=plugin.bundled)
+                if not addresses:
+                    return answers.LED_NOWHERE
+                left = max(0.0, ends_at - monotonic_seconds())
+                too_late = answers.too_slow(left, fair=left >= most * _FAIR_SHARE)
+                answer = await self._over_the_wire(called, endpoint, addresses, question, left)
         except TimeoutError:
-            return answers.too_slow(seconds) if held else answers.BUSY
-        except LeadsNowhere:
-            return answers.LED_NOWHERE
+            return too_late
+        except NotLookedUp as error:
+            return answers.not_looked_up(str(error))
         except MeshError as error:
-            return answers.refused(error, seconds)
+            return too_late if error.reason is Reason.DEADLINE_EXCEEDED else answers.refused(error)
         if isinstance(answer, Failure):
             return answer
         return answers.malformed(answer) or question.forbidden(answer) or answer
 
     async def _over_the_wire(
-        self, called: Called, question: Question[Request, Answer], seconds: float
+        self,
+        called: Called,
+        endpoint: Endpoint,
+        addresses: tuple[Address, ...],
+        question: Question[Request, Answer],
+        seconds: float,
     ) -> Answer | Failure:
-        endpoint: Endpoint = parse_endpoint(called.plugin.endpoint)
-        trusted = called.plugin.bundled
         if endpoint.is_webhook:
-            return await self._webhooks.call(called.tenant_id, called.plugin, called.delivery_id, question)
-        async with self._peers.peer(endpoint, trusted=trusted) as peer:
+            return await self._webhooks.call(called.tenant_id, called.plugin, addresses, called.delivery_id, question)
+        async with self._peers.peer(endpoint, addresses) as peer:
             with acting_for(called.tenant_id):
                 # grpc gives None for bytes that are no such message, which its types do not tell.
                 answer: Answer | None = await peer.unary(

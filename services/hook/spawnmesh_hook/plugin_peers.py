@@ -14,11 +14,6 @@ from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.renewed_channel import RenewedChannel
 
 from spawnmesh_hook.domain.endpoints import Address, Endpoint
-from spawnmesh_hook.endpoint_guard import EndpointGuard
-
-
-class LeadsNowhere(Exception):
-    """The endpoint's name has no address."""
 
 
 @dataclass(slots=True)
@@ -30,22 +25,15 @@ class _Kept:
 class PluginPeers:
     """One connection for each name and where it leads, shared by tenants; those in use and at most `max_idle` others stay open."""
 
-    def __init__(self, process: Process, guard: EndpointGuard, max_idle: int) -> None:
+    def __init__(self, process: Process, max_idle: int) -> None:
         self._process = process
-        self._guard = guard
         self._max_idle = max_idle
         self._kept: dict[tuple[str, str], _Kept] = {}  # the least recently used first
         self._opening = asyncio.Lock()
 
     @asynccontextmanager
-    async def peer(self, endpoint: Endpoint, *, trusted: bool = False) -> AsyncIterator[Peer]:
-        """A connection to where the endpoint leads now, which is checked each time unless it is `trusted`.
-
-        Raises EndpointNotAllowed and LeadsNowhere.
-        """
-        addresses = await self._guard.addresses_of(endpoint, trusted=trusted)
-        if not addresses:
-            raise LeadsNowhere
+    async def peer(self, endpoint: Endpoint, addresses: tuple[Address, ...]) -> AsyncIterator[Peer]:
+        """A connection to where the endpoint leads, which was checked for this call."""
         kept = await self._use(_target(addresses, endpoint.port), _authority(endpoint))
         try:
             yield kept.peer

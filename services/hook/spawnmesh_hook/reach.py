@@ -5,8 +5,7 @@ import ssl
 
 from spawnmesh_runtime.settings import ProcessSettings
 
-from spawnmesh_hook.domain.endpoints import Endpoint
-from spawnmesh_hook.endpoint_guard import EndpointGuard
+from spawnmesh_hook.domain.endpoints import Address, Endpoint
 from spawnmesh_hook.errors import EndpointNotReached
 
 _REACH_SECONDS = 3.0
@@ -23,12 +22,11 @@ def mesh_tls(settings: ProcessSettings) -> ssl.SSLContext | None:
     return context
 
 
-async def check_reachable(guard: EndpointGuard, context: ssl.SSLContext | None, endpoint: Endpoint) -> None:
-    """Returns when one of the endpoint's addresses takes a connection, with a certificate to its name where there is a context.
+async def check_reachable(endpoint: Endpoint, addresses: tuple[Address, ...], context: ssl.SSLContext | None) -> None:
+    """Returns when one of the addresses takes a connection, with a certificate to the endpoint's name where there is a context.
 
-    Raises EndpointNotReached, and EndpointNotAllowed.
+    Raises EndpointNotReached.
     """
-    addresses = await guard.addresses_of(endpoint)
     if not addresses:
         raise EndpointNotReached("its name has no address")
     why = ""

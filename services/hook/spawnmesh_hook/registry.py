@@ -12,7 +12,8 @@ from spawnmesh_hook.directory import PluginDirectory
 from spawnmesh_hook.domain.endpoints import parse_endpoint
 from spawnmesh_hook.domain.plugins import Plugin, missing_grant
 from spawnmesh_hook.endpoint_guard import EndpointGuard
-from spawnmesh_hook.errors import EndpointNotAllowed, GrantMissing, NameIsBundled, unknown_tenant
+from spawnmesh_hook.errors import EndpointNotAllowed, EndpointNotReached, GrantMissing, NameIsBundled, unknown_tenant
+from spawnmesh_hook.lookups import NotLookedUp
 from spawnmesh_hook.reach import check_reachable, mesh_tls
 from spawnmesh_hook.webhooks import Webhooks
 
@@ -43,7 +44,8 @@ class PluginRegistry:
 
         Raises NameIsBundled, UNKNOWN_TENANT, GrantMissing, EndpointNotAllowed or EndpointNotReached.
         """
-        self._refuse_bundled(plugin.name)
+        if self._bundled.named(plugin.name):
+            raise NameIsBundled(plugin.name)
         async with self._database.transaction(tenant_id) as connection:
             if await store.settings_version(connection, tenant_id) is None:
                 raise unknown_tenant()
@@ -56,10 +58,15 @@ class PluginRegistry:
             secret = self._webhooks.secret(tenant_id, plugin) or ""
             if not secret:
                 raise EndpointNotAllowed("is a webhook, and this service has no key to sign calls with")
-        await self._guard.addresses_of(endpoint)
-        if not allow_unreachable:
-            context = self._webhook_tls if endpoint.is_webhook else mesh_tls(self._settings)
-            await check_reachable(self._guard, context, endpoint)
+        try:
+            addresses = await self._guard.addresses_of(endpoint, tenant_id)
+        except NotLookedUp as error:
+            if not allow_unreachable:
+                raise EndpointNotReached(f"its name was not looked up: {error}") from None
+        else:
+            if not allow_unreachable:
+                context = self._webhook_tls if endpoint.is_webhook else mesh_tls(self._settings)
+                await check_reachable(endpoint, addresses, context)
         async with self._database.transaction(tenant_id) as connection:
             registered = await store.put_plugin(connection, tenant_id, plugin)
             await store.announce_plugins_changed(connection)
@@ -80,7 +87,8 @@ class PluginRegistry:
 
     async def set_paused(self, tenant_id: str, name: str, *, paused: bool) -> Plugin:
         """The plugin as it is afterwards. Raises NameIsBundled, and NOT_FOUND."""
-        self._refuse_bundled(name)
+        if self._bundled.serves(tenant_id, name):
+            raise NameIsBundled(name)
         async with self._database.transaction(tenant_id) as connection:
             plugin = await store.set_paused(connection, tenant_id, name, paused=paused)
             await store.announce_plugins_changed(connection)
@@ -88,13 +96,11 @@ class PluginRegistry:
         return plugin
 
     async def remove(self, tenant_id: str, name: str) -> None:
-        """Removes it if it is there. Raises NameIsBundled."""
-        self._refuse_bundled(name)
+        """Removes it if it is there. Raises NameIsBundled where the name is the operator's and the tenant has none of its own behind it."""
         async with self._database.transaction(tenant_id) as connection:
-            await store.remove_plugin(connection, tenant_id, name)
+            if not self._bundled.serves(tenant_id, name):
+                await store.remove_plugin(connection, tenant_id, name)
+            elif not await store.remove_left_out(connection, tenant_id, name):
+                raise NameIsBundled(name)
             await store.announce_plugins_changed(connection)
         self._directory.forget()
-
-    def _refuse_bundled(self, name: str) -> None:
-        if self._bundled.named(name):
-            raise NameIsBundled(name)

@@ -101,6 +101,12 @@ async def remove_plugin(connection: Connection, tenant_id: str, name: str) -> No
         await connection.execute(_SQL[statement], {"tenant_id": tenant_id, "name": name})
 
 
+async def remove_left_out(connection: Connection, tenant_id: str, name: str) -> bool:
+    """Removes the plugin that a bundled one of its name has taken the place of, which is told what was still to be; whether there was one."""
+    cursor = await connection.execute(_SQL["remove_plugin"], {"tenant_id": tenant_id, "name": name})
+    return cursor.rowcount > 0
+
+
 async def announce_plugins_changed(connection: Connection) -> None:
     """Has every replica look again, when the transaction commits."""
     await connection.execute(_SQL["announce_plugins_changed"], {"channel": PLUGINS_CHANGED_CHANNEL})

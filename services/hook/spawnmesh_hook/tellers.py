@@ -12,7 +12,7 @@ from psycopg_pool import PoolTimeout
 from spawnmesh.hook.v1.hook_handler_service_pb2 import HandleObservedEventRequest, HandleObservedEventResponse
 from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
 from spawnmesh_core.cancellation import heed_cancellation
-from spawnmesh_core.clock import monotonic_seconds, utc_now
+from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_postgres.database import EVERY_TENANT, Database
@@ -21,7 +21,7 @@ from spawnmesh_runtime.telemetry import continue_trace
 
 from spawnmesh_hook import outbox_store, questions, store, visible
 from spawnmesh_hook.answers import Failure
-from spawnmesh_hook.budget import Budget
+from spawnmesh_hook.budget import budget_of
 from spawnmesh_hook.directory import PluginDirectory
 from spawnmesh_hook.domain.plugins import HookKind, Plugin, Viewer
 from spawnmesh_hook.domain.telling import pause_after, room_for_more
@@ -135,7 +135,7 @@ class Tellers:
 
     async def _hears(self, telling: Telling, plugin: Plugin) -> bool:
         event = ObservedEvent.FromString(telling.event)
-        budget = Budget(monotonic_seconds() + plugin.timeout.total_seconds(), monotonic_seconds)
+        budget = budget_of(plugin.timeout.total_seconds())
         [viewer] = await self.directory.viewers(telling.tenant_id, telling.hook, [plugin])
         with continue_trace(telling.traceparent):
             question = _question(viewer, telling.hook, event)

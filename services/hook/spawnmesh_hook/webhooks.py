@@ -18,8 +18,6 @@ from spawnmesh_hook import answers
 from spawnmesh_hook.answers import MAX_ANSWER_BYTES, Failure
 from spawnmesh_hook.domain.endpoints import Address, Endpoint, parse_endpoint
 from spawnmesh_hook.domain.plugins import Plugin
-from spawnmesh_hook.endpoint_guard import EndpointGuard
-from spawnmesh_hook.plugin_peers import LeadsNowhere
 from spawnmesh_hook.questions import Answer, Question, Request
 
 _OK = 200
@@ -39,8 +37,7 @@ def trust(ca_file: Path | None) -> ssl.SSLContext:
 class Webhooks:
     """Each call has a connection of its own, to an address that was checked for it; a redirect is an answer like any other wrong one."""
 
-    def __init__(self, guard: EndpointGuard, tls: ssl.SSLContext, master_key: bytes | None) -> None:
-        self._guard = guard
+    def __init__(self, tls: ssl.SSLContext, master_key: bytes | None) -> None:
         self._tls = tls
         self._master_key = master_key
 
@@ -54,13 +51,15 @@ class Webhooks:
         return derived_secret(self._master_key, plugin.name, None if plugin.bundled else tenant_id)
 
     async def call(
-        self, tenant_id: str, plugin: Plugin, delivery_id: str, question: Question[Request, Answer]
+        self,
+        tenant_id: str,
+        plugin: Plugin,
+        addresses: tuple[Address, ...],
+        delivery_id: str,
+        question: Question[Request, Answer],
     ) -> Answer | Failure:
-        """The plugin's answer. Raises EndpointNotAllowed and LeadsNowhere."""
+        """The plugin's answer, from one of the addresses, which were checked for this call."""
         endpoint = parse_endpoint(plugin.endpoint)
-        addresses = await self._guard.addresses_of(endpoint, trusted=plugin.bundled)
-        if not addresses:
-            raise LeadsNowhere
         secret = self.secret(tenant_id, plugin)
         if secret is None:
             return answers.UNSIGNED

@@ -338,7 +338,7 @@ class Rewrite(_message.Message):
     arguments_json: _builtins.str
     """All of them, as a JSON object. A marker that stands for a secret in the arguments that were told is replaced by that secret before the tool is
     called. Where it does not tell which (several secrets of its kind in the call, or none, or a marker that the model itself wrote), or is changed, or
-    is in a key, the answer is a failure of the plugin: no tool is called with a marker in place of a secret.
+    is in a key that was not told with it, the answer is a failure of the plugin: no tool is called with a marker in place of a secret.
     """
     def __init__(
         self,

@@ -40,6 +40,7 @@ class _FailurePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Failure
 class FailurePolicy(_FailurePolicy, metaclass=_FailurePolicyEnumTypeWrapper):
     """What happens when a plugin does not give a valid answer in time, or is left alone: after three failures in a row for ten seconds, then until one call
     succeeds, for twice as long after each that fails, up to five minutes. Each replica finds out by itself: N of them wait 3 N times for one that hangs.
+    Not a failure in that count: a name that was not looked up, and no answer where it had less than half of its time, or of the dispatch's if that is less.
     """
 
 FAILURE_POLICY_UNSPECIFIED: FailurePolicy.ValueType  # 0

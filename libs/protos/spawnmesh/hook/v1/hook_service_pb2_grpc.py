@@ -118,28 +118,28 @@ class HookServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListPlugins(self, request, context):
-        """The tenant's plugins and the bundled ones that serve it, highest priority first.
+        """The tenant's plugins and the bundled ones that serve it, highest priority first. A bundled one takes the place of the tenant's of its name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PausePlugin(self, request, context):
-        """The plugin is not called until it is resumed; what observers miss meanwhile they never hear. NOT_FOUND for one that there is not.
+        """The plugin is not called until it is resumed; observers never hear what they miss. NOT_FOUND where there is none, ALREADY_EXISTS for a bundled one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumePlugin(self, request, context):
-        """The plugin is called again, whatever its circuit breaker held against it. NOT_FOUND for one that there is not.
+        """The plugin is called again, whatever its circuit breaker held against it. NOT_FOUND where there is none, ALREADY_EXISTS for a bundled one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemovePlugin(self, request, context):
-        """Removes a plugin, with the news that it has not heard. Idempotent.
+        """Removes a plugin of the tenant's own, with the news that it has not heard. Idempotent; ALREADY_EXISTS where only a bundled one has the name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -162,11 +162,12 @@ class HookServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DispatchBeforeAgentFinalize(self, request, context):
-        """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of
-        revises are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and
-        asks nobody, also when that plugin is paused or gone by then. Where nobody was asked nothing is kept, and a repeat asks who is there then. At most
-        3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after effects that cannot be
-        undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
+        """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of revises
+        are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and asks
+        nobody, also when that plugin is paused or gone by then. One that comes meanwhile waits, and is ABORTED CONFLICT where its time ends first; if the
+        first died with its replica, it asks five seconds after the plugins' time. Where nobody was asked nothing is kept, and a repeat asks who is there
+        then. At most 3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after effects that
+        cannot be undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -199,8 +200,7 @@ class HookServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListDeliveries(self, request, context):
-        """What was asked and told, newest first. Sees everything committed before the call; a row is kept for as long as the operator says, 30 days unless
-        told otherwise.
+        """What was asked and told, newest first. Sees everything committed before the call; a row is kept for 30 days, or as long as the operator says.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -41,13 +41,13 @@ class HookServiceStub:
     name of a bundled plugin; UNKNOWN_TENANT for a tenant that nobody created. Calls begun from now on see it, at other replicas within two seconds.
     """
     ListPlugins: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ListPluginsRequest, _hook_service_pb2.ListPluginsResponse]
-    """The tenant's plugins and the bundled ones that serve it, highest priority first."""
+    """The tenant's plugins and the bundled ones that serve it, highest priority first. A bundled one takes the place of the tenant's of its name."""
     PausePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.PausePluginRequest, _hook_service_pb2.PausePluginResponse]
-    """The plugin is not called until it is resumed; what observers miss meanwhile they never hear. NOT_FOUND for one that there is not."""
+    """The plugin is not called until it is resumed; observers never hear what they miss. NOT_FOUND where there is none, ALREADY_EXISTS for a bundled one."""
     ResumePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ResumePluginRequest, _hook_service_pb2.ResumePluginResponse]
-    """The plugin is called again, whatever its circuit breaker held against it. NOT_FOUND for one that there is not."""
+    """The plugin is called again, whatever its circuit breaker held against it. NOT_FOUND where there is none, ALREADY_EXISTS for a bundled one."""
     RemovePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.RemovePluginRequest, _hook_service_pb2.RemovePluginResponse]
-    """Removes a plugin, with the news that it has not heard. Idempotent."""
+    """Removes a plugin of the tenant's own, with the news that it has not heard. Idempotent; ALREADY_EXISTS where only a bundled one has the name."""
     TestPlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.TestPluginRequest, _hook_service_pb2.TestPluginResponse]
     """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`, whether it is paused or cut off. The calls are in the
     delivery log; what it answers decides nothing. NOT_FOUND for one that there is not.
@@ -57,11 +57,12 @@ class HookServiceStub:
     UNAVAILABLE PLUGIN_FAILED.
     """
     DispatchBeforeAgentFinalize: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeAgentFinalizeRequest, _hook_service_pb2.DispatchBeforeAgentFinalizeResponse]
-    """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of
-    revises are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and
-    asks nobody, also when that plugin is paused or gone by then. Where nobody was asked nothing is kept, and a repeat asks who is there then. At most
-    3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after effects that cannot be
-    undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
+    """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of revises
+    are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and asks
+    nobody, also when that plugin is paused or gone by then. One that comes meanwhile waits, and is ABORTED CONFLICT where its time ends first; if the
+    first died with its replica, it asks five seconds after the plugins' time. Where nobody was asked nothing is kept, and a repeat asks who is there
+    then. At most 3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after effects that
+    cannot be undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
     """
     DispatchDeliveryTarget: _grpc.UnaryUnaryMultiCallable[_delivery_target_pb2.DispatchDeliveryTargetRequest, _delivery_target_pb2.DispatchDeliveryTargetResponse]
     """Asks the plugins for DELIVERY_TARGET in order of priority; the first that names one decides. A plugin that fails and is CLOSED: UNAVAILABLE
@@ -78,9 +79,7 @@ class HookServiceStub:
     another event.
     """
     ListDeliveries: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ListDeliveriesRequest, _hook_service_pb2.ListDeliveriesResponse]
-    """What was asked and told, newest first. Sees everything committed before the call; a row is kept for as long as the operator says, 30 days unless
-    told otherwise.
-    """
+    """What was asked and told, newest first. Sees everything committed before the call; a row is kept for 30 days, or as long as the operator says."""
     RelayNativeStop: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.RelayNativeStopRequest, _hook_service_pb2.RelayNativeStopResponse]
     """Asks the gates for BEFORE_AGENT_FINALIZE about a stop of a coding harness that runs outside of the mesh, and says what to answer it. The bounds
     of DispatchBeforeAgentFinalize hold for one turn of the harness, or for its whole session where it names no turn, whatever the harness says of
@@ -98,13 +97,13 @@ class HookServiceAsyncStub(HookServiceStub):
     name of a bundled plugin; UNKNOWN_TENANT for a tenant that nobody created. Calls begun from now on see it, at other replicas within two seconds.
     """
     ListPlugins: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ListPluginsRequest, _hook_service_pb2.ListPluginsResponse]  # type: ignore[assignment]
-    """The tenant's plugins and the bundled ones that serve it, highest priority first."""
+    """The tenant's plugins and the bundled ones that serve it, highest priority first. A bundled one takes the place of the tenant's of its name."""
     PausePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.PausePluginRequest, _hook_service_pb2.PausePluginResponse]  # type: ignore[assignment]
-    """The plugin is not called until it is resumed; what observers miss meanwhile they never hear. NOT_FOUND for one that there is not."""
+    """The plugin is not called until it is resumed; observers never hear what they miss. NOT_FOUND where there is none, ALREADY_EXISTS for a bundled one."""
     ResumePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ResumePluginRequest, _hook_service_pb2.ResumePluginResponse]  # type: ignore[assignment]
-    """The plugin is called again, whatever its circuit breaker held against it. NOT_FOUND for one that there is not."""
+    """The plugin is called again, whatever its circuit breaker held against it. NOT_FOUND where there is none, ALREADY_EXISTS for a bundled one."""
     RemovePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.RemovePluginRequest, _hook_service_pb2.RemovePluginResponse]  # type: ignore[assignment]
-    """Removes a plugin, with the news that it has not heard. Idempotent."""
+    """Removes a plugin of the tenant's own, with the news that it has not heard. Idempotent; ALREADY_EXISTS where only a bundled one has the name."""
     TestPlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.TestPluginRequest, _hook_service_pb2.TestPluginResponse]  # type: ignore[assignment]
     """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`, whether it is paused or cut off. The calls are in the
     delivery log; what it answers decides nothing. NOT_FOUND for one that there is not.
@@ -114,11 +113,12 @@ class HookServiceAsyncStub(HookServiceStub):
     UNAVAILABLE PLUGIN_FAILED.
     """
     DispatchBeforeAgentFinalize: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeAgentFinalizeRequest, _hook_service_pb2.DispatchBeforeAgentFinalizeResponse]  # type: ignore[assignment]
-    """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of
-    revises are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and
-    asks nobody, also when that plugin is paused or gone by then. Where nobody was asked nothing is kept, and a repeat asks who is there then. At most
-    3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after effects that cannot be
-    undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
+    """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of revises
+    are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and asks
+    nobody, also when that plugin is paused or gone by then. One that comes meanwhile waits, and is ABORTED CONFLICT where its time ends first; if the
+    first died with its replica, it asks five seconds after the plugins' time. Where nobody was asked nothing is kept, and a repeat asks who is there
+    then. At most 3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after effects that
+    cannot be undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
     """
     DispatchDeliveryTarget: _aio.UnaryUnaryMultiCallable[_delivery_target_pb2.DispatchDeliveryTargetRequest, _delivery_target_pb2.DispatchDeliveryTargetResponse]  # type: ignore[assignment]
     """Asks the plugins for DELIVERY_TARGET in order of priority; the first that names one decides. A plugin that fails and is CLOSED: UNAVAILABLE
@@ -135,9 +135,7 @@ class HookServiceAsyncStub(HookServiceStub):
     another event.
     """
     ListDeliveries: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ListDeliveriesRequest, _hook_service_pb2.ListDeliveriesResponse]  # type: ignore[assignment]
-    """What was asked and told, newest first. Sees everything committed before the call; a row is kept for as long as the operator says, 30 days unless
-    told otherwise.
-    """
+    """What was asked and told, newest first. Sees everything committed before the call; a row is kept for 30 days, or as long as the operator says."""
     RelayNativeStop: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.RelayNativeStopRequest, _hook_service_pb2.RelayNativeStopResponse]  # type: ignore[assignment]
     """Asks the gates for BEFORE_AGENT_FINALIZE about a stop of a coding harness that runs outside of the mesh, and says what to answer it. The bounds
     of DispatchBeforeAgentFinalize hold for one turn of the harness, or for its whole session where it names no turn, whatever the harness says of
@@ -164,7 +162,7 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.ListPluginsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.ListPluginsResponse, _abc.Awaitable[_hook_service_pb2.ListPluginsResponse]]:
-        """The tenant's plugins and the bundled ones that serve it, highest priority first."""
+        """The tenant's plugins and the bundled ones that serve it, highest priority first. A bundled one takes the place of the tenant's of its name."""
 
     @_abc_1.abstractmethod
     def PausePlugin(
@@ -172,7 +170,7 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.PausePluginRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.PausePluginResponse, _abc.Awaitable[_hook_service_pb2.PausePluginResponse]]:
-        """The plugin is not called until it is resumed; what observers miss meanwhile they never hear. NOT_FOUND for one that there is not."""
+        """The plugin is not called until it is resumed; observers never hear what they miss. NOT_FOUND where there is none, ALREADY_EXISTS for a bundled one."""
 
     @_abc_1.abstractmethod
     def ResumePlugin(
@@ -180,7 +178,7 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.ResumePluginRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.ResumePluginResponse, _abc.Awaitable[_hook_service_pb2.ResumePluginResponse]]:
-        """The plugin is called again, whatever its circuit breaker held against it. NOT_FOUND for one that there is not."""
+        """The plugin is called again, whatever its circuit breaker held against it. NOT_FOUND where there is none, ALREADY_EXISTS for a bundled one."""
 
     @_abc_1.abstractmethod
     def RemovePlugin(
@@ -188,7 +186,7 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.RemovePluginRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.RemovePluginResponse, _abc.Awaitable[_hook_service_pb2.RemovePluginResponse]]:
-        """Removes a plugin, with the news that it has not heard. Idempotent."""
+        """Removes a plugin of the tenant's own, with the news that it has not heard. Idempotent; ALREADY_EXISTS where only a bundled one has the name."""
 
     @_abc_1.abstractmethod
     def TestPlugin(
@@ -216,11 +214,12 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.DispatchBeforeAgentFinalizeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.DispatchBeforeAgentFinalizeResponse, _abc.Awaitable[_hook_service_pb2.DispatchBeforeAgentFinalizeResponse]]:
-        """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of
-        revises are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and
-        asks nobody, also when that plugin is paused or gone by then. Where nobody was asked nothing is kept, and a repeat asks who is there then. At most
-        3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after effects that cannot be
-        undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
+        """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of revises
+        are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and asks
+        nobody, also when that plugin is paused or gone by then. One that comes meanwhile waits, and is ABORTED CONFLICT where its time ends first; if the
+        first died with its replica, it asks five seconds after the plugins' time. Where nobody was asked nothing is kept, and a repeat asks who is there
+        then. At most 3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after effects that
+        cannot be undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
         """
 
     @_abc_1.abstractmethod
@@ -261,9 +260,7 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.ListDeliveriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.ListDeliveriesResponse, _abc.Awaitable[_hook_service_pb2.ListDeliveriesResponse]]:
-        """What was asked and told, newest first. Sees everything committed before the call; a row is kept for as long as the operator says, 30 days unless
-        told otherwise.
-        """
+        """What was asked and told, newest first. Sees everything committed before the call; a row is kept for 30 days, or as long as the operator says."""
 
     @_abc_1.abstractmethod
     def RelayNativeStop(

@@ -1,0 +1,83 @@
+"""Whose fault it is that a plugin gave no answer in time: the plugin's only where it had its time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_hook.domain.breaker import FAILURES_TO_OPEN
+
+from tests.contract.hook_fixtures import ALLOW, OPEN, SPAWN, HookMesh, Tenant, open_mesh, refused
+
+
+@pytest.fixture
+async def mesh(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[HookMesh]:
+    async with open_mesh(databases["hook"], keys) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def tenant(mesh: HookMesh) -> Tenant:
+    return mesh.tenant(await mesh.replica())
+
+
+async def hang(_event: Any) -> Any:
+    await asyncio.Event().wait()
+
+
+async def test_a_burst_that_waits_for_slots_cuts_no_plugin_off(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = await mesh.plugin()
+    hold = asyncio.Event()
+
+    async def answer_the_first(event: Any) -> Any:
+        if len(plugin.heard) <= FAILURES_TO_OPEN:
+            await hold.wait()
+            return ALLOW
+        return await hang(event)
+
+    plugin.decide = answer_the_first
+    await tenant.register(
+        "gate", plugin.endpoint, SPAWN, max_concurrent_calls=FAILURES_TO_OPEN, timeout=Duration(seconds=3)
+    )
+    burst = [asyncio.create_task(tenant.spawn()) for _ in range(2 * FAILURES_TO_OPEN)]
+    await asyncio.sleep(2.0)
+    hold.set()
+    await asyncio.gather(*burst, return_exceptions=True)
+    assert await tenant.log() == [("gate", "allow")] * FAILURES_TO_OPEN + [("gate", "failed")] * FAILURES_TO_OPEN
+    late = (await tenant.deliveries())[:FAILURES_TO_OPEN]
+    plugin.says(ALLOW)
+    assert (await tenant.spawn()).decision == ALLOW
+    assert all("that were left" in delivery.error for delivery in late)
+
+
+async def test_a_plugin_below_a_slow_one_is_not_cut_off_with_it(mesh: HookMesh, tenant: Tenant) -> None:
+    slow, below = await mesh.plugin(), await mesh.plugin()
+
+    async def answer(_event: Any) -> Any:
+        await asyncio.sleep(1.5)
+        return ALLOW
+
+    slow.decide, below.decide = hang, answer
+    await tenant.register("slow", slow.endpoint, SPAWN, priority=9, policy=OPEN, timeout=Duration(seconds=3))
+    await tenant.register("below", below.endpoint, SPAWN)
+    asked = [tenant.spawn(timeout_seconds=5.0) for _ in range(FAILURES_TO_OPEN)]
+    refusals = await asyncio.gather(*asked, return_exceptions=True)
+    assert [getattr(refusal, "reason", refusal) for refusal in refusals] == [Reason.PLUGIN_FAILED] * FAILURES_TO_OPEN
+    assert (await tenant.spawn()).decision == ALLOW
+    assert (await tenant.log())[-2:] == [("slow", "skipped"), ("below", "allow")]
+
+
+async def test_who_hangs_for_as_long_as_its_callers_have_is_cut_off(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = await mesh.plugin()
+    plugin.decide = hang
+    await tenant.register("gate", plugin.endpoint, SPAWN, timeout=Duration(seconds=60))
+    asked = [tenant.spawn(timeout_seconds=4.0) for _ in range(FAILURES_TO_OPEN)]
+    refusals = await asyncio.gather(*asked, return_exceptions=True)
+    assert [getattr(refusal, "reason", refusal) for refusal in refusals] == [Reason.PLUGIN_FAILED] * FAILURES_TO_OPEN
+    with refused(Reason.PLUGIN_FAILED):
+        await tenant.spawn()
+    assert [decision for _, decision in await tenant.log()] == ["failed"] * FAILURES_TO_OPEN + ["skipped"]

@@ -1,0 +1,70 @@
+"""A replica that dies while it asks about a draft."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from spawnmesh_core.errors import MeshError
+from spawnmesh_devstack.ports import free_ports
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_runtime.peers import open_peer
+from spawnmesh_runtime.process import start_process
+from spawnmesh_runtime.settings import ProcessSettings
+
+from tests.contract.hook_fixtures import CONTINUE, FINALIZE, HookMesh, open_mesh
+
+
+@pytest.fixture
+async def mesh(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[HookMesh]:
+    async with open_mesh(databases["hook"], keys) as opened:
+        yield opened
+
+
+async def test_a_repeat_waits_no_longer_than_the_plugins_might_have_taken(
+    mesh: HookMesh, databases: dict[str, ServiceDsn], keys: Path
+) -> None:
+    plugin, asked = await mesh.plugin(), asyncio.Event()
+
+    async def hang(_event: Any) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    plugin.decide = hang
+    tenant = mesh.tenant(await mesh.replica())
+    await tenant.register("gate", plugin.endpoint, FINALIZE, timeout=Duration(seconds=1))
+    (port,) = free_ports(1)
+    environment = {
+        **os.environ,
+        "HOOK_DATABASE_URL": databases["hook"].app,
+        "HOOK_JWKS_FILE": str(keys / "jwks.json"),
+        "HOOK_SIGNING_KEY_FILE": str(keys / "hook.pem"),
+        "HOOK_ALLOW_PRIVATE_ENDPOINTS": "true",
+        "HOOK_LISTEN": f"127.0.0.1:{port}",
+        "HOOK_LOG_LEVEL": "error",
+    }
+    async with AsyncExitStack() as stack:
+        replica = await asyncio.create_subprocess_exec(sys.executable, "-m", "spawnmesh_hook", "serve", env=environment)
+        settings = ProcessSettings(signing_key_file=keys / "session.pem", log_level="error")
+        session = await stack.enter_async_context(start_process("session", settings))
+        dying = tenant.on(await stack.enter_async_context(open_peer(session, "hook", f"127.0.0.1:{port}")))
+
+        async def ask_the_dying_one() -> None:
+            while not asked.is_set():
+                with suppress(MeshError):  # Until it serves, and when it has died.
+                    await dying.draft("k", timeout_seconds=659.0)
+                await asyncio.sleep(0.1)
+
+        asking = asyncio.create_task(ask_the_dying_one())
+        async with asyncio.timeout(30):
+            await asked.wait()
+        replica.kill()
+        await replica.wait()
+        await asking
+    plugin.says(CONTINUE)
+    assert (await tenant.draft("k", timeout_seconds=20.0)).decision == CONTINUE
