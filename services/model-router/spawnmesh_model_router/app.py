@@ -55,7 +55,7 @@ async def open_service(
             )
         )
         metrics = RouterMetrics(process.metrics.meter)
-        policies = await stack.enter_async_context(open_policies(database, listener))
+        policies = await stack.enter_async_context(open_policies(database, listener, settings.database_max_connections))
         cooldowns = await stack.enter_async_context(open_cooldowns(database, listener, metrics))
         upstreams = await stack.enter_async_context(open_upstreams(config.providers, settings.connect_timeout_seconds))
         patience = Patience(

@@ -6,10 +6,13 @@ from contextlib import aclosing
 from spawnmesh_model_router.providers.answer import Answer, Call, Pieces, TextPiece
 from spawnmesh_model_router.providers.failure import failed_call
 from spawnmesh_model_router.providers.mend import Mender
+from spawnmesh_model_router.providers.question import Question
 
 
-async def attempt(pieces: Pieces, answer: Answer, provider: str) -> AsyncGenerator[TextPiece | Call, None]:
-    """What the caller is shown, as it comes; `answer` grows with it and is whole at the end.
+async def attempt(
+    pieces: Pieces, answer: Answer, provider: str, question: Question
+) -> AsyncGenerator[TextPiece | Call, None]:
+    """What the caller is shown of the provider's answer to the question, as it comes; `answer` grows with it and is whole at the end.
 
     Raises ProviderFailed. Closing the generator, or cancelling it, cancels the call and is no failure.
     """
@@ -21,7 +24,7 @@ async def attempt(pieces: Pieces, answer: Answer, provider: str) -> AsyncGenerat
             except StopAsyncIteration:
                 break
             except Exception as error:
-                raise failed_call(error, provider) from error
+                raise failed_call(error, provider, question) from error
             for piece in whole:
                 answer.add(piece)
                 if isinstance(piece, TextPiece | Call):

@@ -22,7 +22,7 @@ from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.reasons import CHAIN_STOPPING, FailoverReason
 from spawnmesh_model_router.domain.retry import MoveOn, Wait, after_failure, tries_allowed
 from spawnmesh_model_router.errors import model_refused, stream_broken
-from spawnmesh_model_router.events import Attempt, AttemptFailed, AttemptStarted, Completed, Event
+from spawnmesh_model_router.events import Attempt, AttemptFailed, AttemptStarted, Completed, Event, Used
 from spawnmesh_model_router.parts import Parts
 from spawnmesh_model_router.progress import Progress
 from spawnmesh_model_router.providers.answer import Answer, Finished, ProviderFailed
@@ -41,7 +41,7 @@ class CandidateCall:
     later: Sequence[Link]
     blames: dict[str, Blame] = field(default_factory=dict)
 
-    async def events(self) -> AsyncGenerator[Event, None]:
+    async def events(self) -> AsyncGenerator[Event | Used, None]:
         """Ends with Completed when the candidate answered; without it, the next one's turn has come.
 
         Raises MeshError MODEL_REFUSED and STREAM_BROKEN, which end the chain.
@@ -59,6 +59,8 @@ class CandidateCall:
                     async for event in events:
                         yield event
             except ProviderFailed as failed:
+                if answer.finished is not None:
+                    yield Used(self.model, answer.finished.usage)
                 blame = Blame(failed, credential)
                 self._stop_if_final(blame, answer, note)
                 yield AttemptFailed(self.progress.attempts[-1])
@@ -102,7 +104,7 @@ class CandidateCall:
                 credential,
                 parts.patience.timing,
             )
-            async with aclosing(attempt(pieces, answer, provider)) as shown:
+            async with aclosing(attempt(pieces, answer, provider, carried.question)) as shown:
                 async for piece in shown:
                     yield piece
             finished = answer.require_whole()

@@ -8,7 +8,7 @@ from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.outcome import Outcome
 from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_model_router.domain.thinking import ThinkingLevel
-from spawnmesh_model_router.providers.answer import Answer, Call, Finished, TextPiece
+from spawnmesh_model_router.providers.answer import Answer, Call, Finished, TextPiece, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,14 @@ class AttemptFailed:
     """A candidate failed before its first output."""
 
     attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What an answer that is none, of thoughts alone or of nothing, used by its provider's word. For the tenant's budget, not for the caller."""
+
+    model: ModelRef
+    usage: Usage
 
 
 Outcomes = tuple[tuple[str, Outcome], ...]

@@ -2,44 +2,47 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spawnmesh_core.errors import MeshError
 
 from spawnmesh_model_router.ask import Ask
 from spawnmesh_model_router.domain.candidates import ModelRef
 from spawnmesh_model_router.domain.policy import cost_micros, estimated_tokens
-from spawnmesh_model_router.events import AttemptFailed, AttemptStarted, Completed, Event
+from spawnmesh_model_router.events import AttemptFailed, AttemptStarted, Completed, Event, Used
 from spawnmesh_model_router.generate import generate
 from spawnmesh_model_router.parts import Parts
 from spawnmesh_model_router.policies import Policies
-from spawnmesh_model_router.providers.answer import Call, TextPiece, Usage
+from spawnmesh_model_router.providers.answer import Call, TextPiece, Thought, Usage
 
 
 async def generate_within_budget(
     parts: Parts, policies: Policies, tenant_id: str, ask: Ask
 ) -> AsyncGenerator[Event, None]:
     """As `generate`; what an answer used up is counted before its caller has it, so that the next call is judged by it. One that its caller
-    leaves, or that breaks, is counted by what was read and said until then.
+    leaves, that breaks, or whose provider does not say, is counted by what was read and said until then.
 
     Raises MeshError BUDGET_EXCEEDED before anyone is called.
     """
     limits = ask.policy.limits
-    await policies.admit(tenant_id, limits)
+    await policies.budgets.admit(tenant_id, limits)
     under_way = _UnderWay()
 
     async def charge(model: ModelRef, usage: Usage) -> None:
         prices = parts.config.models[str(model)].prices
         cost = cost_micros(prices, usage.input, usage.output, usage.cache_read, usage.cache_write)
-        await policies.charge(tenant_id, limits, usage.input + usage.output, cost)
+        await policies.budgets.charge(tenant_id, limits, usage.input + usage.output, cost)
 
     try:
         async with aclosing(generate(parts, ask)) as events:
             async for event in events:
                 if limits:
                     under_way.note(event)
-                    if isinstance(event, Completed):
-                        await charge(event.model, event.finished.usage)
+                if isinstance(event, Used):
+                    await charge(event.model, event.usage)
+                    continue
+                if limits and isinstance(event, Completed):
+                    await charge(event.model, _usage_of(event, ask))
                 yield event
     except MeshError:
         under_way.refused()
@@ -49,6 +52,24 @@ async def generate_within_budget(
             await charge(under_way.model, under_way.usage(ask))
 
 
+def _usage_of(completed: Completed, ask: Ask) -> Usage:
+    """As the provider says; by an estimate where it says nothing."""
+    said = completed.finished.usage
+    if said.input and said.output:
+        return said
+    written = sum(map(_said_bytes, completed.answer.blocks))
+    return replace(
+        said,
+        input=said.input or estimated_tokens(ask.question.text_bytes),
+        output=said.output or estimated_tokens(written),
+    )
+
+
+def _said_bytes(block: TextPiece | Thought | Call) -> int:
+    text = block.block_json if isinstance(block, Call) else block.text
+    return len(text.encode("utf-8", "replace"))
+
+
 @dataclass(slots=True)
 class _UnderWay:
     """A call whose provider has not said yet what it used; `model` is None while there is none."""
@@ -56,15 +77,13 @@ class _UnderWay:
     model: ModelRef | None = None
     said_bytes: int = 0
 
-    def note(self, event: Event) -> None:
+    def note(self, event: Event | Used) -> None:
         match event:
             case AttemptStarted():
                 self.model, self.said_bytes = event.model, 0
-            case TextPiece():
-                self.said_bytes += len(event.text.encode("utf-8", "replace"))
-            case Call():
-                self.said_bytes += len(event.block_json.encode("utf-8", "replace"))
-            case AttemptFailed() | Completed():
+            case TextPiece() | Call():
+                self.said_bytes += _said_bytes(event)
+            case Used() | AttemptFailed() | Completed():
                 self.model = None
 
     def refused(self) -> None:

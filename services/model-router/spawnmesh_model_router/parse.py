@@ -1,9 +1,10 @@
 """Requests as values."""
 
 import math
+import re
 from collections.abc import Iterable
 
-from spawnmesh.content.v1 import thinking_pb2
+from spawnmesh.content.v1 import message_pb2, thinking_pb2
 from spawnmesh.model_router.v1 import generation_pb2, routing_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh_core.errors import invalid, not_found
@@ -18,6 +19,8 @@ from spawnmesh_model_router.domain.policy import Limits, TenantPolicy
 from spawnmesh_model_router.domain.reasons import FailoverReason, ModelFailure
 from spawnmesh_model_router.domain.thinking import ThinkingLevel
 from spawnmesh_model_router.providers.question import Question, Shown, parse_tools
+
+_MIME_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,62}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,62}")
 
 
 def parse_ask(
@@ -37,6 +40,7 @@ def parse_ask(
         if session_id not in ("", caller.session_id):
             raise not_found("session", session_id)
         session_id = caller.session_id
+    _check_images(request)
     only_named = request.HasField("fallbacks")
     if only_named and request.fallback_models:
         raise invalid("fallbacks", "and fallback_models cannot be given both")
@@ -59,6 +63,21 @@ def parse_ask(
         blind_model_policy=policy.blind_model_policy or config.blind_model_policy,
         policy=policy,
     )
+
+
+def _check_images(request: pb.GenerateRequest) -> None:
+    """A type goes to the provider as it is, and back in what it says of it: it is no place for sentences."""
+    for place, message in enumerate(request.messages):
+        for number, block in enumerate(message.content):
+            if block.HasField("image"):
+                _check_type(f"messages[{place}].content[{number}].image.mime_type", block.image)
+    for place, named in enumerate(request.named_images):
+        _check_type(f"named_images[{place}].image.mime_type", named.image)
+
+
+def _check_type(field: str, image: message_pb2.Image) -> None:
+    if _MIME_TYPE.fullmatch(image.mime_type) is None:
+        raise invalid(field, "must be a type and a subtype, as image/png is")
 
 
 def _thinking(level: thinking_pb2.ThinkingLevel.ValueType) -> ThinkingLevel | None:
@@ -88,7 +107,7 @@ def parse_partial(partial: generation_pb2.PartialExecution) -> PartialExecution:
 
 
 def parse_partials(partials: Iterable[generation_pb2.PartialExecution]) -> PartialExecution | None:
-    """What was done in all, cleaned; None for nothing."""
+    """What was done in all; None for nothing."""
     return merge(map(parse_partial, partials))
 
 

@@ -4,7 +4,7 @@ from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 
 from spawnmesh_model_router.domain.images import images_for_attempt
-from spawnmesh_model_router.domain.partial import notice
+from spawnmesh_model_router.domain.partial import notice, told_names
 from spawnmesh_model_router.parse import parse_partials, parse_reason
 
 
@@ -21,8 +21,10 @@ def plan_retry(request: pb.PlanRetryRequest) -> pb.PlanRetryResponse:
         image_count=request.image_count if allowed.keep_images else 0,
         prompt_image_detection_suppressed=allowed.suppress_prompt_image_detection,
     )
-    if done is not None:
-        merged = generation_pb2.PartialExecution(tool_names=done.tool_names, sent_to_person=done.sent_to_person)
+    idempotent = frozenset(request.idempotent_tool_names)
+    told = told_names(done, idempotent) if done is not None else ()
+    if done is not None and (told or done.sent_to_person):
+        merged = generation_pb2.PartialExecution(tool_names=told, sent_to_person=done.sent_to_person)
         response.partial_execution.CopyFrom(merged)
     if request.is_retry:
         provider = request.provider.strip().lower()
@@ -31,7 +33,7 @@ def plan_retry(request: pb.PlanRetryRequest) -> pb.PlanRetryResponse:
                 done,
                 provider=provider,
                 first_provider=request.first_provider.strip().lower() or provider,
-                idempotent=frozenset(request.idempotent_tool_names),
+                idempotent=idempotent,
             )
             or ""
         )

@@ -73,13 +73,13 @@ async def end_purge(connection: Connection, tenant_id: str) -> None:
     await connection.execute(_SQL["end_purge"], {"tenant_id": tenant_id})
 
 
-async def take_request(connection: Connection, tenant_id: str) -> Spent:
-    """Counts one request of the tenant, and gives what it has used up with it."""
-    cursor = await connection.execute(_SQL["take_request"], {"tenant_id": tenant_id})
+async def take_requests(connection: Connection, tenant_id: str, count: int) -> Spent:
+    """Counts requests of the tenant, and gives what it has used up with the last of them."""
+    cursor = await connection.execute(_SQL["take_requests"], {"tenant_id": tenant_id, "request_count": count})
     row = await cursor.fetchone()
     if row is None:  # The tenant was purged: nothing of it is counted.
         return Spent(0, 0, 0, 0.0, 0.0)
-    if row["request_count"] == 1:
+    if row["request_count"] == count:
         await connection.execute(_SQL["forget_periods"], {"tenant_id": tenant_id})
     return Spent(**row)
 

@@ -1,10 +1,11 @@
 """The chain of a request, and who of it may be asked now."""
 
+from dataclasses import replace
 from datetime import datetime
 
 from spawnmesh_model_router.ask import Ask, Link
 from spawnmesh_model_router.availability import Availability
-from spawnmesh_model_router.carry import thinking_of
+from spawnmesh_model_router.carry import carry
 from spawnmesh_model_router.config import RouterConfig
 from spawnmesh_model_router.domain.candidates import (
     Capability,
@@ -16,7 +17,7 @@ from spawnmesh_model_router.domain.candidates import (
     build_chain,
     skip_after,
 )
-from spawnmesh_model_router.domain.images import ImageOutcome, image_outcome
+from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.outcome import Outcome, outcome_of
 from spawnmesh_model_router.errors import unknown_model
 from spawnmesh_model_router.events import Outcomes
@@ -43,10 +44,16 @@ def judge(availability: Availability, ask: Ask, progress: Progress, link: Link, 
     for attempt in progress.attempts:
         if attempt.reason is not None and (skipped := skip_after(attempt.model, attempt.reason, link.model)):
             return skipped
-    begun_at = ask.earlier.first_provider or progress.first_provider
-    if ask.stays_with_provider and begun_at and begun_at != link.model.provider:
+    if ask.stays_with_provider and _begun_at(ask, progress) != link.model.provider:
         return Skipped(SkipReason.SIDE_EFFECTS)
     return availability.assess(link.candidate, link.model, ask.needs, now)
+
+
+def _begun_at(ask: Ask, progress: Progress) -> str:
+    """The provider of the turn: where it was first asked, where its newest answer is from, or else where the chain begins."""
+    known = ask.earlier.first_provider or progress.first_provider
+    chain = [link.model.provider for link in progress.chain if not link.candidate.excluded_by_strict]
+    return known or (ask.question.spoke_last if ask.question.spoke_last in chain else chain[0])
 
 
 def explain(parts: Parts, ask: Ask) -> Outcomes:
@@ -58,20 +65,9 @@ def explain(parts: Parts, ask: Ask) -> Outcomes:
 
 def _explained(parts: Parts, ask: Ask, progress: Progress, link: Link, now: datetime) -> Outcome:
     verdict = judge(parts.availability, ask, progress, link, now)
-    images = image_outcome(
-        has_images=ask.has_images,
-        can_see=parts.config.models[str(link.model)].vision,
-        policy=ask.blind_model_policy,
-    )
     if not isinstance(verdict, Ready):
-        routed = isinstance(verdict, Incapable) and Capability.IMAGES in verdict.missing
         outcome = outcome_of(verdict)
-        return Outcome(
-            outcome.kind,
-            outcome.reason,
-            outcome.until,
-            outcome.detail,
-            images if routed else ImageOutcome.NO_IMAGES,
-        )
-    thinking = thinking_of(ask.question, link.model, parts.config)
-    return Outcome("PROBE" if verdict.probe else "READY", images=images, thinking=thinking)
+        routed = isinstance(verdict, Incapable) and Capability.IMAGES in verdict.missing
+        return replace(outcome, images=ImageOutcome.ROUTED_AROUND) if routed else outcome
+    carried = carry(ask, progress, link.model, parts.config)
+    return Outcome("PROBE" if verdict.probe else "READY", images=carried.images, thinking=carried.thinking)

@@ -17,6 +17,7 @@ from spawnmesh_model_router.domain.partial import (
     not_replayable,
     notice,
     sanitize_tool_names,
+    told_names,
 )
 from spawnmesh_model_router.domain.reasons import FailoverReason
 
@@ -153,16 +154,35 @@ PARTIALS = st.none() | st.builds(
 
 
 @given(st.lists(PARTIALS, max_size=5))
-def test_merge_is_a_bounded_union_without_repeats(partials: list[PartialExecution | None]) -> None:
+def test_merge_is_all_that_was_done_without_repeats(partials: list[PartialExecution | None]) -> None:
     merged = merge(partials)
     done = [partial for partial in partials if partial is not None]
-    everything = {name for partial in done for one in partial.tool_names for name in sanitize_tool_names([one])}
+    everything = {name for partial in done for name in partial.tool_names if name}
     sent = any(partial.sent_to_person for partial in done)
     if merged is None:
         assert not everything
         assert not sent
         return
-    assert len(set(merged.tool_names)) == len(merged.tool_names) == min(len(everything), 20)
-    assert set(merged.tool_names) <= everything
+    assert len(set(merged.tool_names)) == len(merged.tool_names)
+    assert set(merged.tool_names) == everything
     assert merged.sent_to_person is sent
     assert merge([merged, None, merged]) == merged
+    told = told_names(merged, frozenset())
+    assert len(told) == min(len({clean for name in everything for clean in sanitize_tool_names([name])}), 20)
+    assert told == sanitize_tool_names(merged.tool_names)
+
+
+def test_what_must_not_run_again_is_told_first_where_there_is_too_much_to_tell() -> None:
+    reads = [f"read{number}" for number in range(30)]
+    done = PartialExecution((*reads[:25], "pay", *reads[25:], "send!"), False)
+    assert told_names(done, frozenset(reads)) == (*reads[:18], "pay", "send")
+    text = notice(done, provider="a", first_provider="a", idempotent=frozenset(reads))
+    assert text is not None
+    assert "read17, pay, send and 12 more." in text
+    assert "unknown: pay, send." in text
+
+
+def test_a_name_is_not_made_harmless_by_what_is_cut_out_of_it() -> None:
+    done = PartialExecution(("pay!",), False)
+    assert not_replayable(done, frozenset({"pay"})) == ("pay!",)
+    assert not_replayable(merge([done]) or done, frozenset({"pay!"})) == ()

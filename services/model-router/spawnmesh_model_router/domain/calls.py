@@ -23,6 +23,11 @@ def call_block(call_id: str, name: str, arguments: str) -> str:
     return f'{{"type":"toolCall","id":{json.dumps(call_id)},"name":{json.dumps(name)},"arguments":{value}}}'
 
 
+def is_whole(arguments: str) -> bool:
+    """Whether a model that reached its limit has written the arguments to their end. Nothing at all is no end."""
+    return isinstance(decoded(arguments), dict)
+
+
 def arguments_of(block_json: str) -> Any:
     """The arguments in a block of any provider's shape; a string is decoded where it is JSON. None for a block that is no object."""
     block = decoded(block_json)

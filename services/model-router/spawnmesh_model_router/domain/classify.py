@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Final
 
+from spawnmesh_model_router.domain.cooldown import scope_of
+from spawnmesh_model_router.domain.echo import Echo
 from spawnmesh_model_router.domain.evidence import Evidence, gather
 from spawnmesh_model_router.domain.names import reason_of_name
 from spawnmesh_model_router.domain.reasons import FailoverReason, ModelFailure
@@ -20,13 +22,15 @@ class StatusRule:
     heard: frozenset[Topic] = frozenset()
 
 
-# Heard against every status: the request itself, our own side or the certificate is at fault, whatever the number.
-_ALWAYS: Final = frozenset({Topic.LOCAL, Topic.IMAGE, Topic.REFUSAL, Topic.TLS, Topic.REFILL, Topic.CONTEXT})
+# Never heard in an answer: it came over a connection whose certificate was taken.
+_ANSWERED: Final = frozenset(Topic) - {Topic.TLS}
+# Heard against every status: the request itself or our own side is at fault, whatever the number.
+_ALWAYS: Final = frozenset({Topic.LOCAL, Topic.IMAGE, Topic.REFUSAL, Topic.REFILL, Topic.CONTEXT})
 _MALFORMED: Final = frozenset({Topic.TRANSCRIPT, Topic.REPLAY})
 _MONEY: Final = frozenset({Topic.BILLING, Topic.CREDITS})
 _ACCESS: Final = frozenset({Topic.LOGIN, Topic.TOKEN_REFRESH, Topic.AUTH_PERMANENT, Topic.AUTH})
 # A refused request that speaks of a time-out names a parameter, not what happened.
-_REFUSED: Final = frozenset(Topic) - {Topic.TIMEOUT, Topic.INTERNAL, Topic.SERVER, Topic.SILENCE}
+_REFUSED: Final = _ANSWERED - {Topic.TIMEOUT, Topic.INTERNAL, Topic.SERVER, Topic.SILENCE}
 _LOCKED_OUT: Final = StatusRule(FailoverReason.AUTH, frozenset({Topic.AUTH_PERMANENT, Topic.BILLING}))
 _GAVE_UP: Final = StatusRule(FailoverReason.TIMEOUT)
 _REJECTED: Final = StatusRule(FailoverReason.FORMAT, _REFUSED)
@@ -66,8 +70,13 @@ _LEADING_PAYMENT: Final = re.compile(
 )
 
 
-def classify(failure: ModelFailure) -> FailoverReason:
-    """The reason of `failure`. A text that nothing in the tables knows is NO_FAILOVER: it may well be the caller's own."""
+def classify(failure: ModelFailure, echo: Echo | None = None) -> FailoverReason:
+    """The reason of `failure`. A text that nothing in the tables knows is NO_FAILOVER: it may well be the caller's own.
+
+    With `echo` the failure is the answer to that request, and what it repeats of the request is not believed, but for a code or a type.
+    """
+    if echo is not None:
+        return _judge(failure, echo)
     said = (failure.message, failure.code, failure.error_type, *failure.details, *failure.cause_messages)
     return _known(failure) if sum(map(len, said)) <= _KNOWN_CHARS else _judge(failure)
 
@@ -78,22 +87,30 @@ def _known(failure: ModelFailure) -> FailoverReason:
     return _judge(failure)
 
 
-def _judge(failure: ModelFailure) -> FailoverReason:
+def reason_of_status(status: int | None) -> FailoverReason | None:
+    """What the status means where the text is not heard; None without one."""
+    if status == 402:
+        return FailoverReason.BILLING
+    return _rule_of(status).reason if status in STATUS_RULES or _is_transport(status) else None
+
+
+def _judge(failure: ModelFailure, echo: Echo | None = None) -> FailoverReason:
     evidence = gather(failure)
     if evidence.is_html and _is_transport(evidence.status):
         return _rule_of(evidence.status).reason
     if evidence.status == 402:
         return _payment(evidence)
     if evidence.status == 413:
-        said = _by_text(evidence, frozenset(Topic) - {Topic.REFILL})
+        said = _by_text(evidence, _ANSWERED - {Topic.REFILL}, echo)
         too_large = any(map(_TOO_LARGE.search, evidence.texts))
         return said or (FailoverReason.CONTEXT_OVERFLOW if too_large else FailoverReason.NO_FAILOVER)
     if evidence.status in (400, 422) and not evidence.has_body:
         return FailoverReason.NO_FAILOVER
     if evidence.status in STATUS_RULES or _is_transport(evidence.status):
         rule = _rule_of(evidence.status)
-        return _by_text(evidence, rule.heard | _ALWAYS) or rule.reason
-    found = _by_text(evidence, frozenset(Topic)) or _by_name(evidence.names)
+        return _by_text(evidence, rule.heard | _ALWAYS, echo) or rule.reason
+    names = (name for name in evidence.names if echo is None or name in evidence.given or echo.is_own(name))
+    found = _by_text(evidence, frozenset(Topic) if echo is None else _ANSWERED, echo) or _by_name(names)
     if found is None and evidence.status is None and not evidence.texts:
         return FailoverReason.NO_ERROR_DETAILS
     return found or FailoverReason.NO_FAILOVER
@@ -116,7 +133,9 @@ def _payment(evidence: Evidence) -> FailoverReason:
     return FailoverReason.RATE_LIMIT if any(map(_WINDOW.search, texts)) else FailoverReason.BILLING
 
 
-def _by_text(evidence: Evidence, topics: frozenset[Topic]) -> FailoverReason | None:
+def _by_text(evidence: Evidence, topics: frozenset[Topic], echo: Echo | None = None) -> FailoverReason | None:
+    if echo is not None:
+        return _match_own(evidence, topics, echo)
     return _match(evidence.texts, evidence.distinct, evidence.provider, topics)
 
 
@@ -127,6 +146,20 @@ def _match(
     texts, distinct = _lower(texts), _lower(distinct)
     for signal in _signals(provider if provider in _SIGNALLED else "", topics):
         if any(map(signal.pattern.search, texts if signal.is_anchored else distinct)):
+            return signal.reason
+    return None
+
+
+def _match_own(evidence: Evidence, topics: frozenset[Topic], echo: Echo) -> FailoverReason | None:
+    """As `_match`, but for what only the request says."""
+    given = _lower(tuple(evidence.given))
+    others = _lower(tuple(text for text in evidence.texts if text not in evidence.given))
+    for signal in _signals(evidence.provider if evidence.provider in _SIGNALLED else "", topics):
+        if any(map(signal.pattern.search, given)):
+            return signal.reason
+        matches = (found[0] for text in others for found in signal.pattern.finditer(text))
+        # A match that changes nothing of what rests need not be looked up.
+        if any(map(echo.is_own, matches) if scope_of(signal.reason) is not None else matches):
             return signal.reason
     return None
 

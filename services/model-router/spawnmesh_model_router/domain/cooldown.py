@@ -119,6 +119,11 @@ def scope_of(reason: R) -> Scope | None:
     return SCOPES.get(reason)
 
 
+def rests_alike(reason: R, other: R | None) -> bool:
+    """Whether after both the same rests, for as long."""
+    return other is not None and scope_of(reason) is scope_of(other) and ladder_of(reason) == ladder_of(other)
+
+
 def should_probe(cooldown: Cooldown, now: datetime, is_primary: bool, last_probe: datetime | None = None) -> bool:
     """Whether one call may go to a cooling candidate to see if it has recovered: the primary only, near the end of its
     rest, and not sooner after a failure or a probe than a probe may follow another."""

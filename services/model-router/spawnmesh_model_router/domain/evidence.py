@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from spawnmesh_model_router.domain.names import words_of_name
@@ -11,6 +11,8 @@ from spawnmesh_model_router.domain.reasons import ModelFailure
 # Bounds: a provider's answer decides how much work judging it is.
 MAX_CAUSES = 25
 MAX_TEXT_CHARS = 8192
+MAX_CHARS = 32_768  # Of all texts together: whoever names many of them has many of them searched.
+MAX_TEXTS = 512
 MAX_BODY_DEPTH = 6
 MAX_BODY_ITEMS = 64
 
@@ -45,12 +47,15 @@ class Evidence:
     """A failure taken apart. `names` are error codes and types as given; `texts` also contain them.
 
     `distinct` leaves out the texts that stand in another one as they are: whoever searches need not search them twice.
+    `given` are the names that the answer itself gives as its code or type, as given and as they read; those of objects further inside
+    may be parts of the request.
     """
 
     status: int | None
     names: tuple[str, ...]
     texts: tuple[str, ...]
     distinct: tuple[str, ...]
+    given: frozenset[str]
     provider: str
     has_body: bool
     is_html: bool
@@ -59,13 +64,18 @@ class Evidence:
 def gather(failure: ModelFailure) -> Evidence:
     """Takes `failure` apart. The status of the answer itself beats one that is only written in a body or a text."""
     raw = [failure.message, *failure.details[:MAX_CAUSES], *failure.cause_messages[:MAX_CAUSES]]
-    texts = [text.strip()[:MAX_TEXT_CHARS] for text in raw if text.strip()]
+    texts = _bounded(text.strip() for text in raw)
     names = [name.strip() for name in (failure.code, failure.error_type) if name.strip()]
+    given = set(names)
     status = failure.status or next((found for name in names if (found := _as_status(name)) is not None), None)
     for text in tuple(texts):
-        for body in _bodies(text):
-            names += [value for field in _NAME_FIELDS if isinstance(value := body.get(field), str) and _is_name(value)]
-            texts += [value for field in _TEXT_FIELDS if isinstance(value := body.get(field), str) and value]
+        for place, body in enumerate(_bodies(text)):
+            named = _names_in(body)
+            if place == 0 and text.startswith(("{", "[")) and failure.message.strip().startswith(text):
+                given.update(named, _names_in(body.get("error")))
+            if len(names) + len(texts) < MAX_TEXTS:
+                names += named
+                texts += [value for field in _TEXT_FIELDS if isinstance(value := body.get(field), str) and value]
             status = status or _status_in_body(body)
         status = status or _status_in_text(text)
     names += [spelled[1] for text in tuple(texts[:MAX_CAUSES]) if (spelled := _SPELLED.match(text))]
@@ -75,11 +85,34 @@ def gather(failure: ModelFailure) -> Evidence:
         status=status,
         names=tuple(dict.fromkeys([*names, *raised])),
         texts=everything,
-        distinct=tuple(text for text in everything if not any(f'"{text}"' in other for other in everything)),
+        distinct=_distinct(everything),
+        given=frozenset([*given, *map(words_of_name, given)]),
         provider=failure.provider.strip().lower(),
         has_body=bool(texts or names) and not any(_NO_BODY.search(text) for text in texts),
         is_html=any(_HTML.search(text) for text in texts),
     )
+
+
+def _bounded(given: Iterable[str]) -> list[str]:
+    """The texts that say something, each and all together no longer than the bounds."""
+    texts, left = [], MAX_CHARS
+    for text in given:
+        if text and left:
+            texts.append(text[: min(MAX_TEXT_CHARS, left)])
+            left -= len(texts[-1])
+    return texts
+
+
+def _distinct(texts: Collection[str]) -> tuple[str, ...]:
+    """The texts but those that stand between quotation marks in one of the others."""
+    quoted = {piece for text in texts for piece in text.split('"')[1:-1]}
+    return tuple(text for text in texts if text not in quoted)
+
+
+def _names_in(body: object) -> list[str]:
+    if not isinstance(body, dict):
+        return []
+    return [value for field in _NAME_FIELDS if isinstance(value := body.get(field), str) and _is_name(value)]
 
 
 def _status_in_text(text: str) -> int | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from anthropic.types import RawMessageStreamEvent
 
-from spawnmesh_model_router.domain.calls import call_block
+from spawnmesh_model_router.domain.calls import call_block, is_whole
 from spawnmesh_model_router.providers.answer import Call, Finished, Pieces, Stop, TextPiece, Thought, Usage
 from spawnmesh_model_router.providers.anthropic_request import REDACTED_THINKING
 
@@ -27,6 +27,10 @@ class _GrowingBlock:
     text: list[str] = field(default_factory=list)
     signature: str = ""
 
+    @property
+    def may_be_cut(self) -> bool:
+        return self.start.type == "tool_use" and not is_whole("".join(self.text))
+
     def whole(self) -> Thought | Call | None:
         text = "".join(self.text)
         match self.start.type:
@@ -40,8 +44,10 @@ class _GrowingBlock:
 
 
 async def read_messages(events: AsyncIterator[RawMessageStreamEvent]) -> Pieces:
-    """Text as it comes, thoughts and tool calls when they are whole. No `Finished` for a stream that just ends."""
+    """Text as it comes, thoughts and tool calls when they are whole; a last call that the output limit cut off never is. No `Finished` for a
+    stream that just ends."""
     blocks: dict[int, _GrowingBlock] = {}
+    doubtful: Thought | Call | None = None
     reason = response_id = response_model = ""
     usage = Usage()
     async for event in events:
@@ -50,6 +56,9 @@ async def read_messages(events: AsyncIterator[RawMessageStreamEvent]) -> Pieces:
                 response_id, response_model = event.message.id, event.message.model
                 usage = _usage(getattr(event.message, "usage", None), usage)
             case "content_block_start":
+                if doubtful is not None:  # Not the last one.
+                    yield doubtful
+                    doubtful = None
                 blocks[event.index] = _GrowingBlock(event.content_block)
                 if event.content_block.type == "text" and event.content_block.text:
                     yield TextPiece(event.content_block.text)
@@ -58,14 +67,20 @@ async def read_messages(events: AsyncIterator[RawMessageStreamEvent]) -> Pieces:
                 if said:
                     yield TextPiece(said)
             case "content_block_stop":
-                block = blocks.pop(event.index).whole()
-                if block is not None:
+                ended = blocks.pop(event.index)
+                block = ended.whole()
+                if ended.may_be_cut:
+                    doubtful = block
+                elif block is not None:
                     yield block
             case "message_delta":
                 reason = event.delta.stop_reason or reason
                 usage = _usage(getattr(event, "usage", None), usage)
             case "message_stop":
-                yield Finished(_STOPS.get(reason, Stop.UNSPECIFIED), usage, response_id, response_model)
+                stop = _STOPS.get(reason, Stop.UNSPECIFIED)
+                if doubtful is not None and stop is not Stop.LENGTH:
+                    yield doubtful
+                yield Finished(stop, usage, response_id, response_model)
 
 
 def _grow(block: _GrowingBlock, delta: Any) -> str:

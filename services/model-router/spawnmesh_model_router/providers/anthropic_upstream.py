@@ -27,18 +27,26 @@ async def open_upstream(_name: str, provider: Provider, connect_seconds: float) 
         yield AnthropicUpstream(provider, http, connect_seconds)
 
 
+def _without_environment(client: anthropic.AsyncAnthropic) -> anthropic.AsyncAnthropic:
+    """The client without the headers that the SDK reads from the environment of the process: every endpoint would be sent them."""
+    client._custom_headers = {}  # There is no other way to them: a copy of the client reads them again.
+    return client
+
+
 class AnthropicUpstream:
     """Anthropic."""
 
     def __init__(self, provider: Provider, http: anthropic.DefaultAioHttpClient, connect_seconds: float) -> None:
         self._clients = Clients(
-            lambda key: anthropic.AsyncAnthropic(
-                api_key=key,
-                base_url=provider.base_url or _URL,
-                timeout=anthropic.Timeout(None, connect=connect_seconds),
-                max_retries=0,
-                http_client=http,
-                open_telemetry=False,  # Our own spans tell it, without content.
+            lambda key: _without_environment(
+                anthropic.AsyncAnthropic(
+                    api_key=key,
+                    base_url=provider.base_url or _URL,
+                    timeout=anthropic.Timeout(None, connect=connect_seconds),
+                    max_retries=0,
+                    http_client=http,
+                    open_telemetry=False,  # Our own spans tell it, without content.
+                )
             )
         )
 

@@ -8,18 +8,21 @@ import aiohttp
 import httpx2
 from spawnmesh_core.clock import utc_now
 
-from spawnmesh_model_router.domain.classify import classify
+from spawnmesh_model_router.domain.classify import classify, reason_of_status
+from spawnmesh_model_router.domain.cooldown import rests_alike, scope_of
+from spawnmesh_model_router.domain.echo import Echo
 from spawnmesh_model_router.domain.evidence import MAX_CAUSES
 from spawnmesh_model_router.domain.reasons import FailoverReason, ModelFailure
 from spawnmesh_model_router.domain.retry import parse_retry_after
 from spawnmesh_model_router.providers.answer import ProviderFailed
+from spawnmesh_model_router.providers.question import Question
 
 # Google tells the time in the body.
 _RETRY_DELAY = re.compile(r'"retryDelay":\s*"(\d+(?:\.\d+)?)s"')
 
 
-def failed_call(error: Exception, provider: str) -> ProviderFailed:
-    """The failure that the exception of a call to `provider` stands for."""
+def failed_call(error: Exception, provider: str, question: Question) -> ProviderFailed:
+    """The failure that the exception of a call to `provider`, which was asked the question, stands for."""
     if isinstance(error, ProviderFailed):
         return error
     if isinstance(error, TimeoutError):
@@ -29,7 +32,12 @@ def failed_call(error: Exception, provider: str) -> ProviderFailed:
     if _is_broken(error):
         return ProviderFailed(FailoverReason.TIMEOUT, "the connection broke")
     status = _status(error)
-    reason = classify(_evidence(error, status, provider))
+    failure = _evidence(error, status, provider)
+    reason = classify(failure)
+    is_answer = status is not None or bool(getattr(error, "body", None))
+    if is_answer and scope_of(reason) is not None and not rests_alike(reason, reason_of_status(status)):
+        # What rests, rests for every tenant: no text that a caller can have the provider repeat may decide that.
+        reason = classify(failure, Echo(question.texts, question.names))
     detail = f"the provider answered HTTP {status}" if status else "the call failed"
     return ProviderFailed(reason, detail, http_status=status or 0, retry_after_seconds=_retry_after(error))
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from spawnmesh_model_router.domain.calls import call_block
+from spawnmesh_model_router.domain.calls import call_block, is_whole
 from spawnmesh_model_router.providers.answer import Call, Finished, Piece, Pieces, Stop, TextPiece, Thought, Usage
 from spawnmesh_model_router.providers.chat_shapes import arguments_text, flat
 
@@ -25,14 +25,18 @@ class _GrowingCall:
     name: str = ""
     arguments: list[str] = field(default_factory=list)
 
+    @property
+    def is_whole(self) -> bool:
+        return is_whole("".join(self.arguments))
+
     def whole(self) -> Call:
         call_id = self.call_id or f"call_{secrets.token_hex(12)}"  # Some endpoints give none, and results need one.
         return Call(call_id, self.name, call_block(call_id, self.name, "".join(self.arguments)))
 
 
 async def read_chat(batches: AsyncIterator[list[Any]]) -> Pieces:
-    """Text as it comes, in one piece where several came together; thoughts and tool calls once the provider says that the answer is over.
-    No `Finished` for a stream that just ends."""
+    """Text as it comes, in one piece where several came together; thoughts and tool calls once the provider says that the answer is over, but
+    for one that the output limit cut off. No `Finished` for a stream that just ends."""
     calls: list[_GrowingCall] = []
     thoughts: list[str] = []
     refused = False
@@ -54,11 +58,12 @@ async def read_chat(batches: AsyncIterator[list[Any]]) -> Pieces:
                 reason = choice.get("finish_reason") or reason
         if said:
             yield TextPiece("".join(said))
-    for piece in _rest(thoughts, calls):
-        if reason:
-            yield piece
     if reason:
         stop = Stop.REFUSAL if refused else _STOPS.get(reason, Stop.UNSPECIFIED)
+        if _STOPS.get(reason) is Stop.LENGTH and calls and not calls[-1].is_whole:
+            calls.pop()  # It was cut off: whoever made it would do something else than the model wanted.
+        for piece in _rest(thoughts, calls):
+            yield piece
         if calls and stop is Stop.END:  # Several compatible endpoints say so.
             stop = Stop.TOOL_USE
         yield Finished(stop, usage, response_id, response_model)

@@ -34,6 +34,13 @@ async def open_upstream(name: str, provider: Provider, connect_seconds: float) -
         yield OpenAiUpstream(name, provider, http, connect_seconds)
 
 
+def _without_environment(client: openai.AsyncOpenAI) -> openai.AsyncOpenAI:
+    """The client without the headers that the SDK reads from the environment of the process: every endpoint would be sent them."""
+    client.organization = client.project = None
+    client._custom_headers = {}  # There is no other way to them: a copy of the client reads them again.
+    return client
+
+
 class OpenAiUpstream:
     """OpenAI, or an endpoint that speaks its chat completions or its responses."""
 
@@ -44,12 +51,14 @@ class OpenAiUpstream:
         self._kind = provider.kind
         self._clients = Clients(
             lambda key: OpenAiLine(
-                openai.AsyncOpenAI(
-                    api_key=key,
-                    base_url=provider.base_url or _URL,
-                    timeout=openai.Timeout(None, connect=connect_seconds),
-                    max_retries=0,
-                    http_client=http,
+                _without_environment(
+                    openai.AsyncOpenAI(
+                        api_key=key,
+                        base_url=provider.base_url or _URL,
+                        timeout=openai.Timeout(None, connect=connect_seconds),
+                        max_retries=0,
+                        http_client=http,
+                    )
                 ),
                 http,
             )

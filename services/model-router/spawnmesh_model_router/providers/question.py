@@ -1,6 +1,8 @@
 """What is asked of a provider, in terms that both wire formats share."""
 
-from collections.abc import Sequence
+import json
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,10 +10,11 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh_core.errors import invalid
 
-from spawnmesh_model_router.domain.calls import decoded
+from spawnmesh_model_router.domain.calls import arguments_of, decoded
 from spawnmesh_model_router.domain.thinking import ThinkingLevel
 
 NO_IMAGE = "[An image was left out here.]"
+_QUOTED_IMAGE_BYTES = 6144  # More than is read of any text that would quote them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +47,61 @@ class Question:
 
     @property
     def text_bytes(self) -> int:
-        """What there is to read, images aside."""
+        """What there is to read, the declarations of tools too, and images aside."""
         said = (
             block.text.text or block.thinking.text or block.tool_call.block_json
             for message in self.messages
             for block in message.content
         )
-        return len(self.system_prompt.encode()) + sum(len(text.encode()) for text in said)
+        declared = (
+            part
+            for tool in self.tools
+            for part in (tool.name, tool.description, json.dumps(tool.parameters, ensure_ascii=False))
+        )
+        return len(self.system_prompt.encode()) + sum(len(text.encode()) for text in (*said, *declared))
+
+    def texts(self) -> Iterator[str]:
+        """Every text that goes to the provider, those inside of JSON each for itself, and how images begin as they are sent."""
+        yield from (self.system_prompt, *self.names())
+        for tool in self.tools:
+            yield from (tool.description, *_leaves(tool.parameters))
+        for message in self.messages:
+            for block in message.content:
+                yield from (block.text.text, block.thinking.text, block.thinking.signature)
+                yield from _leaves(decoded(block.tool_call.block_json))
+                yield from _leaves(arguments_of(block.tool_call.block_json))
+                yield b64encode(block.image.data[:_QUOTED_IMAGE_BYTES]).decode()
+
+    def names(self) -> Iterator[str]:
+        """What of them is an id, the name of a tool, or the type of an image."""
+        yield from (tool.name for tool in self.tools)
+        for message in self.messages:
+            yield from (message.tool_call_id, message.tool_name)
+            for block in message.content:
+                yield from (block.tool_call.tool_call_id, block.tool_call.name, block.image.mime_type)
+
+    @property
+    def spoke_last(self) -> str:
+        """The provider whose model gave the newest answer; empty where that is not known."""
+        said = (message.model for message in reversed(self.messages) if message.role == message_pb2.ROLE_ASSISTANT)
+        return next(said, "").partition("/")[0].lower()
 
     @property
     def has_images(self) -> bool:
         return any(block.HasField("image") for message in self.messages for block in message.content)
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """What a value of JSON says, in order: its keys, texts and numbers."""
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, dict):
+            pending += [each for item in reversed(one.items()) for each in reversed(item)]
+        elif isinstance(one, list):
+            pending += reversed(one)
+        elif one is not None:
+            yield str(one)
 
 
 def parse_tools(declarations: Sequence[generation_pb2.ToolDeclaration]) -> tuple[Tool, ...]:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from spawnmesh_model_router.domain.calls import call_block
+from spawnmesh_model_router.domain.calls import call_block, is_whole
 from spawnmesh_model_router.providers.answer import Call, Finished, Pieces, Stop, TextPiece, Thought, Usage
 from spawnmesh_model_router.providers.chat_shapes import arguments_text
 from spawnmesh_model_router.providers.responses_request import SEALED_REASONING
@@ -15,9 +15,11 @@ _CUT_SHORT = {"max_output_tokens": Stop.LENGTH, "content_filter": Stop.REFUSAL}
 
 @dataclass(slots=True)
 class _Reading:
-    """What is known of the answer so far. `said` is text that has not been handed on, `spoken` whether the item under way had any."""
+    """What is known of the answer so far. `said` is text that has not been handed on, `spoken` whether the item under way had any. `doubtful`
+    is a call that was cut off if nothing follows it and the limit was reached."""
 
     said: list[str] = field(default_factory=list)
+    doubtful: Call | None = None
     spoken: bool = False
     called: bool = False
     refused: bool = False
@@ -36,7 +38,11 @@ class _Reading:
         match item.get("type"):
             case "function_call":
                 self.called = True
-                return [*self.text(), _call(item)]
+                call = _call(item)
+                if not is_whole(arguments_text(item.get("arguments"))):
+                    self.doubtful = call
+                    return [*self.text()]
+                return [*self.text(), call]
             case "reasoning":
                 thought = _thought(item)
                 return [*self.text(), thought] if thought.text or thought.signature else []
@@ -44,6 +50,11 @@ class _Reading:
                 self.refused = self.refused or any(part.get("refusal") for part in item.get("content") or [])
                 self.said += [part.get("text") or part.get("refusal") or "" for part in item.get("content") or []]
         return []
+
+    def settled(self, *, is_cut: bool) -> list[Call]:
+        """The doubtful call, unless it is cut."""
+        doubtful, self.doubtful = self.doubtful, None
+        return [doubtful] if doubtful is not None and not is_cut else []
 
     def finished(self, response: dict[str, Any]) -> Finished:
         why = (response.get("incomplete_details") or {}).get("reason")
@@ -71,10 +82,12 @@ async def read_response(batches: AsyncIterator[list[Any]]) -> Pieces:
                 case "response.output_item.added":
                     reading.spoken = False
                 case "response.output_item.done":
-                    for piece in reading.item(event["item"]):
+                    for piece in [*reading.settled(is_cut=False), *reading.item(event["item"])]:
                         yield piece
                 case "response.completed" | "response.incomplete":
                     end = reading.finished(event["response"])
+                    for call in reading.settled(is_cut=end.stop is Stop.LENGTH):
+                        yield call
         for text in reading.text():
             yield text
     if end is not None:

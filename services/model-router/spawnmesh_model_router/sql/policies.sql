@@ -34,12 +34,12 @@ limit 1;
 -- Tells every replica, once the transaction has committed.
 select pg_notify('model_router_policies', '');
 
--- name: take_request
--- Locks the minute's row. Index: budget_periods_pkey. Counts one request, and gives what is used up by now.
+-- name: take_requests
+-- Locks the minute's row. Index: budget_periods_pkey. Counts requests, and gives what is used up by now.
 with minute as (
     insert into budget_periods as b (tenant_id, period, begin_time, request_count)
-    values (%(tenant_id)s, 'MINUTE', date_trunc('minute', now(), 'UTC'), 1)
-    on conflict (tenant_id, period, begin_time) do update set request_count = b.request_count + 1
+    values (%(tenant_id)s, 'MINUTE', date_trunc('minute', now(), 'UTC'), %(request_count)s)
+    on conflict (tenant_id, period, begin_time) do update set request_count = b.request_count + excluded.request_count
     returning request_count, token_count
 )
 select minute.request_count,

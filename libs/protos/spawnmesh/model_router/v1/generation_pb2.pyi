@@ -199,7 +199,7 @@ class _StopReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StopReason
     STOP_REASON_TOOL_USE: _StopReason.ValueType  # 2
     """It wants tools to be run."""
     STOP_REASON_LENGTH: _StopReason.ValueType  # 3
-    """It reached the output limit."""
+    """It reached the output limit, and what it said ends there. A last tool call whose arguments it did not write to their end is left out."""
     STOP_REASON_REFUSAL: _StopReason.ValueType  # 4
     """It refused."""
 
@@ -213,7 +213,7 @@ STOP_REASON_END: StopReason.ValueType  # 1
 STOP_REASON_TOOL_USE: StopReason.ValueType  # 2
 """It wants tools to be run."""
 STOP_REASON_LENGTH: StopReason.ValueType  # 3
-"""It reached the output limit."""
+"""It reached the output limit, and what it said ends there. A last tool call whose arguments it did not write to their end is left out."""
 STOP_REASON_REFUSAL: StopReason.ValueType  # 4
 """It refused."""
 Global___StopReason: _TypeAlias = StopReason  # noqa: Y015
@@ -360,8 +360,8 @@ class PartialExecution(_message.Message):
     """Something was sent to a person."""
     @_builtins.property
     def tool_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The tools that were called, in order. They may come from a model and need not be clean: no more of them is used than the letters, digits,
-        `_` and `-` of each, 100 of them, and 20 different names.
+        """The tools that were called, in order. They may come from a model and need not be clean: no more of them is told than the letters, digits,
+        `_` and `-` of each, 100 of them, and 20 different names, those first that are not declared idempotent.
         """
 
     def __init__(

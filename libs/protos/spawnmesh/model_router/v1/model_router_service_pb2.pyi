@@ -63,7 +63,9 @@ class GenerateRequest(_message.Message):
 
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.Message]:
-        """The conversation; tool results directly behind their calls."""
+        """The conversation; tool results directly behind their calls. INVALID_REQUEST for an image whose type is not a type and a subtype, as
+        `image/png` is.
+        """
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.ToolDeclaration]:
@@ -342,7 +344,7 @@ class ClassifyErrorRequest(_message.Message):
     http_status: _builtins.int
     """The HTTP status; 0 when there was no answer."""
     message: _builtins.str
-    """The error's text, or the whole body. No more than its first 8,192 characters is read."""
+    """The error's text, or the whole body. No more than its first 8,192 characters is read, and of all texts no more than 32,768."""
     code: _builtins.str
     """The error's code."""
     error_type: _builtins.str
@@ -474,7 +476,7 @@ class PlanRetryResponse(_message.Message):
     """What the model is told of it; empty when it is told nothing."""
     @_builtins.property
     def partial_execution(self) -> _generation_pb2.PartialExecution:
-        """What all attempts did, cleaned and without repeats; absent when they did nothing."""
+        """What all attempts did, cleaned and without repeats, as far as it is told; absent when they did nothing."""
 
     def __init__(
         self,

@@ -92,7 +92,7 @@ class ModelRouterServiceServicer:
         verdicts in the facts; a request that is itself at fault: FAILED_PRECONDITION MODEL_REFUSED. A model that is not configured: INVALID_ARGUMENT
         UNKNOWN_MODEL before anyone is called. A tenant whose budget is spent: RESOURCE_EXHAUSTED BUDGET_EXCEEDED with the time until it is not; a
         call is let in when the budget is not spent yet, so that the last ones, as many as there are at once, may go beyond it. An answer that breaks,
-        or that its caller leaves, is counted by an estimate of what was read and said until then. The caller's deadline bounds the whole chain; a
+        that its caller leaves, or whose provider does not say what it used, is counted by an estimate of what was read and said until then. The caller's deadline bounds the whole chain; a
         caller who goes away cancels the upstream call within 100 ms, and that is no failure of the provider.
         Not promised: that a repeat answers the same.
         """

@@ -231,7 +231,9 @@ class RoutingPolicy(_message.Message):
     blind_model_policy: Global___BlindModelPolicy.ValueType
     """For requests with images at models that cannot see."""
     stop_after_side_effects: _builtins.bool
-    """After a tool ran that is not idempotent, the chain does not cross to another provider: the call fails instead."""
+    """After a tool ran that is not idempotent, the chain does not cross to another provider: the call fails instead. The turn's provider is that of
+    its first attempt; where none is known that of the newest answer in `messages`, if the chain has it, and else that of the chain's first model.
+    """
     max_try_count: _builtins.int
     """Tries of one candidate in all, and one more for each other credential that may do better; it can only lower the operator's."""
     max_requests_per_minute: _builtins.int

@@ -1,0 +1,123 @@
+"""A rest is every tenant's: what a caller has a provider repeat begins none."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.model_router.v1 import generation_pb2
+from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.service_roles import ServiceDsn
+
+from tests.contract.model_router_fixtures import Router, World, assistant, call_block, image_block, open_world, user
+from tests.contract.model_router_provider import anthropic_answer, chat, error, named_sse, openai_error, sse
+
+LIMIT = "billing hard limit reached"
+
+
+@pytest.fixture
+async def world(databases: dict[str, ServiceDsn], keys: Path, tmp_path: Path) -> AsyncIterator[World]:
+    async with open_world(databases["model_router"], keys, tmp_path) as opened:
+        opened.provider.on("two", sse(*chat("two")))
+        yield opened
+
+
+async def rests(router: Router) -> list[tuple[int, str]]:
+    """What rests at any of the test's providers: (scope, reason)."""
+    health = await router.call("ListProviderHealth", pb.ListProviderHealthRequest())
+    return [
+        (cooldown.scope, generation_pb2.FailoverReason.Name(cooldown.reason).removeprefix("FAILOVER_REASON_"))
+        for provider in health.providers
+        for cooldown in provider.cooldowns
+    ]
+
+
+def refused(message: str, **fields: Any) -> Any:
+    return error(400, {"error": {"message": message, "type": "invalid_request_error", **fields}})
+
+
+def call_of(arguments: str, call_id: str = "c1") -> message_pb2.Message:
+    block = f'{{"type":"toolCall","id":"{call_id}","name":"read","arguments":{arguments}}}'
+    return assistant(call_block(call_id, "read", block))
+
+
+def tool(name: str, parameters: str = "{}") -> generation_pb2.ToolDeclaration:
+    return generation_pb2.ToolDeclaration(name=name, parameters_json=parameters)
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        (f"Invalid content: {LIMIT} and mo...", {"messages": [user(f"{LIMIT} and more of the same")]}),
+        (f"Invalid system prompt: {LIMIT}", {"system_prompt": f"It is {LIMIT}."}),
+        # As JSON spells it, the request does not say it.
+        (f"Invalid arguments: {{'path': '{LIMIT}'}}", {"messages": [call_of(r'{"path":"\u0062illing hard\tlimit reached"}')]}),
+        (f"Invalid arguments: {LIMIT}", {"messages": [call_of(json.dumps(json.dumps({"path": LIMIT})))]}),
+        (f"Invalid schema: {LIMIT}", {"tools": [tool("read", json.dumps({"description": LIMIT}))]}),
+        ("Invalid tool: insufficient_quota", {"tools": [tool("insufficient_quota")]}),
+        ("No result for the call: x509", {"messages": [call_of("{}", "x509"), user("go on")]}),
+        ("Not an image: image/x509", {"messages": [user(message_pb2.ContentBlock(image=message_pb2.Image(mime_type="image/x509")))]}),
+        # Partly the provider's own words.
+        ("Your maximum allowed names are not 'spending limit'", {"messages": [user("spending limit")]}),
+        ("There is no user called disabled", {"tools": [tool("disabled")]}),
+    ],
+    ids=range(10),
+)  # fmt: skip
+@pytest.mark.parametrize("where", ["answer", "stream"])
+async def test_Generate__what_a_provider_repeats_of_a_request_rests_nothing(
+    world: World, said: str, asked: dict[str, Any], where: str
+) -> None:
+    broken = sse({"error": {"message": said, "type": "invalid_request_error", "code": 400}})
+    world.provider.on("one", refused(said) if where == "answer" else broken)
+    router = await world.router()
+    answered = await router.generate(world.ref("one"), world.ref("two"), **asked)
+    assert answered.refusal is None or answered.refusal.reason is Reason.MODEL_REFUSED
+    assert await rests(router) == []
+    world.provider.on("one", sse(*chat("one")))
+    other = await world.router(world.config())
+    assert (await other.generate(world.ref("one"), strict=True)).text == "one"
+
+
+@pytest.mark.parametrize(
+    "answering",
+    [
+        refused("Your credit balance is too low to access the API. Please go to Plans & Billing to purchase credits."),
+        refused("Oops", code="insufficient_quota"),
+        openai_error(404, "This account is not active: unpaid invoices.", "x", None),
+        sse({"error": {"message": "Your credit balance is too low", "type": "invalid_request_error"}}),
+    ],
+)
+async def test_Generate__what_a_provider_says_of_the_account_still_rests_the_credential(
+    world: World, answering: Any
+) -> None:
+    world.provider.on("one", answering)
+    router = await world.router()
+    said = "What is insufficient_quota? And why would I purchase credits?"
+    assert (await router.generate(world.ref("one"), world.ref("two"), messages=[user(said)])).refusal is not None
+    assert await rests(router) == [(2, "BILLING")]
+
+
+async def test_Generate__a_certificate_is_nothing_that_an_answer_could_tell_of(world: World) -> None:
+    claude = f"{world.anthropic}/claude"
+    said = {"type": "error", "error": {"type": "api_error", "message": "x509: certificate has expired"}}
+    world.provider.on("claude", error(500, said), named_sse(*anthropic_answer()))
+    router = await world.router()
+    await router.generate(claude, strict=True)
+    assert await rests(router) == [(1, "SERVER_ERROR")]
+
+
+@pytest.mark.parametrize("mime_type", ["image/x: billing hard limit reached", "image", "image/png; q=1", "", "image/é"])
+async def test_Generate__the_type_of_an_image_is_a_type(world: World, mime_type: str) -> None:
+    router = await world.router()
+    odd = image_block()
+    odd.image.mime_type = mime_type
+    answered = await router.generate(world.ref("two"), messages=[user("look", image_block(), odd)])
+    assert answered.refused.reason is Reason.INVALID_REQUEST
+    assert "messages[0].content[2].image.mime_type" in str(answered.refused)
+    named = generation_pb2.NamedImage(name="a.png", image=odd.image)
+    answered = await router.generate(world.ref("two"), named_images=[named])
+    assert "named_images[0].image.mime_type" in str(answered.refused)
+    assert world.provider.bodies == []
