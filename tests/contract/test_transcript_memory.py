@@ -34,8 +34,8 @@ SECONDS = 60.0 + 3.0 * SIZE_MIB
 
 
 @asynccontextmanager
-async def own_process(service: Service, keys: Path) -> AsyncIterator[tuple[Service, psutil.Process]]:
-    """The same service once more, as a process."""
+async def own_process(service: Service, keys: Path, **more: str) -> AsyncIterator[tuple[Service, psutil.Process]]:
+    """The same service once more, as a process, with these settings."""
     (port,) = free_port_pairs(1)
     target = f"127.0.0.1:{port}"
     given = {
@@ -44,6 +44,7 @@ async def own_process(service: Service, keys: Path) -> AsyncIterator[tuple[Servi
         "signing_key_file": str(keys / "transcript.pem"),
         "log_level": "error",
         "listen": target,
+        **more,
     }
     env = {**base_environment(), **{f"TRANSCRIPT_{name.upper()}": value for name, value in given.items()}}
     process = await asyncio.create_subprocess_exec(

@@ -312,10 +312,11 @@ async def test_statements_about_stubs_cost_what_they_read_and_not_what_is_there(
     key = {"tenant_id": tiered.session.tenant_id, "session_id": tiered.session.session_id}
     reads: dict[str, dict[str, Any]] = {
         "scan_stubs": {**key, "first_seq": 1_000, "last_seq": 5_000},
+        "scan_references": {**key, "first_seq": 1_000, "last_seq": 5_000},
         "read_stubbed_entries": {**key, "seqs": seqs},
         "files_of_entries": {**key, "seqs": seqs},
         "find_calls": {**key, "call_ids": ["call-1-0-10000"], "row_count": 20, "before_seq": None},
-        "waiting_payloads": {**key, "row_count": 8},
+        "waiting_payloads": {**key, "row_count": 8, "file_count": 256},
         "read_payload": {"tenant_id": key["tenant_id"], "blob_id": blob_id},
     }
     statements = load_statements("spawnmesh_transcript")

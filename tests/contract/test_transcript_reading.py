@@ -179,6 +179,18 @@ async def test_FollowEntries__sends_what_there_is_and_then_each_as_it_comes(sess
             assert await follower.next() == [number]
 
 
+async def test_FollowEntries__tells_nothing_that_came_after_the_token(session: Session) -> None:
+    await session.append([user("while it is good")])
+    token = session.service.client_minter.client_token(session.tenant_id, "tester", 2)
+    async with following(session, token=token) as follower:
+        assert await follower.next() == [1, 2]
+        with refused(Reason.TOKEN_EXPIRED):
+            await follower.next()
+    await session.append([user("later")])
+    async with following(session, after_seq=follower.read_seq, incarnation=follower.incarnation) as resumed:
+        assert await resumed.next() == [3]
+
+
 async def test_FollowEntries__news_come_at_once_and_not_by_looking_again(session: Session) -> None:
     """The second wall, a look every few seconds, would take longer than all of these together."""
     async with following(session) as follower:

@@ -9,7 +9,7 @@ from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
 
-from spawnmesh_transcript import store, tenant_store, tier_store
+from spawnmesh_transcript import payload_store, store, tenant_store, tier_store
 from spawnmesh_transcript.activities import Activities
 from spawnmesh_transcript.cooling import BATCH_ENTRIES, Cooled, cool, find_stale_seq
 from spawnmesh_transcript.metrics import CoolingMetrics
@@ -45,10 +45,13 @@ class Cooling:
         self._begin_time = monotonic_seconds() + delay_seconds
 
     async def settle(self, tenant_id: str) -> None:
-        """What was cut off between a commit and the blob store. Raises MeshError where that is away."""
+        """What was cut off between a commit and the blob store. Raises MeshError where that is away and has something to give up."""
         async with aclosing(self._transcripts(tenant_id, _unsettled)) as keys:
             async for key in keys:
-                await self._payloads.put_waiting(key)
+                if await self._payloads.put_waiting(key):  # Those who watch the session were told why.
+                    async with self._database.transaction(tenant_id) as connection:
+                        await store.keep_index_order(connection)
+                        self._metrics.failed(await payload_store.count_unput(connection, key))
                 await self._payloads.release_leaving(key)
 
     async def cool(self, tenant_id: str) -> None:
@@ -77,13 +80,17 @@ class Cooling:
             after = session_ids[-1]
 
     async def _cool(self, key: Key) -> None:
-        """A transcript at which something failed that may go better is looked at again in the next round; others when they got longer."""
+        """A transcript at which something failed that may go better is looked at again in the next round; others when they got longer.
+
+        So is one that had payloads to be put when the look began: what is put meanwhile may have been passed over.
+        """
         async with self._database.transaction(key.tenant_id) as connection:
             await store.begin_snapshot(connection)
             transcript = await store.read_transcript(connection, key)
             if transcript is None:
                 return
             stale_seq = await find_stale_seq(connection, key, transcript)
+            unput_count = await payload_store.count_unput(connection, key, last_seq=stale_seq)
         total = Cooled()
         after_seq = 0
         while not self._stop.is_set():
@@ -99,7 +106,8 @@ class Cooling:
             total.failures |= cooled.failures
             after_seq = entries[-1].seq
         await self._tell(key, total)
-        if not self._stop.is_set() and all(reason is Reason.STORED_HASH_DIFFERS for reason in total.failures.values()):
+        is_done = all(reason is Reason.STORED_HASH_DIFFERS for reason in total.failures.values()) and not unput_count
+        if is_done and not self._stop.is_set():
             async with self._database.transaction(key.tenant_id) as connection:
                 await tier_store.mark_cooled(connection, key, transcript.head.seq)
 

@@ -19,7 +19,7 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.peers import Peer
 
-from spawnmesh_transcript import store, summary_store
+from spawnmesh_transcript import store, summary_store, tenant_store
 from spawnmesh_transcript.activities import Activities
 from spawnmesh_transcript.announcements import Announcements
 from spawnmesh_transcript.bodies import serialize
@@ -125,7 +125,7 @@ class Compactor:
         self, key: Key, asking: Asking, plan: Plan, written: Written, text: str
     ) -> tuple[Head, StoredEntry, pb.SummarySources]:
         entry_id = new_id(IdKind.ENTRY)
-        stale, previous = plan.stale, plan.stale.previous
+        previous = plan.stale.previous
         sources = pb.SummarySources(
             first_seq=plan.first_seq,
             last_seq=plan.last_seq,
@@ -137,13 +137,14 @@ class Compactor:
             usage=written.usage,
         )
         body = pb.EntryBody(compaction=pb.Compaction(summary=text, sources=sources))
-        if stale.policy.mask_secrets:
-            body = masked_body(body, "summary")
-        vocabulary = stale.policy.token_vocabulary
-        token_count = count_tokens(body.compaction.summary, vocabulary)
         async with self.database.transaction(key.tenant_id) as connection:
             await store.keep_index_order(connection)
             await _lock_unchanged(connection, key, asking, plan)
+            policy = await tenant_store.read_policy(connection, key.tenant_id)  # Not that of minutes ago.
+            if policy.mask_secrets:
+                body = masked_body(body, "summary")
+            vocabulary = policy.token_vocabulary
+            token_count = count_tokens(body.compaction.summary, vocabulary)
             kept = await summary_store.read_kept(connection, key, after_seq=plan.last_seq)
             body.compaction.first_kept_entry_id = kept.first_entry_id
             body.compaction.token_count_before = plan.source_token_count + kept.token_count

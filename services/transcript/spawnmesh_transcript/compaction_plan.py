@@ -19,6 +19,7 @@ from spawnmesh_transcript.domain.compaction import (
 from spawnmesh_transcript.domain.entries import Head, StoredEntry
 from spawnmesh_transcript.domain.pairing import pair
 from spawnmesh_transcript.domain.policy import TenantPolicy
+from spawnmesh_transcript.domain.selection import batches
 from spawnmesh_transcript.domain.tier import TailLimits, newest_stale
 from spawnmesh_transcript.domain.turns import Group, Turn
 from spawnmesh_transcript.source_text import source_of
@@ -102,16 +103,15 @@ async def make_plan(database: Database, key: Key, stale: Stale) -> Plan:
             await store.keep_index_order(connection)
             [entry] = await _entries(connection, key, [stale.previous.seq])
         previous_text = pb.EntryBody.FromString(entry.body).compaction.summary
-    least_seq = least_end(stale.groups)
-    for begin in range(0, len(turns), _BODIES):
-        some, files = await _read(database, key, turns[begin : begin + _BODIES])
+    least_seq = least_end(stale.groups, turns)
+    for batch in batches(turns, max_count=_BODIES):
+        some, files = await _read(database, key, batch)
         sources += some
         file_ids += files
         if fitting_end(sources) < sources[-1].seq >= least_seq:
             break
-    last_seq = whole_end(stale.groups, fitting_end(sources))
-    if last_seq < sources[0].seq:  # Nothing is before the first call: at most what no model reads.
-        last_seq = least_seq
+    # Before a call whose results are beyond what fits may be next to nothing: then the call goes with it, and what no model reads of that.
+    last_seq = max(least_seq, whole_end(stale.groups, fitting_end(sources)))
     taken = tuple(source for source in sources if source.seq <= last_seq)
     previous_token_count = stale.previous.token_count if stale.previous else 0
     return Plan(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from spawnmesh_postgres.database import Connection
 
 from spawnmesh_transcript import store, summary_store
+from spawnmesh_transcript.context_store import ScannedReference, scan_references
 from spawnmesh_transcript.domain.compaction import is_worth_it, whole_end
 from spawnmesh_transcript.domain.dropped import LeftOut, begin_of, left_out
 from spawnmesh_transcript.domain.entries import Label
@@ -13,6 +14,7 @@ from spawnmesh_transcript.domain.families import Measure
 from spawnmesh_transcript.domain.pairing import Paired, pair
 from spawnmesh_transcript.domain.selection import Selection, select
 from spawnmesh_transcript.domain.tier import (
+    Reference,
     TailLimits,
     Tiered,
     begin_at_step,
@@ -22,7 +24,6 @@ from spawnmesh_transcript.domain.tier import (
     with_stubs,
 )
 from spawnmesh_transcript.domain.turns import Group, Role, Turn, measured, turns_of
-from spawnmesh_transcript.payload_store import ScannedStub, scan_stubs
 from spawnmesh_transcript.store import Key, ScannedEntry, Transcript
 from spawnmesh_transcript.summary_store import Summary
 from spawnmesh_transcript.synthetic import synthetic_token_count
@@ -73,6 +74,7 @@ async def choose_context(
 ) -> Chosen:
     """The summary that holds, and messages and notes behind it: the newest that fit the budget, and the newest user message in any case.
 
+    The budget may be nothing, or less where more is set aside than there is. Beside it stands MAX_CONTEXT_BYTES, of bodies as they are read.
     The budget is in the measure, and so are the counts of all that is chosen. What is fresh is told by the counts that are stored.
     `with_references`, large results that are no longer fresh are read so. A summary that does not fit beside the user's message is not read, and
     then what it covers is chosen from, too.
@@ -110,7 +112,7 @@ async def _measured_summary(connection: Connection, key: Key, measure: Measure) 
 async def choose_fork(
     connection: Connection, key: Key, transcript: Transcript, *, max_token_count: int, up_to_seq: int
 ) -> Chosen:
-    """Messages for another session: the newest that fit the cap, of those up to a seq, as if there were none behind it.
+    """Messages for another session: the newest that fit the cap and MAX_CONTEXT_BYTES, of those up to a seq, as if there were none behind it.
 
     Notes stay, since they speak of what this session alone has; and summaries, since what they were made of is here.
     """
@@ -144,7 +146,7 @@ async def _choose(
     with_references: bool,
 ) -> Chosen:
     scanned: list[ScannedEntry] = []
-    stubs: list[ScannedStub] = []
+    references: list[ScannedReference] = []
     covered_seq = summary.last_source_seq if summary else 0
     before_seq = up_to_seq + 1
     row_count = _rows_for(
@@ -155,12 +157,14 @@ async def _choose(
             connection, key, after_seq=covered_seq, before_seq=before_seq, row_count=row_count
         )
         if with_references and rows:
-            stubs += await scan_stubs(connection, key, first_seq=rows[-1].seq, last_seq=rows[0].seq)
+            references += await scan_references(connection, key, first_seq=rows[-1].seq, last_seq=rows[0].seq)
         scanned += rows
         is_whole = len(rows) < row_count
         paired = pair(_turns(scanned, measure, with_notes=with_notes))
         if with_references and tail:
-            tiered, selection = _select_tiered(scanned, stubs, paired, transcript, tail, token_budget, measure, always)
+            tiered, selection = _select_tiered(
+                scanned, references, paired, transcript, tail, token_budget, measure, always
+            )
         else:
             tiered = Tiered(paired.groups, frozenset())
             selection = _select(paired.groups, token_budget, measure, always)
@@ -178,7 +182,7 @@ async def _choose(
                 tiered.stubbed,
                 gaps,
                 begin_seq,
-                any(not stub.is_stored for stub in stubs),
+                any(not reference.is_stored for reference in references),
                 summary,
                 _stale(scanned, paired.groups, transcript, tail, summary, is_whole=is_whole) if tail else Stale(),
                 _full_token_counts(paired.groups, tiered.stubbed),
@@ -238,7 +242,7 @@ def _select(groups: Sequence[Group], token_budget: int, measure: Measure | None,
 
 def _select_tiered(
     scanned: Sequence[ScannedEntry],
-    stubs: Sequence[ScannedStub],
+    references: Sequence[ScannedReference],
     paired: Paired,
     transcript: Transcript,
     tail: TailLimits,
@@ -252,24 +256,24 @@ def _select_tiered(
         token_count=transcript.token_count,
         limits=tail,
     )
-    tiered = with_stubs(paired.groups, _stub_token_counts(scanned, stubs, measure), stale_seq=placed.stale_seq)
+    tiered = with_stubs(paired.groups, _usable(references, scanned, measure), stale_seq=placed.stale_seq)
     selection = _select(tiered.groups, token_budget, measure, always)
     return tiered, begin_at_step(selection, placed, always=always)
 
 
-def _stub_token_counts(
-    scanned: Sequence[ScannedEntry], stubs: Sequence[ScannedStub], measure: Measure | None
-) -> dict[int, int]:
-    """What references count; they were counted by the vocabulary of their entries."""
-    token_counts = {stub.seq: stub.token_count for stub in stubs if stub.is_stored}
-    if measure is None or not token_counts:
-        return token_counts
+def _usable(
+    references: Sequence[ScannedReference], scanned: Sequence[ScannedEntry], measure: Measure | None
+) -> dict[int, Reference]:
+    """The references that may be used, by their entries' seqs; they were counted by the vocabulary of their entries."""
+    stored = {one.seq: Reference(one.token_count, one.size_bytes) for one in references if one.is_stored}
+    if measure is None or not stored:
+        return stored
     counted_by = {turn.seq: turn.counted_by for entry in scanned if (turn := entry.turn)}
-    return {seq: measure.of(token_count, counted_by[seq]) for seq, token_count in token_counts.items()}
+    return {seq: Reference(measure.of(one.token_count, counted_by[seq]), one.size_bytes) for seq, one in stored.items()}
 
 
 def _rows_for(token_budget: int, transcript: Transcript) -> int:
-    needed = token_budget * transcript.head.seq * 5 // 4 // max(transcript.token_count, 1) + _SPARE_ROWS
+    needed = max(token_budget, 0) * transcript.head.seq * 5 // 4 // max(transcript.token_count, 1) + _SPARE_ROWS
     return min(needed, transcript.head.seq + 1)
 
 

@@ -13,6 +13,7 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_transcript import payload_store, store, summary_store, tenant_store, writer_store
 from spawnmesh_transcript.bodies import serialize
 from spawnmesh_transcript.context import Chosen, Stale, choose_context, choose_fork
+from spawnmesh_transcript.context_texts import accompanying_token_count
 from spawnmesh_transcript.domain.dropped import LeftOut, older
 from spawnmesh_transcript.domain.entries import EntryKind, Head, NewEntry, StoredEntry, WriterClaim
 from spawnmesh_transcript.domain.families import Measure, Told, Vocabulary, measure_of, tell
@@ -24,7 +25,6 @@ from spawnmesh_transcript.prepare import masked_copies, message_entry
 from spawnmesh_transcript.store import Filter, Key, Position
 from spawnmesh_transcript.summary_store import Summary
 from spawnmesh_transcript.synthetic import synthetic_result
-from spawnmesh_transcript.tokens import accompanying_token_count
 from spawnmesh_transcript.whole import whole_entries
 
 PAGE_MAX_BYTES = 4 * 1024 * 1024
@@ -186,17 +186,21 @@ async def assemble_context(
     model: str,
     tail: TailLimits,
 ) -> Context:
-    """What a model should read, within the budget beside the texts, of which nothing may be left; in that model's tokens.
+    """What a model should read, within the budget beside the texts, of which nothing may be left, or less; in that model's tokens.
 
     Without a model, in those of the tenant's vocabulary. Raises NOT_FOUND.
     """
+    measure = measure_of(model) if model else None
+    accompanying = 0
+    if accompanying_texts:
+        measure = measure or await _tenants_measure(database, key.tenant_id)
+        accompanying = await accompanying_token_count(accompanying_texts, measure)
     async with database.transaction(key.tenant_id) as connection:
         await store.begin_snapshot(connection)
         transcript = await _transcript(connection, key)
         policy = await tenant_store.read_policy(connection, key.tenant_id)
         has_tier = policy.stub_large_tool_payloads
-        measure = measure_of(model) if model else Measure(policy.token_vocabulary)
-        accompanying = accompanying_token_count(accompanying_texts, measure)
+        measure = measure or Measure(policy.token_vocabulary)
         chosen = await choose_context(
             connection,
             key,
@@ -240,6 +244,13 @@ async def assemble_context(
         else (),
         summary=summary,
     )
+
+
+async def _tenants_measure(database: Database, tenant_id: str) -> Measure:
+    """The measure of the tenant's vocabulary, in a transaction of its own: what is counted by it may take long."""
+    async with database.transaction(tenant_id) as connection:
+        policy = await tenant_store.read_policy(connection, tenant_id)
+    return Measure(policy.token_vocabulary)
 
 
 def _counted_as_chosen(entries: dict[int, StoredEntry], chosen: Chosen) -> dict[int, StoredEntry]:

@@ -40,14 +40,14 @@ class StoredPayload:
 
 
 class WaitingPayload(NamedTuple):
-    """A payload that the blob store may not have yet, in the body of its entry."""
+    """A payload that the blob store may not have yet, and what its entry counts and has in bytes."""
 
     blob_id: str
     seq: int
     block_index: int
     mime_type: str
     entry_token_count: int
-    body: bytes
+    entry_bytes: int
 
 
 class UsableStub(NamedTuple):
@@ -103,11 +103,22 @@ async def find_calls(
     return sorted({nearest[call_id] for call_id in call_ids if call_id in nearest})
 
 
-async def waiting_payloads(connection: Connection, key: Key, *, row_count: int) -> list[WaitingPayload]:
-    """What the blob store may not have yet. Needs `keep_index_order`."""
+async def waiting_payloads(
+    connection: Connection, key: Key, *, row_count: int, file_count: int
+) -> dict[int, list[WaitingPayload]]:
+    """What the blob store may not have yet of some entries, by their seqs: of each all, up to `file_count`. Needs `keep_index_order`."""
     async with connection.cursor(binary=True, row_factory=args_row(WaitingPayload)) as cursor:
-        await cursor.execute(_SQL["waiting_payloads"], _parameters(key, row_count=row_count))
-        return await cursor.fetchall()
+        await cursor.execute(_SQL["waiting_payloads"], _parameters(key, row_count=row_count, file_count=file_count))
+        found: dict[int, list[WaitingPayload]] = {}
+        for payload in await cursor.fetchall():
+            found.setdefault(payload.seq, []).append(payload)
+        return found
+
+
+async def count_unput(connection: Connection, key: Key, *, last_seq: int | None = None) -> int:
+    """How many entries up to that seq, or of all, have payloads that the blob store may not have. Needs `keep_index_order`."""
+    row = await (await connection.execute(_SQL["count_unput"], _parameters(key, last_seq=last_seq))).fetchone()
+    return int(row["entry_count"]) if row else 0
 
 
 async def mark_stored(connection: Connection, key: Key, blob_ids: Collection[str]) -> list[UsableStub]:

@@ -11,15 +11,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager
 from contextvars import Context
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
 from spawnmesh.attachment_blob.v1 import blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import BlobServiceStub
+from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import activity_service_pb2 as activity_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_runtime.acting import acting_for
@@ -32,6 +34,7 @@ from spawnmesh_transcript.domain.large_results import Stub, file_id_of
 from spawnmesh_transcript.domain.policy import TenantPolicy
 from spawnmesh_transcript.domain.refusals import stored_hash_differs
 from spawnmesh_transcript.payload_store import UsableStub, WaitingPayload
+from spawnmesh_transcript.room import Room
 from spawnmesh_transcript.store import Append, AppendOutcome, Key
 from spawnmesh_transcript.stubbing import (
     LargeResult,
@@ -52,8 +55,14 @@ PATIENCE_SECONDS = 5.0
 _PUT_SECONDS = 20.0
 _GET_SECONDS = 20.0
 _AT_ONCE = 4
+_AT_ONCE_OF_TENANT = 2  # One that has much to put leaves turns to the others.
 _FETCHES = 8  # Of the whole process.
-_ROWS = 8  # At most 15 MiB each, and mostly little.
+_ROWS = 8
+_FILES = 256  # Of one entry; its body is read again for more.
+_FILES_AT_ONCE = 4  # Of one entry; each is there a few times while it is sent.
+_FAILURES = 8  # From so many on, what is left of a page is left to the next one.
+_BODY_BYTES = 16 * 1024 * 1024  # Of all entries of the process whose payloads are being put.
+_THREAD_BYTES = 256 * 1024  # What takes longer to read than a thread to begin.
 
 log = structlog.get_logger()
 
@@ -69,6 +78,8 @@ class Payloads:
         self._activities = activities
         self._tasks = tasks
         self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._turns_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._bodies = Room(_BODY_BYTES)
         self._fetches = asyncio.Semaphore(_FETCHES)
         self._under_way: dict[Key, asyncio.Task[str]] = {}
         self._once_more: set[Key] = set()
@@ -198,10 +209,10 @@ class Payloads:
         )
 
     async def _put_waiting(self, key: Key) -> str:
+        turns = self._turns_of.setdefault(key.tenant_id, asyncio.Semaphore(_AT_ONCE_OF_TENANT))
         try:
-            async with self._turns:
-                while await self._put_some(key) or key in self._once_more:
-                    self._once_more.discard(key)
+            while await self._put_some(key, turns) or key in self._once_more:
+                self._once_more.discard(key)
         except MeshError as error:
             if error.reason is not Reason.ATTACHMENT_SET_STATE:  # Released meanwhile, with the transcript.
                 log.warning("payloads not put", session=key.session_id, reason=error.reason)
@@ -214,29 +225,78 @@ class Payloads:
             self._under_way.pop(key, None)
         return ""
 
-    async def _put_some(self, key: Key) -> bool:
-        """Puts some of them; False where none waits. Raises the first MeshError once those that could be put are known to be there."""
-        async with self._database.transaction(key.tenant_id) as connection:
-            await store.keep_index_order(connection)
-            waiting = await payload_store.waiting_payloads(connection, key, row_count=_ROWS)
-        if not waiting:
-            self._failing.pop(key, None)
-            return False
-        with acting_for(key.tenant_id):
-            outcomes = await asyncio.gather(*(self._put(key, payload) for payload in waiting), return_exceptions=True)
-        put = [payload.blob_id for payload, error in zip(waiting, outcomes, strict=True) if error is None]
-        async with self._database.transaction(key.tenant_id) as connection:
-            await store.keep_index_order(connection)
-            usable = await payload_store.mark_stored(connection, key, put)
-        full_counts = {payload.seq: payload.entry_token_count for payload in waiting}
+    async def _put_some(self, key: Key, turns: asyncio.Semaphore) -> bool:
+        """Puts those of some entries, when it is the tenant's turn; False where none waits.
+
+        Raises the first error once those that could be put are known to be there.
+        """
+        async with turns, self._turns:
+            async with self._database.transaction(key.tenant_id) as connection:
+                await store.keep_index_order(connection)
+                entries = await payload_store.waiting_payloads(connection, key, row_count=_ROWS, file_count=_FILES)
+            if not entries:
+                self._failing.pop(key, None)
+                return False
+            failures: list[Exception] = []
+            with acting_for(key.tenant_id):
+                outcomes = await asyncio.gather(
+                    *(self._put_entry(key, waiting, failures) for waiting in entries.values())
+                )
+            put = [
+                payload.blob_id
+                for waiting, errors in zip(entries.values(), outcomes, strict=True)
+                for payload, error in zip(waiting, errors, strict=True)
+                if error is None
+            ]
+            async with self._database.transaction(key.tenant_id) as connection:
+                await store.keep_index_order(connection)
+                usable = await payload_store.mark_stored(connection, key, put)
         for stub in usable:
-            self._activities.record_later(key, _stubbed(stub, full_token_count=full_counts[stub.seq]))
-        for payload, error in zip(waiting, outcomes, strict=True):
-            if error is not None:
+            full_token_count = entries[stub.seq][0].entry_token_count
+            self._activities.record_later(key, _stubbed(stub, full_token_count=full_token_count))
+        for seq, errors in zip(entries, outcomes, strict=True):
+            for error in filter(None, errors):
                 if isinstance(error, MeshError) and error.reason is not Reason.ATTACHMENT_SET_STATE:
-                    self._tell_failure(key, error.reason, payload.seq)
+                    self._tell_failure(key, error.reason, seq)
                 raise error
         return True
+
+    async def _put_entry(
+        self, key: Key, waiting: Sequence[WaitingPayload], failures: list[Exception]
+    ) -> list[Exception | None]:
+        """Puts payloads of one entry, whose body is read once for all; for each, what kept it from that, which goes to `failures` too."""
+        async with self._bodies.hold(waiting[0].entry_bytes):
+            try:
+                content = await self._content(key, waiting[0].seq)
+            except (MeshError, psycopg.Error, PoolTimeout) as error:
+                failures.append(error)
+                return [error] * len(waiting)
+            turns = asyncio.Semaphore(_FILES_AT_ONCE)
+
+            async def put(payload: WaitingPayload) -> Exception | None:
+                async with turns:
+                    if len(failures) >= _FAILURES:
+                        return failures[0]
+                    try:
+                        await self._put(key, payload, content[payload.block_index])
+                    except MeshError as error:
+                        failures.append(error)
+                        return error
+                return None
+
+            return await asyncio.gather(*map(put, waiting))
+
+    async def _content(self, key: Key, seq: int) -> Sequence[content_pb.ContentBlock]:
+        """Of one entry, which is whole as long as it has payloads that wait. Raises NOT_FOUND."""
+        async with self._database.transaction(key.tenant_id) as connection:
+            await store.keep_index_order(connection)
+            entries = await store.read_entries(connection, key, [seq])
+        if not entries:  # Deleted meanwhile.
+            raise not_found("transcript", key.session_id)
+        body = entries.pop().body
+        if len(body) < _THREAD_BYTES:
+            return pb.EntryBody.FromString(body).message.content
+        return (await asyncio.to_thread(pb.EntryBody.FromString, body)).message.content
 
     def _tell_failure(self, key: Key, reason: Reason, seq: int) -> None:
         if self._failing.get(key) is not reason:
@@ -244,8 +304,7 @@ class Payloads:
             failed = activity_pb.Failed(action="put_payload", reason=reason, seq=seq)
             self._activities.record_later(key, activity_pb.Activity(failed=failed))
 
-    async def _put(self, key: Key, payload: WaitingPayload) -> None:
-        block = pb.EntryBody.FromString(payload.body).message.content[payload.block_index]
+    async def _put(self, key: Key, payload: WaitingPayload, block: content_pb.ContentBlock) -> None:
         request = blob_pb.PutBlobRequest(
             blob_id=payload.blob_id,
             session_id=key.session_id,

@@ -9,6 +9,7 @@ from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 
 from spawnmesh_transcript.domain.compaction import Count, Source, cut_middle
+from spawnmesh_transcript.domain.stub_text import shown_tool_name
 
 _SAID_CHARS = 24_000
 _RESULT_CHARS = 4_000  # What is longer mostly has a reference, or nobody would read it twice.
@@ -36,11 +37,12 @@ def source_of(seq: int, stored: bytes, count: Count) -> Source:
 
 
 def _speaker(message: content_pb.Message) -> str:
+    """Of one line, since an excerpt has one for each source, whatever a tool or an extension calls itself."""
     match message.role:
         case content_pb.ROLE_TOOL_RESULT:
-            return f"tool {message.tool_name}".strip()
+            return f"tool {shown_tool_name(message.tool_name)}"
         case content_pb.ROLE_CUSTOM:
-            return f"extension {message.custom_type}"
+            return f"extension {shown_tool_name(message.custom_type)}"
         case role:
             return _SPEAKERS.get(role, "")
 

@@ -232,7 +232,10 @@ async def list_entries(
 async def newest_user_turn(connection: Connection, key: Key) -> Turn | None:
     """The newest message of a user that is not superseded. Needs `keep_index_order`."""
     row = await _one(connection, "newest_user_turn", key)
-    return Turn(row["seq"], Role.USER, row["token_count"], counted_by=row["token_vocabulary"]) if row else None
+    if row is None:
+        return None
+    counted_by, size_bytes = row["token_vocabulary"], row["size_bytes"]
+    return Turn(row["seq"], Role.USER, row["token_count"], counted_by=counted_by, size_bytes=size_bytes)
 
 
 async def token_vocabularies_of(connection: Connection, key: Key, seqs: Collection[int]) -> dict[int, Vocabulary]:
@@ -397,12 +400,14 @@ def _scanned_entry(
     label: str,
     target_seq: int | None,
     token_vocabulary: str,
+    size_bytes: int,
 ) -> ScannedEntry:
     """For the columns of `scan_entries` in their order."""
     if kind == _MESSAGE:
-        turn = Turn(seq, _ROLES[role], token_count, tuple(calls), answers, is_synthetic, token_vocabulary)
+        turn = Turn(seq, _ROLES[role], token_count, tuple(calls), answers, is_synthetic, token_vocabulary, size_bytes)
         return ScannedEntry(seq, turn, None)
     if kind == _NOTE:
-        return ScannedEntry(seq, Turn(seq, Role.NOTE, token_count, counted_by=token_vocabulary), None)
+        note = Turn(seq, Role.NOTE, token_count, counted_by=token_vocabulary, size_bytes=size_bytes)
+        return ScannedEntry(seq, note, None)
     mark = Mark(Label(label), target_seq) if target_seq is not None else None
     return ScannedEntry(seq, None, mark)

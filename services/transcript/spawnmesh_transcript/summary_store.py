@@ -178,10 +178,12 @@ def _scanned_source(
     answers: str,
     is_synthetic: bool,
     is_superseded: bool,
+    size_bytes: int,
 ) -> ScannedSource:
     """For the columns of `scan_sources` in their order."""
     speaker = Role.NOTE if kind == EntryKind.NOTE else Role(role)
-    return ScannedSource(Turn(seq, speaker, token_count, tuple(calls), answers, is_synthetic), is_superseded)
+    turn = Turn(seq, speaker, token_count, tuple(calls), answers, is_synthetic, size_bytes=size_bytes)
+    return ScannedSource(turn, is_superseded)
 
 
 def _parameters(key: Key, **more: Any) -> dict[str, Any]:

@@ -2,14 +2,13 @@
 
 import re
 import warnings
-from collections.abc import Iterable
-from functools import cache, lru_cache
+from functools import cache
 from typing import TYPE_CHECKING
 
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 
-from spawnmesh_transcript.domain.families import Measure, Vocabulary
+from spawnmesh_transcript.domain.families import Vocabulary
 
 if TYPE_CHECKING:
     from bpe_openai import Encoding
@@ -48,14 +47,6 @@ def count_tokens(text: str, vocabulary: Vocabulary = Vocabulary.O200K) -> int:
         count += len(encode(text[start:end]))
         start = end
     return count + len(encode(text[start:]))
-
-
-def accompanying_token_count(texts: Iterable[str], measure: Measure) -> int:
-    """Tokens of texts that are sent again and again; those of the newest few are remembered."""
-    return measure.of(sum(_remembered_token_count(text, measure.vocabulary) for text in texts), measure.vocabulary)
-
-
-_remembered_token_count = lru_cache(maxsize=256)(count_tokens)
 
 
 def body_token_count(body: pb.EntryBody, vocabulary: Vocabulary = Vocabulary.O200K) -> int:

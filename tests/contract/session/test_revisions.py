@@ -114,7 +114,7 @@ async def test_past_the_cap_the_last_draft_is_the_answer_and_the_log_says_so(sta
     assert [answer.WhichOneof("outcome") for answer in answers] == ["revise", "revise", "revise", "accepted"]
     assert answers[-1].accepted.run.result_text == "draft 3"
     capped = [entry for entry in log if entry["event"] == "revision_capped"]
-    assert [(entry["run_id"], entry["plugins"]) for entry in capped] == [(held.run.run_id, ("gate",))]
+    assert [(entry["run"], entry["plugins"]) for entry in capped] == [(held.run.run_id, ("gate",))]
 
 
 async def test_nothing_is_sent_back_after_effects_that_cannot_be_undone(stage: Stage) -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from spawnmesh_transcript.domain.compaction import (
     MAX_PIECES,
     MAX_SUMMARY_TOKENS,
+    MIN_SOURCE_TOKENS,
     PIECE_TOKENS,
     Source,
     cut_middle,
@@ -38,7 +39,7 @@ def transcripts(draw: st.DrawFn) -> list[Turn]:
         role = draw(st.sampled_from([Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.NOTE]))
         calls = tuple(draw(st.sets(_IDS))) if role is Role.ASSISTANT else ()
         answers = draw(_IDS) if role is Role.TOOL_RESULT else ""
-        turns.append(Turn(seq, role, draw(st.integers(0, 50)), calls, answers))
+        turns.append(Turn(seq, role, draw(st.integers(0, 50) | st.integers(100, 300)), calls, answers))
     return turns
 
 
@@ -59,15 +60,16 @@ def test_no_result_is_cut_from_its_call_and_no_less_is_taken_than_could_be(turns
 
 
 @given(transcripts())
-def test_the_least_that_can_be_taken_is_taken_whole(turns: list[Turn]) -> None:
-    groups = pair(turns).groups
-    end = least_end(groups)
-    if not groups:
-        assert end == 0
-        return
-    assert groups[0].head.seq <= end
+def test_the_least_that_is_taken_is_whole_and_worth_it(turns: list[Turn]) -> None:
+    end = least_end(pair(turns).groups, turns)
     assert not _straddles(turns, end)
-    assert all(_straddles(turns, seq) for seq in range(groups[0].head.seq, end))
+    worth = [seq for seq in range(1, len(turns) + 1) if is_worth_it(turns[:seq])]
+    if worth:
+        assert end >= worth[0]
+        assert all(_straddles(turns, seq) for seq in range(worth[0], end))
+        assert sum(turn.token_count for turn in turns[:end]) >= MIN_SOURCE_TOKENS
+    else:
+        assert end == len(turns)
 
 
 @given(transcripts(), st.integers(1, 10), st.integers(1, 400))

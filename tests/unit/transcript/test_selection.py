@@ -1,8 +1,20 @@
 """The newest that fits is read, calls with their results, the newest user message in any case."""
 
+from itertools import zip_longest
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spawnmesh_transcript.domain.selection import Selection, group_token_count, select
+from spawnmesh_transcript.domain.selection import (
+    ENTRY_BYTES,
+    MAX_CONTEXT_BYTES,
+    MISSING_RESULT_BYTES,
+    Selection,
+    batches,
+    group_size_bytes,
+    group_token_count,
+    select,
+)
 from spawnmesh_transcript.domain.turns import Group, MissingResult, Role, Turn
 
 _MISSING = 7
@@ -76,3 +88,80 @@ def test_the_budget_holds_unless_the_user_message_alone_breaks_it(
     assert always is None or always.seq in _seqs(selection)
     assert selection.is_full == (len(selection.groups) < len(groups))
     assert _seqs(selection) == sorted(_seqs(selection))
+
+
+def _sized(seq: int, size_bytes: int) -> Group:
+    return Group(Turn(seq, Role.ASSISTANT, 1, size_bytes=size_bytes - ENTRY_BYTES))
+
+
+def test_what_has_few_tokens_and_many_bytes_does_not_fit() -> None:
+    half = MAX_CONTEXT_BYTES // 2
+    assert _seqs(_select([_sized(1, 300), _sized(2, half), _sized(3, half)], 10)) == [2, 3]
+    assert _seqs(_select([_sized(1, 300), _sized(2, half + 1), _sized(3, half)], 10)) == [3]
+    always = _sized(9, MAX_CONTEXT_BYTES + 1).head
+    assert _seqs(_select([_sized(1, 300), Group(always)], 10, always)) == [9]
+
+
+def test_what_is_answered_beside_a_body_counts_too() -> None:
+    group = Group(Turn(1, Role.ASSISTANT, 1, ("a",), size_bytes=5), (MissingResult("a"),))
+    assert group_size_bytes(group) == 5 + ENTRY_BYTES + MISSING_RESULT_BYTES
+    empty = [Group(Turn(seq, Role.ASSISTANT, 0)) for seq in range(50_000)]
+    assert len(_select(empty, 1).groups) == MAX_CONTEXT_BYTES // ENTRY_BYTES
+
+
+@st.composite
+def _groups(draw: st.DrawFn) -> list[Group]:
+    """Answers, some with a result, or without the one they should have, and users' messages among them."""
+    groups: list[Group] = []
+    for seq in range(0, 2 * draw(st.integers(0, 14)), 2):
+        tokens, size = draw(st.integers(0, 30)), draw(st.sampled_from([0, 10, 900, 5_000]))
+        if draw(st.booleans()):
+            groups.append(Group(Turn(seq, Role.USER, tokens, size_bytes=size)))
+            continue
+        turn = Turn(seq, Role.ASSISTANT, tokens, ("c",), size_bytes=size)
+        result = Turn(
+            seq + 1, Role.TOOL_RESULT, draw(st.integers(0, 30)), (), "c", size_bytes=draw(st.integers(0, 4_000))
+        )
+        groups.append(Group(turn, draw(st.sampled_from([(), (result,), (MissingResult("c"),)]))))
+    return groups
+
+
+@given(_groups(), st.integers(-50, 200), st.integers(0, 20_000), st.booleans())
+def test_the_longest_end_that_fits_by_tokens_and_by_bytes_is_chosen(
+    groups: list[Group], budget: int, max_bytes: int, has_always: bool
+) -> None:
+    """As it is found by trying each end."""
+    newest = [group for group in groups if group.head.role is Role.USER][-1:] if has_always else []
+    always = newest[0].head if newest else None
+
+    def with_always(begin: int) -> list[Group]:
+        return [*(group for group in newest if groups.index(group) < begin), *groups[begin:]]
+
+    def fits(chosen: list[Group]) -> bool:
+        tokens = sum(group_token_count(group, missing_result_token_count=_MISSING) for group in chosen)
+        return tokens <= budget and sum(map(group_size_bytes, chosen)) <= max_bytes
+
+    begins = [begin for begin in range(len(groups)) if fits(with_always(begin))]
+    expected = with_always(begins[0]) if begins else newest
+    selection = select(
+        groups, token_budget=budget, always=always, missing_result_token_count=_MISSING, max_bytes=max_bytes
+    )
+    assert list(selection.groups) == expected
+    assert selection.is_full == (len(expected) < len(groups))
+
+
+@given(st.lists(st.integers(0, 12), max_size=40), st.integers(1, 5), st.integers(1, 30))
+def test_bodies_are_read_as_many_at_once_as_may_be(sizes: list[int], max_count: int, max_bytes: int) -> None:
+    turns = [Turn(seq, Role.USER, 1, size_bytes=size) for seq, size in enumerate(sizes)]
+    found = list(batches(turns, max_count=max_count, max_bytes=max_bytes))
+    assert [turn for batch in found for turn in batch] == turns
+    for batch, behind in zip_longest(found, found[1:]):
+        read_bytes = sum(turn.size_bytes for turn in batch)
+        assert len(batch) == 1 or (len(batch) <= max_count and read_bytes <= max_bytes)
+        assert not behind or len(batch) == max_count or read_bytes + behind[0].size_bytes > max_bytes
+
+
+@pytest.mark.parametrize("max_count", [1, 7, 100])
+def test_small_bodies_are_read_by_their_number(max_count: int) -> None:
+    turns = [Turn(seq, Role.USER, 1, size_bytes=100) for seq in range(100)]
+    assert [len(batch) for batch in batches(turns, max_count=max_count)][:-1] == [max_count] * (99 // max_count)

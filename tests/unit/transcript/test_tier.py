@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from spawnmesh_transcript.domain.dropped import DropCause, LeftOut, begin_of, left_out, older
 from spawnmesh_transcript.domain.pairing import pair
 from spawnmesh_transcript.domain.selection import Selection, select
-from spawnmesh_transcript.domain.tier import Placed, TailLimits, Tiered, begin_at_step, place, with_stubs
+from spawnmesh_transcript.domain.tier import Placed, Reference, TailLimits, Tiered, begin_at_step, place, with_stubs
 from spawnmesh_transcript.domain.turns import Group, Role, Turn
 
 LIMITS = TailLimits(message_count=16, token_count=4_000)
-STUB = 40
+STUB = Reference(40, 300)
 
 
 def conversation(sizes: list[int]) -> list[Turn]:
@@ -80,8 +80,8 @@ def test_references_are_for_stale_results_that_they_are_shorter_than(drawn: list
     for turn in read(selection):
         if turn.seq in tiered.stubbed:
             assert turn.seq <= where.stale_seq
-            assert by_seq[turn.seq] == turn._replace(token_count=by_seq[turn.seq].token_count)
-            assert turn.token_count == STUB < by_seq[turn.seq].token_count
+            assert turn == by_seq[turn.seq]._replace(token_count=STUB.token_count, size_bytes=STUB.size_bytes)
+            assert turn.token_count < by_seq[turn.seq].token_count
         else:
             assert turn == by_seq[turn.seq]
     assert {by_seq[seq].role for seq in tiered.stubbed} <= {Role.TOOL_RESULT}
@@ -89,8 +89,9 @@ def test_references_are_for_stale_results_that_they_are_shorter_than(drawn: list
 
 def test_a_reference_that_is_no_shorter_is_none() -> None:
     groups = pair(conversation([40, 41])).groups
-    assert with_stubs(groups, {4: 40, 6: 40}, stale_seq=6).stubbed == {6}
-    assert with_stubs(groups, {4: 40, 6: 40}, stale_seq=5).stubbed == frozenset(), "a call is as fresh as its result"
+    assert with_stubs(groups, {4: STUB, 6: STUB}, stale_seq=6).stubbed == {6}
+    fresh = with_stubs(groups, {4: STUB, 6: STUB}, stale_seq=5).stubbed
+    assert fresh == frozenset(), "a call is as fresh as its result"
 
 
 @given(sizes, st.integers(500, 20_000))

@@ -52,11 +52,19 @@ def whole_end(groups: Sequence[Group], end_seq: int) -> int:
     return end_seq
 
 
-def least_end(groups: Sequence[Group]) -> int:
-    """The oldest seq behind which no result stands of a call before it: the end of the first group, or of those it is interleaved with."""
-    end_seq = 0
+def least_end(groups: Sequence[Group], turns: Iterable[Turn]) -> int:
+    """The oldest seq that no call stands before and one of its results behind, and up to which the turns are worth a summary.
+
+    The newest that there is where all of them together are not. Groups in the order of their heads, turns oldest first.
+    """
+    end_seq = token_count = 0
+    for turn in turns:
+        if token_count >= MIN_SOURCE_TOKENS:
+            break
+        end_seq = turn.seq
+        token_count += turn.token_count
     for group in groups:
-        if end_seq and group.head.seq > end_seq:
+        if group.head.seq > end_seq:
             break
         end_seq = max(end_seq, _newest_seq(group))
     return end_seq

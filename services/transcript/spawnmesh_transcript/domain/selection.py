@@ -1,9 +1,19 @@
-"""What fits a budget of tokens, newest first."""
+"""What fits a budget of tokens, and one message of the transport, newest first."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from spawnmesh_transcript.domain.turns import Group, Turn
+
+MAX_CONTEXT_BYTES = 10 * 1024 * 1024
+"""Of the 16 MiB that a message has at most, unless it is set otherwise. The rest is for a summary, for what is told of a context beside its
+entries, and for the system prompt and the tools' schemas, which go to the router with it."""
+
+ENTRY_BYTES = 256
+"""What an entry is answered with beside its body: ids, hashes, its writer."""
+
+MISSING_RESULT_BYTES = 1024
+"""More than stands in the place of a missing result, whose call's id and tool's name may have 256 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +31,40 @@ def group_token_count(group: Group, *, missing_result_token_count: int) -> int:
     )
 
 
-def select(
-    groups: Sequence[Group], *, token_budget: int, always: Turn | None, missing_result_token_count: int
-) -> Selection:
-    """The newest groups that fit, without a gap: the first that does not fit ends it.
+def batches(turns: Sequence[Turn], *, max_count: int, max_bytes: int = MAX_CONTEXT_BYTES) -> Iterator[Sequence[Turn]]:
+    """The turns in their order, as many at once as fit both; one at least."""
+    begin = size_bytes = 0
+    for end, turn in enumerate(turns):
+        if begin < end and (end - begin == max_count or size_bytes + turn.size_bytes > max_bytes):
+            yield turns[begin:end]
+            begin, size_bytes = end, 0
+        size_bytes += turn.size_bytes
+    if begin < len(turns):
+        yield turns[begin:]
 
-    `always` is in whatever happens, also when it alone is over the budget, and its tokens are taken first; it may be older than all the groups.
+
+def group_size_bytes(group: Group) -> int:
+    """Bytes of all that is answered with the group, or a few more."""
+    return sum(
+        ENTRY_BYTES + member.size_bytes if isinstance(member, Turn) else MISSING_RESULT_BYTES
+        for member in group.members
+    )
+
+
+def select(
+    groups: Sequence[Group],
+    *,
+    token_budget: int,
+    always: Turn | None,
+    missing_result_token_count: int,
+    max_bytes: int = MAX_CONTEXT_BYTES,
+) -> Selection:
+    """The newest groups that fit, without a gap: the first that does not fit ends it, by its tokens or by its bytes.
+
+    `always` is in whatever happens, also when it alone is over the budget, and counts before the others; it may be older than all the groups.
     """
     remaining = token_budget - (always.token_count if always else 0)
+    remaining_bytes = max_bytes - (ENTRY_BYTES + always.size_bytes if always else 0)
     chosen: list[Group] = []
     is_full = False
     has_always = always is None
@@ -38,12 +74,14 @@ def select(
             has_always = True
             continue
         cost = group_token_count(group, missing_result_token_count=missing_result_token_count)
-        if is_full or cost > remaining:
+        size = group_size_bytes(group)
+        if is_full or cost > remaining or size > remaining_bytes:
             is_full = True
             if has_always:
                 break
             continue
         remaining -= cost
+        remaining_bytes -= size
         chosen.append(group)
     if not has_always and always:
         chosen.append(Group(always))

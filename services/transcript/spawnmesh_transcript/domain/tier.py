@@ -6,6 +6,7 @@ and what moves with the transcript's end moves by whole steps of that.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from spawnmesh_transcript.domain.selection import Selection
 from spawnmesh_transcript.domain.turns import Group, Role, Turn
@@ -33,9 +34,16 @@ class Placed:
     stale_seq: int
 
 
+class Reference(NamedTuple):
+    """What a reference counts, and how long the body is that has it."""
+
+    token_count: int
+    size_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Tiered:
-    """The groups, where a result that a reference stands for counts what the reference does. `stubbed` are the seqs of such results."""
+    """The groups, where a result that a reference stands for counts what the reference does, and is as long. `stubbed` are the seqs of these."""
 
     groups: tuple[Group, ...]
     stubbed: frozenset[int]
@@ -73,20 +81,22 @@ def stale_up_to(turn_count: int, token_count: int, limits: TailLimits) -> tuple[
     )
 
 
-def with_stubs(groups: Sequence[Group], stub_token_counts: Mapping[int, int], *, stale_seq: int) -> Tiered:
-    """References for the results that have one, that get shorter by it, and whose whole group is stale."""
+def with_stubs(groups: Sequence[Group], references: Mapping[int, Reference], *, stale_seq: int) -> Tiered:
+    """References for the results that have one, that get fewer tokens by it, and whose whole group is stale."""
     stubbed: set[int] = set()
     tiered: list[Group] = []
     for group in groups:
         shorter = {
-            result.seq: stub_token_counts[result.seq]
+            result.seq: reference
             for result in group.results
-            if isinstance(result, Turn) and stub_token_counts.get(result.seq, result.token_count) < result.token_count
+            if isinstance(result, Turn)
+            and (reference := references.get(result.seq))
+            and reference.token_count < result.token_count
         }
         if shorter and _newest_seq(group) <= stale_seq:
             stubbed |= shorter.keys()
             results = tuple(
-                result._replace(token_count=shorter[result.seq])
+                result._replace(**shorter[result.seq]._asdict())
                 if isinstance(result, Turn) and result.seq in shorter
                 else result
                 for result in group.results

@@ -22,7 +22,7 @@ class Role(StrEnum):
 class Turn(NamedTuple):  # A tuple, since a context has thousands and a dataclass takes five times as long to make.
     """A message or a system note. `calls` are the tool calls it makes; `answers` is the one it is the result of; both trimmed.
 
-    `counted_by` is the vocabulary of the count that is stored.
+    `counted_by` is the vocabulary of the count that is stored, `size_bytes` what is read of its body.
     """
 
     seq: int
@@ -32,6 +32,7 @@ class Turn(NamedTuple):  # A tuple, since a context has thousands and a dataclas
     answers: str = ""
     is_synthetic: bool = False
     counted_by: str = "o200k_base"
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ order by seq desc;
 -- name: newest_user_turn
 -- No lock. Marks are looked for one message at a time: `not exists` would be joined, and may read all marks of the session. Indexes: entries_user_idx,
 -- entries_superseded_idx.
-select said.seq, said.token_count, said.token_vocabulary
+select said.seq, said.token_count, said.token_vocabulary, octet_length(said.body) + said.dropped_bytes as size_bytes
 from entries said
 where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and said.role = 'USER'
     and (
@@ -81,8 +81,8 @@ cross join lateral (
 ) as entry;
 
 -- name: scan_entries
--- No lock, no bodies, newest first. Index: entries primary key, backwards.
-select seq, kind, role, token_count, calls, answers, is_synthetic, label, target_seq, token_vocabulary
+-- No lock, no bodies but the lengths of the whole ones, newest first. Index: entries primary key, backwards.
+select seq, kind, role, token_count, calls, answers, is_synthetic, label, target_seq, token_vocabulary, octet_length(body) + dropped_bytes as size_bytes
 from entries
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > %(after_seq)s and seq < %(before_seq)s
 order by seq desc

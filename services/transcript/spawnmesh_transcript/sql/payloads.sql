@@ -51,25 +51,43 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and role = 'ASSI
 order by seq desc;
 
 -- name: waiting_payloads
--- No lock. What the blob store may not have yet of a transcript that can be read, with the entries' bodies. The range in order, with `keep_index_order`, leaves the planner no
--- other index of the entries. Indexes: payloads_waiting_idx, entries primary key.
-select p.blob_id, p.seq, p.block_index, p.mime_type, e.token_count, e.body
+-- No lock. What the blob store may not have yet of some entries of a transcript that can be read, without their bodies: of each entry all, up to
+-- %(file_count)s. Ranges in order, with `keep_index_order`, leave the planner no other index. Indexes: payloads_waiting_idx, payloads_session_idx,
+-- entries primary key.
+select p.blob_id, w.seq, p.block_index, p.mime_type, e.token_count, e.stored_bytes
 from (
-    select blob_id, seq, block_index, mime_type
+    select distinct page.seq
+    from (
+        select seq
+        from payloads
+        where tenant_id = %(tenant_id)s and session_id = %(session_id)s and not is_stored and not is_leaving
+        limit %(row_count)s
+    ) as page
+) as w
+cross join lateral (
+    select blob_id, block_index, mime_type
     from payloads
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and not is_stored and not is_leaving
-    limit %(row_count)s
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between w.seq and w.seq and not is_stored and not is_leaving
+    order by seq, block_index
+    limit %(file_count)s
 ) as p
 cross join lateral (
-    select token_count, body
+    select token_count, octet_length(body) as stored_bytes
     from entries
-    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between p.seq and p.seq
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between w.seq and w.seq
     order by seq
     offset 0
 ) as e
 where exists (
     select from transcripts t where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s and t.state = 'LIVE'
 );
+
+-- name: count_unput
+-- No lock. Entries, up to a seq where one is given, with payloads that the blob store may not have. Needs `keep_index_order`. Index: payloads_waiting_idx.
+select count(distinct seq) as entry_count
+from payloads
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and not is_stored and not is_leaving
+    and seq <= coalesce(%(last_seq)s::bigint, seq);
 
 -- name: lock_stubs_of
 -- Locks the stubs of the entries that have these payloads, one after the other in their order, until commit. Each payload is found by a range in order, which

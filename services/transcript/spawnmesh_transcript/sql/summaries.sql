@@ -39,13 +39,14 @@ where (
 select token_count from summaries where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq = %(seq)s;
 
 -- name: scan_sources
--- No lock, no bodies, oldest first. With `keep_index_order`. Indexes: entries primary key, entries_superseded_idx.
+-- No lock, no bodies but their lengths in the table, oldest first. With `keep_index_order`. Indexes: entries primary key, entries_superseded_idx.
 select said.seq, said.kind, said.role, said.token_count, said.calls, said.answers, said.is_synthetic,
     said.seq in (
         select target_seq from entries
         where tenant_id = %(tenant_id)s and session_id = %(session_id)s and target_seq > %(after_seq)s and label = 'SUPERSEDED'
         order by target_seq
-    ) as is_superseded
+    ) as is_superseded,
+    octet_length(said.body) as size_bytes
 from entries said
 where said.tenant_id = %(tenant_id)s and said.session_id = %(session_id)s and said.seq > %(after_seq)s and said.kind in ('MESSAGE', 'NOTE')
 order by said.seq

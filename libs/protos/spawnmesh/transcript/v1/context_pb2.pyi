@@ -28,7 +28,7 @@ class _DropCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DropCause.V
     DROP_CAUSE_UNSPECIFIED: _DropCause.ValueType  # 0
     """Never used."""
     DROP_CAUSE_BUDGET: _DropCause.ValueType  # 1
-    """It did not fit the budget."""
+    """It did not fit the budget, or what a context may have in bytes."""
     DROP_CAUSE_SUPERSEDED: _DropCause.ValueType  # 2
     """It is a draft that was superseded."""
     DROP_CAUSE_UNMATCHED: _DropCause.ValueType  # 3
@@ -40,7 +40,7 @@ class DropCause(_DropCause, metaclass=_DropCauseEnumTypeWrapper):
 DROP_CAUSE_UNSPECIFIED: DropCause.ValueType  # 0
 """Never used."""
 DROP_CAUSE_BUDGET: DropCause.ValueType  # 1
-"""It did not fit the budget."""
+"""It did not fit the budget, or what a context may have in bytes."""
 DROP_CAUSE_SUPERSEDED: DropCause.ValueType  # 2
 """It is a draft that was superseded."""
 DROP_CAUSE_UNMATCHED: DropCause.ValueType  # 3

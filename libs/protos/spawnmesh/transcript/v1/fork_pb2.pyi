@@ -28,7 +28,7 @@ class Fork(_message.Message):
     source_session_id: _builtins.str
     """The session to copy from."""
     max_token_count: _builtins.int
-    """At most this many tokens are copied."""
+    """At most this many tokens are copied, and no more than 10 MiB."""
     up_to_seq: _builtins.int
     """Only entries up to this seq are copied, as if there were no later ones; 0 means all. More than the source has means all of it."""
     def __init__(

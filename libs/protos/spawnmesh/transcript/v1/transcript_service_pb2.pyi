@@ -737,7 +737,7 @@ class AssembleContextResponse(_message.Message):
     token_count: _builtins.int
     """Tokens of `entries`."""
     dropped_entry_count: _builtins.int
-    """Messages and notes that did not fit the budget; those that the summary stands for are not among them."""
+    """Messages and notes that did not fit the budget of tokens, or of bytes; those that the summary stands for are not among them."""
     superseded_entry_count: _builtins.int
     """Drafts left out because they were superseded, behind those that the summary stands for."""
     synthetic_result_count: _builtins.int

@@ -124,8 +124,8 @@ class TranscriptServiceServicer:
     def CreateTranscript(self, request, context):
         """Creates the session's transcript with its header entry. Idempotent: an existing one of the same origin answers the same. One that was
         deleted is never created again: TRANSCRIPT_DELETED, also where the deletion came before the first creation.
-        With `fork`, the newest messages of the source that fit the cap are copied behind the header, a call never without its result. Where the tenant
-        has secrets masked, they are masked in the copies as in an append, also those that were stored before; CONFLICT where that was switched on
+        With `fork`, the newest messages of the source that fit the cap are copied behind the header, 10 MiB at most, a call never without its result. Where
+        the tenant has secrets masked, they are masked in the copies as in an append, also those that were stored before; CONFLICT where that was switched on
         meanwhile and a repeat will do, INVALID_REQUEST for a call that is nested too deep to be masked.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -201,6 +201,7 @@ class TranscriptServiceServicer:
     def FollowEntries(self, request, context):
         """The entries behind a position, then the new ones as they commit, each once and in order. Ends NOT_FOUND when the transcript is deleted
         or is no more of the incarnation asked for. To resume, ask for what is behind the newest `read_seq`, with its head's incarnation.
+        Ends TOKEN_EXPIRED when the caller's token does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -208,8 +209,10 @@ class TranscriptServiceServicer:
 
     def AssembleContext(self, request, context):
         """What a model should read, oldest first, within the budget: newest entries first chosen, a call never without its result, superseded
-        drafts left out, missing results filled with a synthetic error. The newest user message is always in, also when it alone exceeds the budget.
-        The count that is reported is that of what is returned, and with the tokens set aside it is within the budget.
+        drafts left out, missing results filled with a synthetic error. The newest user message is always in, also when it alone exceeds the budget, and
+        when what is set aside leaves nothing of it. The count that is reported is that of what is returned, and with the tokens set aside it is within the
+        budget but for that message. Entries have 10 MiB together at most, whatever their tokens: what is beyond did not fit the budget, and that message is
+        in. MESSAGE_TOO_LARGE only where that message alone is larger than what the transport takes; then the next one makes the context small again.
         For tenants with `stub_large_tool_payloads`, large results that are no longer fresh are references, as FreshTail says.
         Behind a compaction, the summary comes first and its sources are left out, but for the newest user message. A summary that leaves no room in the budget
         is left out itself, and the newest of its sources that fit are read.

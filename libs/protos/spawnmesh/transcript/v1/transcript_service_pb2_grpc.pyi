@@ -48,8 +48,8 @@ class TranscriptServiceStub:
     CreateTranscript: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.CreateTranscriptRequest, _transcript_service_pb2.CreateTranscriptResponse]
     """Creates the session's transcript with its header entry. Idempotent: an existing one of the same origin answers the same. One that was
     deleted is never created again: TRANSCRIPT_DELETED, also where the deletion came before the first creation.
-    With `fork`, the newest messages of the source that fit the cap are copied behind the header, a call never without its result. Where the tenant
-    has secrets masked, they are masked in the copies as in an append, also those that were stored before; CONFLICT where that was switched on
+    With `fork`, the newest messages of the source that fit the cap are copied behind the header, 10 MiB at most, a call never without its result. Where
+    the tenant has secrets masked, they are masked in the copies as in an append, also those that were stored before; CONFLICT where that was switched on
     meanwhile and a repeat will do, INVALID_REQUEST for a call that is nested too deep to be masked.
     """
     DeleteTranscript: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.DeleteTranscriptRequest, _transcript_service_pb2.DeleteTranscriptResponse]
@@ -92,11 +92,14 @@ class TranscriptServiceStub:
     FollowEntries: _grpc.UnaryStreamMultiCallable[_transcript_service_pb2.FollowEntriesRequest, _transcript_service_pb2.FollowEntriesResponse]
     """The entries behind a position, then the new ones as they commit, each once and in order. Ends NOT_FOUND when the transcript is deleted
     or is no more of the incarnation asked for. To resume, ask for what is behind the newest `read_seq`, with its head's incarnation.
+    Ends TOKEN_EXPIRED when the caller's token does.
     """
     AssembleContext: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.AssembleContextRequest, _transcript_service_pb2.AssembleContextResponse]
     """What a model should read, oldest first, within the budget: newest entries first chosen, a call never without its result, superseded
-    drafts left out, missing results filled with a synthetic error. The newest user message is always in, also when it alone exceeds the budget.
-    The count that is reported is that of what is returned, and with the tokens set aside it is within the budget.
+    drafts left out, missing results filled with a synthetic error. The newest user message is always in, also when it alone exceeds the budget, and
+    when what is set aside leaves nothing of it. The count that is reported is that of what is returned, and with the tokens set aside it is within the
+    budget but for that message. Entries have 10 MiB together at most, whatever their tokens: what is beyond did not fit the budget, and that message is
+    in. MESSAGE_TOO_LARGE only where that message alone is larger than what the transport takes; then the next one makes the context small again.
     For tenants with `stub_large_tool_payloads`, large results that are no longer fresh are references, as FreshTail says.
     Behind a compaction, the summary comes first and its sources are left out, but for the newest user message. A summary that leaves no room in the budget
     is left out itself, and the newest of its sources that fit are read.
@@ -121,8 +124,8 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
     CreateTranscript: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.CreateTranscriptRequest, _transcript_service_pb2.CreateTranscriptResponse]  # type: ignore[assignment]
     """Creates the session's transcript with its header entry. Idempotent: an existing one of the same origin answers the same. One that was
     deleted is never created again: TRANSCRIPT_DELETED, also where the deletion came before the first creation.
-    With `fork`, the newest messages of the source that fit the cap are copied behind the header, a call never without its result. Where the tenant
-    has secrets masked, they are masked in the copies as in an append, also those that were stored before; CONFLICT where that was switched on
+    With `fork`, the newest messages of the source that fit the cap are copied behind the header, 10 MiB at most, a call never without its result. Where
+    the tenant has secrets masked, they are masked in the copies as in an append, also those that were stored before; CONFLICT where that was switched on
     meanwhile and a repeat will do, INVALID_REQUEST for a call that is nested too deep to be masked.
     """
     DeleteTranscript: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.DeleteTranscriptRequest, _transcript_service_pb2.DeleteTranscriptResponse]  # type: ignore[assignment]
@@ -165,11 +168,14 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
     FollowEntries: _aio.UnaryStreamMultiCallable[_transcript_service_pb2.FollowEntriesRequest, _transcript_service_pb2.FollowEntriesResponse]  # type: ignore[assignment]
     """The entries behind a position, then the new ones as they commit, each once and in order. Ends NOT_FOUND when the transcript is deleted
     or is no more of the incarnation asked for. To resume, ask for what is behind the newest `read_seq`, with its head's incarnation.
+    Ends TOKEN_EXPIRED when the caller's token does.
     """
     AssembleContext: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.AssembleContextRequest, _transcript_service_pb2.AssembleContextResponse]  # type: ignore[assignment]
     """What a model should read, oldest first, within the budget: newest entries first chosen, a call never without its result, superseded
-    drafts left out, missing results filled with a synthetic error. The newest user message is always in, also when it alone exceeds the budget.
-    The count that is reported is that of what is returned, and with the tokens set aside it is within the budget.
+    drafts left out, missing results filled with a synthetic error. The newest user message is always in, also when it alone exceeds the budget, and
+    when what is set aside leaves nothing of it. The count that is reported is that of what is returned, and with the tokens set aside it is within the
+    budget but for that message. Entries have 10 MiB together at most, whatever their tokens: what is beyond did not fit the budget, and that message is
+    in. MESSAGE_TOO_LARGE only where that message alone is larger than what the transport takes; then the next one makes the context small again.
     For tenants with `stub_large_tool_payloads`, large results that are no longer fresh are references, as FreshTail says.
     Behind a compaction, the summary comes first and its sources are left out, but for the newest user message. A summary that leaves no room in the budget
     is left out itself, and the newest of its sources that fit are read.
@@ -209,8 +215,8 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_transcript_service_pb2.CreateTranscriptResponse, _abc.Awaitable[_transcript_service_pb2.CreateTranscriptResponse]]:
         """Creates the session's transcript with its header entry. Idempotent: an existing one of the same origin answers the same. One that was
         deleted is never created again: TRANSCRIPT_DELETED, also where the deletion came before the first creation.
-        With `fork`, the newest messages of the source that fit the cap are copied behind the header, a call never without its result. Where the tenant
-        has secrets masked, they are masked in the copies as in an append, also those that were stored before; CONFLICT where that was switched on
+        With `fork`, the newest messages of the source that fit the cap are copied behind the header, 10 MiB at most, a call never without its result. Where
+        the tenant has secrets masked, they are masked in the copies as in an append, also those that were stored before; CONFLICT where that was switched on
         meanwhile and a repeat will do, INVALID_REQUEST for a call that is nested too deep to be masked.
         """
 
@@ -301,6 +307,7 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_transcript_service_pb2.FollowEntriesResponse], _abc.AsyncIterator[_transcript_service_pb2.FollowEntriesResponse]]:
         """The entries behind a position, then the new ones as they commit, each once and in order. Ends NOT_FOUND when the transcript is deleted
         or is no more of the incarnation asked for. To resume, ask for what is behind the newest `read_seq`, with its head's incarnation.
+        Ends TOKEN_EXPIRED when the caller's token does.
         """
 
     @_abc_1.abstractmethod
@@ -310,8 +317,10 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_transcript_service_pb2.AssembleContextResponse, _abc.Awaitable[_transcript_service_pb2.AssembleContextResponse]]:
         """What a model should read, oldest first, within the budget: newest entries first chosen, a call never without its result, superseded
-        drafts left out, missing results filled with a synthetic error. The newest user message is always in, also when it alone exceeds the budget.
-        The count that is reported is that of what is returned, and with the tokens set aside it is within the budget.
+        drafts left out, missing results filled with a synthetic error. The newest user message is always in, also when it alone exceeds the budget, and
+        when what is set aside leaves nothing of it. The count that is reported is that of what is returned, and with the tokens set aside it is within the
+        budget but for that message. Entries have 10 MiB together at most, whatever their tokens: what is beyond did not fit the budget, and that message is
+        in. MESSAGE_TOO_LARGE only where that message alone is larger than what the transport takes; then the next one makes the context small again.
         For tenants with `stub_large_tool_payloads`, large results that are no longer fresh are references, as FreshTail says.
         Behind a compaction, the summary comes first and its sources are left out, but for the newest user message. A summary that leaves no room in the budget
         is left out itself, and the newest of its sources that fit are read.

@@ -1,0 +1,29 @@
+"""What goes with a context is counted as any text is, and remembered without its text."""
+
+import pytest
+from spawnmesh_transcript import context_texts
+from spawnmesh_transcript.context_texts import REMEMBERED, accompanying_token_count
+from spawnmesh_transcript.domain.families import Measure, Vocabulary
+from spawnmesh_transcript.tokens import count_tokens
+
+LONG = "Say what the weather is like in Reykjavík. " * 2_000
+
+
+@pytest.mark.parametrize("measure", [Measure(), Measure(Vocabulary.CL100K), Measure(Vocabulary.O200K, 150)])
+@pytest.mark.parametrize("texts", [[], [""], ["a b", "c d", "a b"], [LONG, "Größe 你好"]], ids=len)
+async def test_the_count_is_that_of_the_texts_also_when_it_is_asked_for_again(
+    texts: list[str], measure: Measure
+) -> None:
+    count = measure.of(sum(count_tokens(text, measure.vocabulary) for text in texts), measure.vocabulary)
+    assert [await accompanying_token_count(texts, measure) for _ in range(2)] == [count] * 2
+
+
+async def test_what_is_remembered_is_short_and_has_an_end() -> None:
+    await accompanying_token_count([LONG], Measure())
+    await accompanying_token_count([f"text {number}" for number in range(2 * REMEMBERED)], Measure())
+    assert len(context_texts._counts) == REMEMBERED
+    assert {len(digest) for digest, _ in context_texts._counts} == {32}
+    await accompanying_token_count(["text 1", f"text {REMEMBERED}", "other"], Measure())
+    newest = list(context_texts._counts)[-3:]
+    await accompanying_token_count(["text 1"], Measure())
+    assert list(context_texts._counts)[-3:] == [*newest[1:], newest[0]]
