@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1 import tenant_hook_service_pb2 as tenant_pb
 from spawnmesh.hook.v1.decision_pb2 import Continue, FinalizeDecision
 from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_AGENT_FINALIZE
 from spawnmesh.hook.v1.hook_handler_service_pb2 import (
@@ -16,12 +17,14 @@ from spawnmesh.hook.v1.hook_handler_service_pb2 import (
     HandleBeforeAgentFinalizeResponse,
 )
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
 
 from spawnmesh_devstack.conformance.cases import BadCase, list_of, object_of
 from spawnmesh_devstack.conformance.mesh import ReachedMesh
 
 if TYPE_CHECKING:  # The stubs' types for asyncio exist for type checkers only.
     from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceAsyncStub
+    from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceAsyncStub
 
 CALL_SECONDS = 30.0
 _HANDLER = ("name", "priority", "result", "failure_policy", "note")
@@ -72,6 +75,14 @@ class HookTenant:
     mesh: ReachedMesh
     tenant_id: str
 
+    async def prepare(self) -> None:
+        """Makes the tenant ready at the hook service, as the session service does for one that is created."""
+        peer = self.mesh.peers["hook"]
+        stub: TenantHookServiceAsyncStub = TenantHookServiceStub(peer.channel)
+        with self.mesh.as_session(self.tenant_id):
+            request = tenant_pb.PrepareTenantRequest(settings_version=1)
+            await peer.unary(stub.PrepareTenant, request, timeout_seconds=CALL_SECONDS)
+
     async def as_client(self, rpc: str, request: Any) -> Any:
         """Calls as the tenant's client."""
         with self.mesh.as_client(self.tenant_id):
@@ -97,6 +108,7 @@ class HookTenant:
 async def open_hook_tenant(mesh: ReachedMesh, handlers: Sequence[Handler]) -> AsyncIterator[HookTenant]:
     """Serves and registers the handlers in order; they are gone with the block."""
     tenant = HookTenant(mesh, f"conformance-{uuid.uuid4().hex[:12]}")
+    await tenant.prepare()
     async with AsyncExitStack() as exits:
         for handler in handlers:
             handler.plugin.endpoint = await exits.enter_async_context(_served(handler))
