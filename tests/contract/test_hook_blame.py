@@ -81,3 +81,18 @@ async def test_who_hangs_for_as_long_as_its_callers_have_is_cut_off(mesh: HookMe
     with refused(Reason.PLUGIN_FAILED):
         await tenant.spawn()
     assert [decision for _, decision in await tenant.log()] == ["failed"] * FAILURES_TO_OPEN + ["skipped"]
+
+
+async def test_who_hangs_after_some_waiting_is_told_the_time_that_is_its_own(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = await mesh.plugin()
+
+    async def answer_the_first(event: Any) -> Any:
+        if len(plugin.heard) > 1:
+            await hang(event)
+        await asyncio.sleep(0.5)
+        return ALLOW
+
+    plugin.decide = answer_the_first
+    await tenant.register("gate", plugin.endpoint, SPAWN, max_concurrent_calls=1, timeout=Duration(seconds=2))
+    await asyncio.gather(tenant.spawn(), tenant.spawn(), return_exceptions=True)
+    assert [delivery.error for delivery in await tenant.deliveries()] == ["no answer within 2 s", ""]

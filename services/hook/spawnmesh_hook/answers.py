@@ -33,10 +33,13 @@ UNREACHED = Failure("the call failed: no connection")
 UNSIGNED = Failure("this service has no key to sign its calls with", blamed=False)
 
 
-def too_slow(seconds: float, *, fair: bool) -> Failure:
-    """No answer came in the time that it had; whether that is held against it depends on whether the time was `fair`."""
-    if fair:
-        return Failure(f"no answer within {seconds:.3g} s")
+def too_slow(seconds: float) -> Failure:
+    """No answer came in the `seconds` that are its own, of which it had its fair share."""
+    return Failure(f"no answer within {seconds:.3g} s")
+
+
+def too_little_time(seconds: float) -> Failure:
+    """No answer came in the `seconds` that were left for it: too few to hold that against it."""
     return Failure(f"no answer in the {seconds:.3g} s that were left for it", blamed=False)
 
 

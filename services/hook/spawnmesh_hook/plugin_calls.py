@@ -126,7 +126,7 @@ class PluginCalls:
                 if not addresses:
                     return answers.LED_NOWHERE
                 left = max(0.0, ends_at - monotonic_seconds())
-                too_late = answers.too_slow(left, fair=left >= most * _FAIR_SHARE)
+                too_late = answers.too_slow(seconds) if left >= most * _FAIR_SHARE else answers.too_little_time(left)
                 answer = await self._over_the_wire(called, endpoint, addresses, question, left)
         except TimeoutError:
             return too_late
