@@ -223,6 +223,15 @@ class Mesh:
         request = tenant_rpc.PutAgentRequest(agent=agent)
         return (await self._session.unary(self._tenants.PutAgent, request)).agent
 
+    async def agent(self, agent_id: str) -> tenant_pb2.AgentProfile:
+        """One agent of the tenant; raises UNKNOWN_AGENT where there is none of that id."""
+        request = tenant_rpc.GetAgentRequest(agent_id=agent_id)
+        return (await self._session.unary(self._tenants.GetAgent, request)).agent
+
+    async def delete_agent(self, agent_id: str) -> None:
+        """Deletes an agent of the tenant, if there is one of that id; runs that are claimed from now on fail."""
+        await self._session.unary(self._tenants.DeleteAgent, tenant_rpc.DeleteAgentRequest(agent_id=agent_id))
+
     async def agents(self) -> Sequence[tenant_pb2.AgentProfile]:
         """All of the tenant's agents, by id, fetched page by page; none where the tenant has not been created."""
         request = tenant_rpc.ListAgentsRequest(page_size=_LIST_PAGE)

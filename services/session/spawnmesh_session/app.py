@@ -149,7 +149,8 @@ def server_of(process: Process, parts: Parts, settings: SessionSettings) -> Mesh
     """The server with these parts, with everything registered and nothing started."""
     if process.minter is None:
         raise RuntimeError("session mints run tokens and needs SESSION_SIGNING_KEY_FILE")
-    leases = Leases(parts.database, parts.listener, timedelta(seconds=settings.lease_ttl_seconds), parts.run_metrics)
+    lease_ttl = timedelta(seconds=settings.lease_ttl_seconds)
+    leases = Leases(parts.database, parts.listener, lease_ttl, parts.run_metrics, parts.endings)
     finalize = FinalizeSaga(parts.database, parts.transcripts, parts.hooks, parts.endings, parts.run_metrics)
     watch = Watch(parts.database, parts.listener, asyncio.Semaphore(max(1, settings.database_max_connections // 2)))
     messages = Messages(parts.database, parts.endings)

@@ -131,6 +131,13 @@ def parse_agent(agent: AgentProto) -> AgentProfile:
     )
 
 
+def parse_agent_to_delete(agent_id: str) -> str:
+    """Its id; INVALID_REQUEST for the agent that every tenant has."""
+    if agent_id == DEFAULT_AGENT_ID:
+        raise invalid("agent_id", f"{DEFAULT_AGENT_ID!r} stays, as every tenant has it; PutAgent writes over it")
+    return agent_id
+
+
 def parse_settings(settings: TenantSettings) -> dict[str, object]:
     """The settings as they are stored: attachment limits always spelled out, how long files are kept only where it is said."""
     stored: dict[str, object] = MessageToDict(settings, preserving_proto_field_name=True)

@@ -60,7 +60,8 @@ async def test_ClaimRuns__run_that_cannot_be_handed_out_keeps_no_other_and_is_fa
         await nothing_left_to_claim(mesh)
         poisoned = await mesh.spawn()
         async with superuser(postgres) as link:
-            await link.execute("delete from session.agents where tenant_id = %s", (mesh.tenant,))
+            one_too_many = "update session.runs set attempt_count = 2147483647 where tenant_id = %s"
+            await link.execute(one_too_many, (mesh.tenant,))
         healthy = another(mesh)
         await healthy.create_tenant()
         session = await healthy.spawn()

@@ -24,6 +24,7 @@ SMALL = "t-small"
 
 BY_ID: dict[str, dict[str, Any]] = {
     "find_spawn": {},
+    "delete_agent": {"agent_id": "no-such-agent"},
     "get_session": {},
     "look_at_session": {},
     "begin_spawn": {

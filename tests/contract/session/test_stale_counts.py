@@ -27,6 +27,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "list_descendants": {"page_size": 50, "include_archived": True, "before_id": ""},
     "count_live_children": {},
     "count_agents": {"agent_id": "default"},
+    "delete_agent": {"agent_id": "no-such-agent"},
     "list_agents": {"after_id": "", "page_size": 50, "max_bytes": 1000},
     "lock_family": {},
     "list_parents": {},

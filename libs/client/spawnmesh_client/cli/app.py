@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_client.cli import attachments, hooks, operators, router, sessions, transcripts
+from spawnmesh_client.cli import agents, attachments, hooks, operators, router, sessions, transcripts
 from spawnmesh_client.cli.refusals import report, tell
 from spawnmesh_client.whereabouts import LocalRefusal
 
@@ -22,7 +22,7 @@ def build_app() -> typer.Typer:
     """The whole command. A package whose commands cannot be loaded is told of on standard error and left out."""
     app = typer.Typer(name="spawnmesh", no_args_is_help=True, pretty_exceptions_enable=False)
     app.callback()(options)
-    for commands in (sessions, transcripts, attachments, hooks, router, operators):
+    for commands in (sessions, agents, transcripts, attachments, hooks, router, operators):
         commands.add_commands(app)
     for entry in sorted(entry_points(group=PLUGINS), key=lambda entry: entry.name):
         try:

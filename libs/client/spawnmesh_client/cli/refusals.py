@@ -21,7 +21,7 @@ _ADVICE = {
     Reason.CALLER_NOT_ALLOWED: "an operator's commands take a token of `spawnmesh token --admin`, all others a tenant's",
     Reason.UNKNOWN_TENANT: "create it with `spawnmesh tenant create`",
     Reason.UNKNOWN_MODEL: "`spawnmesh router models` lists what there is",
-    Reason.UNKNOWN_AGENT: "leave out --agent for the agent `default`",
+    Reason.UNKNOWN_AGENT: "`spawnmesh agent list` lists what there is; the agent `default` is always there",
     Reason.REQUEST_ID_REUSED: "leave out --request-id, or repeat the first call as it was",
     Reason.IMPORT_CONTENT_DIFFERS: "leave out --session-id to import the file as a transcript of its own",
     Reason.SPAWN_IN_PROGRESS: "try again with the same --request-id",

@@ -9,10 +9,11 @@ import structlog
 from psycopg.rows import DictRow
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.listener import Listener
 
-from spawnmesh_session.domain import AgentProfile, EventKind, RunState
+from spawnmesh_session.domain import AgentProfile, Ending, EventKind, RunState
+from spawnmesh_session.operations.endings import Endings, lock_run
 from spawnmesh_session.run_metrics import RunMetrics
 from spawnmesh_session.store import inbox, runs, sessions, tenants
 
@@ -59,6 +60,7 @@ class Leases:
     listener: Listener
     lease_ttl: timedelta
     metrics: RunMetrics
+    endings: Endings
 
     async def claim(self, runner_id: str, limit: int, wait_seconds: float, runtimes: Sequence[str]) -> list[Claimed]:
         """Up to `limit` runs of these runtimes whose time has come; waits for the first, at most `wait_seconds`."""
@@ -108,11 +110,11 @@ class Leases:
         size_bytes = 0
         for tenant_id, run_id in taken:
             try:
-                async with self.database.pipelined(tenant_id) as connection:
-                    if size_bytes >= _MAX_ANSWER_BYTES:
+                if size_bytes >= _MAX_ANSWER_BYTES:
+                    async with self.database.pipelined(tenant_id) as connection:
                         await runs.give_back(connection, tenant_id, run_id)
-                        continue
-                    one = await self._claim_one(connection, tenant_id, run_id, runner_id)
+                    continue
+                one = await self._claim_one(tenant_id, run_id, runner_id)
             except Exception as error:  # noqa: BLE001 - whatever is wrong with one run, those of other tenants are handed out.
                 structlog.get_logger().warning("claim_failed", tenant=tenant_id, run=run_id, error=type(error).__name__)
                 continue
@@ -122,12 +124,30 @@ class Leases:
                 size_bytes += one.size_bytes
         return claimed
 
-    async def _claim_one(self, connection: Connection, tenant_id: str, run_id: str, runner_id: str) -> Claimed | None:
-        claimed = await runs.claim(connection, tenant_id, run_id, runner_id=runner_id, lease_ttl=self.lease_ttl)
-        if claimed is None:
+    async def _claim_one(self, tenant_id: str, run_id: str, runner_id: str) -> Claimed | None:
+        """None for a run that has ended meanwhile, or that ends here, since its agent was deleted."""
+        try:
+            async with self.database.pipelined(tenant_id) as connection:
+                claimed = await runs.claim(connection, tenant_id, run_id, runner_id=runner_id, lease_ttl=self.lease_ttl)
+                if claimed is None:
+                    return None
+                session, run = claimed
+                return Claimed(tenant_id, run, session, tenants.known_agent(session["agent_id"], session["agent"]))
+        except MeshError as error:
+            if error.reason is not Reason.UNKNOWN_AGENT:
+                raise
+            await self._end_without_agent(tenant_id, run_id, error)
             return None
-        session, run = claimed
-        return Claimed(tenant_id, run, session, tenants.known_agent(session["agent_id"], session["agent"]))
+
+    async def _end_without_agent(self, tenant_id: str, run_id: str, error: MeshError) -> None:
+        """Fails a run that was not claimed; gives it back where its agent was written again meanwhile."""
+        async with self.database.transaction(tenant_id) as connection:
+            locked = await lock_run(connection, tenant_id, run_id)
+            if await tenants.find_agent(connection, tenant_id, locked.session["agent_id"]) is not None:
+                await runs.give_back(connection, tenant_id, run_id)
+                return
+            ending = Ending(state=RunState.FAILED, error_reason=error.reason.value, error_message=error.message)
+            await self.endings.end_run(connection, tenant_id, locked, ending)
 
     async def heartbeat(self, tenant_id: str, run_id: str, epoch: int) -> tuple[datetime, int]:
         """Extends the lease; returns its end and the number of messages that wait."""

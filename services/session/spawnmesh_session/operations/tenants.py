@@ -85,6 +85,17 @@ class Tenants:
                 check_new_agent(held)
             await tenants.put_agent(connection, tenant_id, agent)
 
+    async def get_agent(self, tenant_id: str, agent_id: str) -> AgentProfile:
+        """The agent; UNKNOWN_AGENT where there is none of that id."""
+        async with self.database.transaction(tenant_id) as connection:
+            return tenants.known_agent(agent_id, await tenants.find_agent(connection, tenant_id, agent_id))
+
+    async def delete_agent(self, tenant_id: str, agent_id: str) -> None:
+        """Deletes an agent, if there is one of that id. Runs that are claimed later find it gone."""
+        async with self.database.transaction(tenant_id) as connection:
+            await tenants.enter_ready(connection, tenant_id)
+            await tenants.delete_agent(connection, tenant_id, agent_id)
+
     async def list_agents(self, tenant_id: str, *, after_id: str, page_size: int) -> tenants.AgentsPage:
         """A page of the tenant's agents, by id."""
         async with self.database.transaction(tenant_id) as connection:

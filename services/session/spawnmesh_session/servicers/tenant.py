@@ -9,7 +9,13 @@ from spawnmesh_runtime.caller import current_caller
 
 from spawnmesh_session.operations.tenant_deletion import TenantDeletion
 from spawnmesh_session.operations.tenants import Tenants
-from spawnmesh_session.parse import parse_agent, parse_agents_page, parse_settings, parse_tenants_page
+from spawnmesh_session.parse import (
+    parse_agent,
+    parse_agent_to_delete,
+    parse_agents_page,
+    parse_settings,
+    parse_tenants_page,
+)
 from spawnmesh_session.render import render_agent, render_tenant
 from spawnmesh_session.tenant_change import parse_change
 
@@ -47,6 +53,14 @@ class TenantServicer(TenantServiceServicer):
         agent = parse_agent(request.agent)
         await self.tenants.put_agent(current_caller().tenant_id, agent)
         return pb.PutAgentResponse(agent=render_agent(agent))
+
+    async def GetAgent(self, request: pb.GetAgentRequest, context: Context) -> pb.GetAgentResponse:
+        agent = await self.tenants.get_agent(current_caller().tenant_id, request.agent_id)
+        return pb.GetAgentResponse(agent=render_agent(agent))
+
+    async def DeleteAgent(self, request: pb.DeleteAgentRequest, context: Context) -> pb.DeleteAgentResponse:
+        await self.tenants.delete_agent(current_caller().tenant_id, parse_agent_to_delete(request.agent_id))
+        return pb.DeleteAgentResponse()
 
     async def ListAgents(self, request: pb.ListAgentsRequest, context: Context) -> pb.ListAgentsResponse:
         page = parse_agents_page(request.page_size, request.page_token)

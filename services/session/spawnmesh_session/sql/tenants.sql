@@ -89,6 +89,10 @@ values (%(tenant_id)s, %(agent_id)s, %(system_prompt)s, %(models)s, %(tools)s, %
         %(context_token_budget)s, %(thinking)s, %(mcp_servers)s)
 on conflict do nothing
 
+-- name: delete_agent
+-- Locks the agent. Index: agents_pkey.
+delete from agents where tenant_id = %(tenant_id)s and agent_id = %(agent_id)s
+
 -- name: get_agent
 -- Locks nothing. Index: agents_pkey.
 select agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget, thinking, mcp_servers

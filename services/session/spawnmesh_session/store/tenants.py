@@ -164,6 +164,17 @@ async def insert_agent(connection: Connection, tenant_id: str, agent: AgentProfi
     await connection.execute(SQL["insert_agent"], _values(tenant_id, agent))
 
 
+async def delete_agent(connection: Connection, tenant_id: str, agent_id: str) -> None:
+    """Deletes the agent, if there is one of that id."""
+    await connection.execute(SQL["delete_agent"], {"tenant_id": tenant_id, "agent_id": agent_id})
+
+
+async def find_agent(connection: Connection, tenant_id: str, agent_id: str) -> DictRow | None:
+    """The row of the agent, if there is one of that id."""
+    values = {"tenant_id": tenant_id, "agent_id": agent_id}
+    return await (await connection.execute(SQL["get_agent"], values)).fetchone()
+
+
 def known_agent(agent_id: str, row: DictRow | None) -> AgentProfile:
     """The agent of the row; refused with UNKNOWN_AGENT where there is none."""
     if row is None:

@@ -28,7 +28,7 @@ from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_po
 from spawnmesh.session.v1 import tenant_pb2 as spawnmesh_dot_session_dot_v1_dot_tenant__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)spawnmesh/session/v1/tenant_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a google/protobuf/field_mask.proto\x1a spawnmesh/policy/v1/policy.proto\x1a!spawnmesh/session/v1/tenant.proto\"\xaa\x01\n\x13\x43reateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\"D\n\x14\x43reateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"\x86\x02\n\x13UpdateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\x12\x37\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xbaH\x03\xc8\x01\x01\x12!\n\x10settings_version\x18\x05 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\\\n\x14UpdateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x16\n\x0estale_services\x18\x02 \x03(\t\"O\n\x10GetTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"A\n\x11GetTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"R\n\x13\x44\x65leteTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"D\n\x14\x44\x65leteTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"P\n\x12ListTenantsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1b\n\npage_token\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\"]\n\x13ListTenantsResponse\x12-\n\x07tenants\x18\x01 \x03(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"L\n\x0fPutAgentRequest\x12\x39\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfileB\x06\xbaH\x03\xc8\x01\x01\"E\n\x10PutAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"O\n\x11ListAgentsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1b\n\npage_token\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\"a\n\x12ListAgentsResponse\x12\x32\n\x06\x61gents\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.AgentProfile\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\x96\x06\n\rTenantService\x12q\n\x0c\x43reateTenant\x12).spawnmesh.session.v1.CreateTenantRequest\x1a*.spawnmesh.session.v1.CreateTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12q\n\x0cUpdateTenant\x12).spawnmesh.session.v1.UpdateTenantRequest\x1a*.spawnmesh.session.v1.UpdateTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12h\n\tGetTenant\x12&.spawnmesh.session.v1.GetTenantRequest\x1a\'.spawnmesh.session.v1.GetTenantResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12q\n\x0c\x44\x65leteTenant\x12).spawnmesh.session.v1.DeleteTenantRequest\x1a*.spawnmesh.session.v1.DeleteTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12n\n\x0bListTenants\x12(.spawnmesh.session.v1.ListTenantsRequest\x1a).spawnmesh.session.v1.ListTenantsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12\x65\n\x08PutAgent\x12%.spawnmesh.session.v1.PutAgentRequest\x1a&.spawnmesh.session.v1.PutAgentResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x12k\n\nListAgents\x12\'.spawnmesh.session.v1.ListAgentsRequest\x1a(.spawnmesh.session.v1.ListAgentsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)spawnmesh/session/v1/tenant_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a google/protobuf/field_mask.proto\x1a spawnmesh/policy/v1/policy.proto\x1a!spawnmesh/session/v1/tenant.proto\"\xaa\x01\n\x13\x43reateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\"D\n\x14\x43reateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"\x86\x02\n\x13UpdateTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\x12\x1e\n\x0c\x64isplay_name\x18\x02 \x01(\tB\x08\xbaH\x05r\x03(\x80\x02\x12\x36\n\x08settings\x18\x03 \x01(\x0b\x32$.spawnmesh.session.v1.TenantSettings\x12\x37\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x06\xbaH\x03\xc8\x01\x01\x12!\n\x10settings_version\x18\x05 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\\\n\x14UpdateTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x16\n\x0estale_services\x18\x02 \x03(\t\"O\n\x10GetTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"A\n\x11GetTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"R\n\x13\x44\x65leteTenantRequest\x12;\n\ttenant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z0-9][a-z0-9-]{0,37}[a-z0-9]$\"D\n\x14\x44\x65leteTenantResponse\x12,\n\x06tenant\x18\x01 \x01(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\"P\n\x12ListTenantsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1b\n\npage_token\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\"]\n\x13ListTenantsResponse\x12-\n\x07tenants\x18\x01 \x03(\x0b\x32\x1c.spawnmesh.session.v1.Tenant\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"L\n\x0fPutAgentRequest\x12\x39\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfileB\x06\xbaH\x03\xc8\x01\x01\"E\n\x10PutAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"F\n\x0fGetAgentRequest\x12\x33\n\x08\x61gent_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^[a-z0-9][a-z0-9_-]{0,62}$\"E\n\x10GetAgentResponse\x12\x31\n\x05\x61gent\x18\x01 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\"O\n\x11ListAgentsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1b\n\npage_token\x18\x02 \x01(\tB\x07\xbaH\x04r\x02(@\"a\n\x12ListAgentsResponse\x12\x32\n\x06\x61gents\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.AgentProfile\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"I\n\x12\x44\x65leteAgentRequest\x12\x33\n\x08\x61gent_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^[a-z0-9][a-z0-9_-]{0,62}$\"\x15\n\x13\x44\x65leteAgentResponse2\xed\x07\n\rTenantService\x12q\n\x0c\x43reateTenant\x12).spawnmesh.session.v1.CreateTenantRequest\x1a*.spawnmesh.session.v1.CreateTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12q\n\x0cUpdateTenant\x12).spawnmesh.session.v1.UpdateTenantRequest\x1a*.spawnmesh.session.v1.UpdateTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12h\n\tGetTenant\x12&.spawnmesh.session.v1.GetTenantRequest\x1a\'.spawnmesh.session.v1.GetTenantResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12q\n\x0c\x44\x65leteTenant\x12).spawnmesh.session.v1.DeleteTenantRequest\x1a*.spawnmesh.session.v1.DeleteTenantResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x02\x12n\n\x0bListTenants\x12(.spawnmesh.session.v1.ListTenantsRequest\x1a).spawnmesh.session.v1.ListTenantsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x02\x12\x65\n\x08PutAgent\x12%.spawnmesh.session.v1.PutAgentRequest\x1a&.spawnmesh.session.v1.PutAgentResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x12\x65\n\x08GetAgent\x12%.spawnmesh.session.v1.GetAgentRequest\x1a&.spawnmesh.session.v1.GetAgentResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x12k\n\nListAgents\x12\'.spawnmesh.session.v1.ListAgentsRequest\x1a(.spawnmesh.session.v1.ListAgentsResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x01\x12n\n\x0b\x44\x65leteAgent\x12(.spawnmesh.session.v1.DeleteAgentRequest\x1a).spawnmesh.session.v1.DeleteAgentResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -57,10 +57,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTTENANTSREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\004r\002(@'
   _globals['_PUTAGENTREQUEST'].fields_by_name['agent']._loaded_options = None
   _globals['_PUTAGENTREQUEST'].fields_by_name['agent']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_GETAGENTREQUEST'].fields_by_name['agent_id']._loaded_options = None
+  _globals['_GETAGENTREQUEST'].fields_by_name['agent_id']._serialized_options = b'\272H\036r\0342\032^[a-z0-9][a-z0-9_-]{0,62}$'
   _globals['_LISTAGENTSREQUEST'].fields_by_name['page_size']._loaded_options = None
   _globals['_LISTAGENTSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\364\003(\000'
   _globals['_LISTAGENTSREQUEST'].fields_by_name['page_token']._loaded_options = None
   _globals['_LISTAGENTSREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\004r\002(@'
+  _globals['_DELETEAGENTREQUEST'].fields_by_name['agent_id']._loaded_options = None
+  _globals['_DELETEAGENTREQUEST'].fields_by_name['agent_id']._serialized_options = b'\272H\036r\0342\032^[a-z0-9][a-z0-9_-]{0,62}$'
   _globals['_TENANTSERVICE'].methods_by_name['CreateTenant']._loaded_options = None
   _globals['_TENANTSERVICE'].methods_by_name['CreateTenant']._serialized_options = b'\220\002\002\262\341\030\003\n\001\002'
   _globals['_TENANTSERVICE'].methods_by_name['UpdateTenant']._loaded_options = None
@@ -73,8 +77,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TENANTSERVICE'].methods_by_name['ListTenants']._serialized_options = b'\220\002\001\262\341\030\003\n\001\002'
   _globals['_TENANTSERVICE'].methods_by_name['PutAgent']._loaded_options = None
   _globals['_TENANTSERVICE'].methods_by_name['PutAgent']._serialized_options = b'\220\002\002\262\341\030\003\n\001\001'
+  _globals['_TENANTSERVICE'].methods_by_name['GetAgent']._loaded_options = None
+  _globals['_TENANTSERVICE'].methods_by_name['GetAgent']._serialized_options = b'\220\002\001\262\341\030\003\n\001\001'
   _globals['_TENANTSERVICE'].methods_by_name['ListAgents']._loaded_options = None
   _globals['_TENANTSERVICE'].methods_by_name['ListAgents']._serialized_options = b'\220\002\001\262\341\030\003\n\001\001'
+  _globals['_TENANTSERVICE'].methods_by_name['DeleteAgent']._loaded_options = None
+  _globals['_TENANTSERVICE'].methods_by_name['DeleteAgent']._serialized_options = b'\220\002\002\262\341\030\003\n\001\001'
   _globals['_CREATETENANTREQUEST']._serialized_start=200
   _globals['_CREATETENANTREQUEST']._serialized_end=370
   _globals['_CREATETENANTRESPONSE']._serialized_start=372
@@ -99,10 +107,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PUTAGENTREQUEST']._serialized_end=1356
   _globals['_PUTAGENTRESPONSE']._serialized_start=1358
   _globals['_PUTAGENTRESPONSE']._serialized_end=1427
-  _globals['_LISTAGENTSREQUEST']._serialized_start=1429
-  _globals['_LISTAGENTSREQUEST']._serialized_end=1508
-  _globals['_LISTAGENTSRESPONSE']._serialized_start=1510
-  _globals['_LISTAGENTSRESPONSE']._serialized_end=1607
-  _globals['_TENANTSERVICE']._serialized_start=1610
-  _globals['_TENANTSERVICE']._serialized_end=2400
+  _globals['_GETAGENTREQUEST']._serialized_start=1429
+  _globals['_GETAGENTREQUEST']._serialized_end=1499
+  _globals['_GETAGENTRESPONSE']._serialized_start=1501
+  _globals['_GETAGENTRESPONSE']._serialized_end=1570
+  _globals['_LISTAGENTSREQUEST']._serialized_start=1572
+  _globals['_LISTAGENTSREQUEST']._serialized_end=1651
+  _globals['_LISTAGENTSRESPONSE']._serialized_start=1653
+  _globals['_LISTAGENTSRESPONSE']._serialized_end=1750
+  _globals['_DELETEAGENTREQUEST']._serialized_start=1752
+  _globals['_DELETEAGENTREQUEST']._serialized_end=1825
+  _globals['_DELETEAGENTRESPONSE']._serialized_start=1827
+  _globals['_DELETEAGENTRESPONSE']._serialized_end=1848
+  _globals['_TENANTSERVICE']._serialized_start=1851
+  _globals['_TENANTSERVICE']._serialized_end=2856
 # @@protoc_insertion_point(module_scope)

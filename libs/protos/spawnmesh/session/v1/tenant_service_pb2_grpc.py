@@ -65,10 +65,20 @@ class TenantServiceStub:
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.PutAgentRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.PutAgentResponse.FromString,
                 _registered_method=True)
+        self.GetAgent = channel.unary_unary(
+                '/spawnmesh.session.v1.TenantService/GetAgent',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetAgentRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetAgentResponse.FromString,
+                _registered_method=True)
         self.ListAgents = channel.unary_unary(
                 '/spawnmesh.session.v1.TenantService/ListAgents',
                 request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.ListAgentsRequest.SerializeToString,
                 response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.ListAgentsResponse.FromString,
+                _registered_method=True)
+        self.DeleteAgent = channel.unary_unary(
+                '/spawnmesh.session.v1.TenantService/DeleteAgent',
+                request_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteAgentRequest.SerializeToString,
+                response_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteAgentResponse.FromString,
                 _registered_method=True)
 
 
@@ -131,9 +141,25 @@ class TenantServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetAgent(self, request, context):
+        """One agent of the token's tenant. UNKNOWN_AGENT where there is none of that id, or the tenant has not been created.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListAgents(self, request, context):
         """The agents of the token's tenant, page by page, by id; none where it has not been created. Sees everything committed before the call. A page has fewer
         than asked for where agents are large, and one in any case: only an empty `next_page_token` says that it is the last.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteAgent(self, request, context):
+        """Deletes an agent of the token's tenant; nothing where there is none of that id. Nothing is spawned for it any more (UNKNOWN_AGENT), and its sessions
+        stay. A run of it that a runner holds goes on with what it was handed, but spawns no more; one that is claimed from then on ends at once, FAILED with
+        UNKNOWN_AGENT, unless the agent has been written again. `default`, which every tenant has, is refused with INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -172,10 +198,20 @@ def add_TenantServiceServicer_to_server(servicer, server):
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.PutAgentRequest.FromString,
                     response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.PutAgentResponse.SerializeToString,
             ),
+            'GetAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetAgent,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetAgentRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetAgentResponse.SerializeToString,
+            ),
             'ListAgents': grpc.unary_unary_rpc_method_handler(
                     servicer.ListAgents,
                     request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.ListAgentsRequest.FromString,
                     response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.ListAgentsResponse.SerializeToString,
+            ),
+            'DeleteAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteAgent,
+                    request_deserializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteAgentRequest.FromString,
+                    response_serializer=spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteAgentResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -352,6 +388,33 @@ class TenantService:
             _registered_method=True)
 
     @staticmethod
+    def GetAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.session.v1.TenantService/GetAgent',
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetAgentRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.GetAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListAgents(request,
             target,
             options=(),
@@ -368,6 +431,33 @@ class TenantService:
             '/spawnmesh.session.v1.TenantService/ListAgents',
             spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.ListAgentsRequest.SerializeToString,
             spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.ListAgentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/spawnmesh.session.v1.TenantService/DeleteAgent',
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteAgentRequest.SerializeToString,
+            spawnmesh_dot_session_dot_v1_dot_tenant__service__pb2.DeleteAgentResponse.FromString,
             options,
             channel_credentials,
             insecure,

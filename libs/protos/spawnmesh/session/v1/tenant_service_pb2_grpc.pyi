@@ -63,9 +63,16 @@ class TenantServiceStub:
     """Writes an agent of the token's tenant. Runs claimed from now on see it. A tenant has at most 1,000 agents: one more is refused with
     AGENT_COUNT_EXCEEDED, and one that exists is replaced, however many there are.
     """
+    GetAgent: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.GetAgentRequest, _tenant_service_pb2.GetAgentResponse]
+    """One agent of the token's tenant. UNKNOWN_AGENT where there is none of that id, or the tenant has not been created."""
     ListAgents: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.ListAgentsRequest, _tenant_service_pb2.ListAgentsResponse]
     """The agents of the token's tenant, page by page, by id; none where it has not been created. Sees everything committed before the call. A page has fewer
     than asked for where agents are large, and one in any case: only an empty `next_page_token` says that it is the last.
+    """
+    DeleteAgent: _grpc.UnaryUnaryMultiCallable[_tenant_service_pb2.DeleteAgentRequest, _tenant_service_pb2.DeleteAgentResponse]
+    """Deletes an agent of the token's tenant; nothing where there is none of that id. Nothing is spawned for it any more (UNKNOWN_AGENT), and its sessions
+    stay. A run of it that a runner holds goes on with what it was handed, but spawns no more; one that is claimed from then on ends at once, FAILED with
+    UNKNOWN_AGENT, unless the agent has been written again. `default`, which every tenant has, is refused with INVALID_REQUEST.
     """
 
 @_typing.type_check_only
@@ -103,9 +110,16 @@ class TenantServiceAsyncStub(TenantServiceStub):
     """Writes an agent of the token's tenant. Runs claimed from now on see it. A tenant has at most 1,000 agents: one more is refused with
     AGENT_COUNT_EXCEEDED, and one that exists is replaced, however many there are.
     """
+    GetAgent: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.GetAgentRequest, _tenant_service_pb2.GetAgentResponse]  # type: ignore[assignment]
+    """One agent of the token's tenant. UNKNOWN_AGENT where there is none of that id, or the tenant has not been created."""
     ListAgents: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.ListAgentsRequest, _tenant_service_pb2.ListAgentsResponse]  # type: ignore[assignment]
     """The agents of the token's tenant, page by page, by id; none where it has not been created. Sees everything committed before the call. A page has fewer
     than asked for where agents are large, and one in any case: only an empty `next_page_token` says that it is the last.
+    """
+    DeleteAgent: _aio.UnaryUnaryMultiCallable[_tenant_service_pb2.DeleteAgentRequest, _tenant_service_pb2.DeleteAgentResponse]  # type: ignore[assignment]
+    """Deletes an agent of the token's tenant; nothing where there is none of that id. Nothing is spawned for it any more (UNKNOWN_AGENT), and its sessions
+    stay. A run of it that a runner holds goes on with what it was handed, but spawns no more; one that is claimed from then on ends at once, FAILED with
+    UNKNOWN_AGENT, unless the agent has been written again. `default`, which every tenant has, is refused with INVALID_REQUEST.
     """
 
 class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -178,6 +192,14 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def GetAgent(
+        self,
+        request: _tenant_service_pb2.GetAgentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tenant_service_pb2.GetAgentResponse, _abc.Awaitable[_tenant_service_pb2.GetAgentResponse]]:
+        """One agent of the token's tenant. UNKNOWN_AGENT where there is none of that id, or the tenant has not been created."""
+
+    @_abc_1.abstractmethod
     def ListAgents(
         self,
         request: _tenant_service_pb2.ListAgentsRequest,
@@ -185,6 +207,17 @@ class TenantServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_tenant_service_pb2.ListAgentsResponse, _abc.Awaitable[_tenant_service_pb2.ListAgentsResponse]]:
         """The agents of the token's tenant, page by page, by id; none where it has not been created. Sees everything committed before the call. A page has fewer
         than asked for where agents are large, and one in any case: only an empty `next_page_token` says that it is the last.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteAgent(
+        self,
+        request: _tenant_service_pb2.DeleteAgentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tenant_service_pb2.DeleteAgentResponse, _abc.Awaitable[_tenant_service_pb2.DeleteAgentResponse]]:
+        """Deletes an agent of the token's tenant; nothing where there is none of that id. Nothing is spawned for it any more (UNKNOWN_AGENT), and its sessions
+        stay. A run of it that a runner holds goes on with what it was handed, but spawns no more; one that is claimed from then on ends at once, FAILED with
+        UNKNOWN_AGENT, unless the agent has been written again. `default`, which every tenant has, is refused with INVALID_REQUEST.
         """
 
 def add_TenantServiceServicer_to_server(servicer: TenantServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
