@@ -13,6 +13,7 @@ import structlog
 from grpc_health.v1 import _async as _health
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from spawnmesh_core.cancellation import uninterrupted
 
 from spawnmesh_runtime.call import Call, ServedMethod, Step
 from spawnmesh_runtime.channel_options import server_options
@@ -217,8 +218,14 @@ def _servicer(handler: Any) -> Step:
 
     async def streaming(call: Call) -> None:
         # Pumped here and not by the transport: so the generator runs and is closed inside the interceptors, in one task.
+        has_begun = False
         async with aclosing(behavior(call.request, call.context)) as messages:
             async for message in messages:
+                if not has_begun:
+                    # The transport would send it with the first message, and once more with a refusal that cuts that message off: then
+                    # neither arrives, and the caller waits for ever.
+                    await uninterrupted(call.context.send_initial_metadata(()))
+                    has_begun = True
                 await call.context.write(message)
 
     return streaming if handler.response_streaming else unary
