@@ -13,7 +13,9 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-_ADMIN, _APP, _OWNER = "admin-url", "-url", "-owner-url"
+from spawnmesh_postgres.database_url import NOT_ONE, is_database_url
+
+_ADMIN, _APP, _OWNER, _DIRECT = "admin-url", "-url", "-owner-url", "-direct-url"
 _LOCK_KEY = 0x524F4C45  # "ROLE": roles belong to the whole server; two preparations at once would fail on each other's.
 
 _CLOSE_DATABASE = """
@@ -44,6 +46,10 @@ ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA {schema} GRANT EXECUTE ON FU
 _IS_TOO_STRONG = """
 SELECT 1 FROM pg_roles WHERE rolname = %s AND (rolsuper OR rolbypassrls OR rolcreatedb OR rolcreaterole OR rolreplication)
 """
+
+
+class MalformedUrlError(ValueError):
+    """A file that has no URL; the message names it and repeats nothing of it."""
 
 
 class TooStrongRoleError(ValueError):
@@ -117,13 +123,23 @@ def _exists(connection: psycopg.Connection, query: str, name: str) -> bool:
 
 def _read_entries(directory: Path) -> dict[str, Entries]:
     owners = sorted(file for file in directory.iterdir() if file.name.endswith(_OWNER))
+    for service in (file.name.removesuffix(_OWNER) for file in owners):
+        if (directory / (service + _DIRECT)).exists():
+            _read(directory, service + _DIRECT)  # Nothing is made of it; the service could not read it either.
     return {
         file.name.removesuffix(_OWNER).replace("-", "_"): Entries(
-            app=(directory / (file.name.removesuffix(_OWNER) + _APP)).read_text().strip(),
-            owner=file.read_text().strip(),
+            app=_read(directory, file.name.removesuffix(_OWNER) + _APP), owner=_read(directory, file.name)
         )
         for file in owners
     }
+
+
+def _read(directory: Path, name: str) -> str:
+    """The URL in a file. Raises MalformedUrlError."""
+    url = (directory / name).read_text().strip()
+    if not is_database_url(url):
+        raise MalformedUrlError(f"{name} {NOT_ONE}")
+    return url
 
 
 def main(arguments: list[str]) -> None:
@@ -133,10 +149,10 @@ def main(arguments: list[str]) -> None:
     directory = Path(arguments[0])
     try:
         entries = _read_entries(directory)
-        prepare_database((directory / _ADMIN).read_text().strip(), entries)
+        prepare_database(_read(directory, _ADMIN), entries)
     except OSError as error:
         raise SystemExit(f"the file {Path(error.filename or '').name} cannot be read") from None
-    except TooStrongRoleError as error:
+    except (MalformedUrlError, TooStrongRoleError) as error:
         raise SystemExit(f"the database cannot be prepared: {error}") from None
     except psycopg.errors.InsufficientPrivilege as error:
         raise SystemExit(f"the role of admin-url may not prepare the database: {error.diag.message_primary}") from None

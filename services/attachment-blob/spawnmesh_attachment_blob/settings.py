@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
+from spawnmesh_postgres.database_url import DatabaseUrl
 from spawnmesh_runtime.settings import ProcessSettings
 
 
@@ -12,10 +13,10 @@ class AttachmentBlobSettings(ProcessSettings):
 
     model_config = SettingsConfigDict(env_prefix="ATTACHMENT_BLOB_", frozen=True, extra="ignore")
 
-    database_url: str
-    database_owner_url: str = ""
+    database_url: DatabaseUrl
+    database_owner_url: DatabaseUrl = ""
     """For `migrate` alone."""
-    database_direct_url: str = ""
+    database_direct_url: DatabaseUrl = ""
     """Set where `database_url` leads through a pooler in transaction mode; nothing listens here."""
     database_max_connections: int = Field(default=8, ge=2, le=1000)
     s3_endpoint: str = Field(pattern=r"^[^/\s]+$")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
+from spawnmesh_postgres.database_url import DatabaseUrl
 from spawnmesh_runtime.settings import ProcessSettings
 
 
@@ -12,10 +13,10 @@ class HookSettings(ProcessSettings):
 
     model_config = SettingsConfigDict(env_prefix="HOOK_", frozen=True, extra="ignore")
 
-    database_url: str
-    database_owner_url: str = ""
+    database_url: DatabaseUrl
+    database_owner_url: DatabaseUrl = ""
     """For `migrate` alone."""
-    database_direct_url: str = ""
+    database_direct_url: DatabaseUrl = ""
     """For what listens for notifications, where `database_url` leads through a pooler in transaction mode."""
     database_max_connections: int = Field(default=8, ge=1, le=1000)
     allowed_endpoint_hosts: list[str] = Field(default_factory=list)

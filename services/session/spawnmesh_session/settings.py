@@ -2,6 +2,7 @@
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
+from spawnmesh_postgres.database_url import DatabaseUrl
 from spawnmesh_runtime.settings import ProcessSettings
 
 
@@ -10,11 +11,11 @@ class SessionSettings(ProcessSettings):
 
     model_config = SettingsConfigDict(env_prefix="SESSION_")
 
-    database_url: str
-    database_owner_url: str = ""
-    database_direct_url: str = ""
+    database_url: DatabaseUrl
+    database_owner_url: DatabaseUrl = ""
+    database_direct_url: DatabaseUrl = ""
     """For what listens for notifications, where `database_url` leads through a pooler in transaction mode."""
-    database_max_connections: int = 8
+    database_max_connections: int = Field(default=8, ge=1, le=1000)
     attachment_blob_target: str
     transcript_target: str
     hook_target: str

@@ -134,3 +134,15 @@ def test_makes_databases_that_can_be_named_in_any_way(secret: Path) -> None:
     main([str(secret)])
     with entered(secret, "alpha-url") as app:
         assert app.info.dbname.endswith("with 'quotes'")
+
+
+@pytest.mark.parametrize("name", ["admin-url", "alpha-url", "beta-two-owner-url", "alpha-direct-url"])
+@pytest.mark.parametrize(
+    "url", ["postgresql://alpha:Tr0ub4dor%Zsecret@db/spawnmesh", "alpha:Tr0ub4dor@db:5432/spawnmesh"]
+)
+def test_a_malformed_url_is_named_and_not_shown(secret: Path, name: str, url: str) -> None:
+    (secret / name).write_text(url)
+    with pytest.raises(SystemExit) as caught:
+        main([str(secret)])
+    assert str(caught.value.code).startswith(f"the database cannot be prepared: {name} is not a PostgreSQL URL")
+    assert "Tr0ub4dor" not in str(caught.value.code)
