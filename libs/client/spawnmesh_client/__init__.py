@@ -8,10 +8,29 @@
 Functions answer with the messages of the contracts and raise `MeshError` for every refusal; branch on its `reason`.
 """
 
-from spawnmesh_core.errors import MeshError
-from spawnmesh_core.reasons import Reason
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.mesh import Mesh, connect
+if TYPE_CHECKING:
+    from spawnmesh_core.errors import MeshError
+    from spawnmesh_core.reasons import Reason
+
+    from spawnmesh_client.attachments import Attachment
+    from spawnmesh_client.mesh import Mesh, connect
 
 __all__ = ["Attachment", "Mesh", "MeshError", "Reason", "connect"]
+
+_HOMES = {
+    "Attachment": "spawnmesh_client.attachments",
+    "Mesh": "spawnmesh_client.mesh",
+    "MeshError": "spawnmesh_core.errors",
+    "Reason": "spawnmesh_core.reasons",
+    "connect": "spawnmesh_client.mesh",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when it is asked for: it takes half a second, which the command wants to spend where it can be interrupted."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

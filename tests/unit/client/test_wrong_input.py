@@ -135,3 +135,26 @@ async def test_a_defect_is_told_to_programs_as_json() -> None:
 def test_what_a_terminal_cannot_show_is_not_blamed_on_an_argument() -> None:
     with pytest.raises(UnicodeEncodeError), reported(as_json=False):
         "ä".encode("ascii")
+
+
+async def test_a_decision_that_there_is_not_is_no_empty_answer(mesh: FakeMesh) -> None:
+    result = await mesh.run("hooks", "log", "--decision", "fail")
+
+    assert (result.exit_code, "failed" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("transcript", "search", "ses_x"), ("router", "explain"), ("hooks", "register", "--hook", "before_spawn", "a")],
+)
+@pytest.mark.parametrize("options", [(), ("--json",)])
+async def test_an_argument_that_is_no_text(arguments: tuple[str, ...], options: tuple[str, ...]) -> None:
+    script = str(Path(sys.executable).with_name("spawnmesh"))
+
+    child = await asyncio.create_subprocess_exec(
+        script, *arguments, b"\xff", *options, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    stdout, stderr = await child.communicate()
+
+    assert (child.returncode, b"an argument is no UTF-8 text" in (stdout if options else stderr)) == (1, True), stderr
+    assert (stderr if options else stdout) == b""

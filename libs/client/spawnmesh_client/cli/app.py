@@ -1,15 +1,17 @@
 """Puts the command together: what it can do by itself, and what other installed packages add to it."""
 
+import os
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.cli import agents, attachments, hooks, operators, router, sessions, transcripts
 from spawnmesh_client.cli.refusals import report, tell
+from spawnmesh_client.cli.run import not_text
 from spawnmesh_client.whereabouts import LocalRefusal
 
 PLUGINS = "spawnmesh.commands"
@@ -62,13 +64,28 @@ def options(
 
 
 def main() -> None:
-    """The console script. Refusals end with exit code 1 and one line, wrong usage with 2."""
+    """Runs the command. Refusals end with exit code 1 and one line, wrong usage with 2."""
+    if sys.stdout is None:  # Closed by whoever runs it, who wants none.
+        sys.stdout = _nowhere()
     try:
         build_app()()
     except Exception as error:  # noqa: BLE001 - whatever it is, a person at a terminal is told in one line and not by a traceback
-        told = f"unexpected {type(error).__name__}: {error}"
-        if "--json" in sys.argv:
-            report(LocalRefusal(Reason.INTERNAL, told), as_json=True)
-        else:
-            tell(told)
+        _tell_last(not_text(error) or LocalRefusal(Reason.INTERNAL, f"unexpected {type(error).__name__}: {error}"))
         sys.exit(1)
+
+
+def _tell_last(refusal: LocalRefusal) -> None:
+    """As any refusal is told, unless the output is what cannot be written."""
+    if "--json" in sys.argv:
+        try:
+            report(refusal, as_json=True)
+            sys.stdout.flush()
+        except OSError:
+            sys.stdout = _nowhere()  # Or what it holds would be tried once more at the end.
+        else:
+            return
+    tell(refusal.message)
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w")

@@ -24,6 +24,10 @@ from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.settings import PluginSettings
 
 _TRY_SECONDS = 120.0
+_DECISIONS = (
+    *("allow", "deny", "continue", "revise", "finalize", "proceed", "rewrite", "block", "chosen", "changed"),
+    *("compact", "keep_whole", "told", "failed", "skipped", "dead"),
+)
 _TEN_YEARS = 10 * 365 * 24 * 60
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The plugin.")]
 
@@ -137,7 +141,7 @@ def log(
     session: Annotated[str, typer.Option(help="Only this session's.")] = "",
     run: Annotated[str, typer.Option(help="Only this run's.")] = "",
     plugin: Annotated[str, typer.Option(help="Only this plugin's.")] = "",
-    decision: Annotated[str, typer.Option(help="Only this decision, such as failed.")] = "",
+    decision: Annotated[str, typer.Option(help=f"Only this decision: {', '.join(_DECISIONS)}.")] = "",
     since: Annotated[
         float | None, typer.Option(min=0, max=_TEN_YEARS, help="Only those of the last so many minutes.")
     ] = None,
@@ -145,6 +149,8 @@ def log(
     as_json: AsJson = False,
 ) -> None:
     """Show what plugins were asked and told, newest first."""
+    if decision and decision not in _DECISIONS:
+        raise typer.BadParameter(f"there is no such decision; there are {', '.join(_DECISIONS)}")
     request = pb.ListDeliveriesRequest(
         session_id=session, run_id=run, plugin=plugin, decision=decision, page_size=limit
     )

@@ -38,10 +38,18 @@ def reported(*, as_json: bool) -> Iterator[None]:
         report(LocalRefusal(Reason.DEPENDENCY_UNAVAILABLE, told), as_json=as_json)
         raise typer.Exit(1) from None
     except UnicodeEncodeError as error:
-        if not any(_SURROGATES[0] <= char <= _SURROGATES[1] for char in error.object):
-            raise  # The terminal's encoding, and none of the arguments.
-        report(LocalRefusal(Reason.INVALID_REQUEST, "an argument is no UTF-8 text"), as_json=as_json)
+        refusal = not_text(error)
+        if refusal is None:
+            raise
+        report(refusal, as_json=as_json)
         raise typer.Exit(1) from None
+
+
+def not_text(error: Exception) -> LocalRefusal | None:
+    """What is told of an argument that is no UTF-8. None for any other error, and where it is the terminal that cannot show something."""
+    if isinstance(error, UnicodeEncodeError) and any(_SURROGATES[0] <= char <= _SURROGATES[1] for char in error.object):
+        return LocalRefusal(Reason.INVALID_REQUEST, "an argument is no UTF-8 text")
+    return None
 
 
 def settings_of(context: typer.Context) -> ClientSettings:

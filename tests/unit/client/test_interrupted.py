@@ -1,0 +1,57 @@
+"""Ctrl-C ends the command silently, whatever it is doing, and so does an output that nobody can write to."""
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import pytest
+import spawnmesh_client
+
+SPAWNMESH = str(Path(sys.executable).with_name("spawnmesh"))
+SLOW = """
+import sys, time
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            print("loading", flush=True)
+            time.sleep(30)
+sys.meta_path.insert(0, Slow())
+from spawnmesh_client.cli import main
+main()
+"""
+
+
+async def test_ctrl_c_while_the_command_is_being_loaded() -> None:
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", SLOW, "sessions", stdout=PIPE, stderr=PIPE)
+    assert child.stdout is not None
+    assert await child.stdout.readline() == b"loading\n"
+    child.send_signal(signal.SIGINT)
+    _, errors = await child.communicate()
+    assert (child.returncode, errors) == (130, b"")
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+async def test_an_output_that_cannot_be_written_is_told_in_one_line(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """Whether it is the answer that does not fit or a refusal."""
+    for arguments in (("hooks", "--help"), ("--data", str(tmp_path), "sessions", *options)):
+        typed = f"{SPAWNMESH} {' '.join(arguments)} > /dev/full"
+        child = await asyncio.create_subprocess_shell(typed, stderr=PIPE)
+        _, errors = await child.communicate()
+        assert child.returncode == 1
+        assert (errors.count(b"\n"), errors.startswith(b"error: ")) == (1, True), errors
+
+
+async def test_a_closed_output_is_none() -> None:
+    closed = f"{SPAWNMESH} hooks --help >&-"
+    child = await asyncio.create_subprocess_shell(closed, stderr=PIPE)
+    _, errors = await child.communicate()
+    assert (child.returncode, errors) == (0, b"")
+
+
+def test_what_the_package_exports_is_there_and_nothing_else() -> None:
+    for name in spawnmesh_client.__all__:
+        assert getattr(spawnmesh_client, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'disconnect'"):
+        _ = spawnmesh_client.disconnect
