@@ -280,6 +280,18 @@ async def test_PurgeTenant__takes_all_activities(tiered: Tiered, superuser: Supe
     assert await rows_of(superuser, tiered.session.tenant_id) == {}
 
 
+async def test_PurgeTenant__what_is_recorded_afterwards_leaves_nothing(session: Session, superuser: Superuser) -> None:
+    async with (
+        open_database(session.service.dsn.app, name="late", max_connections=1) as database,
+        open_activities(database) as activities,
+    ):
+        await activities.record(key_of(session), failed(1))
+        while not (await session.purge_tenant()).done:
+            pass
+        await activities.record(key_of(session), failed(2))
+    assert await rows_of(superuser, session.tenant_id) == {}
+
+
 async def test_forget_activities__after_seven_days(session: Session, superuser: Superuser) -> None:
     tenant_id = session.tenant_id
     other = session.service.session()

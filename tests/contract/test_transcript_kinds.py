@@ -41,7 +41,7 @@ KINDS: dict[str, pb.EntryBody] = {
     "branch": pb.EntryBody(branch_summary=pb.BranchSummary(summary="tried")),
     "custom": pb.EntryBody(custom=pb.Custom(custom_type="t", data_json=' {"b": 1.0, "a": [1e5]} ')),
     "custom without data": pb.EntryBody(custom=pb.Custom(custom_type="t")),
-    "opaque": pb.EntryBody(opaque=pb.Opaque(type="leaf", entry_json='{"type":"leaf", "n": 1e400, "x": "\\u0000"}')),
+    "opaque": pb.EntryBody(opaque=pb.Opaque(type="novel", entry_json='{"type":"novel", "n": 1e400, "x": "\\u0000"}')),
 }
 READ_BY_MODELS = ("user", "assistant", "bash", "extension", "note")
 

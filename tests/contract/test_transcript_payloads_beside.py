@@ -12,7 +12,7 @@ import pytest
 from psycopg import AsyncConnection
 from spawnmesh.attachment_blob.v1 import blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1.blob_service_pb2_grpc import BlobServiceServicer, add_BlobServiceServicer_to_server
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import current_caller
 from spawnmesh_runtime.process import Process
@@ -21,6 +21,7 @@ from spawnmesh_runtime.settings import ProcessSettings
 
 from tests.contract.attachment_blob_fixtures import blobs
 from tests.contract.serving import served, shared_settings
+from tests.contract.test_transcript_deletion import rows_of
 from tests.contract.test_transcript_memory import MIB, highest_rss, own_process
 from tests.contract.transcript_cold import Cold, away, cold, replica, waiting, with_image
 from tests.contract.transcript_fixtures import Service, assistant, service, superuser
@@ -112,6 +113,24 @@ async def test_a_blob_store_that_refuses_is_not_asked_for_every_file(
     assert 8 <= len(refusing.blob_ids) < 16
 
 
+async def test_PurgeTenant__a_payload_that_is_put_meanwhile_leaves_nothing_and_is_no_failure(
+    tiered: Tiered, service: Service, keys: Path, superuser: Superuser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind: Any = _Gone
+    gone = kind(tiered.session.tenant_id)
+    blob_settings = ProcessSettings(**shared_settings("attachment-blob", keys))
+    async with served("attachment-blob", blob_settings, gone.open) as target, replica(service, keys, target) as beside:
+        session = replace(tiered.session.sibling(), service=beside)
+        await session.create()
+        await session.append([with_image("look", os.urandom(9_000))])
+        await gone.reached.wait()
+        while not (await session.purge_tenant()).done:
+            pass
+        gone.opened.set()
+    assert await rows_of(superuser, session.tenant_id) == {}
+    assert "payloads not put" not in capsys.readouterr().out
+
+
 class _SlowFor(BlobServiceServicer):
     """A blob store that takes what there is, and that of one tenant only once it may."""
 
@@ -131,6 +150,14 @@ class _SlowFor(BlobServiceServicer):
         server = build_server(process)
         add_BlobServiceServicer_to_server(self, server)
         yield server
+
+
+class _Gone(_SlowFor):
+    """A blob store in which the tenant is gone by the time."""
+
+    async def PutBlob(self, request: Any, context: Any) -> blob_pb.PutBlobResponse:
+        await super().PutBlob(request, context)
+        raise not_found("tenant", self.tenant_id)
 
 
 class _Refusing(_SlowFor):

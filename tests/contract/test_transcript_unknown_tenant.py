@@ -15,6 +15,7 @@ from spawnmesh_transcript import import_store, payload_store, store, summary_sto
 from spawnmesh_transcript.activities import open_activities
 from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry
 from spawnmesh_transcript.domain.writers import Writer
+from spawnmesh_transcript.import_threads import open_import_threads
 from spawnmesh_transcript.importing import import_transcript
 from spawnmesh_transcript.payloads import open_payloads
 from spawnmesh_transcript.store import Append, Key
@@ -64,6 +65,10 @@ _FILL = (
     insert into transcripts (tenant_id, session_id, incarnation, forked_from_session_id, parent_session_id)
     select %(tenant_id)s, 'ses_' || n, '', '', case when n > 9 then 'ses_of_others' when n > 1 then %(session_id)s else '' end
     from generate_series(1, %(rows)s) n
+    """,
+    """
+    insert into imports (tenant_id, session_id, update_time)
+    select %(tenant_id)s, 'ses_' || n, now() - interval '2 days' from generate_series(1, 50) n
     """,
     "update transcripts set seq = %(rows)s where tenant_id = %(tenant_id)s and session_id = %(session_id)s",
 )
@@ -253,6 +258,11 @@ WORKS: dict[str, tuple[Work, int]] = {
         lambda connection, key: import_store.known_entry_ids(connection, key, entry_ids(ROWS - 300, ROWS - 200)),
         100,
     ),
+    "an import that is held": (stated("hold_import", incarnation=""), 3),
+    "imports that nobody goes on with": (
+        lambda connection, key: import_store.stale(connection, key.tenant_id, age_seconds=60),
+        110,
+    ),
     "the end of a branch": (stated("entries_off_branch", leaf_entry_id=f"ent_{ROWS - 1}"), ROWS + 10),
     "an append": (plainly(1), 3),
     "appends that share a transaction": (plainly(16), 48),
@@ -340,9 +350,13 @@ async def test_imports_read_nothing_over_and_over(
         yield archive_pb.ImportTranscriptRequest(finish=archive_pb.ImportFinish())
 
     counted = Counted(database)
-    async with open_activities(counted) as activities, open_payloads(counted, None, activities) as payloads:
+    async with (
+        open_activities(counted) as activities,
+        open_payloads(counted, None, activities) as payloads,
+        open_import_threads() as threads,
+    ):
         key = Key(fresh.tenant_id, fresh.session_id)
-        done = await import_transcript(counted, payloads, key, None, requests())
+        done = await import_transcript(counted, payloads, threads, key, None, requests())
     await _remove(fresh)
 
     assert done.entry_count == 2_001

@@ -31,6 +31,7 @@ from spawnmesh_transcript.compaction_servicer import CompactionServicer
 from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.file_servicer import FileServicer
 from spawnmesh_transcript.follow import Followers
+from spawnmesh_transcript.import_threads import open_import_threads
 from spawnmesh_transcript.importing import remove_stale_imports
 from spawnmesh_transcript.metrics import CompactionMetrics, CoolingMetrics, SizeMetrics, TierMetrics
 from spawnmesh_transcript.payloads import open_payloads
@@ -87,7 +88,8 @@ async def open_service(process: Process, settings: TranscriptSettings) -> AsyncI
             TranscriptServicer(database, queue, payloads, Policies(database), announcements, followers, metrics), server
         )
         add_FileServiceServicer_to_server(FileServicer(database, payloads, metrics, activities), server)
-        add_ArchiveServiceServicer_to_server(ArchiveServicer(database, payloads, announcements), server)
+        imports = await stack.enter_async_context(open_import_threads())
+        add_ArchiveServiceServicer_to_server(ArchiveServicer(database, payloads, announcements, imports), server)
         threads = await stack.enter_async_context(open_search_threads())
         index = await stack.enter_async_context(open_search_index(database, payloads, threads))
         searches = SearchServicer(Means(database, payloads, index, threads, Turns(TURNS)))

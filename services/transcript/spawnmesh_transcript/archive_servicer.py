@@ -13,6 +13,7 @@ from spawnmesh_runtime.caller import current_caller
 
 from spawnmesh_transcript.announcements import Announcements
 from spawnmesh_transcript.exporting import export_transcript
+from spawnmesh_transcript.import_threads import ImportThreads
 from spawnmesh_transcript.importing import import_transcript
 from spawnmesh_transcript.parse import parse_key
 from spawnmesh_transcript.payloads import Payloads
@@ -25,10 +26,13 @@ _STATES = {"IMPORTING": pb.IMPORT_STATE_IMPORTING, "COMPLETE": pb.IMPORT_STATE_C
 class ArchiveServicer(pb_grpc.ArchiveServiceServicer):
     """Each RPC does what the contract says of it."""
 
-    def __init__(self, database: Database, payloads: Payloads, announcements: Announcements) -> None:
+    def __init__(
+        self, database: Database, payloads: Payloads, announcements: Announcements, threads: ImportThreads
+    ) -> None:
         self._database = database
         self._payloads = payloads
         self._announcements = announcements
+        self._threads = threads
 
     async def ImportTranscript(
         self, request: AsyncIterator[pb.ImportTranscriptRequest], context: Context
@@ -38,7 +42,7 @@ class ArchiveServicer(pb_grpc.ArchiveServiceServicer):
             raise invalid("spec", "comes first")
         key = parse_key(first.spec.session_id, current_caller())
         sent = first.spec.sent if first.spec.HasField("sent") else None
-        progress = await import_transcript(self._database, self._payloads, key, sent, request)
+        progress = await import_transcript(self._database, self._payloads, self._threads, key, sent, request)
         if progress.state == "COMPLETE":
             self._announcements.changed(key)
         return pb.ImportTranscriptResponse(

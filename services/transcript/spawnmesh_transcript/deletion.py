@@ -1,11 +1,9 @@
 """Deletes a transcript: at once for all who read or write it, and then its rows, page by page."""
 
-from collections.abc import Sequence
-
-from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_transcript import tenant_store
+from spawnmesh_transcript import import_store, tenant_store
 from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.store import Key
 from spawnmesh_transcript.tenants import PAGE_ROWS
@@ -39,20 +37,25 @@ async def delete_transcript(database: Database, payloads: Payloads, key: Key) ->
 
 async def delete_pages(database: Database, key: Key) -> None:
     """Removes whatever was written for a transcript that nobody reads or writes any more, but for its payloads."""
-    await _delete_pages(database, key, _PAGES)
-
-
-async def delete_import_pages(database: Database, key: Key) -> None:
-    """Removes whatever was written for a transcript that was never there to be read: its payloads were not put."""
-    await _delete_pages(database, key, (*_PAGES, "delete_payload_rows"))
-
-
-async def _delete_pages(database: Database, key: Key, statements: Sequence[str]) -> None:
-    parameters = {"tenant_id": key.tenant_id, "session_id": key.session_id, "row_count": PAGE_ROWS}
-    for statement in statements:
-        while True:
+    for statement in _PAGES:
+        gone = PAGE_ROWS
+        while gone == PAGE_ROWS:
             async with database.transaction(key.tenant_id) as connection:
-                await connection.execute(_SQL["keep_to_indexes"])
-                gone = (await connection.execute(_SQL[statement], parameters)).rowcount
-            if gone < PAGE_ROWS:
-                break
+                gone = await _delete_page(connection, key, statement)
+
+
+async def delete_import_pages(database: Database, key: Key, incarnation: str) -> None:
+    """Removes whatever was written for an aborted import, whose payloads were not put; nothing of what came after it."""
+    for statement in (*_PAGES, "delete_payload_rows"):
+        gone = PAGE_ROWS
+        while gone == PAGE_ROWS:
+            async with database.transaction(key.tenant_id) as connection:
+                if not await import_store.hold(connection, key, incarnation):
+                    return
+                gone = await _delete_page(connection, key, statement)
+
+
+async def _delete_page(connection: Connection, key: Key, statement: str) -> int:
+    parameters = {"tenant_id": key.tenant_id, "session_id": key.session_id, "row_count": PAGE_ROWS}
+    await connection.execute(_SQL["keep_to_indexes"])
+    return (await connection.execute(_SQL[statement], parameters)).rowcount

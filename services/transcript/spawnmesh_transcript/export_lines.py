@@ -11,6 +11,7 @@ from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.json_text import NodeBudget, NotJson, Object, parse_json, quoted
 
 from spawnmesh_transcript.domain.entries import StoredEntry
+from spawnmesh_transcript.domain.line_parts import CALL_TYPES
 
 _VERSION = 3
 _ROLES = {
@@ -20,7 +21,6 @@ _ROLES = {
     content_pb.ROLE_BASH_EXECUTION: "bashExecution",
     content_pb.ROLE_CUSTOM: "custom",
 }
-_CALLS = ("toolCall", "toolUse", "functionCall", "tool_call", "tool_use", "function_call")
 
 # What was written with line breaks, also within strings, is one line of a file.
 _STRING_OR_BREAK = re.compile(r'"(?:[^"\\]|\\.)*"|[\r\n]+', re.DOTALL)
@@ -182,7 +182,7 @@ def _call(call: content_pb.ToolCall) -> dict[str, Any] | _Raw:
     except RecursionError:
         block = {}
     provider_block = _raw(call.block_json)
-    if block.get("type") in _CALLS and block.get("id") == call.tool_call_id and block.get("name") == call.name:
+    if block.get("type") in CALL_TYPES and block.get("id") == call.tool_call_id and block.get("name") == call.name:
         return provider_block
     made = {"type": "toolCall", "id": call.tool_call_id, "name": call.name, "arguments": _arguments(call.block_json)}
     return {**made, "providerBlock": provider_block}

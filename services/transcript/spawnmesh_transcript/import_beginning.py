@@ -1,20 +1,25 @@
 """The part of a file that an import has already, as a new stream names it or sends it again."""
 
-import asyncio
+from functools import partial
 
 from spawnmesh.transcript.v1 import archive_service_pb2 as archive_pb
 from spawnmesh_core.line_chain import LineChain
 
 from spawnmesh_transcript.domain.refusals import import_content_differs, import_offset_differs
 from spawnmesh_transcript.import_store import Progress
+from spawnmesh_transcript.import_threads import ImportThreads
+from spawnmesh_transcript.store import Key
+
+_BYTES_AT_ONCE = 64 * 1024  # They may be as many lines, each of which costs a hash.
 
 
 class Beginning:
     """Compares what a stream begins with and what is stored. Keeps nothing of it, and lets through what is behind."""
 
-    def __init__(self, session_id: str, stored: Progress, sent: archive_pb.SentBytes | None) -> None:
+    def __init__(self, threads: ImportThreads, key: Key, stored: Progress, sent: archive_pb.SentBytes | None) -> None:
         """`sent` is what the stream goes on behind. Raises IMPORT_OFFSET_DIFFERS and IMPORT_CONTENT_DIFFERS."""
-        self._session_id = session_id
+        self._threads = threads
+        self._key = key
         self._stored = stored
         self._chain = LineChain()
         self.end = 0
@@ -38,7 +43,9 @@ class Beginning:
         again = data[: max(0, stored.byte_count - self.end)]
         self.end += len(data)
         if again:
-            await asyncio.to_thread(self._chain.update, again)
+            for start in range(0, len(again), _BYTES_AT_ONCE):
+                piece = again[start : start + _BYTES_AT_ONCE]
+                await self._threads.run(self._key.tenant_id, partial(self._chain.update, piece))
             if self.end >= stored.byte_count:
                 self._compare(self._chain.value)
         if stored.state == "COMPLETE" and self.end > stored.byte_count:
@@ -57,4 +64,4 @@ class Beginning:
             raise self._differs("of another file")
 
     def _differs(self, why: str) -> Exception:
-        return import_content_differs(self._session_id, self._stored.byte_count, why)
+        return import_content_differs(self._key.session_id, self._stored.byte_count, why)

@@ -11,13 +11,13 @@ from spawnmesh_core.secrets import mask_document
 from spawnmesh_transcript.bodies import KINDS, LABELS, serialize
 from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
 from spawnmesh_transcript.domain.families import Vocabulary
-from spawnmesh_transcript.domain.redact import may_hold_spawn_call, redact_document
+from spawnmesh_transcript.domain.redact import may_hold_spawn_call, redact_line
 from spawnmesh_transcript.import_store import Progress
 from spawnmesh_transcript.prepare import message_entry
 from spawnmesh_transcript.session_lines import entry_of, header_of, opaque_of
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
-"""Longer than any line that a page of entries could hold."""
+"""What an entry says may be longer than this once it is written as a line: such a line is exported, and not taken in again."""
 
 MAX_MALFORMED = 100
 """Lines that are reported; the rest of the file is not read any more."""
@@ -53,26 +53,29 @@ def read_lines(file: File, lines: Sequence[bytes], reached: Progress) -> tuple[P
     entries: list[tuple[int, NewEntry]] = []
     malformed = list(reached.malformed)
     seen: set[str] = set()
+    number = reached.line_count
     for raw in lines:
-        reached = replace(reached, line_count=reached.line_count + 1)
+        number += 1
+        if not raw and number > 1:
+            continue  # In front of all else: a file may have millions.
         try:
-            text = _text(raw, is_first=reached.line_count == 1)
+            text = _text(raw, is_first=number == 1)
             if not text.strip():
-                if reached.line_count == 1:
+                if number == 1:
                     raise Malformed("is empty; a file begins with its header")
                 continue
-            entry, reached = _read(file, text, reached)
+            entry, reached = _read(file, text, reached, is_first=number == 1)
             if entry.entry_id in seen:
                 raise Malformed("has the id of an earlier entry")
         except Malformed as error:
-            malformed.append((reached.line_count, str(error)))
+            malformed.append((number, str(error)))
             if len(malformed) >= MAX_MALFORMED:
                 break
             continue
         seen.add(entry.entry_id)
-        entries.append((reached.line_count, entry))
+        entries.append((number, entry))
     entry_count = reached.entry_count + len(entries)
-    return replace(reached, malformed=tuple(malformed), entry_count=entry_count), entries
+    return replace(reached, line_count=number, malformed=tuple(malformed), entry_count=entry_count), entries
 
 
 def _text(raw: bytes, *, is_first: bool) -> str:
@@ -84,9 +87,9 @@ def _text(raw: bytes, *, is_first: bool) -> str:
         raise Malformed("is not UTF-8") from None
 
 
-def _read(file: File, text: str, reached: Progress) -> tuple[NewEntry, Progress]:
+def _read(file: File, text: str, reached: Progress, *, is_first: bool) -> tuple[NewEntry, Progress]:
     try:
-        stored = redact_document(text, is_object=True, keeps_markers=True) if may_hold_spawn_call(text) else text
+        stored = redact_line(text) if may_hold_spawn_call(text) else text
         if file.mask_secrets:
             stored = mask_document(stored)
         root = parse_json(stored)
@@ -101,7 +104,7 @@ def _read(file: File, text: str, reached: Progress) -> tuple[NewEntry, Progress]
         raise Malformed("has no type")
     if not source_id:
         raise Malformed("has no id")
-    if (kind == "session") is not (reached.line_count == 1):
+    if (kind == "session") is not is_first:
         raise Malformed("is a second header" if kind == "session" else "is no header; a file begins with one")
     if kind == "session":
         header = pb.Header(session_id=file.session_id, incarnation=file.incarnation)
@@ -118,7 +121,7 @@ def _entry(
     parent = _member(root, "parentId")
     if not (parent is None or isinstance(parent, String) or (isinstance(parent, Scalar) and not parent.is_number)):
         raise Malformed("has a parentId that is no id")
-    parent_id = parent.value if isinstance(parent, String) else ""
+    parent_id = _text_of(root, "parentId")
     names = _LABEL_REFERENCES if kind == "label" else _REFERENCES
     referred = next((text for name in names if (text := _text_of(root, name))), "")
     body = entry_of(line, root, source_id, file.entry_id(referred) if referred else "")

@@ -36,12 +36,21 @@ class Progress:
 
 
 async def begin(connection: Connection, key: Key, *, incarnation: str) -> bool:
-    """A transcript that nobody reads yet, and its import; False where the session has or had one."""
+    """A transcript that nobody reads yet, and its import; False where the session has or had one.
+
+    The import is ABORTED where one was left without its transcript: what there is of it is still to be removed.
+    """
     parameters = {**_key(key), "incarnation": incarnation}
     if await (await connection.execute(_SQL["insert_importing"], parameters)).fetchone() is None:
         return False
     await connection.execute(_SQL["insert_import"], _key(key))
     return True
+
+
+async def hold(connection: Connection, key: Key, incarnation: str) -> bool:
+    """Lets nobody else change this very import until the transaction ends; False where it is complete, or gone, whatever came after it."""
+    parameters = {**_key(key), "incarnation": incarnation}
+    return (await connection.execute(_SQL["hold_import"], parameters)).rowcount == 1
 
 
 async def read(connection: Connection, key: Key) -> Progress | None:
@@ -54,7 +63,7 @@ async def read(connection: Connection, key: Key) -> Progress | None:
 
 
 async def advance(connection: Connection, key: Key, known: Progress, reached: Progress) -> bool:
-    """Writes how far it is now; False where another went on with it, or it is gone."""
+    """Writes how far it is now; False where another went on with it, or it is gone. Needs `hold`."""
     parameters = {
         **_key(key),
         "known_byte_count": known.byte_count,
@@ -90,28 +99,29 @@ async def entries_off_branch(connection: Connection, key: Key, leaf_entry_id: st
 
 
 async def complete(connection: Connection, key: Key, known: Progress) -> bool:
-    """Lets the transcript be read; False where another went on with the import, or it is gone."""
+    """Lets the transcript be read; False where another went on with the import, or it is gone. Needs `hold`."""
     parameters = {**_key(key), "known_byte_count": known.byte_count, "known_line_chain": known.line_chain}
     if (await connection.execute(_SQL["complete_import"], parameters)).rowcount != 1:
         return False
     return (await connection.execute(_SQL["publish_import"], _key(key))).rowcount == 1
 
 
-async def abort(connection: Connection, key: Key) -> bool:
-    """Nothing goes on with it any more; False where it is complete, or gone."""
-    return (await connection.execute(_SQL["abort_import"], _key(key))).rowcount == 1
+async def abort(connection: Connection, key: Key, *, age_seconds: float) -> bool:
+    """Nothing goes on with it any more; False where it is complete, or somebody went on with it more lately. Needs `hold`."""
+    parameters = {**_key(key), "age_seconds": age_seconds}
+    return (await connection.execute(_SQL["abort_import"], parameters)).rowcount == 1
 
 
-async def forget(connection: Connection, key: Key) -> None:
-    """An aborted one, whose entries are gone."""
-    await connection.execute(_SQL["forget_importing"], _key(key))
+async def forget(connection: Connection, key: Key, incarnation: str) -> None:
+    """An aborted one, whose entries are gone. Needs `hold`."""
+    await connection.execute(_SQL["forget_importing"], {**_key(key), "incarnation": incarnation})
     await connection.execute(_SQL["forget_import"], _key(key))
 
 
-async def stale(connection: Connection, tenant_id: str, *, age_seconds: float) -> list[str]:
-    """Sessions of some imports that nobody went on with for so long."""
+async def stale(connection: Connection, tenant_id: str, *, age_seconds: float) -> list[tuple[Key, str | None]]:
+    """Some imports that nobody went on with for so long, and their incarnations: None where the transcript is lost."""
     cursor = await connection.execute(_SQL["stale_imports"], {"tenant_id": tenant_id, "age_seconds": age_seconds})
-    return [row["session_id"] for row in await cursor.fetchall()]
+    return [(Key(tenant_id, row["session_id"]), row["incarnation"]) for row in await cursor.fetchall()]
 
 
 def _key(key: Key) -> dict[str, str]:

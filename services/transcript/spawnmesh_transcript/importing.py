@@ -1,8 +1,9 @@
 """Takes a session file in, piece by piece; it is there whole, or not at all."""
 
-import asyncio
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from spawnmesh.transcript.v1 import archive_service_pb2 as archive_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
@@ -27,6 +28,7 @@ from spawnmesh_transcript.domain.refusals import (
 from spawnmesh_transcript.import_beginning import Beginning
 from spawnmesh_transcript.import_lines import MAX_LINE_BYTES, MAX_MALFORMED, File, read_lines, without_lost_labels
 from spawnmesh_transcript.import_store import Progress
+from spawnmesh_transcript.import_threads import ImportThreads
 from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.store import Key
 
@@ -34,6 +36,9 @@ SERVICE = "transcript"
 """Who writes the marks on what is off the branch that a file ends on; exports leave them out."""
 
 _BATCH_BYTES = 512 * 1024
+_SOME_LINES = re.compile(rb"(?:[^\n]*\n){1,5000}")
+"""Of the shortest lines, empty ones among them, a batch has no more: each costs something by itself."""
+
 _MARKS_AT_ONCE = 500
 _STALE_SECONDS = 86_400.0
 _DUPLICATE = "has the id of an earlier entry"
@@ -42,18 +47,19 @@ _DUPLICATE = "has the id of an earlier entry"
 async def import_transcript(
     database: Database,
     payloads: Payloads,
+    threads: ImportThreads,
     key: Key,
     sent: archive_pb.SentBytes | None,
     requests: AsyncIterator[archive_pb.ImportTranscriptRequest],
 ) -> Progress:
     """Takes the messages behind the spec, of bytes that are behind what was `sent`. How far the import is when they end.
 
-    Raises IMPORT_MALFORMED once nothing of the import is left, IMPORT_OFFSET_DIFFERS, IMPORT_CONTENT_DIFFERS, ALREADY_EXISTS, TRANSCRIPT_DELETED
-    and UNKNOWN_TENANT.
+    Raises IMPORT_MALFORMED once nothing of the import is left, IMPORT_OFFSET_DIFFERS, IMPORT_CONTENT_DIFFERS, ALREADY_EXISTS, UNKNOWN_TENANT,
+    TRANSCRIPT_DELETED, and NOT_FOUND for an import that is removed meanwhile.
     """
     progress, policy = await _begin(database, key)
-    beginning = Beginning(key.session_id, progress, sent)
-    taking = Taking(database, payloads, key, policy, _file(key, progress, policy))
+    beginning = Beginning(threads, key, progress, sent)
+    taking = Taking(database, payloads, threads, key, policy, _file(key, progress, policy))
     waiting = bytearray()
     async for request in requests:
         match request.WhichOneof("message"):
@@ -84,6 +90,7 @@ class Taking:
 
     database: Database
     payloads: Payloads
+    threads: ImportThreads
     key: Key
     policy: TenantPolicy
     file: File
@@ -106,28 +113,48 @@ async def _begin(database: Database, key: Key) -> tuple[Progress, TenantPolicy]:
         raise not_found("import", key.session_id)
     is_unknown = progress.state == "IMPORTING" and not progress.is_comparable
     if progress.state == "ABORTED" or is_unknown:
-        await _abort(database, key)
+        await _abort(database, key, progress.incarnation)
         return await _begin(database, key)
     return progress, policy
 
 
 async def _take(taking: Taking, progress: Progress, waiting: bytearray, *, is_last: bool = False) -> Progress:
-    """Stores the whole lines among the bytes that wait, and takes them from these.
+    """Stores the whole lines among the bytes that wait, some at a time, and takes them from these.
 
     The last line of a file may lack its end. With it the import is complete, in the same transaction: nobody goes on within a line.
+    """
+    end = len(waiting) if is_last else waiting.rfind(b"\n") + 1
+    if len(waiting) - end > MAX_LINE_BYTES:
+        await _abort(taking.database, taking.key, progress.incarnation)
+        number = progress.line_count + waiting.count(b"\n") + 1
+        raise import_malformed(((number, f"is longer than {MAX_LINE_BYTES} bytes"),))
+    is_more = end > 0 or is_last
+    while is_more:
+        data = _some_lines(waiting, end)
+        del waiting[: len(data)]
+        end -= len(data)
+        is_more = end > 0
+        progress = await _take_lines(taking, progress, data, is_last=is_last and not is_more)
+    return progress
+
+
+def _some_lines(waiting: bytearray, end: int) -> bytes:
+    """The first of the lines up to there: at least one, however long it is, and with the last what lacks its end."""
+    limit = min(end, _BATCH_BYTES)
+    found = _SOME_LINES.match(waiting, 0, limit)
+    size = found.end() if found else waiting.find(b"\n", limit, end) + 1
+    if limit == end and waiting.find(b"\n", size, end) < 0:
+        size = end
+    return bytes(waiting[: size or end])
+
+
+async def _take_lines(taking: Taking, progress: Progress, data: bytes, *, is_last: bool) -> Progress:
+    """Stores whole lines.
+
     Large payloads get their rows with their entries, as they do when they are appended; they are put once the import is there to be read.
     """
     database, key = taking.database, taking.key
-    end = len(waiting) if is_last else waiting.rfind(b"\n") + 1
-    if len(waiting) - end > MAX_LINE_BYTES:
-        await _abort(database, key)
-        number = progress.line_count + waiting.count(b"\n") + 1
-        raise import_malformed(((number, f"is longer than {MAX_LINE_BYTES} bytes"),))
-    if end == 0 and not is_last:
-        return progress
-    data = bytes(waiting[:end])
-    del waiting[:end]
-    reached, entries = await asyncio.to_thread(_read, taking.file, data, progress)
+    reached, entries = await taking.threads.run(key.tenant_id, partial(_read, taking.file, data, progress))
     if is_last and reached.line_count == 0:
         reached = replace(reached, malformed=((1, "is missing; a file begins with its header"),))
     made = [entry for _, entry in entries]
@@ -137,6 +164,8 @@ async def _take(taking: Taking, progress: Progress, waiting: bytearray, *, is_la
         if data and policy.settings_version != taking.policy.settings_version:
             raise import_offset_differs(progress.byte_count)  # The next call makes them under those that hold.
         await store.keep_index_order(connection)
+        if not await import_store.hold(connection, key, progress.incarnation):
+            raise await _lost(connection, key)
         known = await import_store.known_entry_ids(connection, key, [entry.entry_id for _, entry in entries])
         twice = tuple((number, _DUPLICATE) for number, entry in entries if entry.entry_id in known)
         reached = replace(reached, malformed=tuple(sorted((*reached.malformed, *twice))))
@@ -150,9 +179,9 @@ async def _take(taking: Taking, progress: Progress, waiting: bytearray, *, is_la
             if stubs:
                 await payload_store.insert_stubs(connection, key, stubs, first_seq=head.seq - len(made) + 1)
         if is_last and not reached.malformed:
-            reached = await _complete(connection, key, reached)
+            reached = await _complete(connection, taking, reached)
     if len(reached.malformed) >= (1 if is_last else MAX_MALFORMED):
-        await _abort(database, key)
+        await _abort(database, key, progress.incarnation)
         raise import_malformed(reached.malformed[:MAX_MALFORMED])
     return reached
 
@@ -168,14 +197,20 @@ def _read(file: File, data: bytes, progress: Progress) -> tuple[Progress, list[t
 
 
 async def _lost(connection: Connection, key: Key) -> Exception:
+    if await store.is_deleted(connection, key):
+        return transcript_deleted(key.session_id)
     now = await import_store.read(connection, key)
     return import_offset_differs(now.byte_count) if now else not_found("import", key.session_id)
 
 
-async def _complete(connection: Connection, key: Key, progress: Progress) -> Progress:
-    """Needs `keep_index_order`."""
+async def _complete(connection: Connection, taking: Taking, progress: Progress) -> Progress:
+    """Needs `keep_index_order`, and `import_store.hold`."""
+    key = taking.key
     if progress.is_branched:
-        await _mark_other_branches(connection, key, progress.leaf_entry_id)
+        leaf_entry_id = progress.leaf_entry_id
+        if not await import_store.known_entry_ids(connection, key, [leaf_entry_id]):  # It would leave nothing to read.
+            leaf_entry_id = taking.file.entry_id(progress.newest_source_id)
+        await _mark_other_branches(connection, key, leaf_entry_id)
     if not await import_store.complete(connection, key, progress):
         raise await _lost(connection, key)
     return replace(progress, state="COMPLETE")
@@ -198,19 +233,37 @@ def _mark(entry_id: str) -> NewEntry:
     )
 
 
-async def _abort(database: Database, key: Key) -> None:
-    """Nothing is left of the import; whoever is cut off here has the next one do it."""
+async def _abort(database: Database, key: Key, incarnation: str, *, age_seconds: float = 0) -> None:
+    """Nothing is left of this import, if nobody has gone on with it for so long, and nothing happens to one that came after it.
+
+    Whoever is cut off here has the next one do it.
+    """
     async with database.transaction(key.tenant_id) as connection:
-        if not await import_store.abort(connection, key):
+        if not await import_store.hold(connection, key, incarnation):
             return
-    await delete_import_pages(database, key)
+        if not await import_store.abort(connection, key, age_seconds=age_seconds):
+            return
+    await delete_import_pages(database, key, incarnation)
     async with database.transaction(key.tenant_id) as connection:
-        await import_store.forget(connection, key)
+        if await import_store.hold(connection, key, incarnation):
+            await import_store.forget(connection, key, incarnation)
 
 
 async def remove_stale_imports(database: Database, tenant_id: str) -> None:
     """Removes the imports that nobody has gone on with for a day, and those whose removal was cut off."""
     async with database.transaction(tenant_id) as connection:
-        stale = await import_store.stale(connection, tenant_id, age_seconds=_STALE_SECONDS)
-    for session_id in stale:
-        await _abort(database, Key(tenant_id, session_id))
+        if not await tenant_store.enter_tenant(connection, tenant_id):
+            return
+        stale = [
+            (key, incarnation or await _with_transcript(connection, key))
+            for key, incarnation in await import_store.stale(connection, tenant_id, age_seconds=_STALE_SECONDS)
+        ]
+    for key, incarnation in stale:
+        await _abort(database, key, incarnation, age_seconds=_STALE_SECONDS)
+
+
+async def _with_transcript(connection: Connection, key: Key) -> str:
+    """Gives an import that lost its transcript another one to be removed with; the incarnation of that."""
+    incarnation = new_id(IdKind.INCARNATION)
+    await import_store.begin(connection, key, incarnation=incarnation)
+    return incarnation

@@ -62,6 +62,7 @@ _FILES = 256  # Of one entry; its body is read again for more.
 _FILES_AT_ONCE = 4  # Of one entry; each is there a few times while it is sent.
 _FAILURES = 8  # From so many on, what is left of a page is left to the next one.
 _BODY_BYTES = 16 * 1024 * 1024  # Of all entries of the process whose payloads are being put.
+_RELEASED = (Reason.ATTACHMENT_SET_STATE, Reason.NOT_FOUND)  # Meanwhile, with the transcript or with all of the tenant.
 _THREAD_BYTES = 256 * 1024  # What takes longer to read than a thread to begin.
 
 log = structlog.get_logger()
@@ -214,7 +215,7 @@ class Payloads:
             while await self._put_some(key, turns) or key in self._once_more:
                 self._once_more.discard(key)
         except MeshError as error:
-            if error.reason is not Reason.ATTACHMENT_SET_STATE:  # Released meanwhile, with the transcript.
+            if error.reason not in _RELEASED:
                 log.warning("payloads not put", session=key.session_id, reason=error.reason)
             return error.reason
         except (psycopg.Error, PoolTimeout) as error:
@@ -256,7 +257,7 @@ class Payloads:
             self._activities.record_later(key, _stubbed(stub, full_token_count=full_token_count))
         for seq, errors in zip(entries, outcomes, strict=True):
             for error in filter(None, errors):
-                if isinstance(error, MeshError) and error.reason is not Reason.ATTACHMENT_SET_STATE:
+                if isinstance(error, MeshError) and error.reason not in _RELEASED:
                     self._tell_failure(key, error.reason, seq)
                 raise error
         return True

@@ -13,6 +13,7 @@ from spawnmesh_core.json_text import MAX_NODES, NotJson, TooManyNodes
 from spawnmesh_transcript.bodies import LABELS, ROLES, check_message, check_text, serialize
 from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
 from spawnmesh_transcript.domain.families import Vocabulary
+from spawnmesh_transcript.domain.line_parts import OWNED_TYPES
 from spawnmesh_transcript.domain.policy import TenantPolicy
 from spawnmesh_transcript.domain.redact import redact_block, redact_document
 from spawnmesh_transcript.domain.turns import Role
@@ -142,6 +143,11 @@ def _record(body: pb.EntryBody, path: str) -> NewEntry:
         case "custom":
             return NewEntry(kind=EntryKind.CUSTOM, body=serialize(body))
         case "opaque":
+            if body.opaque.type in OWNED_TYPES:
+                raise invalid(
+                    f"{path}.opaque.type",
+                    f"{body.opaque.type} has a kind of its own in session files; give another type",
+                )
             return NewEntry(kind=EntryKind.OPAQUE, body=serialize(body))
         case _:
             return NewEntry(kind=EntryKind.MIRROR, body=serialize(body))

@@ -11,6 +11,7 @@ from spawnmesh_core.ids import IdKind, is_id
 from spawnmesh_core.json_text import List, Node, Object, Scalar, String
 
 from spawnmesh_transcript.bodies import check_message
+from spawnmesh_transcript.domain.line_parts import CALL_TYPES
 from spawnmesh_transcript.sources import with_gaps
 
 Span = tuple[int, int] | None
@@ -25,7 +26,6 @@ _ROLES = {
     "custom": content_pb.ROLE_CUSTOM,
 }
 _LABELS = {"superseded": pb.LABEL_KIND_SUPERSEDED, "final": pb.LABEL_KIND_FINAL}
-_CALLS = frozenset({"toolCall", "toolUse", "functionCall", "tool_call", "tool_use", "function_call"})
 _CALL_IDS = ("id", "toolCallId", "toolUseId", "tool_call_id", "tool_use_id", "callId", "call_id")
 _RESULT_IDS = ("toolCallId", "toolUseId", "tool_call_id", "tool_use_id", "callId", "call_id")
 _MAX_BLOCKS = 256
@@ -195,7 +195,7 @@ def _block(draft: _Draft, block: Object, line: str) -> None:
             draft.spans.append(None)
     elif kind == "image":
         _image(draft, block)
-    elif kind in _CALLS:
+    elif kind in CALL_TYPES:
         call_id, name = _first_string(block, _CALL_IDS), _string(block, "name")
         if call_id.strip() and name.strip() and max(len(call_id.encode()), len(name.encode())) <= _MAX_NAME_BYTES:
             text = line[block.start : block.end]

@@ -25,6 +25,7 @@ from spawnmesh_core.json_text import (
     quoted,
 )
 
+from spawnmesh_transcript.domain.line_parts import LineParts, parts_of
 from spawnmesh_transcript.domain.marker import (
     content_bytes,
     is_marker,
@@ -32,6 +33,10 @@ from spawnmesh_transcript.domain.marker import (
     refuse_marker,
     refuse_marker_object,
 )
+
+MAX_STORED_DEPTH = MAX_DEPTH - 6
+"""Of objects and lists in what is appended. In a session file it stands up to five levels down in its line, and a marker in it is one more:
+imports read MAX_DEPTH."""
 
 SPAWN_TOOLS = frozenset({"sessions_spawn", "spawn_session"})
 
@@ -89,18 +94,21 @@ _METADATA_KEYS = frozenset(
 )
 _NAMESPACE = "functions."  # Which models put before a name when they make several calls at once.
 _PUNCTUATION = re.compile(r"[\W_]+")
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 class Edits(list[Edit]):
     """What is to be changed in a text. With `keeps_markers`, markers in it are what is left of an earlier redaction, and stay.
 
-    The JSON texts in its strings are read from the same budget as it is.
+    The JSON texts in its strings are read from the same budget as it is. `parts` are what is known of it where it is a line of a session file.
     """
 
     def __init__(self, *, keeps_markers: bool = False, budget: NodeBudget | None = None) -> None:
         super().__init__()
         self.keeps_markers = keeps_markers
         self.budget = NodeBudget() if budget is None else budget
+        self.parts = LineParts()
 
     def inner(self) -> "Edits":
         """For a text inside the text."""
@@ -113,7 +121,8 @@ _Visit = Callable[[str, Node, int, Edits], None]
 def redact_block(tool_name: str, block_json: str) -> str:
     """The block as it may be stored; the same text where there is nothing to take out.
 
-    Raises NotJson for a text that is not one JSON object or too deeply nested to be searched, TooManyNodes, and ATTACHMENT_CONTENT_IS_MARKER.
+    Raises NotJson for a text that is not one JSON object or too deeply nested to be taken in again, TooManyNodes, and
+    ATTACHMENT_CONTENT_IS_MARKER.
     """
     if not (_is_spawn_tool(tool_name) or may_hold_spawn_call(block_json)):
         _require_object(block_json)
@@ -122,21 +131,38 @@ def redact_block(tool_name: str, block_json: str) -> str:
     root = parse_json(block_json, edits.budget)
     if not isinstance(root, Object):
         raise NotJson("not an object")
-    if _is_spawn_tool(tool_name) or _names_spawn_tool(root):
+    _require_storable_depth(block_json)
+    if _is_spawn_tool(tool_name):
         _search(block_json, root, 0, edits)
     else:
-        _search_batch(block_json, root, 0, edits)
+        _search_call(block_json, root, edits)
     return apply_edits(block_json, edits)
 
 
-def redact_document(text: str, *, is_object: bool, keeps_markers: bool = False) -> str:
+def redact_line(text: str) -> str:
+    """A line of a session file as it may be stored: its calls are redacted as those of an append are, and its texts are left alone.
+
+    The rest of it, or all of it where its shape is unknown, is redacted as a document is. A well-formed marker is left where it is: the line may
+    have been stored before. Raises TooManyNodes and NotJson, also for a text that is no object.
+    """
+    edits = Edits(keeps_markers=True)
+    root = parse_json(text, edits.budget)
+    if not isinstance(root, Object):
+        raise NotJson("not an object")
+    edits.parts = parts_of(root)
+    _search_blocks(text, root, 0, edits)
+    return apply_edits(text, edits)
+
+
+def redact_document(text: str, *, is_object: bool) -> str:
     """A JSON text of unknown shape as it may be stored: whatever in it calls the spawn tool is redacted as such a block is.
 
-    With `keeps_markers`, for what was stored before and comes back as a whole, a well-formed marker is left where it is.
-    Raises TooManyNodes and NotJson, also for a text that is no object where `is_object` asks for one, and ATTACHMENT_CONTENT_IS_MARKER.
+    Raises TooManyNodes and NotJson, also for a text that is no object where `is_object` asks for one, or that is too deep to be taken in again,
+    and ATTACHMENT_CONTENT_IS_MARKER.
     """
-    edits = Edits(keeps_markers=keeps_markers)
+    edits = Edits()
     root = parse_json(text, edits.budget)
+    _require_storable_depth(text)
     if is_object and not isinstance(root, Object):
         raise NotJson("not an object")
     if not may_hold_spawn_call(text):
@@ -149,6 +175,9 @@ def _search_blocks(text: str, node: Node, depth: int, edits: Edits) -> None:
     """Looks for calls of the spawn tool anywhere."""
     _check_depth(depth)
     if isinstance(node, Object):
+        if node.start in edits.parts.calls:
+            _search_call(text, node, edits)
+            return
         if _names_spawn_tool(node):
             _search(text, node, depth, edits)
             return
@@ -159,6 +188,12 @@ def _search_blocks(text: str, node: Node, depth: int, edits: Edits) -> None:
             _search_blocks(text, item, depth + 1, edits)
     elif isinstance(node, String) and may_hold_spawn_call(node.value):
         _inside(node, depth, edits, visit=_search_blocks, or_replace=False)
+
+
+def _search_call(text: str, block: Object, edits: Edits) -> None:
+    """Looks for what a call carries, wherever in a text it stands."""
+    visit = _search if _names_spawn_tool(block) else _search_batch
+    visit(text, block, 0, edits)
 
 
 def _search_batch(text: str, node: Node, depth: int, edits: Edits) -> None:
@@ -192,6 +227,18 @@ def _require_object(text: str) -> None:
         raise NotJson("not JSON") from error
     if not isinstance(value, dict):
         raise NotJson("not an object")
+    _require_storable_depth(text)
+
+
+def _require_storable_depth(text: str) -> None:
+    """Of a text that is JSON."""
+    if sum(map(text.count, "[{")) <= MAX_STORED_DEPTH:
+        return
+    depth = 0
+    for found in _STRING_OR_BRACKET.finditer(text):
+        depth += _STEPS.get(found.group(), 0)
+        if depth > MAX_STORED_DEPTH:
+            raise NotJson("nested too deep")
 
 
 def may_hold_spawn_call(text: str) -> bool:
@@ -308,9 +355,12 @@ def _item_part(text: str, node: Node, depth: int, edits: Edits) -> None:
 
 
 def _inside(node: String, depth: int, edits: Edits, *, visit: _Visit, or_replace: bool) -> None:
-    """Visits the JSON in a string. A string that is none is replaced where it must be understood, or where it looks like broken arguments."""
+    """Visits the JSON in a string. One that is none is replaced where it must be understood, or where it looks like broken arguments.
+
+    A string that is known to be a text is left alone.
+    """
     inner = node.value
-    if not inner.strip():
+    if not inner.strip() or node.start in edits.parts.texts:
         return
     try:
         root = parse_json(inner, edits.budget)

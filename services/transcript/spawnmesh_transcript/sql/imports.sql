@@ -6,8 +6,15 @@ on conflict do nothing
 returning incarnation;
 
 -- name: insert_import
--- Index: imports primary key.
-insert into imports (tenant_id, session_id) values (%(tenant_id)s, %(session_id)s);
+-- For a transcript that was just inserted. An import that lost its transcript is still to be removed. Index: imports primary key.
+insert into imports (tenant_id, session_id) values (%(tenant_id)s, %(session_id)s)
+on conflict (tenant_id, session_id) do update set state = 'ABORTED';
+
+-- name: hold_import
+-- Locks the transcript's row of this very import, before any other of its rows, as whoever deletes a transcript does. Index: transcripts primary key.
+select from transcripts
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and incarnation = %(incarnation)s and state = 'IMPORTING'
+for update;
 
 -- name: read_import
 -- No lock. Index: the primary keys.
@@ -16,10 +23,10 @@ select
     i.chained_byte_count, t.incarnation
 from imports i
 join transcripts t on t.tenant_id = i.tenant_id and t.session_id = i.session_id
-where i.tenant_id = %(tenant_id)s and i.session_id = %(session_id)s;
+where i.tenant_id = %(tenant_id)s and i.session_id = %(session_id)s and (t.state = 'IMPORTING') <> (i.state = 'COMPLETE');
 
 -- name: advance_import
--- Locks the row, where the import is as far as the writer thinks, and with the same bytes. Index: imports primary key.
+-- Locks the row, where the import is as far as the writer thinks, and with the same bytes. Needs `hold_import`. Index: imports primary key.
 update imports
 set byte_count = %(byte_count)s, line_count = %(line_count)s, entry_count = %(entry_count)s, malformed = %(malformed)s,
     newest_source_id = %(newest_source_id)s, leaf_entry_id = %(leaf_entry_id)s, is_branched = %(is_branched)s, line_chain = %(line_chain)s,
@@ -41,7 +48,7 @@ cross join lateral (
 ) as known;
 
 -- name: complete_import
--- Locks the row. Index: imports primary key.
+-- Locks the row. Needs `hold_import`. Index: imports primary key.
 update imports
 set state = 'COMPLETE', update_time = now()
 where
@@ -82,24 +89,34 @@ where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.kind =
 order by e.seq;
 
 -- name: abort_import
--- Locks the row. Index: imports primary key.
+-- Locks the row, where nobody has gone on with the import for so long. Needs `hold_import`. Index: imports primary key.
 update imports
 set state = 'ABORTED'
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state <> 'COMPLETE';
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state <> 'COMPLETE'
+    and (%(age_seconds)s::float8 = 0 or update_time < now() - make_interval(secs => %(age_seconds)s));
 
 -- name: forget_importing
--- Locks the transcript's row. Index: transcripts primary key.
+-- Needs `hold_import`. Index: transcripts primary key.
 delete from transcripts
-where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'IMPORTING';
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and incarnation = %(incarnation)s and state = 'IMPORTING';
 
 -- name: forget_import
--- Locks the row. Index: imports primary key.
+-- Locks the row. Needs `hold_import`. Index: imports primary key.
 delete from imports
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ABORTED';
 
 -- name: stale_imports
--- No lock. Index: imports_stale_idx.
-select session_id from imports
-where tenant_id = %(tenant_id)s and state <> 'COMPLETE' and update_time < now() - make_interval(secs => %(age_seconds)s)
-order by update_time
+-- No lock. The incarnation is null where the transcript is lost. Each transcript is looked up, and not joined. Indexes: imports_stale_idx, transcripts
+-- primary key.
+select i.session_id, t.incarnation
+from imports i
+left join lateral (
+    select incarnation, state
+    from transcripts
+    where tenant_id = i.tenant_id and session_id = i.session_id
+    offset 0
+) as t on true
+where i.tenant_id = %(tenant_id)s and i.state <> 'COMPLETE' and i.update_time < now() - make_interval(secs => %(age_seconds)s)
+    and coalesce(t.state, 'IMPORTING') = 'IMPORTING'
+order by i.update_time
 limit 10;
