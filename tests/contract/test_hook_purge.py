@@ -13,6 +13,7 @@ from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_hook import tenants
 from spawnmesh_runtime.acting import acting_for, acting_with_token
 from spawnmesh_runtime.peers import Peer
 
@@ -46,17 +47,18 @@ async def replica(mesh: HookMesh) -> Peer:
     return await mesh.replica()
 
 
-async def call(replica: Peer, tenant: Tenant, name: str) -> Any:
+async def call(replica: Peer, tenant: Tenant, name: str, version: int = 0) -> Any:
     stub: Any = TenantHookServiceStub(replica.channel)
     with acting_for(tenant.tenant_id):
-        return await replica.unary(getattr(stub, name), getattr(tenant_pb, f"{name}Request")())
+        request = getattr(tenant_pb, f"{name}Request")(settings_version=version)
+        return await replica.unary(getattr(stub, name), request)
 
 
-async def purge(replica: Peer, tenant: Tenant) -> tuple[int, int, int]:
+async def purge(replica: Peer, tenant: Tenant, version: int = 0) -> tuple[int, int, int]:
     """Calls, plugins and rows until it is done."""
     calls = plugins = rows = 0
     while True:
-        answer = await call(replica, tenant, "PurgeTenant")
+        answer = await call(replica, tenant, "PurgeTenant", version)
         calls, plugins, rows = calls + 1, plugins + answer.deleted_plugin_count, rows + answer.deleted_row_count
         if answer.done:
             return calls, plugins, rows
@@ -140,6 +142,68 @@ async def test_PurgeTenant__goes_on_where_a_call_was_cut_off(
     assert rows > 0
     assert not any((await counted(databases["hook"], tenant)).values())
     await call(replica, tenant, "PrepareTenant")
+
+
+async def test_PurgeTenant__of_the_tenant_before_leaves_the_one_that_was_created_anew(
+    mesh: HookMesh, replica: Peer, databases: dict[str, ServiceDsn]
+) -> None:
+    tenant = await filled(mesh, replica)
+    await tenant.prepare(3)
+    for _ in range(2):
+        assert (await purge(replica, tenant, 3))[0] == 1
+    for stale in (2, 3):  # Told to the tenant that was, and heard late.
+        with refused(Reason.CONFLICT):
+            await tenant.prepare(stale)
+    assert await tenant.prepare(4) == 4
+    await tenant.register("observer", DEAD_ENDPOINT, ENDED)
+    assert await tenant.publish(ended("ended:9")) == 1
+    kept = await counted(databases["hook"], tenant)
+    for late in (1, 3):
+        assert await purge(replica, tenant, late) == (1, 0, 0)
+    assert await counted(databases["hook"], tenant) == kept
+    assert await tenant.publish(ended("ended:10")) == 1
+    assert (await purge(replica, tenant, 4))[1] == 1
+    assert not any((await counted(databases["hook"], tenant)).values())
+    assert await purge(replica, tenant, 3) == (1, 0, 0)
+    with refused(Reason.CONFLICT):
+        await tenant.prepare(4)
+
+
+async def test_PurgeTenant__that_came_late_and_was_cut_off_keeps_no_tenant_out(
+    mesh: HookMesh, replica: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant = mesh.tenant(replica)
+    monkeypatch.setattr(tenants, "_PAGES_PER_CALL", 0)
+    assert not (await call(replica, tenant, "PurgeTenant", 3)).done
+    with refused(Reason.CONFLICT):
+        await tenant.prepare(3)
+    assert await tenant.prepare(4) == 4
+    await tenant.register("observer", DEAD_ENDPOINT, ENDED)
+
+
+async def test_PurgeTenant__stops_where_the_tenant_is_created_anew_meanwhile(
+    mesh: HookMesh, replica: Peer, databases: dict[str, ServiceDsn], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant = await filled(mesh, replica)
+    await tenant.prepare(3)
+    lock_purge, reached, go_on = tenants.lock_purge, asyncio.Event(), asyncio.Event()
+
+    async def held_up(*arguments: Any) -> bool:
+        if not reached.is_set():
+            reached.set()
+            await go_on.wait()
+        return await lock_purge(*arguments)
+
+    monkeypatch.setattr(tenants, "lock_purge", held_up)
+    late = asyncio.create_task(purge(replica, tenant, 3))
+    await asyncio.wait_for(reached.wait(), 20)
+    await purge(replica, tenant, 3)
+    await tenant.prepare(4)
+    await tenant.register("observer", DEAD_ENDPOINT, ENDED)
+    kept = await counted(databases["hook"], tenant)
+    go_on.set()
+    assert await late == (1, 0, 0)
+    assert await counted(databases["hook"], tenant) == kept
 
 
 async def test_PurgeTenant__waits_for_what_is_being_written_and_finds_it(

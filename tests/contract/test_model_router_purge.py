@@ -1,5 +1,6 @@
 """PurgeTenant: policy and budgets go, nothing comes back before the tenant is made ready, and nobody else feels it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,8 +11,8 @@ from spawnmesh.model_router.v1 import routing_pb2
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_model_router import policy_store
-from spawnmesh_postgres.database import open_database
+from spawnmesh_model_router import policies, policy_store
+from spawnmesh_postgres.database import Connection, open_database
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.contract.model_router_fixtures import Router, World, eventually, image_block, open_world, user
@@ -26,9 +27,11 @@ async def world(databases: dict[str, ServiceDsn], keys: Path, tmp_path: Path) ->
         yield opened
 
 
-async def purge(router: Router) -> pb.PurgeTenantResponse:
+async def purge(router: Router, version: int = 0) -> pb.PurgeTenantResponse:
     token = TokenMinter("session", router.keys / "session.pem").service_token(router.tenant)
-    answer: pb.PurgeTenantResponse = await router.call("PurgeTenant", pb.PurgeTenantRequest(), token)
+    answer: pb.PurgeTenantResponse = await router.call(
+        "PurgeTenant", pb.PurgeTenantRequest(settings_version=version), token
+    )
     return answer
 
 
@@ -103,6 +106,65 @@ async def test_PurgeTenant__in_pages_and_not_ready_again_before_it_is_done(world
     assert (await purge(router)).done
     assert await counted(world, router) == (0, 0)
     assert await router.prepare(1) == 1
+
+
+async def test_PurgeTenant__of_the_tenant_before_leaves_the_one_that_was_created_anew(world: World) -> None:
+    router = await world.router()
+    await router.prepare(3, max_requests_per_minute=9)
+    answer = await purge(router, 3)
+    assert (answer.done, answer.deleted_row_count) == (True, 1)
+    for stale in (2, 3):  # Told to the tenant that was, and heard late.
+        with pytest.raises(MeshError) as caught:
+            await router.prepare(stale)
+        assert caught.value.reason is Reason.CONFLICT
+    assert await router.prepare(4, max_requests_per_minute=1) == 4
+    assert (await router.generate(world.ref("one"))).text == "one"
+    kept = await counted(world, router)
+    for late in (1, 3):
+        answer = await purge(router, late)
+        assert (answer.done, answer.deleted_row_count) == (True, 0)
+    assert await counted(world, router) == kept
+    assert (await router.generate(world.ref("one"))).refused.reason is Reason.BUDGET_EXCEEDED
+    assert (await purge(router, 4)).deleted_row_count == sum(kept)
+    assert (await purge(router, 3)).done
+    assert await counted(world, router) == (0, 0)
+
+
+async def test_PurgeTenant__that_came_late_and_was_cut_off_keeps_no_tenant_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = await world.router()
+    monkeypatch.setattr(policies, "_PURGE_ROWS", 0)
+    assert not (await purge(router, 3)).done
+    with pytest.raises(MeshError) as caught:
+        await router.prepare(3)
+    assert caught.value.reason is Reason.CONFLICT
+    assert await router.prepare(4) == 4
+
+
+async def test_PurgeTenant__stops_where_the_tenant_is_created_anew_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = await world.router()
+    await router.prepare(3)
+    lock_purge, reached, go_on = policy_store.lock_purge, asyncio.Event(), asyncio.Event()
+
+    async def held_up(connection: Connection, tenant_id: str, settings_version: int) -> bool:
+        if not reached.is_set():
+            reached.set()
+            await go_on.wait()
+        return await lock_purge(connection, tenant_id, settings_version)
+
+    monkeypatch.setattr(policy_store, "lock_purge", held_up)
+    late = asyncio.create_task(purge(router, 3))
+    await asyncio.wait_for(reached.wait(), 20)
+    assert (await purge(router, 3)).done
+    await router.prepare(4, max_requests_per_minute=1)
+    assert (await router.generate(world.ref("one"))).text == "one"
+    kept = await counted(world, router)
+    go_on.set()
+    assert (await late).done
+    assert await counted(world, router) == kept
 
 
 async def test_PurgeTenant__leaves_the_meshs_own_rests(world: World) -> None:

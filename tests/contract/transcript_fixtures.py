@@ -117,10 +117,11 @@ class Session:
         self.service.tenant_ids.add(self.tenant_id)
         return version
 
-    async def purge_tenant(self, *, token: str = "") -> tenant_pb.PurgeTenantResponse:
+    async def purge_tenant(self, version: int = 0, *, token: str = "") -> tenant_pb.PurgeTenantResponse:
         """One call."""
+        request = tenant_pb.PurgeTenantRequest(settings_version=version)
         with acting_with_token(token or self.service_token()):
-            return await self.service.peer.unary(self.service.stub.PurgeTenant, tenant_pb.PurgeTenantRequest())
+            return await self.service.peer.unary(self.service.stub.PurgeTenant, request)
 
     async def create_anew(self) -> pb.Head:
         """The transcript of the same session once more, which takes a tenant that begins anew."""

@@ -119,7 +119,9 @@ async def blobs_between(connection: Connection, tenant_id: str, page: Page, unti
     arguments = {"tenant_id": tenant_id, "after": page.after, "until": until, "limit": page.limit}
     cursor = await connection.execute(_SQL["blobs_between"], arguments)
     return [
-        BlobEntry(row["object_key"], row["sha256"], row["size_bytes"], row["state"] == "STORED")
+        BlobEntry(
+            row["object_key"], row["sha256"], row["size_bytes"], row["state"] == "STORED", row["state"] == "PENDING"
+        )
         for row in await cursor.fetchall()
     ]
 
@@ -143,6 +145,26 @@ async def lock_blob_elsewhere(connection: Connection, tenant_id: str, sha256: st
     return await (await connection.execute(_SQL["lock_blob_elsewhere"], arguments)).fetchone() is not None
 
 
+async def mark_lost(connection: Connection, tenant_id: str, blob: BlobEntry) -> None:
+    """STORED -> PENDING: who sends the bytes next has them put under another key, and what refers to them has them again."""
+    arguments = {"tenant_id": tenant_id, "sha256": blob.sha256, "object_key": blob.key}
+    await connection.execute(_SQL["keep_to_indexes"])
+    await connection.execute(_SQL["mark_lost"], arguments)
+
+
+async def forget_lost_uploads(connection: Connection, tenant_id: str, sha256: str) -> None:
+    """Uploads that say they have these bytes, which are lost, are forgotten: who announces one sends the bytes again."""
+    await connection.execute(_SQL["keep_to_indexes"])
+    await connection.execute(_SQL["forget_lost_uploads"], {"tenant_id": tenant_id, "sha256": sha256})
+
+
+async def mark_found(connection: Connection, tenant_id: str, blob: BlobEntry) -> None:
+    """PENDING -> STORED, for one that something refers to: its object was restored."""
+    arguments = {"tenant_id": tenant_id, "sha256": blob.sha256, "object_key": blob.key}
+    await connection.execute(_SQL["keep_to_indexes"])
+    await connection.execute(_SQL["mark_found"], arguments)
+
+
 async def sets_of(connection: Connection, tenant_id: str, sha256: str) -> list[str]:
     """Ids of some sets that refer to these bytes."""
     cursor = await connection.execute(_SQL["stored_sets_of"], {"tenant_id": tenant_id, "sha256": sha256})
@@ -155,10 +177,19 @@ async def open_multiparts(connection: Connection, tenant_id: str) -> set[str]:
     return {row["multipart_id"] for row in await cursor.fetchall()}
 
 
-async def mark_purging(connection: Connection, tenant_id: str) -> bool:
-    """No set is staged for the tenant from now on, nor is one in the middle of it; whether the tenant is there."""
-    await connection.execute(_SQL["wait_for_stagings"], {"tenant_id": tenant_id})
-    return await (await connection.execute(_SQL["mark_purging"], {"tenant_id": tenant_id})).fetchone() is not None
+async def mark_purging(connection: Connection, tenant_id: str, settings_version: int) -> None:
+    """No set is staged for the tenant from now on, nor is one in the middle of it; a tenant with newer settings stays as it is."""
+    arguments = {"tenant_id": tenant_id, "settings_version": settings_version}
+    await connection.execute(_SQL["wait_for_stagings"], arguments)
+    await connection.execute(_SQL["mark_purging"], arguments)
+
+
+async def lock_purge(connection: Connection, tenant_id: str, settings_version: int) -> bool:
+    """Whether what there is of the tenant is to be purged still; that does not change until the transaction ends."""
+    arguments = {"tenant_id": tenant_id, "settings_version": settings_version}
+    await connection.execute(_SQL["bar_tenant"], arguments)
+    row = await (await connection.execute(_SQL["lock_purge"], arguments)).fetchone()
+    return row is None or bool(row["is_to_purge"])
 
 
 async def purge_rows(connection: Connection, tenant_id: str, limit: int) -> int:

@@ -1,5 +1,6 @@
 """Removes all that a tenant has here."""
 
+import asyncio
 from dataclasses import dataclass
 
 from spawnmesh_postgres.database import Database
@@ -11,6 +12,8 @@ from spawnmesh_attachment_blob.s3_calls import S3Calls
 from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
 
 _PAGE = 500
+_UNFINISHED_PAGE = 100  # Each is a call, and the tenant is locked meanwhile.
+_BUCKETS_AT_ONCE = 2  # Each has a connection as long as S3 takes, and others want some, too.
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +44,32 @@ class Purging:
         self._buckets = buckets
         self._calls = calls
         self._max_pages = max_pages
+        self._places = asyncio.Semaphore(_BUCKETS_AT_ONCE)
 
-    async def purge(self, tenant_id: str) -> Purged:
+    async def purge(self, tenant_id: str, settings_version: int = 0) -> Purged:
         """Removes up to `max_pages` pages of objects or rows; `done` once it looked and found nothing. Nothing new is stored for the tenant from
-        its start on. Raises S3Failed.
+        its start on. Removes nothing of a tenant with settings newer than this version, also where that is made ready meanwhile; 0 is
+        whatever tenant there is. Raises S3Failed.
         """
         async with self._database.transaction(tenant_id) as connection:
-            await garbage_store.mark_purging(connection, tenant_id)
+            await garbage_store.mark_purging(connection, tenant_id, settings_version)
         objects = rows = 0
         has_bucket = True
         for _ in range(self._max_pages):
             if has_bucket:  # Once it is gone, looking for it again would take longer than a page of rows.
-                deleted = await self._empty_bucket(tenant_id)
+                # Whoever makes the tenant ready waits for the page, and has a bucket for what comes after it.
+                async with self._places, self._database.transaction(tenant_id) as connection:
+                    if not await garbage_store.lock_purge(connection, tenant_id, settings_version):
+                        return Purged(True, objects, rows)
+                    deleted = await self._empty_bucket(tenant_id)
                 objects += deleted or 0
                 has_bucket = deleted is not None
                 if has_bucket:
                     continue
             is_last = False
             async with self._database.transaction(tenant_id) as connection:
+                if not await garbage_store.lock_purge(connection, tenant_id, settings_version):
+                    return Purged(True, objects, rows)
                 gone = await garbage_store.purge_rows(connection, tenant_id, _PAGE)
                 if gone == 0:
                     gone = await garbage_store.purge_tenant(connection, tenant_id)
@@ -83,7 +94,7 @@ class Purging:
         """How many objects of one page were deleted; None when the bucket does not exist any more."""
         try:
             entries = await self._multiparts.list_objects(tenant_id, "", "", _PAGE)
-            unfinished = await self._multiparts.list_unfinished(tenant_id, None, _PAGE)
+            unfinished = await self._multiparts.list_unfinished(tenant_id, None, _UNFINISHED_PAGE)
         except BucketMissing:
             return None
         for upload in unfinished:

@@ -26,7 +26,7 @@ class TenantHookServicer(TenantHookServiceServicer):
         return pb.PrepareTenantResponse(settings_version=version)
 
     async def PurgeTenant(self, request: pb.PurgeTenantRequest, context: Context) -> pb.PurgeTenantResponse:
-        purged = await self.tenants.purge(current_caller().tenant_id)
+        purged = await self.tenants.purge(current_caller().tenant_id, request.settings_version)
         return pb.PurgeTenantResponse(
             done=purged.is_done, deleted_plugin_count=purged.plugin_count, deleted_row_count=purged.row_count
         )

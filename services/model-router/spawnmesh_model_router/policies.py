@@ -55,18 +55,26 @@ class Policies:
     async def prepare(self, tenant_id: str, settings_version: int, policy: TenantPolicy) -> int:
         """Keeps the policy if its version is newer; gives the version that holds, here from now on and elsewhere within moments."""
         async with self._database.transaction(tenant_id) as connection:
-            await policy_store.enter_prepared(connection, tenant_id)
+            await policy_store.enter_prepared(connection, tenant_id, settings_version)
             version = await policy_store.write_policy(connection, tenant_id, settings_version, policy)
         self.forget()
         return version
 
-    async def purge(self, tenant_id: str) -> tuple[bool, int]:
-        """Removes a part of what is kept of the tenant, and keeps nothing from then on; whether nothing is left, and how many rows went."""
+    async def purge(self, tenant_id: str, settings_version: int) -> tuple[bool, int]:
+        """Removes a part of what is kept of the tenant, and keeps nothing from then on; whether nothing is left, and how many rows went.
+
+        Removes nothing of a tenant with settings newer than this version, also where that is made ready meanwhile; 0 is whatever tenant there
+        is.
+        """
         async with self._database.transaction(tenant_id) as connection:
-            rows = await policy_store.begin_purge(connection, tenant_id)
+            rows = await policy_store.begin_purge(connection, tenant_id, settings_version)
+        if rows is None:
+            return True, 0
         self.forget()
         self._known.pop(tenant_id, None)
         async with self._database.transaction(tenant_id) as connection:
+            if not await policy_store.lock_purge(connection, tenant_id, settings_version):
+                return True, rows
             gone = await policy_store.purge_periods(connection, tenant_id, _PURGE_ROWS)
             if gone < _PURGE_ROWS:
                 await policy_store.end_purge(connection, tenant_id)

@@ -40,25 +40,41 @@ async def write_policy(connection: Connection, tenant_id: str, settings_version:
     return int(row["settings_version"]) if row is not None else settings_version
 
 
-async def enter_prepared(connection: Connection, tenant_id: str) -> None:
-    """Lets the tenant be counted for again, and no purge of it begin until the transaction ends. CONFLICT while it is being purged."""
-    parameters = {"tenant_id": tenant_id}
+async def enter_prepared(connection: Connection, tenant_id: str, settings_version: int) -> None:
+    """Lets the tenant be counted for again, and no purge of it begin until the transaction ends.
+
+    CONFLICT while it is being purged, and for settings of the tenant that was. A purge of the tenant before the one with these is over: the
+    tenant is created anew once nothing is left of that one.
+    """
+    parameters = {"tenant_id": tenant_id, "settings_version": settings_version}
     await connection.execute(_SQL["bar_tenant"], parameters)
     await connection.execute(_SQL["forget_purge"], parameters)
-    if await (await connection.execute(_SQL["is_purging"], parameters)).fetchone() is not None:
-        raise MeshError(
-            Reason.CONFLICT, "the tenant is being purged; call again once it is done", retry_after_seconds=5.0
-        )
+    purge = await (await connection.execute(_SQL["get_purge"], parameters)).fetchone()
+    if purge is None:
+        return
+    if purge["is_done"]:
+        raise MeshError(Reason.CONFLICT, "these settings are of a tenant that was purged; create the tenant anew")
+    raise MeshError(Reason.CONFLICT, "the tenant is being purged; call again once it is done", retry_after_seconds=5.0)
 
 
-async def begin_purge(connection: Connection, tenant_id: str) -> int:
-    """Has nothing kept or counted for the tenant any more, and removes its policy, in every replica; how many rows that were."""
-    parameters = {"tenant_id": tenant_id}
-    for statement in ("bar_tenant", "mark_purged"):
-        await connection.execute(_SQL[statement], parameters)
+async def begin_purge(connection: Connection, tenant_id: str, settings_version: int) -> int | None:
+    """Has nothing kept or counted for the tenant any more, and removes its policy, in every replica; how many rows that were.
+
+    None, with nothing done, where the tenant has newer settings than those of the one to purge.
+    """
+    parameters = {"tenant_id": tenant_id, "settings_version": settings_version}
+    await connection.execute(_SQL["bar_tenant"], parameters)
+    if await (await connection.execute(_SQL["mark_purged"], parameters)).fetchone() is None:
+        return None
     gone = (await connection.execute(_SQL["purge_policies"], parameters)).rowcount
     await connection.execute(_SQL["announce_policies"])
     return gone
+
+
+async def lock_purge(connection: Connection, tenant_id: str, settings_version: int) -> bool:
+    """Whether what the tenant has is to be purged still; that does not change until the transaction ends."""
+    parameters = {"tenant_id": tenant_id, "settings_version": settings_version}
+    return await (await connection.execute(_SQL["lock_purge"], parameters)).fetchone() is not None
 
 
 async def purge_periods(connection: Connection, tenant_id: str, limit: int) -> int:

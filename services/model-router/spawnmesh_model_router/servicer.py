@@ -70,7 +70,7 @@ class ModelRouterServicer(ModelRouterServiceServicer):
         return pb.PrepareTenantResponse(settings_version=version)
 
     async def PurgeTenant(self, request: pb.PurgeTenantRequest, context: Context) -> pb.PurgeTenantResponse:
-        done, row_count = await self._policies.purge(current_caller().tenant_id)
+        done, row_count = await self._policies.purge(current_caller().tenant_id, request.settings_version)
         return pb.PurgeTenantResponse(done=done, deleted_row_count=row_count)
 
     async def _ask(self, request: pb.GenerateRequest, context: Context) -> Ask:

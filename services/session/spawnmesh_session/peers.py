@@ -16,7 +16,6 @@ from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
 from spawnmesh.hook.v1.tenant_hook_service_pb2 import HookSettings
 from spawnmesh.hook.v1.tenant_hook_service_pb2 import PrepareTenantRequest as PrepareHooksRequest
 from spawnmesh.hook.v1.tenant_hook_service_pb2 import PurgeTenantRequest as PurgeHooksRequest
-from spawnmesh.hook.v1.tenant_hook_service_pb2 import PurgeTenantResponse as PurgeHooksResponse
 from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
 from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
@@ -24,12 +23,7 @@ from spawnmesh.model_router.v1.routing_pb2 import RoutingPolicy
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1.entry_pb2 import EntryBody
 from spawnmesh.transcript.v1.fork_pb2 import Fork
-from spawnmesh.transcript.v1.tenant_pb2 import (
-    PrepareTenantRequest,
-    PurgeTenantRequest,
-    PurgeTenantResponse,
-    TranscriptSettings,
-)
+from spawnmesh.transcript.v1.tenant_pb2 import PrepareTenantRequest, PurgeTenantRequest, TranscriptSettings
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -43,7 +37,23 @@ if TYPE_CHECKING:  # The stubs' types for asyncio exist for type checkers only.
     from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceAsyncStub
 
 _FINALIZE_SECONDS = 660.0  # A plugin may take ten minutes; the caller's own deadline bounds it, too.
-_PURGE_SECONDS = 60.0  # One call removes up to thousands of objects.
+PURGE_SECONDS = 60.0
+"""One call of a purge may take this long: it removes up to thousands of objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class PurgedPart:
+    """A part of a peer's purge; `row_count` is of rows that are counted as nothing else."""
+
+    done: bool
+    row_count: int
+    object_count: int = 0
+    transcript_count: int = 0
+
+    @property
+    def found_nothing(self) -> bool:
+        """It is done, and nothing had been left."""
+        return self.done and not (self.row_count or self.object_count or self.transcript_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +100,11 @@ class AttachmentSets:
         request = blob_pb.ReleaseSetRequest(set_id=set_id)
         await self.peer.unary(self._stub.ReleaseSet, request, timeout_seconds=self.timeout_seconds)
 
-    async def purge_tenant(self) -> blob_pb.PurgeTenantResponse:
-        """A bounded part of removing all that the tenant has there."""
-        request = blob_pb.PurgeTenantRequest()
-        return await self.peer.unary(self._stub.PurgeTenant, request, timeout_seconds=_PURGE_SECONDS)
+    async def purge_tenant(self, settings_version: int) -> PurgedPart:
+        """A bounded part of removing all that the tenant has there which had this version last."""
+        request = blob_pb.PurgeTenantRequest(settings_version=settings_version)
+        part = await self.peer.unary(self._stub.PurgeTenant, request, timeout_seconds=PURGE_SECONDS)
+        return PurgedPart(part.done, part.deleted_row_count, object_count=part.deleted_object_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +135,11 @@ class Transcripts:
         request = transcript_pb.DeleteTranscriptRequest(session_id=session_id)
         await self.peer.unary(self._stub.DeleteTranscript, request, timeout_seconds=self.timeout_seconds)
 
-    async def purge_tenant(self) -> PurgeTenantResponse:
-        """A bounded part of removing all that the tenant has there."""
-        request = PurgeTenantRequest()
-        return await self.peer.unary(self._stub.PurgeTenant, request, timeout_seconds=_PURGE_SECONDS)
+    async def purge_tenant(self, settings_version: int) -> PurgedPart:
+        """A bounded part of removing all that the tenant has there which had this version last."""
+        request = PurgeTenantRequest(settings_version=settings_version)
+        part = await self.peer.unary(self._stub.PurgeTenant, request, timeout_seconds=PURGE_SECONDS)
+        return PurgedPart(part.done, part.deleted_row_count, transcript_count=part.deleted_transcript_count)
 
     async def acquire(self, session_id: str, claim: transcript_pb.WriterClaim) -> None:
         """The claim is that of the one writer; WRITER_CLAIM_LOST where a higher one is."""
@@ -177,9 +189,11 @@ class Hooks:
                 Reason.DEPENDENCY_UNAVAILABLE, "hook has not taken the tenant's settings; they are told again"
             )
 
-    async def purge_tenant(self) -> PurgeHooksResponse:
-        """A bounded part of removing all that the tenant has there."""
-        return await self.peer.unary(self._tenants.PurgeTenant, PurgeHooksRequest(), timeout_seconds=_PURGE_SECONDS)
+    async def purge_tenant(self, settings_version: int) -> PurgedPart:
+        """A bounded part of removing all that the tenant has there which had this version last."""
+        request = PurgeHooksRequest(settings_version=settings_version)
+        part = await self.peer.unary(self._tenants.PurgeTenant, request, timeout_seconds=PURGE_SECONDS)
+        return PurgedPart(part.done, part.deleted_row_count)
 
     async def before_spawn(self, event: BeforeSpawnEvent) -> hook_pb.DispatchBeforeSpawnResponse:
         """May it be spawned?"""
@@ -221,7 +235,8 @@ class ModelRouter:
         request = router_pb.PrepareTenantRequest(settings_version=settings_version, policy=policy)
         await self.peer.unary(self._stub.PrepareTenant, request, timeout_seconds=self.timeout_seconds)
 
-    async def purge_tenant(self) -> router_pb.PurgeTenantResponse:
-        """A bounded part of removing all that the tenant has there."""
-        request = router_pb.PurgeTenantRequest()
-        return await self.peer.unary(self._stub.PurgeTenant, request, timeout_seconds=_PURGE_SECONDS)
+    async def purge_tenant(self, settings_version: int) -> PurgedPart:
+        """A bounded part of removing all that the tenant has there which had this version last."""
+        request = router_pb.PurgeTenantRequest(settings_version=settings_version)
+        part = await self.peer.unary(self._stub.PurgeTenant, request, timeout_seconds=PURGE_SECONDS)
+        return PurgedPart(part.done, part.deleted_row_count)

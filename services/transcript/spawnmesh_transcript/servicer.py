@@ -79,7 +79,7 @@ class TranscriptServicer(pb_grpc.TranscriptServiceServicer):
     async def PurgeTenant(
         self, request: tenant_pb.PurgeTenantRequest, context: Context
     ) -> tenant_pb.PurgeTenantResponse:
-        purged = await tenants.purge_tenant(self._database, current_caller().tenant_id)
+        purged = await tenants.purge_tenant(self._database, current_caller().tenant_id, request.settings_version)
         return tenant_pb.PurgeTenantResponse(
             done=purged.is_done, deleted_transcript_count=purged.transcript_count, deleted_row_count=purged.row_count
         )

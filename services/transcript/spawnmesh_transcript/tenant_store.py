@@ -70,10 +70,25 @@ async def find_policy(connection: Connection, tenant_id: str) -> TenantPolicy | 
     return TenantPolicy(**{**row, "token_vocabulary": Vocabulary(row["token_vocabulary"])})
 
 
-async def begin_purge(connection: Connection, tenant_id: str) -> None:
-    """Marks the tenant, once nothing is beginning in it any more."""
+async def begin_purge(connection: Connection, tenant_id: str, settings_version: int) -> bool:
+    """Marks the tenant, once nothing is beginning in it any more; False where it has newer settings than those of the one to purge."""
     await connection.execute(_SQL["begin_purge"], {"tenant_id": tenant_id})
-    await connection.execute(_SQL["mark_purging"], {"tenant_id": tenant_id})
+    return await _gives_row(connection, "mark_purging", tenant_id, settings_version)
+
+
+async def lock_purge(connection: Connection, tenant_id: str, settings_version: int) -> bool:
+    """Whether what the tenant has is to be purged still; that does not change until the transaction ends."""
+    return await _gives_row(connection, "lock_purge", tenant_id, settings_version)
+
+
+async def pass_purge(connection: Connection, tenant_id: str, settings_version: int) -> bool:
+    """Ends a purge that is of a tenant before the one with these settings, which has nothing left to remove; False where there is none."""
+    return await _gives_row(connection, "pass_purge", tenant_id, settings_version)
+
+
+async def _gives_row(connection: Connection, statement: str, tenant_id: str, settings_version: int) -> bool:
+    parameters = {"tenant_id": tenant_id, "settings_version": settings_version}
+    return await (await connection.execute(_SQL[statement], parameters)).fetchone() is not None
 
 
 async def purge_rows(connection: Connection, tenant_id: str, table: str, *, row_count: int) -> Gone:

@@ -98,13 +98,47 @@ from blobs b
 where b.tenant_id = %(tenant_id)s and b.sha256 = %(sha256)s and b.object_key <> %(object_key)s
 for update;
 
+-- name: mark_lost
+-- Locks the blob. One that was put under another key meanwhile is left alone. Needs `keep_to_indexes`. Found by a range in order, which leaves the planner no
+-- other index. Index: blobs_pkey.
+update blobs
+set state = 'PENDING', state_time = now()
+where object_key = %(object_key)s and state = 'STORED' and ctid = (
+    select b.ctid from blobs b
+    where b.tenant_id = %(tenant_id)s and b.sha256 between %(sha256)s and %(sha256)s
+    order by b.sha256
+    limit 1
+);
+
+-- name: forget_lost_uploads
+-- Locks the uploads, and not the blob: who removes an upload locks it before its blob. Needs `keep_to_indexes`. Index: uploads_sha256_idx, blobs_pkey.
+delete from uploads u
+where u.tenant_id = %(tenant_id)s and u.sha256 between %(sha256)s and %(sha256)s and u.state = 'COMPLETE'
+    and (
+        select b.state from blobs b
+        where b.tenant_id = %(tenant_id)s and b.sha256 between %(sha256)s and %(sha256)s
+        order by b.sha256
+        limit 1
+    ) = 'PENDING';
+
+-- name: mark_found
+-- Locks the blob. One that nobody refers to is left to who removes it. Found as for mark_lost. Index: blobs_pkey; see also the function.
+update blobs
+set state = 'STORED', state_time = now()
+where object_key = %(object_key)s and state = 'PENDING' and is_referenced(%(tenant_id)s, %(sha256)s, '') and ctid = (
+    select b.ctid from blobs b
+    where b.tenant_id = %(tenant_id)s and b.sha256 between %(sha256)s and %(sha256)s
+    order by b.sha256
+    limit 1
+);
+
 -- name: stored_sets_of
 -- No lock. Found by a range in order, which leaves the planner no other index; a set that has the bytes more than once may come as often.
 -- Index: set_files_sha256_idx, sets_pkey.
 select f.set_id
 from set_files f
 where f.tenant_id = %(tenant_id)s and f.sha256 between %(sha256)s and %(sha256)s
-    and (select s.state from sets s where s.tenant_id = f.tenant_id and s.set_id = f.set_id) <> 'RELEASED'
+    and (select s.state from sets s where s.tenant_id = f.tenant_id and s.set_id = f.set_id) in ('STAGED', 'ATTACHED')
 order by f.sha256
 limit 10;
 
@@ -119,11 +153,18 @@ where u.tenant_id = %(tenant_id)s and u.state <> 'COMPLETE' and u.multipart_id <
 select pg_advisory_xact_lock(hashtextextended('store something of ' || %(tenant_id)s, 0));
 
 -- name: mark_purging
--- Locks the tenant. Index: attachment_tenants_pkey.
+-- Locks the tenant, unless it was created anew since it had this version. Index: attachment_tenants_pkey.
 update attachment_tenants
-set purging = true
+set purging = true, purged_version = greatest(purged_version, %(settings_version)s)
+where tenant_id = %(tenant_id)s and (%(settings_version)s = 0 or greatest(settings_version, purged_version) <= %(settings_version)s);
+
+-- name: lock_purge
+-- Locks the tenant. A row that is not to be purged says that the purge is over, or of a tenant that was created anew; no row is left by a purge.
+-- Index: attachment_tenants_pkey.
+select purging and (%(settings_version)s = 0 or greatest(settings_version, purged_version) <= %(settings_version)s) as is_to_purge
+from attachment_tenants
 where tenant_id = %(tenant_id)s
-returning tenant_id;
+for update;
 
 -- name: keep_to_indexes
 -- From here on, statements of the transaction find the rows of a page, and delete up to its last one, in the order of an index, whatever the planner was last

@@ -1,5 +1,10 @@
+-- name: bar_tenant
+-- Waits for a page of a purge of the tenant, and for whoever makes it ready; who wants to do one or the other waits until the transaction ends.
+select pg_advisory_xact_lock(hashtextextended('make ready or purge ' || %(tenant_id)s, 0));
+
 -- name: put_tenant
--- Locks the row when it exists; an older or equal version changes nothing. Index: attachment_tenants_pkey.
+-- Locks the row when it exists; an older or equal version changes nothing. Ends a purge that is of the tenant before the one with these settings, which has
+-- nothing left to remove. Index: attachment_tenants_pkey.
 insert into attachment_tenants as t
     (tenant_id, settings_version, enabled, max_file_count, max_file_bytes, max_total_bytes, retention_seconds, download_url_seconds)
 values
@@ -8,7 +13,9 @@ values
 on conflict (tenant_id) do update
 set settings_version = excluded.settings_version, enabled = excluded.enabled, max_file_count = excluded.max_file_count,
     max_file_bytes = excluded.max_file_bytes, max_total_bytes = excluded.max_total_bytes,
-    retention_seconds = excluded.retention_seconds, download_url_seconds = excluded.download_url_seconds
+    retention_seconds = excluded.retention_seconds, download_url_seconds = excluded.download_url_seconds,
+    purging = t.purging and t.purged_version not between 1 and excluded.settings_version - 1,
+    purged_version = case when t.purged_version < excluded.settings_version then 0 else t.purged_version end
 where t.settings_version < excluded.settings_version;
 
 -- name: get_tenant
@@ -16,7 +23,7 @@ where t.settings_version < excluded.settings_version;
 -- one; the uploads are those it names.
 select
     t.settings_version, t.enabled, t.max_file_count, t.max_file_bytes, t.max_total_bytes, t.retention_seconds, t.download_url_seconds,
-    t.purging,
+    t.purging, t.purged_version,
     (select s.state from sets s where s.tenant_id = t.tenant_id and s.set_id = %(set_id)s and s.state <> 'STAGING') as set_state,
     (
         select jsonb_agg(jsonb_build_array(u.upload_id, u.session_id, u.name, u.size_bytes, u.sha256, u.mime_type, u.state))

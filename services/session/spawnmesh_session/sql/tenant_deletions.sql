@@ -12,6 +12,12 @@ on conflict do nothing returning tenant_id
 -- Locks nothing. Index: tenant_deletions_pkey.
 select * from tenant_deletions where tenant_id = %(tenant_id)s
 
+-- name: lock_deletion
+-- Locks the row. No row: another pass has gone on, or the tenant was created anew. Index: tenant_deletions_pkey.
+select from tenant_deletions
+where tenant_id = %(tenant_id)s and request_time = %(request_time)s and step = %(step)s
+for update
+
 -- name: forget_deletion
 -- Locks the row. Only one that is done. Index: tenant_deletions_pkey.
 delete from tenant_deletions where tenant_id = %(tenant_id)s and step = 'DONE'
@@ -24,18 +30,18 @@ set killed_run_count = killed_run_count + %(killed_run_count)s,
     deleted_transcript_count = deleted_transcript_count + %(deleted_transcript_count)s,
     deleted_object_count = deleted_object_count + %(deleted_object_count)s,
     settle_time = greatest(settle_time, now() + %(settle_in)s::interval)
-where tenant_id = %(tenant_id)s
+where tenant_id = %(tenant_id)s and request_time = %(request_time)s
 
 -- name: stall_deletion
 -- Locks the row. Index: tenant_deletions_pkey.
-update tenant_deletions set stalled_by = %(stalled_by)s where tenant_id = %(tenant_id)s and step <> 'DONE'
+update tenant_deletions set stalled_by = %(stalled_by)s
+where tenant_id = %(tenant_id)s and request_time = %(request_time)s and step <> 'DONE'
 
 -- name: step_deletion
--- Locks the row. No row: another pass has taken the step. Index: tenant_deletions_pkey.
+-- Locks the row. Index: tenant_deletions_pkey.
 update tenant_deletions
 set step = %(to_step)s, stalled_by = '', end_time = case when %(to_step)s = 'DONE' then now() end
-where tenant_id = %(tenant_id)s and step = %(from_step)s
-returning tenant_id
+where tenant_id = %(tenant_id)s
 
 -- name: is_settled
 -- Locks nothing. Index: tenant_deletions_pkey.

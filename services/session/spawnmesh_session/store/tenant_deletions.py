@@ -26,6 +26,12 @@ async def get(connection: Connection, tenant_id: str) -> DictRow | None:
     return await _one(connection, "get_deletion", tenant_id=tenant_id)
 
 
+async def lock(connection: Connection, deletion: DictRow) -> bool:
+    """Whether the deletion is at this step still, which it then is until the transaction ends; not where another pass has gone on."""
+    values = {name: deletion[name] for name in ("tenant_id", "request_time", "step")}
+    return await _one(connection, "lock_deletion", **values) is not None
+
+
 async def forget(connection: Connection, tenant_id: str) -> None:
     """Removes the report of a deletion that is done."""
     await connection.execute(SQL["forget_deletion"], {"tenant_id": tenant_id})
@@ -33,7 +39,7 @@ async def forget(connection: Connection, tenant_id: str) -> None:
 
 async def report(
     connection: Connection,
-    tenant_id: str,
+    deletion: DictRow,
     *,
     killed_runs: int = 0,
     sessions: int = 0,
@@ -41,9 +47,10 @@ async def report(
     objects: int = 0,
     settle_in: timedelta = timedelta(0),
 ) -> None:
-    """Adds to the counts; nothing is settled before `settle_in` is over."""
+    """Adds to the counts, also of one that is done; nothing is settled before `settle_in` is over."""
     values = {
-        "tenant_id": tenant_id,
+        "tenant_id": deletion["tenant_id"],
+        "request_time": deletion["request_time"],
         "killed_run_count": killed_runs,
         "deleted_session_count": sessions,
         "deleted_transcript_count": transcripts,
@@ -53,15 +60,15 @@ async def report(
     await connection.execute(SQL["report_deletion"], values)
 
 
-async def stall(connection: Connection, tenant_id: str, stalled_by: str) -> None:
-    """Records what stopped a try."""
-    await connection.execute(SQL["stall_deletion"], {"tenant_id": tenant_id, "stalled_by": stalled_by})
+async def stall(connection: Connection, deletion: DictRow, stalled_by: str) -> None:
+    """Records what stopped a try, unless the deletion is done."""
+    values = {"tenant_id": deletion["tenant_id"], "request_time": deletion["request_time"], "stalled_by": stalled_by}
+    await connection.execute(SQL["stall_deletion"], values)
 
 
-async def step(connection: Connection, tenant_id: str, taken: DeletionStep, following: DeletionStep) -> bool:
-    """Goes on to the step that follows; False where another pass has gone on."""
-    values = {"from_step": taken.value, "to_step": following.value}
-    return await _one(connection, "step_deletion", tenant_id=tenant_id, **values) is not None
+async def step(connection: Connection, tenant_id: str, following: DeletionStep) -> None:
+    """A deletion that is locked goes on to the step that follows."""
+    await connection.execute(SQL["step_deletion"], {"tenant_id": tenant_id, "to_step": following.value})
 
 
 async def is_settled(connection: Connection, tenant_id: str) -> bool:
