@@ -181,7 +181,8 @@ class Stall:
             if self.begin:
                 response = await _begin(request)
                 for event in self.events:
-                    await response.write(f"data: {json.dumps(event)}\n\n".encode())
+                    named = f"event: {event['type']}\n" if "type" in event else ""
+                    await response.write(f"{named}data: {json.dumps(event)}\n\n".encode())
             self.reached.set()
             await asyncio.Event().wait()
         finally:

@@ -1,4 +1,4 @@
-"""A tool call that the output limit cut off is nobody's call."""
+"""A tool call that the output limit or a filter cut off is nobody's call."""
 
 import json
 from collections.abc import AsyncIterator
@@ -17,6 +17,8 @@ from tests.contract.model_router_responses import called, incomplete, responses
 from tests.contract.model_router_responses import said as said_in_responses
 from tests.contract.model_router_runner import carry, queue
 from tests.contract.runner_fixtures import ScriptedMesh
+from tests.contract.test_model_router_gemini import gemini, streamed
+from tests.contract.test_model_router_gemini import said as said_by_gemini
 
 TOOLS = [generation_pb2.ToolDeclaration(name="read"), generation_pb2.ToolDeclaration(name="clean")]
 
@@ -93,6 +95,62 @@ async def test_Generate__a_call_that_the_limit_cut_off_is_left_out(
     assert kept == made
 
 
+def by_gemini(*calls: tuple[str, str], stop: str = "SAFETY") -> Answering:
+    made = ({"name": name, **({"args": json.loads(arguments)} if arguments else {})} for name, arguments in calls)
+    parts = [{"text": "ok"}, *({"functionCall": call} for call in made)]
+    return streamed(said_by_gemini(*parts), said_by_gemini(finish=stop))
+
+
+@pytest.mark.parametrize(
+    ("answering", "stop"),
+    [(by_chat, "content_filter"), (by_anthropic, "refusal"), (by_responses, "content_filter")],
+)
+@pytest.mark.parametrize("arguments", ["", '{"only": "a'])
+async def test_Generate__a_call_that_a_filter_cut_off_is_left_out(
+    world: World, answering: Any, stop: str, arguments: str
+) -> None:
+    model, config = model_of(world, answering)
+    calls = [("read", '{"path": "a"}'), ("clean", arguments)]
+    world.provider.on(model.partition("/")[2], answering(*calls, stop=stop))
+    router = await world.router(config)
+    answered = await router.generate(model, strict=True, tools=TOOLS)
+    assert answered.completion.stop_reason == generation_pb2.STOP_REASON_REFUSAL
+    assert [event.tool_call.name for event in answered.events if event.HasField("tool_call")] == ["read"]
+
+
+@pytest.mark.parametrize(("answering", "stop"), [(by_chat, "odd"), (by_anthropic, "odd"), (by_responses, "steered")])
+async def test_Generate__a_call_that_ends_for_no_known_reason_has_to_be_whole(
+    world: World, answering: Any, stop: str
+) -> None:
+    model, config = model_of(world, answering)
+    world.provider.on(model.partition("/")[2], answering(("read", '{"path": "a"}'), ("clean", ""), stop=stop))
+    router = await world.router(config)
+    answered = await router.generate(model, strict=True, tools=TOOLS)
+    assert answered.completion.stop_reason == generation_pb2.STOP_REASON_UNSPECIFIED
+    assert [event.tool_call.name for event in answered.events if event.HasField("tool_call")] == ["read"]
+
+
+@pytest.mark.parametrize(
+    ("stop", "made"), [("SAFETY", ["read"]), ("MAX_TOKENS", ["read"]), ("STOP", ["read", "clean"])]
+)
+async def test_Generate__a_call_that_gemini_has_no_arguments_of_yet_is_left_out(
+    world: World, stop: str, made: list[str]
+) -> None:
+    world.provider.on("flash", by_gemini(("read", '{"path": "a"}'), ("clean", ""), stop=stop))
+    router, model = await gemini(world)
+    answered = await router.generate(model, strict=True, tools=TOOLS)
+    assert [event.tool_call.name for event in answered.events if event.HasField("tool_call")] == made
+
+
+async def test_Generate__a_refusal_within_a_chat_cuts_calls_off_too(world: World) -> None:
+    parts = [tool_part(0, "", "c0", "clean"), chunk({"refusal": "I cannot."}), chunk({}, "stop"), USAGE_CHUNK]
+    world.provider.on("one", sse(*parts))
+    router = await world.router()
+    answered = await router.generate(world.ref("one"), strict=True, tools=TOOLS)
+    assert answered.completion.stop_reason == generation_pb2.STOP_REASON_REFUSAL
+    assert [block.WhichOneof("block") for block in answered.completion.message.content] == ["text"]
+
+
 @pytest.mark.parametrize(("answering", "stop"), [(by_chat, "tool_calls"), (by_anthropic, "tool_use")])
 async def test_Generate__a_call_without_arguments_is_whole_where_no_limit_was_reached(
     world: World, answering: Any, stop: str
@@ -117,3 +175,31 @@ async def test_runner__makes_no_call_that_was_cut_off_and_keeps_the_text_beside_
     assert not list((tmp_path / "work").rglob("a.txt"))
     [answer] = mesh.messages(message_pb2.ROLE_ASSISTANT)
     assert [block.text.text for block in answer.content] == ["ok"]
+
+
+WHOLE = ("write_file", '{"path":"a.txt","content":"x"}')
+
+
+async def test_runner__makes_no_call_of_a_model_that_refused(world: World, keys: Path, tmp_path: Path) -> None:
+    mesh = ScriptedMesh(TokenMinter("session", keys / "session.pem"))
+    queue(mesh, world)
+    world.provider.on("one", by_chat(WHOLE, stop="content_filter"), sse(*chat("again")))
+    await carry(mesh, world, keys, tmp_path)
+    assert mesh.messages(message_pb2.ROLE_TOOL_RESULT) == []
+    [answer] = mesh.messages(message_pb2.ROLE_ASSISTANT)
+    assert [block.WhichOneof("block") for block in answer.content] == ["text"]
+    assert mesh.finalized is not None
+    assert mesh.finalized.draft_text == "ok"
+
+
+async def test_runner__a_run_of_a_model_that_refused_with_nothing_but_calls_fails(
+    world: World, keys: Path, tmp_path: Path
+) -> None:
+    mesh = ScriptedMesh(TokenMinter("session", keys / "session.pem"))
+    queue(mesh, world)
+    name, arguments = WHOLE
+    world.provider.on("one", sse(tool_part(0, arguments, "c1", name), chunk({}, "content_filter"), USAGE_CHUNK))
+    await carry(mesh, world, keys, tmp_path, may_fail=True)
+    assert mesh.failed is not None
+    assert mesh.failed.reason == "MODEL_REFUSED"
+    assert mesh.messages(message_pb2.ROLE_ASSISTANT) == []

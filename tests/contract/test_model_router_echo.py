@@ -81,6 +81,89 @@ async def test_Generate__what_a_provider_repeats_of_a_request_rests_nothing(
     assert (await other.generate(world.ref("one"), strict=True)).text == "one"
 
 
+BROKEN_UP = "insufficient \n credits"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (BROKEN_UP, f"Invalid content: {BROKEN_UP} ..."),
+        (BROKEN_UP, f"Invalid content: {BROKEN_UP!r} ..."),
+        (BROKEN_UP, f"Invalid content: {json.dumps(json.dumps(BROKEN_UP))} ..."),
+        ("insufficient é credits", "Invalid content: insufficient é credits ..."),
+        ("insufficient é credits", "Invalid content: insufficient ? credits ..."),
+        ("insufficient 😀 credits", f"Invalid content: {json.dumps('insufficient 😀 credits')} ..."),
+        ("insufficient <b> credits", r"Invalid content: insufficient \u003cb\u003e credits ..."),
+        ("insufficient <b> credits", "Invalid content: insufficient &lt;b&gt; credits ..."),
+        ("insuf\u200bficient credits", "Invalid content: insufficient credits ..."),
+        (r"insufficient \n credits", f"Invalid content: {BROKEN_UP} ..."),
+        # Behind its backslash, the end of a line begins a word.
+        ("\no credits", f"Invalid content: {json.dumps(chr(10) + 'o credits')} ..."),
+        (r"\no credits", "Invalid content: no credits ..."),
+        ("x" * 9000 + "\no credits", "Invalid content: x" + r"\no credits " + "x" * 9000),
+    ],
+    ids=range(13),
+)
+@pytest.mark.parametrize("status", [400, 429])
+async def test_Generate__what_a_provider_repeats_is_known_however_it_is_spelled(
+    world: World, asked: str, said: str, status: int
+) -> None:
+    answer = error(status, {"error": {"message": said, "type": "invalid_request_error"}})
+    world.provider.on("one", answer)
+    router = await world.router()
+    await router.generate(world.ref("one"), strict=True, messages=[user(asked)])
+    assert await rests(router) == ([] if status == 400 else [(1, "RATE_LIMIT")])
+
+
+async def test_Generate__what_is_too_long_to_be_opened_is_not_read_as_escapes(world: World) -> None:
+    said = {"error": {"message": "Invalid content: \no credits " + "x" * 9000, "type": "invalid_request_error"}}
+    world.provider.on("one", error(400, said))
+    router = await world.router()
+    await router.generate(world.ref("one"), strict=True, messages=[user("\no credits")])
+    assert await rests(router) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("Invalid content: 'organization has been suspended'", "BILLING"),
+        ("Invalid content: 'the daily usage limit'", "BILLING"),
+        ("Try again after the daily usage limit resets", "RATE_LIMIT"),
+        ("Your organization has been disabled", "AUTH_PERMANENT"),
+    ],
+)
+async def test_Generate__what_is_repeated_under_402_is_no_evidence_either(world: World, said: str, reason: str) -> None:
+    world.provider.on("one", error(402, {"error": {"message": said, "type": "invalid_request_error"}}))
+    router = await world.router()
+    asked = "My organization has been suspended by the daily usage limit."
+    await router.generate(world.ref("one"), strict=True, messages=[user(asked)])
+    assert [reason for _, reason in await rests(router)] == [reason]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"message": "Invalid content: it failed with 402 ..."},
+        {"message": "Invalid content", "param": {"status": 402}},
+        {"message": "Invalid content: \notFoundError", "param": {"status": 402}},
+    ],
+)
+async def test_Generate__nor_is_a_status_or_a_name_from_the_request(world: World, said: dict[str, Any]) -> None:
+    world.provider.on("one", sse({"error": said}))
+    router = await world.router()
+    asked = "It failed with 402.\notFoundError"
+    await router.generate(world.ref("one"), strict=True, messages=[user(asked)])
+    assert await rests(router) == []
+
+
+@pytest.mark.parametrize("said", [{"message": "HTTP 402"}, {"message": "no", "code": 402}])
+async def test_Generate__a_status_that_a_stream_tells_by_itself_is_one(world: World, said: dict[str, Any]) -> None:
+    world.provider.on("one", sse({"error": said}))
+    router = await world.router()
+    await router.generate(world.ref("one"), strict=True, messages=[user("What does 402 mean?")])
+    assert await rests(router) == [(2, "BILLING")]
+
+
 @pytest.mark.parametrize(
     "answering",
     [

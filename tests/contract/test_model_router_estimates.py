@@ -22,12 +22,12 @@ async def world(databases: dict[str, ServiceDsn], keys: Path, tmp_path: Path) ->
         yield opened
 
 
-async def router_with(world: World, tokens: int) -> Router:
+async def router_with(world: World, tokens: int, config: dict[str, Any] | None = None) -> Router:
     """One that refuses once so many tokens are used up, at a millionth each: a day's budget, for a minute may end at any time."""
-    config = world.config()
+    config = config or world.config()
     prices = {f"{sort}_micros_per_million_tokens": 10**6 for sort in ("input", "output")}
-    for model in ("one", "two"):
-        config["models"][world.ref(model)] |= prices
+    for model in config["models"].values():
+        model |= prices
     router = await world.router(config)
     await router.prepare(1, max_spend_micros_per_day=tokens)
     return router

@@ -43,6 +43,11 @@ class Ask:
         return self.question.has_images or bool(self.named_images)
 
     @property
+    def image_count(self) -> int:
+        """How many a model sees that is sent them."""
+        return self.question.image_count + len(self.named_images)
+
+    @property
     def needs(self) -> frozenset[Capability]:
         """What a model must be able to do to be asked at all; by the other policies images are no such thing."""
         images = self.has_images and self.blind_model_policy is BlindModelPolicy.ROUTE_AROUND

@@ -93,6 +93,8 @@ class Availability:
 
     def rest(self, ref: ModelRef, blame: Blame, now: datetime) -> None:
         """Rests what the failure is about: the model, the credential, the provider, or nothing."""
+        if blame.failed.is_about_request:
+            return
         reason = blame.failed.reason
         target = _target(ref, reason, blame.credential)
         if target is not None:

@@ -20,9 +20,9 @@ from spawnmesh_model_router.domain.candidates import Capability, Incapable, Mode
 from spawnmesh_model_router.domain.cooldown import Scope, scope_of
 from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.reasons import CHAIN_STOPPING, FailoverReason
-from spawnmesh_model_router.domain.retry import MoveOn, Wait, after_failure, tries_allowed
+from spawnmesh_model_router.domain.retry import MoveOn, MoveOnReason, Wait, after_failure, tries_allowed
 from spawnmesh_model_router.errors import model_refused, stream_broken
-from spawnmesh_model_router.events import Attempt, AttemptFailed, AttemptStarted, Completed, Event, Used
+from spawnmesh_model_router.events import Attempt, AttemptFailed, AttemptStarted, Completed, Event, Spending, Used
 from spawnmesh_model_router.parts import Parts
 from spawnmesh_model_router.progress import Progress
 from spawnmesh_model_router.providers.answer import Answer, Finished, ProviderFailed
@@ -41,7 +41,7 @@ class CandidateCall:
     later: Sequence[Link]
     blames: dict[str, Blame] = field(default_factory=dict)
 
-    async def events(self) -> AsyncGenerator[Event | Used, None]:
+    async def events(self) -> AsyncGenerator[Event | Spending, None]:
         """Ends with Completed when the candidate answered; without it, the next one's turn has come.
 
         Raises MeshError MODEL_REFUSED and STREAM_BROKEN, which end the chain.
@@ -81,7 +81,9 @@ class CandidateCall:
                 yield self._completed(answer, credential, carried)
                 return
 
-    async def _attempt(self, carried: Carried, credential: Credential, answer: Answer) -> AsyncGenerator[Event, None]:
+    async def _attempt(
+        self, carried: Carried, credential: Credential, answer: Answer
+    ) -> AsyncGenerator[Event | Spending, None]:
         """One try, with its span and its record. Raises ProviderFailed."""
         parts, provider = self.parts, self.model.provider
         number, start_time = len(self.progress.attempts) + 1, parts.clock()
@@ -158,6 +160,8 @@ class CandidateCall:
             raise model_refused(self.model, failed.reason, failed.detail, outcomes) from None
 
     def _next_step(self, tries: int, failed: ProviderFailed, begin: float) -> Wait | MoveOn:
+        if failed.is_about_request and failed.reason is FailoverReason.RATE_LIMIT:
+            return MoveOn(MoveOnReason.NOT_TRANSIENT)  # What is too large for one minute is so for the next.
         patience, now = self.parts.patience, self.parts.monotonic()
         most = tries_allowed(
             failed.reason,

@@ -8,7 +8,7 @@ from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.domain.outcome import Outcome
 from spawnmesh_model_router.domain.reasons import FailoverReason
 from spawnmesh_model_router.domain.thinking import ThinkingLevel
-from spawnmesh_model_router.providers.answer import Answer, Call, Finished, TextPiece, Usage
+from spawnmesh_model_router.providers.answer import Answer, Call, Finished, TextPiece, Unseen, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,9 @@ class Used:
     model: ModelRef
     usage: Usage
 
+
+Spending = Used | Unseen
+"""What is told beside the events, for the tenant's budget alone."""
 
 Outcomes = tuple[tuple[str, Outcome], ...]
 """Every candidate of a chain in its order, by its model's name."""

@@ -12,7 +12,7 @@ from spawnmesh_model_router.candidate_call import CandidateCall
 from spawnmesh_model_router.domain.candidates import Capability, Incapable, Ready, SkipReason
 from spawnmesh_model_router.domain.images import ImageOutcome
 from spawnmesh_model_router.errors import all_candidates_failed
-from spawnmesh_model_router.events import Completed, Event, Used
+from spawnmesh_model_router.events import Completed, Event, Spending
 from spawnmesh_model_router.parts import Parts
 from spawnmesh_model_router.progress import Progress
 from spawnmesh_model_router.route import build_links, judge
@@ -20,7 +20,7 @@ from spawnmesh_model_router.route import build_links, judge
 _RETRY_AFTER_SECONDS = 1.0  # Told where nothing rests, and never less.
 
 
-async def generate(parts: Parts, ask: Ask) -> AsyncGenerator[Event | Used, None]:
+async def generate(parts: Parts, ask: Ask) -> AsyncGenerator[Event | Spending, None]:
     """The events of the answer, in order; the last one is Completed. Closing the generator cancels the call that is under way.
 
     Raises MeshError UNKNOWN_MODEL before anyone is called, MODEL_REFUSED, STREAM_BROKEN, ALL_CANDIDATES_FAILED.

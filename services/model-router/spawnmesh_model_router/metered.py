@@ -8,19 +8,20 @@ from spawnmesh_core.errors import MeshError
 
 from spawnmesh_model_router.ask import Ask
 from spawnmesh_model_router.domain.candidates import ModelRef
-from spawnmesh_model_router.domain.policy import cost_micros, estimated_tokens
-from spawnmesh_model_router.events import AttemptFailed, AttemptStarted, Completed, Event, Used
+from spawnmesh_model_router.domain.images import ImageOutcome
+from spawnmesh_model_router.domain.policy import IMAGE_TOKENS, cost_micros, estimated_tokens
+from spawnmesh_model_router.events import AttemptFailed, AttemptStarted, Completed, Event, Spending, Used
 from spawnmesh_model_router.generate import generate
 from spawnmesh_model_router.parts import Parts
 from spawnmesh_model_router.policies import Policies
-from spawnmesh_model_router.providers.answer import Call, TextPiece, Thought, Usage
+from spawnmesh_model_router.providers.answer import Call, TextPiece, Thought, Unseen, Usage
 
 
 async def generate_within_budget(
     parts: Parts, policies: Policies, tenant_id: str, ask: Ask
 ) -> AsyncGenerator[Event, None]:
     """As `generate`; what an answer used up is counted before its caller has it, so that the next call is judged by it. One that its caller
-    leaves, that breaks, or whose provider does not say, is counted by what was read and said until then.
+    leaves, that breaks, or whose provider does not say, is counted by what was read, thought and said until then.
 
     Raises MeshError BUDGET_EXCEEDED before anyone is called.
     """
@@ -36,10 +37,14 @@ async def generate_within_budget(
     try:
         async with aclosing(generate(parts, ask)) as events:
             async for event in events:
+                broken = under_way.broken(event, ask) if limits else None
                 if limits:
                     under_way.note(event)
+                if broken is not None:
+                    await charge(*broken)
                 if isinstance(event, Used):
                     await charge(event.model, event.usage)
+                if isinstance(event, Used | Unseen):
                     continue
                 if limits and isinstance(event, Completed):
                     await charge(event.model, _usage_of(event, ask))
@@ -60,9 +65,15 @@ def _usage_of(completed: Completed, ask: Ask) -> Usage:
     written = sum(map(_said_bytes, completed.answer.blocks))
     return replace(
         said,
-        input=said.input or estimated_tokens(ask.question.text_bytes),
+        input=said.input or _read_tokens(ask, completed.images),
         output=said.output or estimated_tokens(written),
     )
+
+
+def _read_tokens(ask: Ask, images: ImageOutcome) -> int:
+    """What there is to read, where nobody counts it."""
+    image_count = ask.image_count if images is ImageOutcome.SENT else 0
+    return estimated_tokens(ask.question.text_bytes) + image_count * IMAGE_TOKENS
 
 
 def _said_bytes(block: TextPiece | Thought | Call) -> int:
@@ -72,19 +83,30 @@ def _said_bytes(block: TextPiece | Thought | Call) -> int:
 
 @dataclass(slots=True)
 class _UnderWay:
-    """A call whose provider has not said yet what it used; `model` is None while there is none."""
+    """A call whose provider has not said yet what it used; `model` is None while there is none. `read` is what it has said of that at once."""
 
     model: ModelRef | None = None
+    images: ImageOutcome = ImageOutcome.NO_IMAGES
     said_bytes: int = 0
+    read: Usage | None = None
 
-    def note(self, event: Event | Used) -> None:
+    def note(self, event: Event | Spending) -> None:
         match event:
             case AttemptStarted():
-                self.model, self.said_bytes = event.model, 0
-            case TextPiece() | Call():
+                self.model, self.images, self.said_bytes, self.read = event.model, event.images, 0, None
+            case TextPiece():
                 self.said_bytes += _said_bytes(event)
+            case Unseen():  # Calls too: they are told of as they grow.
+                self.said_bytes += event.written_bytes
+                self.read = event.read or self.read
             case Used() | AttemptFailed() | Completed():
                 self.model = None
+
+    def broken(self, event: Event | Spending, ask: Ask) -> tuple[ModelRef, Usage] | None:
+        """What an attempt used that failed within its thoughts, and that nobody else counts."""
+        if isinstance(event, AttemptFailed) and self.model is not None and self.said_bytes:
+            return self.model, self.usage(ask)
+        return None
 
     def refused(self) -> None:
         """A provider that has said nothing but no wants nothing for it."""
@@ -92,4 +114,7 @@ class _UnderWay:
             self.model = None
 
     def usage(self, ask: Ask) -> Usage:
-        return Usage(estimated_tokens(ask.question.text_bytes), estimated_tokens(self.said_bytes))
+        read = self.read or Usage()
+        return replace(
+            read, input=read.input or _read_tokens(ask, self.images), output=estimated_tokens(self.said_bytes)
+        )

@@ -45,7 +45,7 @@ def messages_for_model(entries: Iterable[entry_pb2.Entry]) -> list[message_pb2.M
             if message.role == message_pb2.ROLE_ASSISTANT:
                 newest_answer = len(messages)
             elif message.role == message_pb2.ROLE_TOOL_RESULT and (made := calls_of(message)):
-                message = _without_calls(message)
+                message = without_calls(message)
                 if newest_answer >= 0:
                     messages[newest_answer] = _as_made(messages[newest_answer], made)
             messages.append(message)
@@ -95,6 +95,15 @@ def calls_of(message: message_pb2.Message) -> list[message_pb2.ToolCall]:
     return [block.tool_call for block in message.content if block.HasField("tool_call")]
 
 
+def without_calls(message: message_pb2.Message) -> message_pb2.Message:
+    """The message with everything in it but calls."""
+    kept = message_pb2.Message()
+    kept.CopyFrom(message)
+    del kept.content[:]
+    kept.content.extend(block for block in message.content if not block.HasField("tool_call"))
+    return kept
+
+
 def text_of(message: message_pb2.Message) -> str:
     """The text of a message, without thoughts and calls."""
     return "".join(block.text.text for block in message.content if block.HasField("text"))
@@ -128,14 +137,6 @@ def _as_made(answer: message_pb2.Message, made: Iterable[message_pb2.ToolCall]) 
     for block in read.content:
         if block.HasField("tool_call") and block.tool_call.tool_call_id in by_id:
             block.tool_call.CopyFrom(by_id[block.tool_call.tool_call_id])
-    return read
-
-
-def _without_calls(result: message_pb2.Message) -> message_pb2.Message:
-    read = message_pb2.Message()
-    read.CopyFrom(result)
-    del read.content[:]
-    read.content.extend(block for block in result.content if not block.HasField("tool_call"))
     return read
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 
+from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.transcript.v1 import entry_pb2
@@ -12,6 +13,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runner.assignment import Assignment
+from spawnmesh_runner.context import calls_of, text_of, without_calls
 from spawnmesh_runner.domain import PEER_AWAY, backoff_seconds
 from spawnmesh_runner.hooks import shape_prompt
 from spawnmesh_runner.prompt import add_broken_attempt, build_prompt
@@ -51,6 +53,19 @@ async def _generate_once(assignment: Assignment, request: pb.GenerateRequest) ->
     if completion is None:
         raise MeshError(Reason.STREAM_BROKEN, "the model's answer ended before it was whole")
     return completion
+
+
+def heeded(completion: generation_pb2.Completion) -> message_pb2.Message:
+    """What of the answer counts: of a model that refused, or that a filter stopped, no call is made.
+
+    Raises MeshError MODEL_REFUSED where nothing is said beside them.
+    """
+    answer = completion.message
+    if completion.stop_reason != generation_pb2.STOP_REASON_REFUSAL or not calls_of(answer):
+        return answer
+    if not text_of(answer):
+        raise MeshError(Reason.MODEL_REFUSED, f"{answer.model} refused; the tool calls before that are not made")
+    return without_calls(answer)
 
 
 def call_seconds(assignment: Assignment) -> float:

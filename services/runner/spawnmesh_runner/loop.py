@@ -7,7 +7,7 @@ from spawnmesh_runner.assignment import Assignment, render_usage
 from spawnmesh_runner.compaction import compact
 from spawnmesh_runner.context import Draft, OpenCall, calls_of, has_newest_draft, open_calls, pending_draft, text_of
 from spawnmesh_runner.domain import TurnLimitExceeded, Turns
-from spawnmesh_runner.generate import call_seconds, generate
+from spawnmesh_runner.generate import call_seconds, generate, heeded
 from spawnmesh_runner.hooks import see_hooks, tell_answer
 from spawnmesh_runner.inbox import drain_inbox
 from spawnmesh_runner.retry import persistently
@@ -65,12 +65,11 @@ async def _take_turn(assignment: Assignment, turns: Turns) -> bool:
         read = await assemble(assignment)
     if draft is None:
         completion = await generate(assignment, read.entries)
-        answer = completion.message
-        assignment.spend(answer.usage)
+        assignment.spend(completion.message.usage)
         await tell_answer(assignment, completion)
         if not await window_held(assignment, fence):
             return False
-        entry_id, answer = await append_answer(assignment, turns.taken_count, answer)
+        entry_id, answer = await append_answer(assignment, turns.taken_count, heeded(completion))
         calls = [OpenCall(entry_id, index, call) for index, call in enumerate(calls_of(answer))]
         if calls:
             await run_calls(assignment, calls)

@@ -12,6 +12,7 @@ from spawnmesh_model_router.domain.reasons import FailoverReason
 R = FailoverReason
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
+RESTLESS = {R.NO_FAILOVER, R.FORMAT, R.CONTEXT_OVERFLOW, R.SESSION_EXPIRED, R.EMPTY_RESPONSE}
 
 
 def rests(reason: FailoverReason, failures: int) -> list[float]:
@@ -75,7 +76,7 @@ def test_lesser_failure_does_not_replace_a_longer_rest() -> None:
     assert extend(dead, R.AUTH, NOW + 40 * SECOND) is dead
 
 
-@pytest.mark.parametrize("reason", [R.NO_FAILOVER, R.FORMAT, R.CONTEXT_OVERFLOW, R.SESSION_EXPIRED])
+@pytest.mark.parametrize("reason", sorted(RESTLESS))
 def test_reason_about_the_request_makes_no_cooldown(reason: FailoverReason) -> None:
     resting = rested(None, R.TIMEOUT, NOW)
     assert extend(None, reason, NOW) is None
@@ -135,6 +136,6 @@ def test_deadline_only_moves_later_while_active(
         cooldown = extended
 
 
-@given(st.sampled_from(sorted(set(FailoverReason) - {R.NO_FAILOVER, R.FORMAT, R.CONTEXT_OVERFLOW, R.SESSION_EXPIRED})))
+@given(st.sampled_from(sorted(set(FailoverReason) - RESTLESS)))
 def test_rests_never_get_shorter_with_more_failures(reason: FailoverReason) -> None:
     assert all(earlier <= later for earlier, later in pairwise(rests(reason, 30)))

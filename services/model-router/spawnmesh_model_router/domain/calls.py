@@ -24,7 +24,7 @@ def call_block(call_id: str, name: str, arguments: str) -> str:
 
 
 def is_whole(arguments: str) -> bool:
-    """Whether a model that reached its limit has written the arguments to their end. Nothing at all is no end."""
+    """Whether a model that was stopped has written the arguments to their end. Nothing at all is no end."""
     return isinstance(decoded(arguments), dict)
 
 

@@ -2,16 +2,16 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Final
 
 from spawnmesh_model_router.domain.cooldown import scope_of
-from spawnmesh_model_router.domain.echo import Echo
-from spawnmesh_model_router.domain.evidence import Evidence, gather
+from spawnmesh_model_router.domain.echo import Echo, spelled_out
+from spawnmesh_model_router.domain.evidence import MAX_TEXT_CHARS, Evidence, gather
 from spawnmesh_model_router.domain.names import reason_of_name
 from spawnmesh_model_router.domain.reasons import FailoverReason, ModelFailure
-from spawnmesh_model_router.domain.signals import PERIOD, SIGNALS, Signal, Topic
+from spawnmesh_model_router.domain.signals import PERIOD, SIGNALS, TOO_LARGE_FOR_A_MINUTE, Signal, Topic
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,14 @@ def _known(failure: ModelFailure) -> FailoverReason:
     return _judge(failure)
 
 
+def is_about_request(failure: ModelFailure, reason: FailoverReason) -> bool:
+    """Whether a failure for that reason is of this request alone, although others of the same reason are not: it is larger than a minute's
+    tokens, and is so at any time."""
+    if reason is not FailoverReason.RATE_LIMIT:
+        return False
+    return TOO_LARGE_FOR_A_MINUTE.pattern.search(failure.message[:MAX_TEXT_CHARS].lower()) is not None
+
+
 def reason_of_status(status: int | None) -> FailoverReason | None:
     """What the status means where the text is not heard; None without one."""
     if status == 402:
@@ -96,10 +104,12 @@ def reason_of_status(status: int | None) -> FailoverReason | None:
 
 def _judge(failure: ModelFailure, echo: Echo | None = None) -> FailoverReason:
     evidence = gather(failure)
+    if echo is not None and evidence.status_wording and not echo.is_own(evidence.status_wording):
+        evidence = replace(evidence, status=None)
     if evidence.is_html and _is_transport(evidence.status):
         return _rule_of(evidence.status).reason
     if evidence.status == 402:
-        return _payment(evidence)
+        return _payment(evidence, echo)
     if evidence.status == 413:
         said = _by_text(evidence, _ANSWERED - {Topic.REFILL}, echo)
         too_large = any(map(_TOO_LARGE.search, evidence.texts))
@@ -109,7 +119,7 @@ def _judge(failure: ModelFailure, echo: Echo | None = None) -> FailoverReason:
     if evidence.status in STATUS_RULES or _is_transport(evidence.status):
         rule = _rule_of(evidence.status)
         return _by_text(evidence, rule.heard | _ALWAYS, echo) or rule.reason
-    names = (name for name in evidence.names if echo is None or name in evidence.given or echo.is_own(name))
+    names = evidence.names if echo is None else [name for name in evidence.names if _is_own_name(name, evidence, echo)]
     found = _by_text(evidence, frozenset(Topic) if echo is None else _ANSWERED, echo) or _by_name(names)
     if found is None and evidence.status is None and not evidence.texts:
         return FailoverReason.NO_ERROR_DETAILS
@@ -124,13 +134,27 @@ def _rule_of(status: int | None) -> StatusRule:
     return STATUS_RULES.get(status or 0, _FAULT)
 
 
-def _payment(evidence: Evidence) -> FailoverReason:
+def _payment(evidence: Evidence, echo: Echo | None) -> FailoverReason:
     """402: money, unless the text shows a window that will open again. A workspace that was switched off is neither."""
-    texts = tuple(_LEADING_PAYMENT.sub("", text) for text in evidence.texts)
-    said = _match(texts, texts, evidence.provider, frozenset({Topic.BILLING, Topic.AUTH_PERMANENT}) | _ALWAYS)
+    texts, meant = _without_payment(evidence.texts), _without_payment(evidence.meant)
+    topics = frozenset({Topic.BILLING, Topic.AUTH_PERMANENT}) | _ALWAYS
+    said = _by_text(replace(evidence, texts=texts, distinct=texts, meant=meant), topics, echo)
     if said is not None:
         return said
-    return FailoverReason.RATE_LIMIT if any(map(_WINDOW.search, texts)) else FailoverReason.BILLING
+    if echo is None:
+        opens_again = any(map(_WINDOW.search, texts))
+    else:
+        opens_again = any(echo.is_own(found[0]) for text in meant for found in _WINDOW.finditer(spelled_out(text)))
+    return FailoverReason.RATE_LIMIT if opens_again else FailoverReason.BILLING
+
+
+def _without_payment(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(_LEADING_PAYMENT.sub("", text) for text in texts)
+
+
+def _is_own_name(name: str, evidence: Evidence, echo: Echo) -> bool:
+    """Whether the answer names an error so by itself, and no escape is a part of the name."""
+    return name in evidence.given or (any(name in spelled_out(text) for text in evidence.meant) and echo.is_own(name))
 
 
 def _by_text(evidence: Evidence, topics: frozenset[Topic], echo: Echo | None = None) -> FailoverReason | None:
@@ -153,7 +177,7 @@ def _match(
 def _match_own(evidence: Evidence, topics: frozenset[Topic], echo: Echo) -> FailoverReason | None:
     """As `_match`, but for what only the request says."""
     given = _lower(tuple(evidence.given))
-    others = _lower(tuple(text for text in evidence.texts if text not in evidence.given))
+    others = _lower(tuple(spelled_out(text) for text in evidence.meant if text not in evidence.given))
     for signal in _signals(evidence.provider if evidence.provider in _SIGNALLED else "", topics):
         if any(map(signal.pattern.search, given)):
             return signal.reason

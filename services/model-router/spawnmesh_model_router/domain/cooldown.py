@@ -24,14 +24,14 @@ class Scope(StrEnum):
 
 
 # A reason that is missing here makes no cooldown: FORMAT, CONTEXT_OVERFLOW and NO_FAILOVER are about the request, and
-# SESSION_EXPIRED is about one conversation; the next request to the same model may well succeed.
+# SESSION_EXPIRED is about one conversation; the next request to the same model may well succeed. So it may after
+# EMPTY_RESPONSE: whoever asks can have a model say nothing, and a rest is every tenant's.
 SCOPES: Final[dict[R, Scope]] = {
     R.RATE_LIMIT: Scope.MODEL,
     R.OVERLOADED: Scope.MODEL,
     R.TIMEOUT: Scope.MODEL,
     R.SERVER_ERROR: Scope.MODEL,
     R.MODEL_NOT_FOUND: Scope.MODEL,
-    R.EMPTY_RESPONSE: Scope.MODEL,
     R.NO_ERROR_DETAILS: Scope.MODEL,
     R.UNCLASSIFIED: Scope.MODEL,
     R.UNKNOWN: Scope.MODEL,

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from spawnmesh_model_router.domain.names import words_of_name
 from spawnmesh_model_router.domain.reasons import ModelFailure
@@ -48,13 +49,16 @@ class Evidence:
 
     `distinct` leaves out the texts that stand in another one as they are: whoever searches need not search them twice.
     `given` are the names that the answer itself gives as its code or type, as given and as they read; those of objects further inside
-    may be parts of the request.
+    may be parts of the request. `status_wording` is what the status was read from, empty where it is the answer's own. `meant` are the texts,
+    in the place of JSON what it says: its texts and numbers, each for itself.
     """
 
     status: int | None
+    status_wording: str
     names: tuple[str, ...]
     texts: tuple[str, ...]
     distinct: tuple[str, ...]
+    meant: tuple[str, ...]
     given: frozenset[str]
     provider: str
     has_body: bool
@@ -68,24 +72,33 @@ def gather(failure: ModelFailure) -> Evidence:
     names = [name.strip() for name in (failure.code, failure.error_type) if name.strip()]
     given = set(names)
     status = failure.status or next((found for name in names if (found := _as_status(name)) is not None), None)
+    wording = ""
+    meant: list[str] = []
     for text in tuple(texts):
-        for place, body in enumerate(_bodies(text)):
-            named = _names_in(body)
-            if place == 0 and text.startswith(("{", "[")) and failure.message.strip().startswith(text):
-                given.update(named, _names_in(body.get("error")))
+        whole, around = _opened(text)
+        meant += [*filter(None, around), *islice(_leaves(whole), MAX_TEXTS)]
+        answer: list[object] = []
+        if isinstance(whole, dict) and text.startswith(("{", "[")) and failure.message.strip().startswith(text):
+            answer = [whole, whole.get("error")]
+            given.update(_names_in(answer[0]), _names_in(answer[1]))
+        for body in _objects(whole):
             if len(names) + len(texts) < MAX_TEXTS:
-                names += named
+                names += _names_in(body)
                 texts += [value for field in _TEXT_FIELDS if isinstance(value := body.get(field), str) and value]
-            status = status or _status_in_body(body)
-        status = status or _status_in_text(text)
+            if status is None and (status := _status_in_body(body)) is not None:
+                wording = "" if any(body is own for own in answer) else str(status)
+        if status is None:
+            status, wording = _status_in_text(text)
     names += [spelled[1] for text in tuple(texts[:MAX_CAUSES]) if (spelled := _SPELLED.match(text))]
     raised = [found[0] for text in texts[:MAX_CAUSES] for found in _EXCEPTION.finditer(text)][:MAX_CAUSES]
     everything = tuple(dict.fromkeys([*texts, *names, *map(words_of_name, names)]))
     return Evidence(
         status=status,
+        status_wording=wording,
         names=tuple(dict.fromkeys([*names, *raised])),
         texts=everything,
         distinct=_distinct(everything),
+        meant=tuple(dict.fromkeys(meant)),
         given=frozenset([*given, *map(words_of_name, given)]),
         provider=failure.provider.strip().lower(),
         has_body=bool(texts or names) and not any(_NO_BODY.search(text) for text in texts),
@@ -115,8 +128,9 @@ def _names_in(body: object) -> list[str]:
     return [value for field in _NAME_FIELDS if isinstance(value := body.get(field), str) and _is_name(value)]
 
 
-def _status_in_text(text: str) -> int | None:
-    return next((int(found[1]) for form in _STATUS_FORMS if (found := form.search(text))), None)
+def _status_in_text(text: str) -> tuple[int | None, str]:
+    """The status, and the words that present it."""
+    return next(((int(found[1]), found[0]) for form in _STATUS_FORMS if (found := form.search(text))), (None, ""))
 
 
 def _status_in_body(body: dict[str, object]) -> int | None:
@@ -132,27 +146,43 @@ def _is_name(value: str) -> bool:
     return _NAME.fullmatch(value) is not None
 
 
-def _bodies(text: str) -> Iterator[dict[str, object]]:
-    """Every object inside the first JSON object of `text`, outermost first."""
-    start, end = text.find("{"), text.rfind("}")
-    if start < 0 or end < start:
-        return
-    pending = [(_decoded(text[start : end + 1]), 0)]
+def _opened(text: str) -> tuple[object, tuple[str, str]]:
+    """The first JSON object of `text`, None without one, and what stands before and behind it."""
+    start = text.find("{")
+    if start < 0 or text.rfind("}") < start:
+        return None, (text, "")
+    try:
+        whole, end = json.JSONDecoder().raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None, (text, "")
+    return whole, (text[:start].strip(), text[end:].strip())
+
+
+def _objects(whole: object) -> Iterator[dict[str, object]]:
+    """Every object inside, outermost first."""
+    pending = [(whole, 0)]
     seen = 0
     while pending and seen < MAX_BODY_ITEMS:
         value, depth = pending.pop(0)
         seen += 1
         if isinstance(value, dict):
             yield value
-            children = list(value.values())
-        else:
-            children = value if isinstance(value, list) else []
         if depth < MAX_BODY_DEPTH:
-            pending += [(child, depth + 1) for child in children[:MAX_BODY_ITEMS] if isinstance(child, dict | list)]
+            children = [child for child in _children(value) if isinstance(child, dict | list)]
+            pending += [(child, depth + 1) for child in children[:MAX_BODY_ITEMS]]
 
 
-def _decoded(text: str) -> object:
-    try:
-        return json.JSONDecoder().raw_decode(text)[0]
-    except (ValueError, RecursionError):
-        return None
+def _leaves(whole: object) -> Iterator[str]:
+    """Every text and number inside."""
+    pending = [whole]
+    while pending:
+        value = pending.pop()
+        pending += reversed(_children(value))
+        if isinstance(value, str | int | float):
+            yield str(value)
+
+
+def _children(value: object) -> list[object]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []

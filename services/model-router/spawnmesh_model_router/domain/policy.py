@@ -90,6 +90,10 @@ def cost_micros(
     return -(-cost // 1_000_000)
 
 
+IMAGE_TOKENS = 1_600
+"""Of an image, where nobody counted it: about what Anthropic counts for a large one, and as much as OpenAI and Gemini count for most."""
+
+
 def estimated_tokens(byte_count: int) -> int:
     """Tokens of so much text, where nobody counted them: about what a language that is written in ASCII comes to, and more for others."""
     return -(-byte_count // 4)

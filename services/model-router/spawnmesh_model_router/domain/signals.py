@@ -84,6 +84,9 @@ ZHIPU_CODE: Final = r"(?:code[\"']?:\s*[\"']?|error\s+|^)"
 # Words and blanks share no character, and blanks are never given back: otherwise a long run of `_` takes minutes to refuse.
 WORD: Final = r"[^\s_]{1,40}"
 
+# One request that is larger than a minute's tokens: another model's minute may be larger.
+TOO_LARGE_FOR_A_MINUTE: Final = row(Topic.REFILL, R.RATE_LIMIT, r"too large .{0,160}(?:tokens per min(?:ute)?|tpm)")
+
 SIGNALS: Final[tuple[Signal, ...]] = (
     # Our own machine or coordination, or the caller's own wish: no provider is to blame.
     row(
@@ -177,12 +180,11 @@ SIGNALS: Final[tuple[Signal, ...]] = (
     row(Topic.BILLING, R.BILLING, r"key limit exceeded", provider="openrouter"),
     row(Topic.VENDOR, R.TIMEOUT, r"provider returned error", provider="openrouter"),
     row(Topic.VENDOR, R.OVERLOADED, r"modelnotreadyexception", provider="amazon-bedrock"),
-    # One request that is larger than a minute's tokens: another model's minute may be larger. And Google's quota, whose
-    # text sends free users to billing although it refills by itself.
+    TOO_LARGE_FOR_A_MINUTE,
+    # Google's quota, whose text sends free users to billing although it refills by itself.
     row(
         Topic.REFILL,
         R.RATE_LIMIT,
-        r"too large .{0,160}(?:tokens per min(?:ute)?|tpm)",
         r"quota.{0,400}(?:retry in \d[\d.]*m?s?|retrydelay|quota metric)|quota exceeded for (?:quota )?metric",
     ),
     row(

@@ -16,6 +16,11 @@ class Stop(StrEnum):
     LENGTH = "STOP_REASON_LENGTH"
     REFUSAL = "STOP_REASON_REFUSAL"
 
+    @property
+    def is_models_own(self) -> bool:
+        """Whether the model ended there by itself. Else its last call may be cut off, which nobody is to make."""
+        return self in (Stop.END, Stop.TOOL_USE)
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -61,7 +66,16 @@ class Finished:
     response_model: str = ""
 
 
-Piece = TextPiece | Thought | Call | Finished
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """What a call used up that nobody is shown: bytes of thoughts and of calls as they grow, and what was read, where the provider tells it at
+    once. For the tenant's budget, should the answer not come to its end."""
+
+    written_bytes: int = 0
+    read: Usage | None = None
+
+
+Piece = TextPiece | Thought | Call | Finished | Unseen
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +89,10 @@ class Timing:
 
 
 class ProviderFailed(Exception):
-    """A call of a provider that failed. `detail` is for people and never the provider's own text, which may repeat a key or a prompt."""
+    """A call of a provider that failed. `detail` is for people and never the provider's own text, which may repeat a key or a prompt.
+
+    With `is_about_request` nothing rests, whatever the reason: other requests may well succeed.
+    """
 
     def __init__(
         self,
@@ -84,12 +101,26 @@ class ProviderFailed(Exception):
         *,
         http_status: int = 0,
         retry_after_seconds: float | None = None,
+        is_about_request: bool = False,
     ) -> None:
         super().__init__(detail)
         self.reason = reason
         self.detail = detail
         self.http_status = http_status
         self.retry_after_seconds = retry_after_seconds
+        self.is_about_request = is_about_request
+
+
+def unseen(*written: str) -> list[Unseen]:
+    """The report of what was written, if anything was."""
+    count = sum(len(text.encode("utf-8", "replace")) for text in written)
+    return [Unseen(count)] if count else []
+
+
+def unreadable_call() -> ProviderFailed:
+    """The failure of an answer with a call of a tool that nobody can make. A prompt can have a model write one."""
+    detail = "the model's call of a tool cannot be read"
+    return ProviderFailed(FailoverReason.SERVER_ERROR, detail, is_about_request=True)
 
 
 @dataclass(slots=True)
@@ -106,6 +137,8 @@ class Answer:
 
     def add(self, piece: Piece) -> None:
         """Takes the next piece; text grows the block before it where that is text."""
+        if isinstance(piece, Unseen):
+            return
         if isinstance(piece, Finished):
             self.finished = piece
         elif isinstance(piece, TextPiece) and self.blocks and isinstance(self.blocks[-1], TextPiece):

@@ -7,7 +7,17 @@ from typing import Any
 from anthropic.types import RawMessageStreamEvent
 
 from spawnmesh_model_router.domain.calls import call_block, is_whole
-from spawnmesh_model_router.providers.answer import Call, Finished, Pieces, Stop, TextPiece, Thought, Usage
+from spawnmesh_model_router.providers.answer import (
+    Call,
+    Finished,
+    Pieces,
+    Stop,
+    TextPiece,
+    Thought,
+    Unseen,
+    Usage,
+    unseen,
+)
 from spawnmesh_model_router.providers.anthropic_request import REDACTED_THINKING
 
 _STOPS = {
@@ -44,7 +54,7 @@ class _GrowingBlock:
 
 
 async def read_messages(events: AsyncIterator[RawMessageStreamEvent]) -> Pieces:
-    """Text as it comes, thoughts and tool calls when they are whole; a last call that the output limit cut off never is. No `Finished` for a
+    """Text as it comes, thoughts and tool calls when they are whole; a last call that was cut off never is. No `Finished` for a
     stream that just ends."""
     blocks: dict[int, _GrowingBlock] = {}
     doubtful: Thought | Call | None = None
@@ -55,6 +65,7 @@ async def read_messages(events: AsyncIterator[RawMessageStreamEvent]) -> Pieces:
             case "message_start":
                 response_id, response_model = event.message.id, event.message.model
                 usage = _usage(getattr(event.message, "usage", None), usage)
+                yield Unseen(read=usage)
             case "content_block_start":
                 if doubtful is not None:  # Not the last one.
                     yield doubtful
@@ -63,9 +74,11 @@ async def read_messages(events: AsyncIterator[RawMessageStreamEvent]) -> Pieces:
                 if event.content_block.type == "text" and event.content_block.text:
                     yield TextPiece(event.content_block.text)
             case "content_block_delta":
-                said = _grow(blocks[event.index], event.delta)
+                said, hidden = _grow(blocks[event.index], event.delta)
                 if said:
                     yield TextPiece(said)
+                for report in unseen(hidden):
+                    yield report
             case "content_block_stop":
                 ended = blocks.pop(event.index)
                 block = ended.whole()
@@ -78,23 +91,23 @@ async def read_messages(events: AsyncIterator[RawMessageStreamEvent]) -> Pieces:
                 usage = _usage(getattr(event, "usage", None), usage)
             case "message_stop":
                 stop = _STOPS.get(reason, Stop.UNSPECIFIED)
-                if doubtful is not None and stop is not Stop.LENGTH:
+                if doubtful is not None and stop.is_models_own:
                     yield doubtful
                 yield Finished(stop, usage, response_id, response_model)
 
 
-def _grow(block: _GrowingBlock, delta: Any) -> str:
-    """Adds to the block; gives the text that the caller is to see."""
+def _grow(block: _GrowingBlock, delta: Any) -> tuple[str, str]:
+    """Adds to the block; gives the text that the caller is to see, and what of it nobody sees yet."""
     match delta.type:
         case "text_delta":
-            return str(delta.text or "")
-        case "input_json_delta":
-            block.text.append(delta.partial_json)
-        case "thinking_delta":
-            block.text.append(delta.thinking)
+            return str(delta.text or ""), ""
+        case "input_json_delta" | "thinking_delta":
+            part = delta.partial_json if delta.type == "input_json_delta" else delta.thinking
+            block.text.append(part)
+            return "", part
         case "signature_delta":
             block.signature = delta.signature
-    return ""
+    return "", ""
 
 
 def _usage(said: Any, before: Usage) -> Usage:

@@ -8,7 +8,7 @@ import aiohttp
 import httpx2
 from spawnmesh_core.clock import utc_now
 
-from spawnmesh_model_router.domain.classify import classify, reason_of_status
+from spawnmesh_model_router.domain.classify import classify, is_about_request, reason_of_status
 from spawnmesh_model_router.domain.cooldown import rests_alike, scope_of
 from spawnmesh_model_router.domain.echo import Echo
 from spawnmesh_model_router.domain.evidence import MAX_CAUSES
@@ -39,7 +39,13 @@ def failed_call(error: Exception, provider: str, question: Question) -> Provider
         # What rests, rests for every tenant: no text that a caller can have the provider repeat may decide that.
         reason = classify(failure, Echo(question.texts, question.names))
     detail = f"the provider answered HTTP {status}" if status else "the call failed"
-    return ProviderFailed(reason, detail, http_status=status or 0, retry_after_seconds=_retry_after(error))
+    return ProviderFailed(
+        reason,
+        detail,
+        http_status=status or 0,
+        retry_after_seconds=_retry_after(error),
+        is_about_request=is_about_request(failure, reason),
+    )
 
 
 def _is_broken(error: BaseException) -> bool:

@@ -18,6 +18,8 @@ from spawnmesh_model_router.providers.answer import (
     TextPiece,
     Thought,
     Usage,
+    unreadable_call,
+    unseen,
 )
 from spawnmesh_model_router.providers.gemini_request import THOUGHT_SIGNATURE
 
@@ -35,11 +37,12 @@ _UNREADABLE = "MALFORMED_FUNCTION_CALL"
 
 
 async def read_generated(chunks: AsyncIterator[GenerateContentResponse]) -> Pieces:
-    """Text and calls as they come, the thoughts before the end. No `Finished` for a stream that just ends.
+    """Text and calls as they come, the thoughts before the end; not a last call that was cut off. No `Finished` for a stream that just ends.
 
     Raises ProviderFailed for a prompt that was blocked, and for a call that the provider could not read itself.
     """
     thoughts: list[str] = []
+    doubtful: Call | None = None
     called = False
     reason = response_id = response_model = ""
     usage = Usage()
@@ -51,20 +54,33 @@ async def read_generated(chunks: AsyncIterator[GenerateContentResponse]) -> Piec
             usage = _usage(chunk.usage_metadata)
         for candidate in (chunk.candidates or [])[:1]:
             for part in (candidate.content.parts or []) if candidate.content is not None else []:
+                if doubtful is not None:  # Not the last part.
+                    yield doubtful
+                    doubtful = None
                 if part.function_call is not None:
                     called = True
-                    yield _call(part)
+                    call = _call(part)
+                    for report in unseen(call.block_json):
+                        yield report
+                    if part.function_call.args is None or part.function_call.will_continue:
+                        doubtful = call
+                    else:
+                        yield call
                 elif part.text and part.thought:
                     thoughts.append(part.text)
+                    for report in unseen(part.text):
+                        yield report
                 elif part.text:
                     yield TextPiece(part.text)
             reason = candidate.finish_reason.value if candidate.finish_reason is not None else reason
     if reason == _UNREADABLE:
-        raise ProviderFailed(FailoverReason.SERVER_ERROR, "the model's call of a tool cannot be read")
+        raise unreadable_call()
     if reason:
+        stop = _STOPS.get(reason, Stop.UNSPECIFIED)
+        if doubtful is not None and stop.is_models_own:
+            yield doubtful
         if thoughts:
             yield Thought("".join(thoughts), "")
-        stop = _STOPS.get(reason, Stop.UNSPECIFIED)
         yield Finished(Stop.TOOL_USE if called and stop is Stop.END else stop, usage, response_id, response_model)
 
 

@@ -4,7 +4,16 @@ from dataclasses import astuple, replace
 from typing import Any
 
 from spawnmesh_model_router.domain.unicode import cut_half, mended
-from spawnmesh_model_router.providers.answer import Call, Finished, Piece, TextPiece, Thought, Usage
+from spawnmesh_model_router.providers.answer import (
+    Call,
+    Finished,
+    Piece,
+    TextPiece,
+    Thought,
+    Unseen,
+    Usage,
+    unreadable_call,
+)
 
 _MOST_TOKENS = 2**31 - 1
 
@@ -18,7 +27,7 @@ class Mender:
     def mend(self, piece: Piece) -> list[Piece]:
         """The piece in a form that can be sent on: none while half a character is all there is of it.
 
-        Raises ValueError for a tool call that cannot be made, for it names no tool.
+        Raises ProviderFailed for a tool call that cannot be made, for it names no tool.
         """
         match piece:
             case TextPiece():
@@ -29,6 +38,8 @@ class Mender:
                 return [*self._rest(), Thought(mended(piece.text), mended(piece.signature))]
             case Finished():
                 return [*self._rest(), _finished(piece)]
+            case Unseen():
+                return [Unseen(piece.written_bytes, _counted(piece.read) if piece.read is not None else None)]
 
     def _text(self, piece: TextPiece) -> list[Piece]:
         if not self._half and piece.text.isascii():
@@ -43,17 +54,23 @@ class Mender:
 
 def _call(call: Call) -> Call:
     if not call.name or not isinstance(call.name, str):
-        raise ValueError("a tool call without a name")
+        raise unreadable_call()
     return Call(mended(str(call.call_id)), mended(call.name), mended(call.block_json))
 
 
 def _finished(end: Finished) -> Finished:
-    usage = end.usage
-    if not all(type(count) is int and 0 <= count <= _MOST_TOKENS for count in astuple(usage)):
-        usage = Usage(*map(_count, astuple(usage)))
     return replace(
-        end, usage=usage, response_id=mended(str(end.response_id)), response_model=mended(str(end.response_model))
+        end,
+        usage=_counted(end.usage),
+        response_id=mended(str(end.response_id)),
+        response_model=mended(str(end.response_model)),
     )
+
+
+def _counted(usage: Usage) -> Usage:
+    if all(type(count) is int and 0 <= count <= _MOST_TOKENS for count in astuple(usage)):
+        return usage
+    return Usage(*map(_count, astuple(usage)))
 
 
 def _count(said: Any) -> int:

@@ -6,7 +6,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spawnmesh_model_router.domain.calls import call_block, is_whole
-from spawnmesh_model_router.providers.answer import Call, Finished, Piece, Pieces, Stop, TextPiece, Thought, Usage
+from spawnmesh_model_router.providers.answer import (
+    Call,
+    Finished,
+    Piece,
+    Pieces,
+    Stop,
+    TextPiece,
+    Thought,
+    Usage,
+    unseen,
+)
 from spawnmesh_model_router.providers.chat_shapes import arguments_text, flat
 
 _STOPS = {
@@ -36,32 +46,35 @@ class _GrowingCall:
 
 async def read_chat(batches: AsyncIterator[list[Any]]) -> Pieces:
     """Text as it comes, in one piece where several came together; thoughts and tool calls once the provider says that the answer is over, but
-    for one that the output limit cut off. No `Finished` for a stream that just ends."""
+    for a last call that was cut off. No `Finished` for a stream that just ends."""
     calls: list[_GrowingCall] = []
     thoughts: list[str] = []
     refused = False
     reason = response_id = response_model = ""
     usage = Usage()
     async for batch in batches:
-        said = []
+        said: list[str] = []
+        hidden: list[str] = []
         for chunk in batch:
             response_id, response_model = chunk.get("id") or response_id, chunk.get("model") or response_model
             if chunk.get("usage"):
                 usage = _usage(chunk["usage"])
             for choice in (chunk.get("choices") or [])[:1]:
                 delta = flat(choice.get("delta") or {})
-                thoughts.append(_thinking(delta))
+                hidden.append(_thinking(delta))
+                thoughts.append(hidden[-1])
                 refused = refused or bool(delta.get("refusal"))
                 said += [text for text in (delta.get("content"), delta.get("refusal")) if text]
-                for part in delta.get("tool_calls") or []:
-                    _grow(calls, part)
+                hidden += [_grow(calls, part) for part in delta.get("tool_calls") or []]
                 reason = choice.get("finish_reason") or reason
+        for report in unseen(*hidden):
+            yield report
         if said:
             yield TextPiece("".join(said))
     if reason:
         stop = Stop.REFUSAL if refused else _STOPS.get(reason, Stop.UNSPECIFIED)
-        if _STOPS.get(reason) is Stop.LENGTH and calls and not calls[-1].is_whole:
-            calls.pop()  # It was cut off: whoever made it would do something else than the model wanted.
+        if not stop.is_models_own and calls and not calls[-1].is_whole:
+            calls.pop()
         for piece in _rest(thoughts, calls):
             yield piece
         if calls and stop is Stop.END:  # Several compatible endpoints say so.
@@ -74,7 +87,8 @@ def _rest(thoughts: list[str], calls: list[_GrowingCall]) -> list[Piece]:
     return [*([Thought(thought, "")] if thought else []), *(call.whole() for call in calls)]
 
 
-def _grow(calls: list[_GrowingCall], part: dict[str, Any]) -> None:
+def _grow(calls: list[_GrowingCall], part: dict[str, Any]) -> str:
+    """Adds the part to its call; gives what it adds to the arguments."""
     index, call_id = part.get("index") or 0, part.get("id") or ""
     growing = next((call for call in reversed(calls) if call.index == index), None)
     # Some endpoints number every call 0: another id is another call.
@@ -88,6 +102,7 @@ def _grow(calls: list[_GrowingCall], part: dict[str, Any]) -> None:
     if isinstance(function.get("arguments"), dict) and any(growing.arguments):
         raise ValueError("arguments that are whole, behind others")
     growing.arguments.append(arguments)
+    return arguments
 
 
 def _thinking(delta: dict[str, Any]) -> str:

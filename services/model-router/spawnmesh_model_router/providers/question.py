@@ -87,6 +87,10 @@ class Question:
         return next(said, "").partition("/")[0].lower()
 
     @property
+    def image_count(self) -> int:
+        return sum(block.HasField("image") for message in self.messages for block in message.content)
+
+    @property
     def has_images(self) -> bool:
         return any(block.HasField("image") for message in self.messages for block in message.content)
 

@@ -6,17 +6,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spawnmesh_model_router.domain.calls import call_block, is_whole
-from spawnmesh_model_router.providers.answer import Call, Finished, Pieces, Stop, TextPiece, Thought, Usage
+from spawnmesh_model_router.providers.answer import Call, Finished, Pieces, Stop, TextPiece, Thought, Usage, unseen
 from spawnmesh_model_router.providers.chat_shapes import arguments_text
 from spawnmesh_model_router.providers.responses_request import SEALED_REASONING
 
+_HIDDEN = (
+    "response.function_call_arguments.delta",
+    "response.reasoning_summary_text.delta",
+    "response.reasoning_text.delta",
+)
 _CUT_SHORT = {"max_output_tokens": Stop.LENGTH, "content_filter": Stop.REFUSAL}
 
 
 @dataclass(slots=True)
 class _Reading:
-    """What is known of the answer so far. `said` is text that has not been handed on, `spoken` whether the item under way had any. `doubtful`
-    is a call that was cut off if nothing follows it and the limit was reached."""
+    """What is known of the answer so far. `said` is text that has not been handed on, `spoken` whether the item under way came in parts.
+    `doubtful` is a call that was cut off if nothing follows it and the model did not end by itself."""
 
     said: list[str] = field(default_factory=list)
     doubtful: Call | None = None
@@ -79,14 +84,20 @@ async def read_response(batches: AsyncIterator[list[Any]]) -> Pieces:
                 case "response.refusal.delta":
                     reading.refused = True
                     reading.say(event["delta"])
+                case kind if kind in _HIDDEN:
+                    reading.spoken = True
+                    for report in unseen(event["delta"]):
+                        yield report
                 case "response.output_item.added":
                     reading.spoken = False
                 case "response.output_item.done":
+                    for report in [] if reading.spoken else unseen(_hidden(event["item"])):
+                        yield report
                     for piece in [*reading.settled(is_cut=False), *reading.item(event["item"])]:
                         yield piece
                 case "response.completed" | "response.incomplete":
                     end = reading.finished(event["response"])
-                    for call in reading.settled(is_cut=end.stop is Stop.LENGTH):
+                    for call in reading.settled(is_cut=not end.stop.is_models_own):
                         yield call
         for text in reading.text():
             yield text
@@ -112,6 +123,16 @@ def error_in(event: dict[str, Any]) -> dict[str, Any] | None:
 def _call(item: dict[str, Any]) -> Call:
     call_id, name = item.get("call_id") or f"call_{secrets.token_hex(12)}", item.get("name") or ""
     return Call(call_id, name, call_block(call_id, name, arguments_text(item.get("arguments"))))
+
+
+def _hidden(item: dict[str, Any]) -> str:
+    """What the item says that nobody is shown as it comes."""
+    match item.get("type"):
+        case "function_call":
+            return arguments_text(item.get("arguments"))
+        case "reasoning":
+            return _thought(item).text
+    return ""
 
 
 def _thought(item: dict[str, Any]) -> Thought:
