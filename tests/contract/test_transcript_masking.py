@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from psycopg import AsyncConnection
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2
@@ -67,6 +68,28 @@ async def test_PrepareTenant__secrets_are_masked_from_the_next_append_on(
     block = json.loads(entries[2].body.message.content[0].tool_call.block_json)
     assert block == {"id": "call_1", "name": "exec", "input": {"command": "use [$redacted:provider_key]"}}
     assert (await session.append(_bodies(), claim=claim, key="k")).replayed
+
+
+@pytest.mark.parametrize(
+    ("command", "secret"),
+    [
+        (f"git clone https://{SECRET}@github.com/acme/app.git", SECRET),
+        (f"pip install git+https://{SECRET}@github.com/acme/app.git", SECRET),
+        ("psql postgres://app:S3cr3t$Pass9@db/x", "S3cr3t$Pass9"),
+        ("psql postgres://app:it's-S3cr3t@db/x", "it's-S3cr3t"),
+        ("curl smtp://me@acme.example:S3cretPass9@smtp.acme.example", "S3cretPass9"),
+        ("curl https:/\\/me:S3cretPass9@acme.example", "S3cretPass9"),
+    ],
+)
+async def test_AppendEntries__no_secret_of_a_url_is_stored(session: Session, command: str, secret: str) -> None:
+    await session.prepare_tenant(1, mask_secrets=True)
+    claim = await session.acquire(1)
+    call = call_block("c", json.dumps({"id": "c", "name": "exec", "input": {"command": command}}), "exec")
+    message = content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[call])
+    await session.append([entry_pb2.EntryBody(message=message)], claim=claim)
+    stored = (await session.entries())[-1].body.message.content[0].tool_call.block_json
+    assert "[$redacted:" in stored
+    assert secret not in stored
 
 
 async def test_PrepareTenant__off_everything_is_stored_byte_for_byte(session: Session) -> None:

@@ -88,6 +88,29 @@ _PREFIXED = "|".join(
         r"whsec_(?=[A-Za-z0-9+/]*[0-9])[A-Za-z0-9+/]{32,}",
     )
 )
+_PROVIDER_HINTS = (
+    *("sk-", "sk_", "rk_", "aiza", "akia", "asia", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-"),
+    *(
+        "xox",
+        "hf_",
+        "gsk_",
+        "xai-",
+        "pplx-",
+        "nvapi-",
+        "r8_",
+        "npm_",
+        "pypi-",
+        "sg.",
+        "ya29.",
+        "dop_v1_",
+        "shp",
+        "csk-",
+    ),
+    *("tvly-", "jina_", "fw_", "gocspx-", "absk", "hvs.", "dapi", "whsec_"),
+)
+_NO_PART = (
+    r"\"'`<>{}\\"  # Of what names a user or is a password in a URL; they end one in source code, or are its place.
+)
 _JWT = r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{16,}"
 # Words and digits both: a name in source code has no three digits in a row of 24 characters by accident, a key has.
 _RANDOM = r"(?=(?:[A-Za-z/+_-]*[0-9]){3})(?=[0-9/+_-]*[A-Za-z])[A-Za-z0-9/+_-]{24,}={0,2}"
@@ -121,7 +144,7 @@ _FORMS = (
         ("private key",),
         re.compile(
             r"(?P<secret>-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
-            r"(?=[\s\\nrA-Za-z0-9:, .()-]{0,400}[A-Za-z0-9+/]{40})[A-Za-z0-9+/=\s\\:,.()-]{40,}?"
+            r"(?=(?:(?!-----BEGIN )[\s\\nrA-Za-z0-9:, .()-]){0,400}?[A-Za-z0-9+/]{40})[A-Za-z0-9+/=\s\\:,.()-]{40,}?"
             r"(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----|(?=[^A-Za-z0-9+/=\s\\:,.()-])|\Z))"
         ),
     ),
@@ -136,8 +159,13 @@ _FORMS = (
     ),
     _Form(
         Secret.URL_CREDENTIALS,
-        ("://", ":\\/\\/"),
-        re.compile(r"(?<![A-Za-z0-9])[a-zA-Z][a-zA-Z0-9+.-]{1,20}:(?:\\?/){2}[^\s/?#@:\"'`<>{}$\\]{0,256}:(?P<secret>[^\s/?#@\"'`<>{}$\\]{1,512})@(?=[\w\[])"),
+        (),
+        # To the last @ before the path. A variable is no password, nor is a marker, and what stands before an image's digest is its tag.
+        re.compile(
+            rf"(?<![A-Za-z0-9])[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}:(?:\\?/){{2}}[^\s/?#:{_NO_PART}$]{{0,256}}:(?!(?:\$\w{{1,100}}){{1,4}}@)"
+            rf"(?P<secret>(?:[^\s/?#{_NO_PART}$]|\$(?![({{]|redacted:)|(?<=\w)'(?=\w)){{1,512}})@(?=[\w\[])(?!sha(?:256|384|512):)"
+        ),
+        look=re.compile(r":\\*+/\\*+/"),
     ),
     _Form(
         Secret.BEARER_TOKEN,
@@ -150,11 +178,12 @@ _FORMS = (
     _Form(Secret.BEARER_TOKEN, (".eyj",), re.compile(f"{_START}(?P<secret>{_JWT}){_END}")),
     _Form(
         Secret.PROVIDER_KEY,
-        (
-            *("sk-", "sk_", "rk_", "aiza", "akia", "asia", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-"),
-            *("xox", "hf_", "gsk_", "xai-", "pplx-", "nvapi-", "r8_", "npm_", "pypi-", "sg.", "ya29.", "dop_v1_", "shp", "csk-"),
-            *("tvly-", "jina_", "fw_", "gocspx-", "absk", "hvs.", "dapi", "whsec_"),
-        ),
+        _PROVIDER_HINTS,
+        re.compile(rf":(?:\\?/){{2}}(?P<secret>{_PREFIXED})(?=@|:[^\s/@]{{0,512}}@)"),
+    ),
+    _Form(
+        Secret.PROVIDER_KEY,
+        _PROVIDER_HINTS,
         re.compile(f"{_START}(?P<secret>{_PREFIXED}){_END}"),
     ),
     _Form(
@@ -201,9 +230,9 @@ _AWS_NAME = re.compile(rf"(?i)^.*{_AWS_NAMES}$")
 _AWS_VALUE = re.compile(_AWS_FORM)
 _BASIC_NAMES = ("authorization", "proxyauthorization")
 _BASIC_VALUE = re.compile(r"\s*(?i:basic)[ \t]+(?P<secret>[A-Za-z0-9+/]{8,}={0,2})\s*")
-# In one piece or in long lines: words and private keys in their armour are made of the same characters.
+# In one piece or in long lines: words and private keys in their armour are made of the same characters. What was read is never read again.
 _BASE64 = re.compile(
-    r"(?:data:[\w/+.;=-]+,)?(?:[A-Za-z0-9+/_-]{256,}|\s*(?:[A-Za-z0-9+/]{60,}\s+){3,}[A-Za-z0-9+/]*)={0,2}\s*"
+    r"(?:data:[\w/+.;=-]++,)?(?:[A-Za-z0-9+/_-]{256,}+|\s*+(?:[A-Za-z0-9+/]{60,}+\s++){3,}+[A-Za-z0-9+/]*+)={0,2}+\s*+"
 )
 _PUNCTUATION = re.compile(r"[\W_]+")
 
@@ -217,6 +246,18 @@ class Hidden(NamedTuple):
     kind: Secret
     value: str
     depth: int
+
+
+class _Member(NamedTuple):
+    """What the name of a member tells of its value, and of each item where that is a list."""
+
+    is_kept: bool = False
+    is_key: bool = False
+    is_aws: bool = False
+    is_basic: bool = False
+
+
+_NO_MEMBER = _Member()
 
 
 class _Found(list[Hidden]):
@@ -237,11 +278,10 @@ def mask_document(text: str) -> str:
     return _mask_document(text, 0, _Found())
 
 
-def hidden_in(text: str) -> list[Hidden]:
-    """What `mask_document` replaces in a JSON text, in the order in which it does. Raises NotJson, and TooManyNodes."""
+def mask_and_tell(text: str) -> tuple[str, list[Hidden]]:
+    """What `mask_document` makes of a JSON text, and what it replaces, in the order in which it does. Raises NotJson, and TooManyNodes."""
     found = _Found()
-    _mask_document(text, 0, found)
-    return list(found)
+    return _mask_document(text, 0, found), list(found)
 
 
 def may_hold_secret(text: str) -> bool:
@@ -262,7 +302,7 @@ def _mask_document(text: str, depth: int, hidden: _Found) -> str:
     if not may_hold_secret(text):
         return text
     edits: list[Edit] = []
-    _mask("", parse_json(text, hidden.budget), edits, depth, hidden)
+    _mask(_NO_MEMBER, parse_json(text, hidden.budget), edits, depth, hidden)
     return apply_edits(text, edits)
 
 
@@ -276,32 +316,40 @@ def _replacement(kind: Secret, depth: int, hidden: _Found) -> Callable[[re.Match
     return replaced
 
 
-def _mask(key: str, node: Node, edits: list[Edit], depth: int, hidden: _Found) -> None:
+def _member(name: str) -> _Member:
+    plain = _PUNCTUATION.sub("", name.casefold())
+    may_be_key = "key" in plain or "secret" in plain
+    return _Member(
+        is_kept=plain in _KEPT_KEYS or plain.endswith(_KEPT_ENDINGS),
+        is_key=may_be_key and _KEY_NAME.match(name) is not None,
+        is_aws=may_be_key and _AWS_NAME.match(name) is not None,
+        is_basic=plain in _BASIC_NAMES,
+    )
+
+
+def _mask(member: _Member, node: Node, edits: list[Edit], depth: int, hidden: _Found) -> None:
     if isinstance(node, Object):
         for (name, child), (start, end) in zip(node.members, node.keys, strict=True):
             shown = _mask_text(name, depth, hidden) if len(name) >= _SHORTEST else name
             if shown != name:
                 edits.append(Edit(start, end, quoted(shown)))
-            _mask(name, child, edits, depth, hidden)
+            _mask(_member(name), child, edits, depth, hidden)
     elif isinstance(node, List):
         for item in node.items:
-            _mask(key, item, edits, depth, hidden)
+            _mask(member, item, edits, depth, hidden)
     elif isinstance(node, String):
-        masked = _masked_value(key, node.value, depth, hidden)
+        masked = _masked_value(member, node.value, depth, hidden)
         if masked != node.value:
             edits.append(Edit(node.start, node.end, quoted(masked)))
 
 
-def _masked_value(key: str, value: str, depth: int, hidden: _Found) -> str:
-    plain = _PUNCTUATION.sub("", key.casefold())
-    if plain in _KEPT_KEYS or plain.endswith(_KEPT_ENDINGS) or _BASE64.fullmatch(value):
+def _masked_value(member: _Member, value: str, depth: int, hidden: _Found) -> str:
+    if member.is_kept or _BASE64.fullmatch(value):
         return value
-    if (_KEY_NAME.match(key) and _RANDOM_VALUE.fullmatch(value)) or (
-        _AWS_VALUE.fullmatch(value) and _AWS_NAME.match(key)
-    ):
+    if (member.is_key and _RANDOM_VALUE.fullmatch(value)) or (member.is_aws and _AWS_VALUE.fullmatch(value)):
         hidden.append(Hidden(Secret.PROVIDER_KEY, value, depth))
         return marker(Secret.PROVIDER_KEY)
-    if plain in _BASIC_NAMES and (basic := _BASIC_VALUE.fullmatch(value)):
+    if member.is_basic and (basic := _BASIC_VALUE.fullmatch(value)):
         hidden.append(Hidden(Secret.BEARER_TOKEN, basic["secret"], depth))
         return value[: basic.start("secret")] + marker(Secret.BEARER_TOKEN) + value[basic.end("secret") :]
     masked = _mask_text(value, depth, hidden)

@@ -1,6 +1,7 @@
 """Puts secrets back where a document that somebody wrote who was shown markers has a marker in place of one."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from spawnmesh_core.json_text import (
@@ -16,7 +17,7 @@ from spawnmesh_core.json_text import (
     parse_json,
     quoted,
 )
-from spawnmesh_core.secrets import Hidden, Secret, hidden_in, marker, mask_document
+from spawnmesh_core.secrets import Hidden, Secret, marker, mask_and_tell
 
 _ANY_MARKER = re.compile(r"\[\$redacted:(?P<kind>[a-z_]*)(?P<end>\]?)")
 
@@ -28,15 +29,17 @@ class NotRestorable(ValueError):
 def unmask_document(written: str, original: str, max_bytes: int) -> str:
     """The JSON text `written`, where each marker is replaced by what it stood for when the JSON text `original` was shown masked.
 
-    Raises NotRestorable for a marker whose kind stood for none or for several values in `original`, for one that was in `original` itself, for
-    one in a key that was not shown so, one of no kind, one that was cut, for what is no JSON, and where the result had more than `max_bytes`.
+    Raises NotRestorable for a marker whose kind stood for none or for several values in `original`, for one that was in `original` itself, also
+    in the JSON of a string, for one in a key that was not shown so or is in the JSON of a string, one of no kind, one that was cut, for what is
+    no JSON, and where the result had more than `max_bytes`.
     """
     if "\\" not in written and _ANY_MARKER.search(written) is None:
         return written
     budget = NodeBudget()
     try:
         node = parse_json(written, budget)
-        restored = _Restoring(_values(original), _keys(original), max_bytes, budget).document(written, node)
+        values, keys = _told_of(original)
+        restored = _Restoring(values, keys, max_bytes, budget).document(written, node)
     except NotJson as error:
         raise NotRestorable("is not one JSON value of reasonable depth and size") from error
     if len(restored.encode(errors="replace")) > max_bytes:
@@ -44,37 +47,37 @@ def unmask_document(written: str, original: str, max_bytes: int) -> str:
     return restored
 
 
-def _values(original: str) -> Mapping[str, frozenset[str | None]]:
-    """The values of each kind; None among them stands for one that a marker cannot name."""
+def _told_of(original: str) -> tuple[Mapping[str, frozenset[str | None]], Mapping[str, frozenset[str | None]]]:
+    """The values of each kind, and what stood where a key was shown with a marker; None among them stands for what a marker cannot name."""
     values: dict[str, set[str | None]] = {}
     try:
-        hidden, node = hidden_in(original), parse_json(original)
+        shown, hidden = mask_and_tell(original)
+        before, after = parse_json(original), parse_json(shown)
+        written, seen = _markers_in(before), _markers_in(after)
     except NotJson:
-        return {}  # Which was never shown, as nothing of it was understood.
+        return {}, {}  # Which was never shown, as nothing of it was understood.
     for one in hidden:
         values.setdefault(one.kind, set()).add(_restorable(one))
-    for kind in _written_markers(node):
+    put = Counter(str(one.kind) for one in hidden)
+    for kind in {*written, *(kind for kind in {*seen, *put} if seen[kind] != put[kind])}:
         values.setdefault(kind, set()).add(None)
-    return {kind: frozenset(found) for kind, found in values.items()}
+    return {kind: frozenset(found) for kind, found in values.items()}, _keys(before, after)
 
 
-def _keys(original: str) -> Mapping[str, frozenset[str]]:
-    """What stood where a key was shown with a marker; several for one that was shown for more than one."""
-    keys: dict[str, set[str]] = {}
-    try:
-        shown = mask_document(original)
-        pairs = [(parse_json(shown), parse_json(original))] if shown != original else []
-    except NotJson:
-        return {}
+def _keys(before: Node, after: Node) -> Mapping[str, frozenset[str | None]]:
+    keys: dict[str, set[str | None]] = {}
+    pairs = [(before, after)]
     while pairs:
-        after, before = pairs.pop()
-        if isinstance(after, Object) and isinstance(before, Object):
-            for (key, child), (hidden, other) in zip(after.members, before.members, strict=True):
-                if key != hidden:
+        one, other = pairs.pop()
+        if isinstance(one, Object) and isinstance(other, Object):
+            for (hidden, child), (key, shown) in zip(one.members, other.members, strict=True):
+                if _ANY_MARKER.search(hidden):
+                    keys.setdefault(key, set()).add(None)
+                elif key != hidden:
                     keys.setdefault(key, set()).add(hidden)
-                pairs.append((child, other))
-        elif isinstance(after, List) and isinstance(before, List):
-            pairs += zip(after.items, before.items, strict=True)
+                pairs.append((child, shown))
+        elif isinstance(one, List) and isinstance(other, List):
+            pairs += zip(one.items, other.items, strict=True)
     return {key: frozenset(hidden) for key, hidden in keys.items()}
 
 
@@ -83,17 +86,35 @@ def _restorable(hidden: Hidden) -> str | None:
     return None if hidden.depth and quoted(hidden.value)[1:-1] != hidden.value else hidden.value
 
 
-def _written_markers(node: Node) -> set[str]:
-    """The kinds of the markers that are in a document before it is masked."""
-    if isinstance(node, Object):
-        return {kind for key, child in node.members for kind in _written_in(key) | _written_markers(child)}
-    if isinstance(node, List):
-        return {kind for item in node.items for kind in _written_markers(item)}
-    return _written_in(node.value) if isinstance(node, String) else set()
+def _markers_in(root: Node) -> Counter[str]:
+    """How often each kind's markers are in a document, as `_Restoring` would find them. Raises TooManyNodes."""
+    kinds: Counter[str] = Counter()
+    budget = NodeBudget()
+    nodes = [root]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, Object):
+            kinds.update(found["kind"] for key, _ in node.members for found in _ANY_MARKER.finditer(key))
+            nodes += [child for _, child in node.members]
+        elif isinstance(node, List):
+            nodes += node.items
+        elif isinstance(node, String):
+            kinds.update(found["kind"] for found in _ANY_MARKER.finditer(node.value))
+            within = _document_in(_ANY_MARKER.sub("", node.value), budget)
+            nodes += [within] if within is not None else []
+    return kinds
 
 
-def _written_in(text: str) -> set[str]:
-    return {found["kind"] for found in _ANY_MARKER.finditer(text)}
+def _document_in(text: str, budget: NodeBudget) -> Node | None:
+    """The JSON in a string, where an escape may hide a marker; None where none can be. Raises TooManyNodes."""
+    if "\\" not in text or text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        return parse_json(text, budget)
+    except TooManyNodes:
+        raise
+    except NotJson:
+        return None
 
 
 class _Restoring:
@@ -102,7 +123,7 @@ class _Restoring:
     def __init__(
         self,
         values: Mapping[str, frozenset[str | None]],
-        keys: Mapping[str, frozenset[str]],
+        keys: Mapping[str, frozenset[str | None]],
         max_bytes: int,
         budget: NodeBudget,
     ) -> None:
@@ -112,42 +133,35 @@ class _Restoring:
         self._budget = budget
         self._put_bytes = 0
 
-    def document(self, text: str, node: Node) -> str:
+    def document(self, text: str, node: Node, *, is_in_string: bool = False) -> str:
         edits: list[Edit] = []
-        self._visit(node, edits)
+        self._visit(node, edits, {} if is_in_string else self._keys)
         return apply_edits(text, edits)
 
-    def _visit(self, node: Node, edits: list[Edit]) -> None:
+    def _visit(self, node: Node, edits: list[Edit], keys: Mapping[str, frozenset[str | None]]) -> None:
         if isinstance(node, Object):
             for (key, child), (start, end) in zip(node.members, node.keys, strict=True):
                 if _ANY_MARKER.search(key):
-                    edits.append(Edit(start, end, quoted(self._key(key))))
-                self._visit(child, edits)
+                    edits.append(Edit(start, end, quoted(self._key(key, keys))))
+                self._visit(child, edits, keys)
         elif isinstance(node, List):
             for item in node.items:
-                self._visit(item, edits)
+                self._visit(item, edits, keys)
         elif isinstance(node, String):
             restored = self._value(node.value)
             if restored != node.value:
                 edits.append(Edit(node.start, node.end, quoted(restored)))
 
-    def _key(self, key: str) -> str:
-        hidden = tuple(self._keys.get(key, ()))
-        if len(hidden) != 1:  # A secret that was shown in a value is none for a key.
+    def _key(self, key: str, keys: Mapping[str, frozenset[str | None]]) -> str:
+        hidden = tuple(keys.get(key, ()))
+        if len(hidden) != 1 or hidden[0] is None:  # A secret that was shown in a value is none for a key.
             raise NotRestorable("has a marker in a key")
         return self._count(hidden[0])
 
     def _value(self, value: str) -> str:
         restored = _ANY_MARKER.sub(self._put, value)
-        if "\\" not in restored or restored.lstrip()[:1] not in ("{", "["):
-            return restored
-        try:
-            node = parse_json(restored, self._budget)  # JSON in a string, where an escape may hide a marker.
-        except TooManyNodes:
-            raise
-        except NotJson:
-            return restored
-        return self.document(restored, node)
+        node = _document_in(restored, self._budget)
+        return restored if node is None else self.document(restored, node, is_in_string=True)
 
     def _put(self, found: re.Match[str]) -> str:
         values: Sequence[str | None] = tuple(self._values.get(found["kind"], ()))

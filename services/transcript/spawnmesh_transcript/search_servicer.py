@@ -3,7 +3,7 @@
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -24,7 +24,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 _DEFAULT_PAGE_SIZE = 20
 _BEHIND_ALL = 2**63 - 1
-_READ_BY_MODELS = Filter(kinds=frozenset({EntryKind.MESSAGE, EntryKind.NOTE}))
+_READ_BY_MODELS = Filter(
+    kinds=frozenset({EntryKind.MESSAGE, EntryKind.NOTE, EntryKind.COMPACTION, EntryKind.BRANCH_SUMMARY})
+)
 
 
 class SearchServicer(pb_grpc.SearchServiceServicer):
@@ -54,8 +56,8 @@ def _parse(request: pb.SearchEntriesRequest) -> Search:
             after_seq=request.after_seq,
             before_seq=request.before_seq or _BEHIND_ALL,
             choice=chosen if chosen.kinds or chosen.roles else _READ_BY_MODELS,
-            from_time=_time(request.from_time) if request.HasField("from_time") else None,
-            before_time=_time(request.before_time) if request.HasField("before_time") else None,
+            from_time=_time(request, "from_time"),
+            before_time=_time(request, "before_time"),
             with_superseded=request.with_superseded,
         ),
         with_descendants=request.with_descendants,
@@ -65,11 +67,14 @@ def _parse(request: pb.SearchEntriesRequest) -> Search:
     )
 
 
-def _time(given: Timestamp) -> datetime:
+def _time(request: pb.SearchEntriesRequest, field: Literal["from_time", "before_time"]) -> datetime | None:
+    if not request.HasField(field):
+        return None
+    given: Timestamp = getattr(request, field)
     try:
         return given.ToDatetime(UTC)
     except (ValueError, OverflowError):
-        raise invalid("from_time", "is no time between the years 1 and 9999") from None
+        raise invalid(field, "is no time between the years 1 and 9999") from None
 
 
 def _page_token(last: Hit) -> str:

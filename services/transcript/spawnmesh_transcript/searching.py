@@ -143,11 +143,13 @@ def _by_words(means: Means, search: Search) -> _Find:
         raise search_refused("NO_WORDS", "there is no word to look for: give one with a letter or a digit")
     if len(terms) > MAX_TERMS:
         raise search_refused("WORDS", f"there are more than {MAX_TERMS} words to look for", term_limit=MAX_TERMS)
+    unsure = [term for term in terms if term.needs_text]
     give_up_time = monotonic_seconds() + _INDEX_SECONDS
     time = WorkTime(_WORDS_SECONDS)
+    locate = partial(_place_of_terms, terms=wanted, unsure=unsure, time=time)
 
-    async def find(key: Key, within: Range, limit: int) -> tuple[list[Hit], bool]:
-        await means.index.read_up_to_head(key, give_up_time=give_up_time)
+    async def find_some(key: Key, within: Range, limit: int) -> tuple[list[Hit], int | None, bool]:
+        """Up to so many hits among as many entries of the index, where it goes on behind them, and whether that is for another page."""
         async with means.turns.of(key.tenant_id):
             async with means.database.transaction(key.tenant_id) as connection:
                 await store.keep_index_order(connection)
@@ -156,12 +158,23 @@ def _by_words(means: Means, search: Search) -> _Find:
                     key,
                     within,
                     wanted=[part.tsquery() for term in wanted for part in parts_of(term)],
-                    excluded=[term.tsquery() for term in terms if term.is_excluded],
+                    excluded=[term.tsquery() for term in terms if term.is_excluded and not term.needs_text],
                     limit=limit,
                     max_bytes=WORDS_MAX_BYTES,
                 )
-            locate = partial(_place_of_terms, terms=wanted, time=time)
-            return await _located(means, key, rows, locate, limit, time), has_more
+            hits = await _located(means, key, rows, locate, limit, time)
+        goes_on = has_more or len(rows) == limit
+        return hits, rows[-1]["seq"] if goes_on else None, has_more
+
+    async def find(key: Key, within: Range, limit: int) -> tuple[list[Hit], bool]:
+        await means.index.read_up_to_head(key, give_up_time=give_up_time)
+        hits: list[Hit] = []
+        while True:
+            some, before_seq, is_cut = await find_some(key, within, limit - len(hits))
+            hits += some
+            if before_seq is None or len(hits) == limit or (is_cut and hits):
+                return hits, is_cut
+            within = replace(within, before_seq=before_seq)  # Entries of the index were none of the question.
 
     return find
 
@@ -234,12 +247,34 @@ def _hits(key: Key, rows: Sequence[DictRow], locate: Locate, limit: int, time: W
     return hits
 
 
-def _place_of_terms(texts: Sequence[FoundText], terms: Sequence[Term], time: WorkTime) -> Place | None:
-    """The first of the terms that can be shown; the beginning where none can, or not in time: the index is sure of the entry."""
+def _place_of_terms(
+    texts: Sequence[FoundText], terms: Sequence[Term], unsure: Sequence[Term], time: WorkTime
+) -> Place | None:
+    """The first of the terms that can be shown; the beginning where none can, or not in time: the index is sure of the entry.
+
+    Of the terms that it is unsure of the texts are asked: None where they do not have one, or have one that is excluded. Raises SEARCH_REFUSED
+    where that is not known in time.
+    """
+    if any(_is_there(texts, term, time) is term.is_excluded for term in unsure):
+        return None
     for text in texts:
         if found := find_first(_while_there_is_time(words_of(text.text), time), terms):
             return Place(text, *found)
     return Place(texts[0], 0, 0) if texts else None
+
+
+def _is_there(texts: Sequence[FoundText], term: Term, time: WorkTime) -> bool:
+    for text in texts:
+        if find_first(_while_there_is_time(words_of(text.text), time), [term]):
+            return True
+    if time.is_over():
+        raise search_refused(
+            "TIME",
+            f"the words took longer than the {_WORDS_SECONDS:.0f} seconds that they have: make phrases shorter, "
+            "or give a narrower range of seqs",
+            second_limit=round(_WORDS_SECONDS),
+        )
+    return False
 
 
 def _while_there_is_time(words: Iterator[Word], time: WorkTime) -> Iterator[Word]:

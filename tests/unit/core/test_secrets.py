@@ -99,6 +99,15 @@ def test_provider_keys_go(name: str, around: str) -> None:
         ("git clone https://me:{}@git.example/x.git", "p%40ss-w0rd!", Secret.URL_CREDENTIALS),
         ("redis://:{}@cache:6379/0", "s3cr3t", Secret.URL_CREDENTIALS),
         ('{{"dsn":"postgres:\\/\\/u:{}@db\\/x"}}', "hunter2pass", Secret.URL_CREDENTIALS),
+        ("redis://:{}@cache:6379/0", "s3cr3t@home@work", Secret.URL_CREDENTIALS),
+        ("psql 'postgres://app:{}@db/x'", "S3cr3t$Pass9", Secret.URL_CREDENTIALS),
+        ("psql postgres://app:{}@db/x", "it's-S3cr3t", Secret.URL_CREDENTIALS),
+        ("curl smtp://me@acme.example:{}@smtp.acme.example", "S3cretPass9", Secret.URL_CREDENTIALS),
+        ('"https:/\\/u:{}@host"', "p4ssw0rd", Secret.URL_CREDENTIALS),
+        ('"https:\\//u:{}@host"', "p4ssw0rd", Secret.URL_CREDENTIALS),
+        ("git clone https://{}@github.com/acme/app.git", KEYS["github"], Secret.PROVIDER_KEY),
+        ("pip install git+https://{}@github.com/acme/app.git", KEYS["github fine-grained"], Secret.PROVIDER_KEY),
+        ('"https:\\/\\/{}@gitlab.com\\/x"', KEYS["gitlab"], Secret.PROVIDER_KEY),
         ("aws_secret_access_key = {}", drawn(36) + "/+/7", Secret.PROVIDER_KEY),
         ("aws_secret_access_key = {}", AWS_WITH_FEW_DIGITS, Secret.PROVIDER_KEY),
         ("export AWS_SECRET_ACCESS_KEY={}\n", AWS_WITH_FEW_DIGITS, Secret.PROVIDER_KEY),
@@ -166,8 +175,13 @@ def test_a_key_between_many_plain_words_goes() -> None:
     assert mask_document(text) == text.replace(KEYS["anthropic"], marker(Secret.PROVIDER_KEY))
 
 
+def test_both_parts_of_a_url_go_where_a_key_is_its_user() -> None:
+    shown = f"https://{marker(Secret.PROVIDER_KEY)}:{marker(Secret.URL_CREDENTIALS)}@github.com/acme/app.git"
+    assert mask_text(f"https://{KEYS['github']}:x-oauth-basic@github.com/acme/app.git") == shown
+
+
 def test_what_is_masked_is_not_masked_again() -> None:
-    text = f"{KEYS['openai']} https://me:{drawn(9)}@a.example Bearer {drawn(30)} {private_key()}"
+    text = f"{KEYS['openai']} https://me:{drawn(9)}@a.example Bearer {drawn(30)} {private_key()} https://{KEYS['github']}:x@a.example"
     once = mask_text(text)
     assert mask_text(once) == once
     assert "***" not in once
@@ -301,6 +315,16 @@ def corpus() -> list[str]:
         f"12345678:{words[:35]}",
         "20240101:ThisIsALongNameOfATestThatHasNoDigit",
         "2024-01-01T00:00:00.12345678:continues",
+        "docker://alpine:3.19@sha256:c5b1261d6d3e43071626931fc004f70149baeba2c8ec672bd4f27761f8e1ad6b",
+        "postgres://$DB_USER:$DB_PASSWORD@$DB_HOST:5432/main",
+        "postgres://app:$DB_PASSWORD@db:5432/main",
+        "amqp://$(USER):$(PASSWORD)@queue:5672",
+        "mysql://app:${PASSWORD}@db/x?charset=utf8",
+        "url = 'http://proxy:3128','me@example.com'",
+        "'postgres://' + user + ':' + password + '@db'",
+        "https://sk-shop-0123456789-abcdefghij.example.com:8443/x",
+        "docs at https://user@example.com:8443/a, or ask me@example.com",
+        "git clone ssh://git@github.com:acme/app.git && mail me@example.com",
     ]
     for _ in range(5_000):
         lines += [

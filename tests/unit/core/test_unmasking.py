@@ -17,6 +17,12 @@ PEM = "\n".join(("-----BEGIN PRIVATE KEY-----", *("MIIEvQ+/09" * 6,) * 3, "-----
 SHOWN = marker(Secret.PROVIDER_KEY)
 ENOUGH = 1_000_000
 
+ESCAPED = json.dumps({"b": SHOWN}).replace(
+    "$", "\\u0024"
+)  # JSON in a string that has a marker of its own, and not as such.
+ESCAPED_TWICE = json.dumps([ESCAPED])
+ESCAPED_KEY = json.dumps({SHOWN: 1}).replace("$", "\\u0024")
+
 _DOCUMENTS = st.recursive(
     st.none()
     | st.integers()
@@ -69,6 +75,13 @@ def test_a_key_that_was_shown_with_a_marker_gets_its_own_back() -> None:
         ({"a": SHOWN}, {"a": KEY, "b": OTHER}),
         ({"a": SHOWN}, {"a": KEY, "b": [f"the model wrote {SHOWN}"]}),
         ({"a": SHOWN}, {"a": SHOWN}),
+        ({"a": SHOWN}, {"a": KEY, "b": ESCAPED}),
+        ({"b": ESCAPED}, {"a": KEY, "b": ESCAPED}),
+        ({"b": ESCAPED_TWICE}, {"a": KEY, "b": ESCAPED_TWICE}),
+        ({"b": ESCAPED_KEY}, {KEY: 1, "b": ESCAPED_KEY}),
+        ({SHOWN: 1}, {KEY: 1, "b": [{SHOWN: 2}]}),
+        ({SHOWN: 1}, {SHOWN: 2}),
+        ({"a": marker(Secret.PRIVATE_KEY)}, {"a": f'{{"b": "{PEM}", "c": "[\\u0024redacted:private_key]"}}'}),
         ({"a": SHOWN}, {}),
         ({SHOWN: 1}, {"a": KEY}),
         ({"a": [{"b": SHOWN[:-1]}]}, {"a": KEY}),

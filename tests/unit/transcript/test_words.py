@@ -96,6 +96,28 @@ def test_long_texts_are_cut_into_pieces_in_which_phrases_hold_together() -> None
         assert piece.count(",") < 255
 
 
+@given(st.text("กนิีंदनािীবअ ab日", min_size=1, max_size=30), st.data())
+def test_the_index_has_all_that_the_text_says(text: str, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(text) - 1))
+    end = data.draw(st.integers(start + 1, len(text)))
+    indexed = {word.indexed for word in words_of(text)}
+    for term in parse_words(f'"{text[start:end]}"'):
+        if find_first(words_of(text), [term]) is None:
+            continue
+        for lexeme in term.lexemes:
+            assert lexeme.indexed == "x" or any(word.startswith(lexeme.indexed) for word in indexed)
+
+
+@pytest.mark.parametrize(
+    ("query", "needs_text"),
+    [("दिन", True), ("दन", True), ("กิน", True), ("北京大学", False), ("한글", False), ("naïve", False), ("a*", False)],
+)
+def test_only_the_text_tells_words_with_vowel_signs_apart(query: str, needs_text: bool) -> None:
+    (term,) = parse_words(query)
+    assert term.needs_text is needs_text
+    assert not any(letter in term.tsquery() for letter in "ิีि")
+
+
 def test_texts_of_one_entry_make_no_phrase_together() -> None:
     (piece,) = pieces_of(["one two", "three"])
     places = dict(word.split(":") for word in piece.split())

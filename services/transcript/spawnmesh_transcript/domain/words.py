@@ -20,7 +20,13 @@ _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
+# Scripts that write vowels as signs, which the index leaves out: what it finds of them is read again.
+_SIGNED = re.compile("[\u0900-\u0eff\u1000-\u109f\u1780-\u17ff]")
 _RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|(?:[A-Za-z0-9]+|(?![{_UNSPACED}])[^\W_]|[{_MARKS}])+")
+# What a text may also have in pieces, which the index has as they stand: syllables of Hangul, and kana with their marks, wide or narrow.
+_COMPOSED = re.compile("[\u1100-\u11ff\u3040-\u30ff\uac00-\ud7af\uff66-\uff9f]")
+_WIDE = {narrow: unicodedata.normalize("NFKC", chr(narrow)) for narrow in range(0xFF66, 0xFFA0)}
+_NARROW = {ord(wide): chr(narrow) for narrow, wide in _WIDE.items()}
 _ASCII_RUN = re.compile(r"[A-Za-z0-9]+")  # The same of a text that has nothing else, and much faster.
 _TERM = re.compile(r'-?"[^"]*"?|\S+')
 
@@ -42,13 +48,17 @@ _GAP = 5  # Between texts of one entry: no phrase goes from one to the next.
 
 
 class Word(NamedTuple):
-    """A word and where it is: which one of the text's words, and between which of its characters. `is_tail` ends a run without spaces."""
+    """A word and where it is: which one of the text's words, and between which of its characters. `is_tail` ends a run without spaces.
+
+    `indexed` is what the index has of it: the word without its vowel signs.
+    """
 
     word: str
     place: int
     start: int
     end: int
     is_tail: bool
+    indexed: str
 
 
 class Lexeme(NamedTuple):
@@ -57,24 +67,29 @@ class Lexeme(NamedTuple):
     word: str
     offset: int
     is_prefix: bool
+    indexed: str
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A word or a phrase that must be there, or with `is_excluded` must not."""
+    """A word or a phrase that must be there, or with `is_excluded` must not; `others` are how texts may have it as well."""
 
     lexemes: tuple[Lexeme, ...]
     is_excluded: bool
+    others: tuple[tuple[Lexeme, ...], ...] = ()
+
+    @property
+    def needs_text(self) -> bool:
+        """Whether the index finds more than this, so that only the text can tell."""
+        return _is_long(self.lexemes) or any(_SIGNED.search(lexeme.word) for lexeme in self.lexemes)
 
     def tsquery(self) -> str:
         """As the database reads it. Words have no character that would need care."""
-        first, *more = self.lexemes
-        text = _operand(first)
-        at = first.offset
-        for lexeme in more:
-            text += f" <{lexeme.offset - at}> {_operand(lexeme)}"
-            at = lexeme.offset
-        return text
+        return " | ".join(map(_phrase, (self.lexemes, *self.others)))
+
+    def spellings(self) -> "list[Term]":
+        """One term for each way in which texts may have it."""
+        return [Term(lexemes, self.is_excluded) for lexemes in (self.lexemes, *self.others)]
 
 
 def words_of(text: str) -> Iterator[Word]:
@@ -82,17 +97,19 @@ def words_of(text: str) -> Iterator[Word]:
     if text.isascii():
         for place, run in enumerate(_ASCII_RUN.finditer(text)):
             start, end = run.span()
-            yield Word(_plain(run.group()), place, start, end, False)
+            word = _plain(run.group())
+            yield Word(word, place, start, end, False, word)
         return
     place = 0
     for run in _RUN.finditer(text):
         start, end = run.span()
         if run["unspaced"] is None:
-            yield Word(_plain(run.group()), place, start, end, False)
+            yield _word(run.group(), place, start, end)
             place += 1
             continue
         for at in range(start, end):
-            yield Word(_plain(text[at : min(at + 2, end)]), place, at, min(at + 2, end), at + 1 == end)
+            until = min(at + 2, end)
+            yield _word(text[at:until], place, at, until, is_tail=at + 1 == end)
             place += 1
 
 
@@ -133,9 +150,11 @@ def parse_words(query: str) -> list[Term]:
         is_excluded = text.startswith("-") and len(text) > 1
         text = text.removeprefix("-") if is_excluded else text
         is_prefix = text.endswith("*")
-        lexemes = _lexemes(text.strip('"'), is_prefix=is_prefix)
-        if lexemes:
-            terms.append(Term(lexemes, is_excluded))
+        if lexemes := _lexemes(text.strip('"'), is_prefix=is_prefix):
+            spelled = (_lexemes(other, is_prefix=is_prefix) for other in _other_spellings(text.strip('"')))
+            others = [other for other in dict.fromkeys(spelled) if other not in ((), lexemes)]
+            is_long = any(map(_is_long, (lexemes, *others)))  # Such a one is asked for in parts, as it is written.
+            terms.append(Term(lexemes, is_excluded, () if is_long else tuple(others)))
     return terms
 
 
@@ -145,7 +164,7 @@ def parts_of(term: Term) -> list[Term]:
     parts: list[Term] = []
     for start in range(first, max(first, last - _OVERLAP // 2) + 1, _OVERLAP // 2):
         lexemes = tuple(lexeme for lexeme in term.lexemes if start <= lexeme.offset < start + _OVERLAP)
-        parts.append(Term(lexemes, term.is_excluded))
+        parts.append(Term(lexemes, term.is_excluded, term.others))
     return parts
 
 
@@ -154,6 +173,7 @@ def find_first(words: Iterable[Word], terms: Sequence[Term]) -> tuple[int, int] 
 
     Keeps no more words than the longest of the terms spans, and reads on only as long as an earlier term may come.
     """
+    terms = [spelling for term in terms for spelling in term.spellings()]
     span = max(term.lexemes[-1].offset - term.lexemes[0].offset for term in terms)
     exact, beginnings = _firsts(terms)
     nearby: deque[Word | None] = deque()  # None behind the end.
@@ -205,7 +225,7 @@ def _lexemes(text: str, *, is_prefix: bool) -> tuple[Lexeme, ...]:
         if word.is_tail and not stands_alone:
             continue  # The pair before it has said it.
         is_last = index == len(words) - 1
-        lexemes.append(Lexeme(word.word, word.place, stands_alone or (is_prefix and is_last)))
+        lexemes.append(Lexeme(word.word, word.place, stands_alone or (is_prefix and is_last), word.indexed))
     return tuple(lexemes)
 
 
@@ -214,10 +234,10 @@ def _matches(word: Word, lexeme: Lexeme) -> bool:
 
 
 def _plain_words(text: str) -> Iterator[str]:
-    """The same as `words_of` without their places, for what reads all of a long text."""
+    """What the index has of the same words as `words_of`, without their places, for what reads all of a long text."""
     if not text.isascii():
         for word in words_of(text):
-            yield word.word
+            yield word.indexed
         return
     for run in _ASCII_RUN.finditer(text):
         yield run.group().lower()[:MAX_WORD_CHARS]
@@ -226,14 +246,60 @@ def _plain_words(text: str) -> Iterator[str]:
 def _plain(word: str) -> str:
     if word.isascii():
         return word.lower()[:MAX_WORD_CHARS]
-    plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", word).casefold())
-    return (
-        "".join(letter for letter in plain if letter.isalnum() or unicodedata.combining(letter))[:MAX_WORD_CHARS] or "x"
-    )
+    folded = _folded(word)
+    if folded.isalnum():
+        return folded[:MAX_WORD_CHARS]
+    return _cut(letter for letter in folded if _is_said(letter) or _is_sign(letter))
+
+
+def _word(text: str, place: int, start: int, end: int, *, is_tail: bool = False) -> Word:
+    word = _plain(text)
+    is_signed = _SIGNED.search(word) is not None
+    indexed = _cut(letter for letter in _folded(text) if _is_said(letter)) if is_signed else word
+    return Word(word, place, start, end, is_tail, indexed)
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+
+def _cut(letters: Iterable[str]) -> str:
+    return "".join(letters)[:MAX_WORD_CHARS] or "x"
+
+
+def _is_said(letter: str) -> bool:
+    return letter.isalnum() or unicodedata.combining(letter) != 0
+
+
+def _is_sign(letter: str) -> bool:
+    return unicodedata.category(letter) in ("Mn", "Mc") and _SIGNED.match(letter) is not None
+
+
+def _is_long(lexemes: Sequence[Lexeme]) -> bool:
+    return lexemes[-1].offset - lexemes[0].offset >= _OVERLAP
+
+
+def _other_spellings(text: str) -> tuple[str, ...]:
+    """The text composed, in pieces, and in narrow pieces."""
+    if _COMPOSED.search(text) is None:
+        return ()
+    composed = unicodedata.normalize("NFC", text.translate(_WIDE))
+    decomposed = unicodedata.normalize("NFD", composed)
+    return composed, decomposed, decomposed.translate(_NARROW)
+
+
+def _phrase(lexemes: Sequence[Lexeme]) -> str:
+    first, *more = lexemes
+    text = _operand(first)
+    at = first.offset
+    for lexeme in more:
+        text += f" <{lexeme.offset - at}> {_operand(lexeme)}"
+        at = lexeme.offset
+    return text
 
 
 def _operand(lexeme: Lexeme) -> str:
-    return f"'{lexeme.word}'" + (":*" if lexeme.is_prefix else "")
+    return f"'{lexeme.indexed}'" + (":*" if lexeme.is_prefix else "")
 
 
 def _tsvector(places: dict[str, list[int]]) -> str:
