@@ -1,17 +1,41 @@
 """Whose fault it is that a plugin gave no answer in time: the plugin's only where it had its time."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from grpc import aio
+from spawnmesh.hook.v1 import decision_pb2 as decisions
+from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
+from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
+from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import (
+    HookHandlerServiceServicer,
+    add_HookHandlerServiceServicer_to_server,
+)
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.domain.breaker import FAILURES_TO_OPEN
 
-from tests.contract.hook_fixtures import ALLOW, OPEN, SPAWN, HookMesh, Tenant, open_mesh, refused
+from tests.contract.hook_fixtures import (
+    ALLOW,
+    CLOSED,
+    CONTENT,
+    FINALIZE,
+    OPEN,
+    SPAWN,
+    TOOL_CALL,
+    HookMesh,
+    Tenant,
+    events,
+    open_mesh,
+    refused,
+    revise,
+)
 
 
 @pytest.fixture
@@ -71,16 +95,70 @@ async def test_a_plugin_below_a_slow_one_is_not_cut_off_with_it(mesh: HookMesh, 
     assert (await tenant.log())[-2:] == [("slow", "skipped"), ("below", "allow")]
 
 
-async def test_who_hangs_for_as_long_as_its_callers_have_is_cut_off(mesh: HookMesh, tenant: Tenant) -> None:
+async def test_callers_with_little_time_cut_no_plugin_off(mesh: HookMesh, tenant: Tenant) -> None:
+    """Whoever they are: a service's deadline is that of who called it."""
+    plugin = await mesh.plugin()
+
+    async def answer(_event: Any) -> Any:
+        await asyncio.sleep(4.0)
+        return revise("Take it out.")
+
+    plugin.decide = answer
+    await tenant.register("gate", plugin.endpoint, FINALIZE, SPAWN, TOOL_CALL, policy=OPEN)
+    asked = [tenant.draft("d", run_id=f"run_{number}", timeout_seconds=3.0) for number in range(FAILURES_TO_OPEN)]
+    asked += [tenant.as_run("DispatchBeforeToolCall", call_of_tool(), 3.0) for _ in range(FAILURES_TO_OPEN)]
+    await asyncio.gather(*asked)
+    assert await tenant.log() == [("gate", "failed")] * 2 * FAILURES_TO_OPEN
+    assert (await tenant.draft("d", run_id="run_of_another")).decision == revise("Take it out.")
+
+
+async def test_who_hangs_for_half_of_its_time_is_cut_off(mesh: HookMesh, tenant: Tenant) -> None:
     plugin = await mesh.plugin()
     plugin.decide = hang
-    await tenant.register("gate", plugin.endpoint, SPAWN, timeout=Duration(seconds=60))
-    asked = [tenant.spawn(timeout_seconds=4.0) for _ in range(FAILURES_TO_OPEN)]
+    await tenant.register("gate", plugin.endpoint, SPAWN, timeout=Duration(seconds=4))
+    asked = [tenant.spawn(timeout_seconds=4.5) for _ in range(FAILURES_TO_OPEN)]
     refusals = await asyncio.gather(*asked, return_exceptions=True)
     assert [getattr(refusal, "reason", refusal) for refusal in refusals] == [Reason.PLUGIN_FAILED] * FAILURES_TO_OPEN
     with refused(Reason.PLUGIN_FAILED):
         await tenant.spawn()
     assert [decision for _, decision in await tenant.log()] == ["failed"] * FAILURES_TO_OPEN + ["skipped"]
+
+
+async def test_calls_that_are_too_large_for_a_plugin_do_not_cut_it_off(mesh: HookMesh, tenant: Tenant) -> None:
+    async with plugin_of_small_messages() as endpoint:
+        await tenant.register("gate", endpoint, TOOL_CALL, policy=CLOSED, grants=(CONTENT,))
+        for _ in range(FAILURES_TO_OPEN):
+            with refused(Reason.PLUGIN_FAILED):
+                await tenant.as_run("DispatchBeforeToolCall", call_of_tool("x" * 5_000_000))
+        answer = await tenant.as_run("DispatchBeforeToolCall", call_of_tool())
+    assert answer.decision.HasField("proceed")
+
+
+def call_of_tool(value: str = "x") -> run_pb.DispatchBeforeToolCallRequest:
+    event = events.BeforeToolCallEvent(
+        session_id="ses_1", run_id="run_1", tool_name="note", arguments_json=json.dumps({"value": value})
+    )
+    return run_pb.DispatchBeforeToolCallRequest(event=event)
+
+
+class Agreeing(HookHandlerServiceServicer):
+    """Lets every call be made."""
+
+    async def HandleBeforeToolCall(self, request: Any, context: Any) -> handler_pb.HandleBeforeToolCallResponse:
+        return handler_pb.HandleBeforeToolCallResponse(decision=decisions.ToolCallDecision(proceed=decisions.Proceed()))
+
+
+@asynccontextmanager
+async def plugin_of_small_messages() -> AsyncIterator[str]:
+    """Where a plugin is that takes messages of four megabytes at most, as every server of gRPC does that is not told otherwise."""
+    server = aio.server()
+    add_HookHandlerServiceServicer_to_server(Agreeing(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"grpc://127.0.0.1:{port}"
+    finally:
+        await server.stop(None)
 
 
 async def test_who_hangs_after_some_waiting_is_told_the_time_that_is_its_own(mesh: HookMesh, tenant: Tenant) -> None:

@@ -252,17 +252,17 @@ async def test_what_nobody_hears_any_more_is_not_kept(
     assert await as_owner("select plugin, state from tellings") == [("dead", "DEAD")]
     await tenant.as_run("PublishEvents", pb.PublishEventsRequest(events=told[1:]))
     await tellers.tell_due()
-    assert await as_owner("select event_key from observed_events where event <> ''") == [("2",)]
+    assert await as_owner("select event_key from observed_events where event <> ''") == [("run:run_1:2",)]
     await tenant.as_client("RemovePlugin", pb.RemovePluginRequest(name="dead"))
     assert await as_owner("select event_key from observed_events where event <> ''") == []
 
 
 async def _told(connection: Connection, tenant_id: str, plugin: str) -> None:
-    await outbox_store.told(connection, Telling(tenant_id, "1", plugin, 1, HookKind.LLM_INPUT, b"", ""))
+    await outbox_store.told(connection, Telling(tenant_id, "run:run_1:1", plugin, 1, HookKind.LLM_INPUT, b"", ""))
 
 
 async def _buried(connection: Connection, tenant_id: str, plugin: str) -> None:
-    await outbox_store.bury(connection, Telling(tenant_id, "1", plugin, 1, HookKind.LLM_INPUT, b"", ""))
+    await outbox_store.bury(connection, Telling(tenant_id, "run:run_1:1", plugin, 1, HookKind.LLM_INPUT, b"", ""))
 
 
 @pytest.mark.parametrize("second", [_told, _buried, store.remove_plugin])

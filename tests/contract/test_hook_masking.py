@@ -262,8 +262,8 @@ async def test_what_was_published_before_is_told_masked(mesh: HookMesh, replica:
     while len(plugin.heard) < 2:
         await tellers.tell_due()
     told = {event.event_key: event for event in plugin.heard}
-    assert_masked(str(told["good"]), "good")
-    assert not told["broken"].llm_output.HasField("message")
+    assert_masked(str(told["run:run_1:good"]), "good")
+    assert not told["run:run_1:broken"].llm_output.HasField("message")
     event.event_key = "again"
     with refused(Reason.INVALID_REQUEST):
         await tenant.as_run("PublishEvents", pb.PublishEventsRequest(events=[event]))

@@ -1,6 +1,7 @@
 """Stops of coding harnesses, and the bounds of revisions over keys and restarts."""
 
 import json
+import secrets
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -75,7 +76,21 @@ async def test_RelayNativeStop__a_plugin_that_fails_lets_it_stop(mesh: HookMesh,
     assert await tenant.log() == [("dead", "failed")]
 
 
-@pytest.mark.parametrize("text", ["[]", "no", '{"hook_event_name":"Stop"}'])
+async def test_RelayNativeStop__ids_of_any_length_that_is_told_are_kept(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = await mesh.plugin(revise("again"))
+    await tenant.register("a", plugin.endpoint, FINALIZE)
+    rows = [secrets.token_hex(128), secrets.token_hex(8)]
+    for session_id in rows:
+        agent_id = secrets.token_hex(4_000)
+        assert (await stop(tenant, session_id=session_id, turn_id=agent_id, agent_id=agent_id)).revision_number == 1
+    assert [delivery.session_id for delivery in reversed(await tenant.deliveries())] == rows
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "no", '{"hook_event_name":"Stop"}', json.dumps({"hook_event_name": "Stop", "session_id": "é" * 129})],
+    ids=["list", "no JSON", "no session", "long session"],
+)
 async def test_RelayNativeStop__no_event(tenant: Tenant, text: str) -> None:
     with refused(Reason.INVALID_REQUEST):
         await stop(tenant, text=text)

@@ -15,6 +15,10 @@ from tests.contract.hook_asking import ASKED
 from tests.contract.hook_fixtures import CLOSED, CONTENT, OPEN, TOOL_CALL, HookMesh, Tenant, open_mesh, refused
 from tests.contract.hook_masking import KEY, MARKERS, OTHER_KEY, PEM, TEXT, assert_masked, call_tool
 
+ESCAPED = json.dumps({"b": MARKERS[0]}).replace(
+    "$", "\\u0024"
+)  # The call has a marker of its own, in the JSON of a string.
+
 
 @pytest.fixture
 async def mesh(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[HookMesh]:
@@ -69,6 +73,8 @@ async def test_a_rewritten_call_has_its_secrets_back(mesh: HookMesh, replica: Pe
         ({"a": KEY, "b": MARKERS[0]}, dict, "has [$redacted:provider_key], which does not tell which value in the original it stands for"),
         ({"a": KEY}, lambda given: {"a": MARKERS[1]}, "has [$redacted:bearer_token], which stood for nothing in the original"),
         ({"a": KEY}, lambda given: {given["a"]: 1}, "has a marker in a key"),
+        ({KEY: 1, "b": {MARKERS[0]: 2}}, dict, "has a marker in a key"),
+        ({"a": KEY, "b": ESCAPED}, dict, "has [$redacted:provider_key], which does not tell which value in the original it stands for"),
         ({"a": KEY}, lambda given: {"a": given["a"][:-1]}, "has a marker that was changed"),
         ({"a": PEM}, lambda given: {"a": given["a"] * 10_000}, "is larger than 1048576 bytes once its markers are replaced"),
     ],
@@ -88,6 +94,20 @@ async def test_a_rewrite_whose_markers_do_not_tell_their_secrets_is_a_failure(
     assert [row.error for row in await tenant.deliveries()] == [
         f"malformed answer: decision.rewrite.arguments_json {error}"
     ] * 2
+
+
+@pytest.mark.parametrize("value", ["[" * 150 + "]" * 150, "[" + "1," * 510_000 + "1]"], ids=["deep", "many values"])
+async def test_a_rewrite_that_no_transcript_takes_is_a_failure(
+    mesh: HookMesh, replica: Peer, tenant: Tenant, value: str
+) -> None:
+    plugin = await mesh.plugin(
+        decisions.ToolCallDecision(rewrite=decisions.Rewrite(arguments_json=f'{{"value":{value}}}'))
+    )
+    await tenant.register("a", plugin.endpoint, TOOL_CALL, grants=[CONTENT], policy=CLOSED)
+    with refused(Reason.PLUGIN_FAILED):
+        await call_tool(tenant)
+    [delivery] = await tenant.deliveries()
+    assert "no JSON object of reasonable depth and size" in delivery.error
 
 
 async def test_a_rewrite_may_leave_a_secret_out(mesh: HookMesh, replica: Peer, tenant: Tenant) -> None:

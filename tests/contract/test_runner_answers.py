@@ -131,6 +131,21 @@ async def test_AppendEntries__a_failed_tool_is_an_error_result_without_host_path
     assert not any(str(tmp_path) in text for text in texts(results))
 
 
+@pytest.mark.parametrize("place", ["arguments", "input", "args"])
+async def test_Generate__a_call_is_made_with_its_arguments_wherever_a_provider_puts_them(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, place: str
+) -> None:
+    answer = calling(("c1", "write_file", '{"path": "a.txt", "content": "x"}'))
+    call = answer.content[-1].tool_call
+    call.block_json = call.block_json.replace('"arguments"', f'"{place}"')
+    mesh.answers.extend([answer, saying("Done.")])
+    mesh.queue_run(tools=("write_file",))
+    async with running_runner(mesh, keys, tmp_path):
+        await eventually(lambda: mesh.finalized)
+    [result] = mesh.messages(RESULT)
+    assert (result.is_error, json.loads(texts([result])[0])["path"]) == (False, "a.txt")
+
+
 async def test_SpawnSession__hands_over_workspace_files_under_the_tool_calls_span(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:

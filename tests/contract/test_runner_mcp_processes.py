@@ -237,6 +237,15 @@ async def test_a_call_that_another_runner_had_begun_is_made_again_only_where_its
     assert list(mesh.prompts[0].partial_execution.tool_names) == [name]
 
 
+async def test_a_call_with_a_masked_secret_is_not_made_again_with_the_mask(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.write(calling(("c0", "mcp__weather__forecast", '{"city": "[$redacted:provider_key]"}')), epoch=1)
+    file = config(tmp_path, weather=stdio(trust_annotations=True))
+    [result] = await carried(mesh, keys, tmp_path, epoch=2, mcp_config_file=file)
+    assert text(result).startswith("OUTCOME_UNKNOWN")
+
+
 async def test_a_call_of_a_server_that_is_no_longer_there_may_have_been_made(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:

@@ -1,10 +1,12 @@
 """What came of a call of a plugin: a valid answer, or why there was none. No text in here is the plugin's own."""
 
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import protovalidate
 from google.protobuf.message import Message
 from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 
 MAX_ANSWER_BYTES = 2 * 1024 * 1024
 
@@ -49,13 +51,13 @@ def not_looked_up(why: str) -> Failure:
 
 
 def refused(error: MeshError) -> Failure:
-    """The call was answered with an error, or with nothing."""
-    return Failure(f"the call failed: {error.reason}")
+    """The call was answered with an error, or with nothing. One that is too large for the plugin tells of who made it so."""
+    return Failure(f"the call failed: {error.reason}", blamed=error.reason is not Reason.MESSAGE_TOO_LARGE)
 
 
 def wrong_status(status: int) -> Failure:
-    """A webhook answered with another status than 200; a redirect is followed nowhere."""
-    return Failure(f"the call failed: HTTP status {status}")
+    """A webhook answered with another status than 200; a redirect is followed nowhere. As `refused` does for a call that is too large."""
+    return Failure(f"the call failed: HTTP status {status}", blamed=status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
 
 def not_allowed(what: str) -> Failure:

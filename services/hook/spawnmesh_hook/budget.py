@@ -11,9 +11,8 @@ _KEPT_MOST_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """`seconds` for the calls of plugins; what is left of them shrinks as `monotonic` goes on."""
+    """Time for the calls of plugins; what is left of it shrinks as `monotonic` goes on."""
 
-    seconds: float
     ends_at: float
     monotonic: Monotonic
 
@@ -24,7 +23,7 @@ class Budget:
 
 def budget_of(seconds: float, monotonic: Monotonic = monotonic_seconds) -> Budget:
     """The budget that begins now."""
-    return Budget(seconds, monotonic() + seconds, monotonic)
+    return Budget(monotonic() + seconds, monotonic)
 
 
 def budget_within(remaining_seconds: float | None, monotonic: Monotonic = monotonic_seconds) -> Budget:

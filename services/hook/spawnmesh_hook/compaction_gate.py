@@ -31,7 +31,8 @@ class CompactionGate:
             tenant_id,
             HookKind.BEFORE_COMPACTION,
             budget,
-            lambda viewer: questions.before_compaction(viewer, event),
+            event,
+            questions.before_compaction,
         )
         async with aclosing(asked) as answers:
             async for viewer, answer in answers:

@@ -30,7 +30,8 @@ class DeliveryTargets:
             tenant_id,
             HookKind.DELIVERY_TARGET,
             budget,
-            lambda viewer: questions.delivery_target(viewer, event),
+            event,
+            questions.delivery_target,
         )
         async with aclosing(asked) as answers:
             async for viewer, answer in answers:

@@ -13,6 +13,7 @@ from spawnmesh_postgres.listener import Listener
 
 from spawnmesh_hook import decision_store, questions
 from spawnmesh_hook.answers import Failure
+from spawnmesh_hook.apart import apart
 from spawnmesh_hook.budget import Budget
 from spawnmesh_hook.decision_store import ASKING_ENDED_CHANNEL, DraftKey
 from spawnmesh_hook.directory import PluginDirectory
@@ -107,7 +108,9 @@ class FinalizeGate:
         tenant_id = asking.draft.tenant_id
         for viewer in await self._directory.viewers(tenant_id, HookKind.BEFORE_AGENT_FINALIZE, asking.plugins):
             plugin = viewer.plugin
-            question = questions.before_agent_finalize(viewer, event, asking.revision_count)
+            question = await apart(
+                event.ByteSize(), questions.before_agent_finalize, viewer, event, asking.revision_count
+            )
             answer = await self._calls.ask(tenant_id, plugin, question, budget)
             if not isinstance(answer, Failure):
                 verdicts.append(parse_verdict(plugin.name, answer.decision))

@@ -14,6 +14,7 @@ from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_hook import answers, store
 from spawnmesh_hook.answers import Failure
+from spawnmesh_hook.apart import apart
 from spawnmesh_hook.breakers import Breakers, CallSlots
 from spawnmesh_hook.budget import Budget
 from spawnmesh_hook.delivery_metrics import DeliveryMetrics
@@ -25,7 +26,7 @@ from spawnmesh_hook.plugin_peers import PluginPeers
 from spawnmesh_hook.questions import Answer, Question, Request
 from spawnmesh_hook.webhooks import Webhooks
 
-# Of the time that it could have had at most: with less, a time-out tells of those who were before it and not of the plugin.
+# Of its own time-out: with less, a time-out tells of who asked, or of those who were before it, and not of the plugin.
 _FAIR_SHARE = 0.5
 
 
@@ -112,8 +113,8 @@ class PluginCalls:
     async def _answer(self, called: Called, question: Question[Request, Answer], budget: Budget) -> Answer | Failure:
         """What came of it in the plugin's own time, in which it also waits for a slot and is looked up."""
         plugin = called.plugin
-        most = min(plugin.timeout.total_seconds(), budget.seconds)
-        seconds = min(most, budget.left())
+        own_seconds = plugin.timeout.total_seconds()
+        seconds = min(own_seconds, budget.left())
         if seconds <= 0:
             return answers.NEVER_ASKED
         ends_at = monotonic_seconds() + seconds
@@ -126,7 +127,8 @@ class PluginCalls:
                 if not addresses:
                     return answers.LED_NOWHERE
                 left = max(0.0, ends_at - monotonic_seconds())
-                too_late = answers.too_slow(seconds) if left >= most * _FAIR_SHARE else answers.too_little_time(left)
+                is_fair = left >= own_seconds * _FAIR_SHARE
+                too_late = answers.too_slow(seconds) if is_fair else answers.too_little_time(left)
                 answer = await self._over_the_wire(called, endpoint, addresses, question, left)
         except TimeoutError:
             return too_late
@@ -136,7 +138,8 @@ class PluginCalls:
             return too_late if error.reason is Reason.DEADLINE_EXCEEDED else answers.refused(error)
         if isinstance(answer, Failure):
             return answer
-        return answers.malformed(answer) or question.forbidden(answer) or answer
+        size_bytes = question.request.ByteSize() + answer.ByteSize()
+        return answers.malformed(answer) or await apart(size_bytes, question.forbidden, answer) or answer
 
     async def _over_the_wire(
         self,

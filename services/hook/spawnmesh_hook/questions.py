@@ -112,7 +112,7 @@ def before_tool_call(
         if not viewer.plugin.sees_content:
             return not_allowed("decision.rewrite needs the grant CONVERSATION_ACCESS")
         if not is_object(answer.decision.rewrite.arguments_json):
-            return not_allowed("decision.rewrite.arguments_json is no JSON object")
+            return not_allowed("decision.rewrite.arguments_json is no JSON object of reasonable depth and size")
         try:
             rewritten_arguments(viewer, event, answer.decision)
         except NotRestorable as error:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from spawnmesh.hook.v1 import event_pb2
 
 from spawnmesh_hook import questions
+from spawnmesh_hook.apart import apart
 from spawnmesh_hook.asking import answers_in_order
 from spawnmesh_hook.budget import Budget
 from spawnmesh_hook.directory import PluginDirectory
@@ -39,7 +40,8 @@ class RunModifiers:
             tenant_id,
             HookKind.BEFORE_MODEL_RESOLVE,
             budget,
-            lambda viewer: questions.before_model_resolve(viewer, event),
+            event,
+            questions.before_model_resolve,
         )
         async with aclosing(asked) as answers:
             async for viewer, answer in answers:
@@ -56,7 +58,8 @@ class RunModifiers:
             tenant_id,
             HookKind.BEFORE_PROMPT_BUILD,
             budget,
-            lambda viewer: questions.before_prompt_build(viewer, event),
+            event,
+            questions.before_prompt_build,
         )
         async with aclosing(asked) as answers:
             return merge_prompts(
@@ -74,11 +77,13 @@ class RunModifiers:
             tenant_id,
             HookKind.BEFORE_TOOL_CALL,
             budget,
-            lambda viewer: questions.before_tool_call(viewer, told),
+            told,
+            questions.before_tool_call,
         )
         async with aclosing(asked) as answers:
             async for viewer, answer in answers:
-                rewritten = rewritten_arguments(viewer, told, answer.decision)
+                size_bytes = told.ByteSize() + answer.ByteSize()
+                rewritten = await apart(size_bytes, rewritten_arguments, viewer, told, answer.decision)
                 said.append(parse_tool_call_answer(viewer.plugin.name, answer.decision, rewritten))
                 if said[-1].block_reason:
                     break

@@ -112,7 +112,8 @@ class HookServicer(HookServiceServicer):
     async def PublishEvents(self, request: pb.PublishEventsRequest, context: Context) -> pb.PublishEventsResponse:
         caller = current_caller()
         _check_own(request, caller)
-        return pb.PublishEventsResponse(queued_count=await self.outbox.publish(caller.tenant_id, request.events))
+        queued = await self.outbox.publish(caller.tenant_id, request.events, run_id=caller.run_id)
+        return pb.PublishEventsResponse(queued_count=queued)
 
     async def ListDeliveries(self, request: pb.ListDeliveriesRequest, context: Context) -> pb.ListDeliveriesResponse:
         tenant_id = current_caller().tenant_id

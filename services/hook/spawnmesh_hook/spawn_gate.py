@@ -30,7 +30,8 @@ class SpawnGate:
             tenant_id,
             HookKind.BEFORE_SPAWN,
             budget,
-            lambda viewer: questions.before_spawn(viewer, event),
+            event,
+            questions.before_spawn,
         )
         async with aclosing(asked) as answers:
             async for viewer, answer in answers:

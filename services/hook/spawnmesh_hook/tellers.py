@@ -21,6 +21,7 @@ from spawnmesh_runtime.telemetry import continue_trace
 
 from spawnmesh_hook import outbox_store, questions, store, visible
 from spawnmesh_hook.answers import Failure
+from spawnmesh_hook.apart import apart
 from spawnmesh_hook.budget import budget_of
 from spawnmesh_hook.directory import PluginDirectory
 from spawnmesh_hook.domain.plugins import HookKind, Plugin, Viewer
@@ -138,7 +139,7 @@ class Tellers:
         budget = budget_of(plugin.timeout.total_seconds())
         [viewer] = await self.directory.viewers(telling.tenant_id, telling.hook, [plugin])
         with continue_trace(telling.traceparent):
-            question = _question(viewer, telling.hook, event)
+            question = await apart(len(telling.event), _question, viewer, telling.hook, event)
             answer = await self.calls.ask(telling.tenant_id, plugin, question, budget, attempt=telling.attempt)
         if not isinstance(answer, Failure):
             return True

@@ -18,7 +18,8 @@ from spawnmesh_runner.domain import (
 )
 from spawnmesh_runner.lost_files import LostFiles
 from spawnmesh_runner.mesh import Mesh
-from spawnmesh_runner.tools.tool import AnyTool, mcp_prefix
+from spawnmesh_runner.tools.registry import BUILT_IN
+from spawnmesh_runner.tools.tool import MCP_PREFIX, AnyTool, mcp_prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +79,25 @@ class Assignment:
     @property
     def has_final_effects(self) -> bool:
         """Whether the run may have done what can neither be undone nor done again."""
-        return any(not self.may_repeat(name) for name in self.called if self.may_have_run(name))
+        return any(self._is_final(name) for name in self.called if self.may_have_run(name))
 
     def may_have_run(self, name: str) -> bool:
-        """Whether a call of that name was more than refused: a server that is not there now may have been there for an earlier runner."""
-        return name in self.tools or name.startswith(tuple(map(mcp_prefix, self.claimed.agent.mcp_servers)))
+        """Whether a call of that name was more than refused.
+
+        A server that is not there now may have been there for an earlier runner, and the agent may have had tools then that it no longer has.
+        """
+        if name in self.tools or name.startswith(tuple(map(mcp_prefix, self.claimed.agent.mcp_servers))):
+            return True
+        return self.epoch > self.first_epoch and (name in BUILT_IN or name.startswith(MCP_PREFIX))
 
     def may_repeat(self, name: str) -> bool:
         """Whether a call of that name, of which nobody knows what came of it, may be made again. One that could do nothing, too."""
         tool = self.tools.get(name)
         return not self.may_have_run(name) if tool is None else tool.idempotent
+
+    def _is_final(self, name: str) -> bool:
+        tool = self.tools.get(name) or BUILT_IN.get(name)
+        return tool is None or not tool.idempotent
 
     @property
     def context_token_budget(self) -> int:

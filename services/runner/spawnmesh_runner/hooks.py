@@ -72,16 +72,19 @@ async def judge_call(assignment: Assignment, call: message_pb2.ToolCall) -> mess
         return call
     try:
         arguments = call_arguments(call)
+        shown = without_files(call.name, arguments)
+        arguments_json = json.dumps(shown)
     except ToolRefused as error:
         return Outcome(str(error), error.reason)
-    shown = without_files(call.name, arguments)
+    except RecursionError:
+        return refusal("INVALID_ARGUMENTS", "the arguments are nested too deep")
     event = event_pb2.BeforeToolCallEvent(
         session_id=assignment.session_id,
         run_id=assignment.run_id,
         agent_id=assignment.claimed.agent.agent_id,
         tool_name=call.name,
         tool_call_id=call.tool_call_id,
-        arguments_json=json.dumps(shown),
+        arguments_json=arguments_json,
     )
     mesh = assignment.mesh
     request = run_hook_service_pb2.DispatchBeforeToolCallRequest(event=event)
@@ -97,8 +100,12 @@ async def judge_call(assignment: Assignment, call: message_pb2.ToolCall) -> mess
         return refusal("BLOCKED", answer.decision.block.reason)
     if not answer.decision.HasField("rewrite"):
         return call
-    rewritten = with_files(json.loads(answer.decision.rewrite.arguments_json), arguments, shown)
-    return call if rewritten == arguments else call_with(call, rewritten, rewrittenBy=list(answer.decided_by))
+    try:
+        rewritten = with_files(json.loads(answer.decision.rewrite.arguments_json), arguments, shown)
+        return call if rewritten == arguments else call_with(call, rewritten, rewrittenBy=list(answer.decided_by))
+    except (ValueError, TypeError, RecursionError):
+        plugins = ", ".join(answer.decided_by)
+        return refusal(Reason.PLUGIN_FAILED.value, f"the arguments that {plugins} gave the call cannot be read")
 
 
 async def tell_outcome(assignment: Assignment, call: OpenCall, outcome: Outcome, latency: timedelta) -> None:

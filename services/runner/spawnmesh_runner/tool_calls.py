@@ -14,11 +14,14 @@ from spawnmesh_runner.assignment import Assignment
 from spawnmesh_runner.context import OpenCall
 from spawnmesh_runner.domain import call_request_id, result_key
 from spawnmesh_runner.hooks import judge_call, tell_outcome
-from spawnmesh_runner.tools.call import Outcome, refusal, run_call
+from spawnmesh_runner.tools.call import Outcome, is_as_made, refusal, run_call
 from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
 from spawnmesh_runner.tools.tool import Scope
 from spawnmesh_runner.tools.unknown_spawn import unknown_spawn
 from spawnmesh_runner.transcript import append_message
+
+_NEVER_KEPT = (Reason.ATTACHMENT_CONTENT_IS_MARKER, Reason.INVALID_REQUEST)
+"""Of calls that the transcript does not take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +51,17 @@ async def _unknown_outcome(assignment: Assignment, open_call: OpenCall) -> Outco
     call = open_call.call
     if not assignment.may_repeat(call.name):
         return refusal("OUTCOME_UNKNOWN", "the runner was replaced during the call; it may or may not have been done")
-    if call.name == SESSIONS_SPAWN.name and call.name in assignment.tools:
+    if call.name not in assignment.tools:
+        return None
+    if call.name == SESSIONS_SPAWN.name:
         return await unknown_spawn(_scope(assignment, open_call), call)
-    return None
+    if is_as_made(call):
+        return None
+    return refusal(
+        "OUTCOME_UNKNOWN",
+        "the runner was replaced during the call, and the secret in this call, or the file, is gone with it; it may or may not have been done."
+        " Where it was not, make the call anew, with what belongs in the place of the marker",
+    )
 
 
 def _scope(assignment: Assignment, call: OpenCall) -> Scope:
@@ -110,8 +121,8 @@ async def _append_result(assignment: Assignment, call: OpenCall, answered: _Answ
     try:
         await append_message(assignment, key, message)
     except MeshError as error:
-        if answered.made is None or error.reason is not Reason.ATTACHMENT_CONTENT_IS_MARKER:
+        if answered.made is None or error.reason not in _NEVER_KEPT:
             raise
-        # With a placeholder in the place of a file no tool did anything: there was no call to keep.
+        # The model reads its own call instead, and what came of that which plugins made of it.
         del message.content[-1]
         await append_message(assignment, key, message)

@@ -15,6 +15,7 @@ from spawnmesh_runner.domain import answer_key
 from spawnmesh_runner.handed_over import without_markers
 from spawnmesh_runner.mesh import Mesh
 from spawnmesh_runner.retry import persistently
+from spawnmesh_runner.storable import storable, with_fewer_arguments
 from spawnmesh_runner.tools.registry import declaration
 from spawnmesh_runner.tools.transcript_describe import TRANSCRIPT_DESCRIBE
 
@@ -79,18 +80,21 @@ async def append_message(assignment: Assignment, key: str, message: message_pb2.
 async def append_answer(
     assignment: Assignment, turn: int, answer: message_pb2.Message
 ) -> tuple[str, message_pb2.Message]:
-    """Appends what the model said in a turn, and gives its entry's id and it as it is kept: without what is no content of a file.
+    """Appends what the model said in a turn, and gives its entry's id and it as it is kept.
 
-    A model copies the markers that it is shown in earlier calls.
+    Which is without what is no content of a file, since a model copies the markers that it is shown in earlier calls, and within bounds.
     """
     key = answer_key(assignment.run_id, assignment.epoch, turn)
-    lesser = without_markers(answer)
-    kept = answer
+    kept = storable(answer)
+    lesser = {
+        Reason.ATTACHMENT_CONTENT_IS_MARKER: without_markers(kept),
+        Reason.INVALID_REQUEST: with_fewer_arguments(kept),
+    }
     while True:
         try:
             return await append_message(assignment, key, kept), kept
         except MeshError as error:
-            if error.reason is not Reason.ATTACHMENT_CONTENT_IS_MARKER or (less := next(lesser, None)) is None:
+            if error.reason not in lesser or (less := next(lesser[error.reason], None)) is None:
                 raise
             kept = less
 

@@ -4,6 +4,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spawnmesh_core.json_text import MAX_DEPTH, may_have_too_many_nodes, parse_json
+
 CONTEXT_MAX_BYTES = 64 * 1024
 """What the contract allows for one context, joined or not."""
 
@@ -104,8 +106,10 @@ def merge_tool_call(answers: Sequence[ToolCallAnswer]) -> MergedToolCall:
 
 
 def is_object(text: str) -> bool:
-    """Whether the text is a JSON object."""
+    """Whether the text is a JSON object of a depth and size that every reader takes, as `parse_json` does."""
     try:
+        if text.count("[") + text.count("{") > MAX_DEPTH or may_have_too_many_nodes(text):
+            parse_json(text)
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
         return False

@@ -9,6 +9,7 @@ from typing import Any
 from spawnmesh_hook.domain.decisions import Decision, FinalizeAnswer
 
 STOPS = frozenset({"Stop", "SubagentStop"})
+_MAX_ID_BYTES = 256  # An index has to hold it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ def parse_stop(event_json: str) -> NativeStop | None:
     session_id = _text(event, "session_id")
     if not session_id:
         raise ValueError("has no session_id")
+    if len(session_id.encode()) > _MAX_ID_BYTES:
+        raise ValueError(f"has a session_id of more than {_MAX_ID_BYTES} bytes")
     turn_id = _text(event, "turn_id") or _text(event, "prompt_id")
     return NativeStop(
         session_id=session_id,

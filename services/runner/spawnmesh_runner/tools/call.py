@@ -15,6 +15,14 @@ from spawnmesh_runner.tools.tool import AnyTool, Scope, ToolRefused, refused_pat
 
 log = structlog.get_logger()
 
+LEFT_OUT = "[left out: "
+"""What a text begins with that says why it stands in the place of arguments. It is no JSON: no tool is called with it."""
+
+_PLACES = ("arguments", "input", "args")  # Where providers put the arguments in a block.
+_TAKEN_OUT = (
+    "$redacted"  # In what stands for a secret that was masked, and for a file's content, where the call was stored.
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -51,10 +59,12 @@ def refusal(reason: str, message: str) -> Outcome:
 
 
 def call_arguments(call: message_pb2.ToolCall) -> object:
-    """The arguments of a call, from `arguments` or `input`, as an object or as JSON in a string. Raises ToolRefused."""
+    """The arguments of a call, from `arguments`, `input` or `args`, as an object or as JSON in a string. Raises ToolRefused."""
     try:
         block = json.loads(call.block_json)
-        arguments = block.get("arguments", block.get("input", {})) if isinstance(block, dict) else None
+        arguments = block.get(_place_in(block), {}) if isinstance(block, dict) else None
+        if isinstance(arguments, str) and arguments.startswith(LEFT_OUT):
+            raise ToolRefused("INVALID_ARGUMENTS", f"the arguments are {arguments.strip('[]')}")
         parsed = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
     except (ValueError, RecursionError) as error:
         raise ToolRefused("INVALID_ARGUMENTS", "the arguments are not JSON that can be read") from error
@@ -67,11 +77,20 @@ def call_with(call: message_pb2.ToolCall, arguments: object, **more: object) -> 
     An object of arguments is written as text where the call's own was; a text stands as it is.
     """
     block = json.loads(call.block_json)
-    place = "input" if "input" in block and "arguments" not in block else "arguments"
+    place = _place_in(block)
     is_text = isinstance(block.get(place), str) and not isinstance(arguments, str)
-    kept = {name: value for name, value in block.items() if name not in ("arguments", "input")}
+    kept = {name: value for name, value in block.items() if name not in _PLACES}
     made = {**kept, place: json.dumps(arguments) if is_text else arguments, **more}
     return message_pb2.ToolCall(tool_call_id=call.tool_call_id, name=call.name, block_json=json.dumps(made))
+
+
+def is_as_made(call: message_pb2.ToolCall) -> bool:
+    """Whether nothing was taken out of the call where it was stored, so that who reads it there can make it again."""
+    return _TAKEN_OUT not in call.block_json
+
+
+def _place_in(block: Mapping[str, object]) -> str:
+    return next((place for place in _PLACES if place in block), _PLACES[0])
 
 
 def result_text(result: Mapping[str, object]) -> str:

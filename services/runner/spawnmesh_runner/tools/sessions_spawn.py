@@ -9,10 +9,12 @@ from pydantic import Field, field_validator, model_validator
 from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh.content.v1 import thinking_pb2
 from spawnmesh.session.v1 import session_pb2, session_service_pb2
+from spawnmesh_core.errors import MeshError
 from spawnmesh_materialize import open_for_reading
 
 from spawnmesh_runner.in_thread import finish_in_thread
 from spawnmesh_runner.retry import persistently
+from spawnmesh_runner.tools.spawned import may_have_spawned, spawn_unknown
 from spawnmesh_runner.tools.tool import Arguments, Result, Scope, Tool, ToolRefused
 
 # What one request can carry; the tenant's own limits are usually tighter, and the mesh judges by those.
@@ -91,9 +93,14 @@ async def _run(scope: Scope, arguments: SessionsSpawn) -> Result:
         attachments=attachments,
     )
     mesh = scope.mesh
-    spawned = await persistently(
-        mesh.session, mesh.sessions.SpawnSession, request, timeout_seconds=SPAWN_TIMEOUT_SECONDS
-    )
+    try:
+        spawned = await persistently(
+            mesh.session, mesh.sessions.SpawnSession, request, timeout_seconds=SPAWN_TIMEOUT_SECONDS
+        )
+    except MeshError as error:
+        if not may_have_spawned(error):
+            raise
+        raise await spawn_unknown(scope, arguments.task, f"the call ended with {error.reason.value}") from error
     return render_spawned(spawned.session)
 
 

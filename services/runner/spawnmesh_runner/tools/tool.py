@@ -65,9 +65,13 @@ class RemoteTool:
 AnyTool = Tool[Any] | RemoteTool
 
 
+MCP_PREFIX = "mcp__"
+"""What the names of all servers' tools begin with, and of none that is built in."""
+
+
 def mcp_prefix(server: str) -> str:
     """What the names of a server's tools begin with. Servers' names have no `__`, so no two give a tool the same name."""
-    return f"mcp__{server}__"
+    return f"{MCP_PREFIX}{server}__"
 
 
 class ToolRefused(Exception):

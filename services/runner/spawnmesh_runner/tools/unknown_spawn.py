@@ -1,21 +1,18 @@
 """A spawn that another runner had begun, and that cannot be made again: what was handed over in it was that runner's."""
 
-import hashlib
 from pathlib import Path
 
 from pydantic import ValidationError
 from spawnmesh.content.v1 import message_pb2
-from spawnmesh.session.v1 import session_pb2, session_service_pb2
 from spawnmesh_materialize import MaterializeError, MaterializeReason, open_for_reading
 
 from spawnmesh_runner.in_thread import finish_in_thread
-from spawnmesh_runner.retry import persistently
-from spawnmesh_runner.tools.call import Outcome, call_arguments, refusal
+from spawnmesh_runner.tools.call import Outcome, call_arguments
 from spawnmesh_runner.tools.sessions_spawn import SessionsSpawn, is_marker
+from spawnmesh_runner.tools.spawned import spawn_unknown
 from spawnmesh_runner.tools.tool import Scope, ToolRefused
 
 _MASKED = "[$redacted:"  # What a secret begins with that was masked where the call was stored.
-_LOOKED_AT_COUNT, _TOLD_COUNT = 100, 5
 
 
 async def unknown_spawn(scope: Scope, call: message_pb2.ToolCall) -> Outcome | None:
@@ -29,13 +26,9 @@ async def unknown_spawn(scope: Scope, call: message_pb2.ToolCall) -> Outcome | N
     spawn, was_redacted = as_made
     if not was_redacted and not await finish_in_thread(lambda: _lacks_files(scope.workspace, spawn)):
         return None
-    children = ", ".join(map(_shown, await _children_with_task(scope, spawn.task)))
-    return refusal(
-        "OUTCOME_UNKNOWN",
-        "the runner was replaced during the call, and what the call handed over is gone with it; the child may or may not have been spawned."
-        " If it was, its result comes to you as a message: spawn it again only where it was not."
-        + (f" Children of yours that were given this very task: {children}." if children else ""),
-    )
+    why = "the runner was replaced during the call, and what the call handed over is gone with it"
+    unknown = await spawn_unknown(scope, spawn.task, why)
+    return Outcome(str(unknown), unknown.reason)
 
 
 def _as_made(call: message_pb2.ToolCall) -> tuple[SessionsSpawn, bool] | None:
@@ -67,16 +60,3 @@ def _lacks_files(workspace: Path, spawn: SessionsSpawn) -> bool:
             if error.reason is MaterializeReason.NOT_FOUND:
                 return True
     return False
-
-
-async def _children_with_task(scope: Scope, task: str) -> list[session_pb2.Session]:
-    """The newest ones, whatever became of them. None where the task was masked before it was stored."""
-    request = session_service_pb2.ListSessionsRequest(parent_session_id=scope.session_id, page_size=_LOOKED_AT_COUNT)
-    mesh = scope.mesh
-    listed = await persistently(mesh.session, mesh.sessions.ListSessions, request)
-    task_hash = hashlib.sha256(task.encode()).hexdigest()
-    return [session for session in listed.sessions if session.task_hash == task_hash][:_TOLD_COUNT]
-
-
-def _shown(session: session_pb2.Session) -> str:
-    return f"{session.session_id} ({session_pb2.SessionState.Name(session.state).removeprefix('SESSION_STATE_')})"

@@ -1,0 +1,104 @@
+"""Calls that a runner finds begun: made again only where that is the same call, and told as unknown where it may have been done."""
+
+import json
+from pathlib import Path
+
+import pytest
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.session.v1 import session_service_pb2 as session_pb
+from spawnmesh_core.secrets import Secret, marker
+from spawnmesh_runner.context import text_message, text_of
+from spawnmesh_runner.domain import call_request_id
+from spawnmesh_runtime.tokens import TokenMinter
+
+from tests.contract.router_answers import calling, saying
+from tests.contract.runner_fixtures import ScriptedMesh, eventually, running_runner
+from tests.contract.runner_sessions import child_of
+
+RESULT = message_pb2.ROLE_TOOL_RESULT
+MASKED = f'key = "{marker(Secret.PROVIDER_KEY)}"'
+
+
+@pytest.fixture
+def mesh(keys: Path) -> ScriptedMesh:
+    """A mesh whose one session has a task."""
+    scripted = ScriptedMesh(TokenMinter("session", keys / "session.pem"))
+    scripted.write(text_message(message_pb2.ROLE_USER, "Do it."), epoch=0)
+    return scripted
+
+
+async def told(mesh: ScriptedMesh, keys: Path, folder: Path, *tools: str, epoch: int = 2) -> list[str]:
+    """What the models of the run are told of its calls."""
+    mesh.answers.append(saying("Done."))
+    mesh.queue_run(epoch=epoch, tools=tools)
+    async with running_runner(mesh, keys, folder):
+        await eventually(lambda: mesh.finalized or mesh.failed, seconds=60)
+    assert mesh.failed is None
+    return list(map(text_of, mesh.messages(RESULT)))
+
+
+async def test_a_file_with_a_masked_secret_is_not_written_with_the_mask(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    written: list[Path] = []
+    mesh.on_generate = lambda: written.extend(tmp_path.rglob("a.toml"))
+    mesh.write(calling(("c1", "write_file", json.dumps({"path": "a.toml", "content": MASKED}))))
+    [text] = await told(mesh, keys, tmp_path, "write_file")
+    assert text.startswith("OUTCOME_UNKNOWN: ")
+    assert "the secret in this call" in text
+    assert written == []
+
+
+async def test_a_call_without_a_mask_is_made_again(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
+    mesh.write(calling(("c1", "write_file", json.dumps({"path": "a.toml", "content": "key"}))))
+    [text] = await told(mesh, keys, tmp_path, "write_file")
+    assert json.loads(text)["bytes"] == 3
+
+
+async def test_a_call_of_a_tool_that_the_agent_no_longer_has_may_have_been_done(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    calls = ("sessions_spawn", '{"task": "t"}'), ("mcp__pay__send", "{}"), ("no_such_tool", "{}")
+    mesh.write(calling(*((f"c{number}", *call) for number, call in enumerate(calls))))
+    texts = await told(mesh, keys, tmp_path, "list_files")
+    assert [text.partition(":")[0] for text in texts] == ["OUTCOME_UNKNOWN", "OUTCOME_UNKNOWN", "UNKNOWN_TOOL"]
+    assert mesh.spawns == {}
+    assert mesh.finalized is not None
+    assert mesh.finalized.has_final_effects
+
+
+@pytest.mark.parametrize(("tool", "has_final_effects"), [("mcp__pay__send", True), ("write_file", False)])
+async def test_what_the_agent_could_do_for_an_earlier_runner_counts(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, tool: str, has_final_effects: bool
+) -> None:
+    mesh.write(calling(("c1", tool, "{}")))
+    mesh.write(message_pb2.Message(role=RESULT, tool_call_id="c1", tool_name=tool))
+    mesh.answers.append(calling(("c2", "list_files", "{}")))
+    await told(mesh, keys, tmp_path, "list_files")
+    assert mesh.finalized is not None
+    assert mesh.finalized.has_final_effects is has_final_effects
+
+
+async def test_a_tool_that_a_first_runner_does_not_have_does_nothing(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    mesh.answers.append(calling(("c1", "mcp__pay__send", "{}"), ("c2", "sessions_spawn", '{"task": "t"}')))
+    texts = await told(mesh, keys, tmp_path, "list_files", epoch=1)
+    assert [text.partition(":")[0] for text in texts] == ["UNKNOWN_TOOL"] * 2
+    assert mesh.finalized is not None
+    assert not mesh.finalized.has_final_effects
+
+
+async def test_SpawnSession__a_child_that_was_spawned_for_other_words_is_not_told_as_refused(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    """As a plugin that stamps tasks makes it, or a file that was written anew between the two."""
+    entry_id = mesh.write(calling(("c1", "sessions_spawn", '{"task": "Read it."}')))
+    first = session_pb.SpawnSessionRequest(
+        request_id=call_request_id(entry_id, 0), task="Read it.", label="of the first runner"
+    )
+    mesh.spawns[first.request_id] = first
+    [text] = await told(mesh, keys, tmp_path, "sessions_spawn")
+    assert text.startswith("OUTCOME_UNKNOWN: ")
+    assert "spawn it again only where it was not" in text
+    assert child_of(first).session_id in text
