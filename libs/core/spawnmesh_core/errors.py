@@ -76,6 +76,14 @@ def unavailable(dependency: str, *, retry_after_seconds: float = 1.0) -> MeshErr
     )
 
 
+def name_of(error: BaseException) -> str:
+    """What a log calls it: a refusal by its reason and who refused, or who was not there; anything else by its type."""
+    if not isinstance(error, MeshError):
+        return type(error).__name__
+    who = error.facts.get("dependency") or error.domain
+    return f"{error.reason.value} ({who})" if who else error.reason.value
+
+
 def refused_with(error: BaseException | None, *reasons: Reason) -> bool:
     """Whether the error, or one it was caused by, was a refusal with one of these reasons."""
     while error is not None:

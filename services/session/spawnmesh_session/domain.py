@@ -150,6 +150,11 @@ class Spawn:
     mount_path_ignored: bool = False
     thinking: str = ""
 
+    @property
+    def spawner(self) -> str:
+        """Whose request_id it is: that of the session whose run spawns, or of all clients of the tenant, where it is empty."""
+        return self.parent_session_id if self.parent_run_id else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Parent:
@@ -285,7 +290,7 @@ class SpawnFailure:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run ends."""
+    """How a run ends. `is_masked`: there is no secret in its texts."""
 
     state: RunState
     result_text: str = ""
@@ -293,6 +298,7 @@ class Ending:
     error_message: str = ""
     usage: dict[str, int] | None = None
     draft_entry_id: str = ""
+    is_masked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +308,12 @@ class Holder:
     session_id: str
     run_id: str
     epoch: int
+
+
+def masks_secrets(settings: Mapping[str, object]) -> bool:
+    """Whether a tenant's stored settings say that secrets are masked."""
+    transcripts = settings.get("transcripts")
+    return isinstance(transcripts, dict) and bool(transcripts.get("mask_secrets"))
 
 
 @dataclass(frozen=True, slots=True)

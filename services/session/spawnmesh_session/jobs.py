@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
+import structlog
 from procrastinate import App, BaseRetryStrategy, Blueprint, RetryDecision
 from procrastinate.jobs import Job
 from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent
@@ -15,13 +16,14 @@ from spawnmesh.hook.v1.observed_pb2 import (
     SubagentSpawnedEvent,
 )
 from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
-from spawnmesh_core.errors import MeshError, refused_with
+from spawnmesh_core.errors import MeshError, name_of, refused_with
 from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.jobs import DueJob
 from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.telemetry import continue_trace, traced
 
+from spawnmesh_session.labels import withdrawal_of
 from spawnmesh_session.peers import AttachmentSets, Hooks, Transcripts
 
 _PREFIX = "session"
@@ -36,10 +38,19 @@ class Retry(BaseRetryStrategy):
     max_attempts: int | None = None
 
     def get_retry_decision(self, *, exception: BaseException, job: Job) -> RetryDecision | None:
-        """When to try again; None after `max_attempts`."""
-        if self.max_attempts is not None and job.attempts >= self.max_attempts:
-            return None
-        return RetryDecision(retry_in={"seconds": min(2 ** min(job.attempts + 1, 30), _LONGEST_PAUSE_SECONDS)})
+        """When to try again; None after `max_attempts`. Tells the log why."""
+        is_over = self.max_attempts is not None and job.attempts >= self.max_attempts
+        seconds = None if is_over else min(2 ** min(job.attempts + 1, 30), _LONGEST_PAUSE_SECONDS)
+        structlog.get_logger().warning(
+            "job_failed",
+            job=job.task_name.removeprefix(f"{_PREFIX}:"),
+            tenant=job.task_kwargs.get("tenant_id"),
+            session=job.task_kwargs.get("session_id"),
+            attempt=job.attempts + 1,
+            error=name_of(exception),
+            again_in_seconds=seconds,
+        )
+        return None if seconds is None else RetryDecision(retry_in={"seconds": seconds})
 
 
 def release(tenant_id: str, session_id: str, traceparent: str) -> DueJob:
@@ -47,12 +58,35 @@ def release(tenant_id: str, session_id: str, traceparent: str) -> DueJob:
     return _due("release_attachments", tenant_id=tenant_id, session_id=session_id, traceparent=traceparent)
 
 
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """A draft that the transcript may call final and that is not the answer of its run, and the epoch at which it is told so."""
+
+    entry_id: str
+    epoch: int
+
+    def as_arguments(self) -> dict[str, str | int]:
+        """As the job has them."""
+        return {"withdrawn_entry_id": self.entry_id, "withdrawal_epoch": self.epoch}
+
+
 def tell_ended(
-    tenant_id: str, session_id: str, *, run_id: str, epoch: int, parent_session_id: str, outcome: str, traceparent: str
+    tenant_id: str,
+    session_id: str,
+    *,
+    run_id: str,
+    epoch: int,
+    parent_session_id: str,
+    outcome: str,
+    traceparent: str,
+    withdrawal: Withdrawal | None = None,
 ) -> DueJob:
     """Tells the observers of the end of the run, or of the spawn that failed. Gives up the transcript's claim of a run that was held, whether or
-    not its runner does so, or can: nothing is written behind the end.
+    not its runner does so, or can: nothing is written behind the end but the withdrawal, if there is one.
     """
+    more = (
+        withdrawal.as_arguments() if withdrawal else {}
+    )  # None for a worker of the release before, which knows of none.
     return _due(
         "tell_subagent_ended",
         tenant_id=tenant_id,
@@ -62,6 +96,7 @@ def tell_ended(
         parent_session_id=parent_session_id,
         outcome=outcome,
         traceparent=traceparent,
+        **more,
     )
 
 
@@ -102,6 +137,17 @@ def add_tasks(app: App, sets: AttachmentSets, transcripts: Transcripts, hooks: H
             if not refused_with(error, Reason.NOT_FOUND):  # Deleted meanwhile.
                 raise
 
+    async def withdraw(session_id: str, run_id: str, withdrawal: Withdrawal) -> None:
+        """Takes the transcript from the run and says that the draft is not the answer; nothing where a run that came later has it by now."""
+        claim = WriterClaim(run_id=run_id, epoch=withdrawal.epoch)
+        try:
+            await transcripts.acquire(session_id, claim)
+            await transcripts.append(session_id, *withdrawal_of(withdrawal.entry_id), claim)
+        except MeshError as error:
+            if not refused_with(error, Reason.NOT_FOUND, Reason.INVALID_REQUEST, Reason.WRITER_CLAIM_LOST):
+                raise
+        await give_up_claim(session_id, run_id, withdrawal.epoch)
+
     @blueprint.task(name="release_writer", retry=Retry(max_attempts=_A_DAY_OF_PAUSES))  # Of the version before.
     async def release_writer(tenant_id: str, session_id: str, run_id: str, epoch: int, traceparent: str) -> None:
         with continue_trace(traceparent), acting_for(tenant_id):
@@ -117,6 +163,8 @@ def add_tasks(app: App, sets: AttachmentSets, transcripts: Transcripts, hooks: H
         outcome: str,
         traceparent: str,
         epoch: int = 0,  # As the version before has it.
+        withdrawn_entry_id: str = "",
+        withdrawal_epoch: int = 0,
     ) -> None:
         events = [
             ObservedEvent(
@@ -144,10 +192,16 @@ def add_tasks(app: App, sets: AttachmentSets, transcripts: Transcripts, hooks: H
             )
             await hooks.publish(events)
 
+        async def leave_transcript() -> None:
+            if withdrawn_entry_id:
+                await withdraw(session_id, run_id, Withdrawal(withdrawn_entry_id, withdrawal_epoch))
+            else:
+                await give_up_claim(session_id, run_id, epoch)
+
         with continue_trace(traceparent), acting_for(tenant_id):
             async with traced("tell_subagent_ended"):
                 # Neither waits for the other's service, nor for a tenant's plugin that is down.
-                steps = [give_up_claim(session_id, run_id, epoch), tell()] if epoch else [tell()]
+                steps = [leave_transcript(), tell()] if epoch else [tell()]
                 for failure in await asyncio.gather(*steps, return_exceptions=True):
                     if failure is not None:
                         raise failure

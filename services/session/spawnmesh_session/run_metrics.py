@@ -24,7 +24,7 @@ class RunMetrics:
         self._claims = meter.create_counter(
             "spawnmesh.session.claims",
             unit="{claim}",
-            description="Runs handed out: for the first time, or taken over from a runner that was lost.",
+            description="Runs handed out: for the first time, taken over from a runner that was lost, or after one gave them back.",
         )
         self._ended = meter.create_counter(
             "spawnmesh.session.runs.ended",
@@ -39,8 +39,9 @@ class RunMetrics:
 
     def claimed(self, run: DictRow) -> None:
         """A runner has the run."""
-        is_first = run["attempt_count"] == 1
-        self._claims.add(1, {"spawnmesh.session.claim": "first" if is_first else "takeover"})
+        is_first = run["epoch"] == run["first_epoch"]
+        again = "takeover" if run["was_held"] else "given_back"
+        self._claims.add(1, {"spawnmesh.session.claim": "first" if is_first else again})
         if is_first:
             self._waits.record(max(0.0, (utc_now() - run["queue_time"]).total_seconds()))
 

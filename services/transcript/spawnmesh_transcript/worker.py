@@ -7,7 +7,7 @@ import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
 from spawnmesh_core.cancellation import heed_cancellation
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import MeshError, name_of
 from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.worker_beats import beat_for_ever
 
@@ -76,7 +76,7 @@ class Worker:
                         await self._work_for(tenant_id)
             except _AWAY as error:
                 heed_cancellation()
-                log.warning("round_failed", error=type(error).__name__)
+                log.warning("round_failed", error=name_of(error))
                 return
             if len(tenant_ids) < _PAGE:
                 break
@@ -94,4 +94,4 @@ class Worker:
                 log.warning("job_failed", job=name, tenant=tenant_id, reason=error.reason)
             except _AWAY as error:
                 heed_cancellation()
-                log.warning("job_failed", job=name, tenant=tenant_id, error=type(error).__name__)
+                log.warning("job_failed", job=name, tenant=tenant_id, error=name_of(error))

@@ -23,7 +23,7 @@ MORE_BLOCKS = {
 SMALL = "t-small"
 
 BY_ID: dict[str, dict[str, Any]] = {
-    "find_spawn": {},
+    "find_spawn": {"spawner": ""},
     "delete_agent": {"agent_id": "no-such-agent"},
     "get_session": {},
     "look_at_session": {},
@@ -55,6 +55,7 @@ BY_ID: dict[str, dict[str, Any]] = {
         "due_in": "1 hour",
     },
     "lock_session": {},
+    "reserve_epoch": {},
     "get_agent_of_session": {},
     "count_agents": {"agent_id": "default"},
     "list_agents": {"after_id": "", "page_size": 50, "max_bytes": 1000},
@@ -86,7 +87,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "get_claimed": {},
     "queue_run": {"run_id": "new", "run_timeout": "1 hour", "attempts_left": 3},
     "begin_finalizing": {"epoch": 1, "entry_id": "e"},
-    "decide_run": {"epoch": 1, "entry_id": "e"},
+    "decide_run": {"epoch": 1, "entry_id": "e", "text_key": "e:0"},
     "withdraw_decision": {"epoch": 1, "entry_id": "e"},
     "set_run_state": {"epoch": 1, "state": "RUNNING", "draft_entry_id": "", "revision_count": 0},
     "requeue_run": {"epoch": 1},

@@ -7,19 +7,28 @@ from datetime import datetime, timedelta
 
 import structlog
 from psycopg.rows import DictRow
-from spawnmesh_core.errors import MeshError
+from spawnmesh_core.errors import MeshError, name_of
 from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
 from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import Listener
 
 from spawnmesh_session.domain import AgentProfile, Ending, EventKind, RunState
 from spawnmesh_session.operations.endings import Endings, lock_run
+from spawnmesh_session.render import render_agent, render_session
 from spawnmesh_session.run_metrics import RunMetrics
 from spawnmesh_session.store import inbox, runs, sessions, tenants
 
 _LOOK_AGAIN_SECONDS = 1.0  # A lease that runs out wakes nobody; a new run does.
 _LOOK_AGAIN_AFTER_OTHERS_SECONDS = 0.02  # As long as another claim takes to pick its runs.
-_MAX_ANSWER_BYTES = 4 * 1024 * 1024  # A quarter of what the transport takes by default.
+_MAX_ANSWER_BYTES = 3 * 1024 * 1024  # An answer is less than the 4 MiB that gRPC takes by default.
+_REST_BYTES = 4096  # The token, and what else has few bytes.
+_OF_THE_MOMENT = frozenset({Status.UNAVAILABLE, Status.ABORTED, Status.RESOURCE_EXHAUSTED})
+
+
+class _NoRoom(Exception):
+    """A run that would make an answer too large, and was not claimed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +42,17 @@ class Claimed:
 
     @property
     def size_bytes(self) -> int:
-        """What it adds to an answer, roughly: the parts of it that may be large."""
-        return len(self.agent.system_prompt.encode()) + len(str(self.session["receipt"]))
+        """What it adds to an answer at most."""
+        models = sum(
+            len(model.encode()) for model in self.agent.models
+        )  # They are told beside the agent's profile, too.
+        return render_session(self.session).ByteSize() + render_agent(self.agent).ByteSize() + models + _REST_BYTES
+
+
+def _is_of_the_moment(error: Exception) -> bool:
+    """Whether the database could not answer, so that nothing need be wrong with the run."""
+    refusal = translate(error)
+    return refusal is not None and refusal.status in _OF_THE_MOMENT
 
 
 def lease_lost(run: DictRow, epoch: int) -> MeshError:
@@ -95,44 +113,63 @@ class Leases:
         try:
             claimed, _ = await taking
         except Exception as error:  # noqa: BLE001 - nobody is left to hear of it.
-            log.warning("claim_failed", error=type(error).__name__)
+            log.warning("claim_failed", error=name_of(error))
             return
         for one in claimed:
             try:
                 await self.release(one.tenant_id, one.run["run_id"], one.run["epoch"])
             except Exception as error:  # noqa: BLE001 - the others are given back all the same.
-                log.warning("run_not_given_back", run=one.run["run_id"], error=type(error).__name__)
+                log.warning("run_not_given_back", run=one.run["run_id"], error=name_of(error))
 
     async def _claim_taken(self, taken: list[tuple[str, str]], runner_id: str) -> list[Claimed]:
         """Claims each run in a transaction of its own, which takes its locks in the order of all others; one that cannot be claimed is left
-        until its lease has run out, and is failed after its attempts. What would make the answer too large is given back."""
+        until its lease has run out, and is failed after its attempts. Given back is that for which the database had no answer, and the rest from
+        where the answer would be too large, but never the first."""
         claimed: list[Claimed] = []
-        size_bytes = 0
+        room_bytes: int | None = None
         for tenant_id, run_id in taken:
             try:
-                if size_bytes >= _MAX_ANSWER_BYTES:
-                    async with self.database.pipelined(tenant_id) as connection:
-                        await runs.give_back(connection, tenant_id, run_id)
-                    continue
-                one = await self._claim_one(tenant_id, run_id, runner_id)
+                one = await self._claim_one(tenant_id, run_id, runner_id, room_bytes)
+            except _NoRoom:
+                room_bytes = 0
+                await self._give_back(tenant_id, run_id)
+                continue
             except Exception as error:  # noqa: BLE001 - whatever is wrong with one run, those of other tenants are handed out.
-                structlog.get_logger().warning("claim_failed", tenant=tenant_id, run=run_id, error=type(error).__name__)
+                structlog.get_logger().warning("claim_failed", tenant=tenant_id, run=run_id, error=name_of(error))
+                if _is_of_the_moment(error):
+                    await self._give_back(tenant_id, run_id)
                 continue
             if one is not None:
                 self.metrics.claimed(one.run)
                 claimed.append(one)
-                size_bytes += one.size_bytes
+                room_bytes = max(0, (_MAX_ANSWER_BYTES if room_bytes is None else room_bytes) - one.size_bytes)
         return claimed
 
-    async def _claim_one(self, tenant_id: str, run_id: str, runner_id: str) -> Claimed | None:
-        """None for a run that has ended meanwhile, or that ends here, since its agent was deleted."""
+    async def _give_back(self, tenant_id: str, run_id: str) -> None:
+        """A run that was taken and not claimed goes back. Never raises: what cannot be given back waits for its lease."""
+        try:
+            async with self.database.pipelined(tenant_id) as connection:
+                await runs.give_back(connection, tenant_id, run_id)
+        except Exception as error:  # noqa: BLE001 - the others are seen to all the same.
+            structlog.get_logger().warning("run_not_given_back", run=run_id, error=name_of(error))
+
+    async def _claim_one(
+        self, tenant_id: str, run_id: str, runner_id: str, room_bytes: int | None = None
+    ) -> Claimed | None:
+        """None for a run that has ended meanwhile, or that ends here, since its agent was deleted. Raises _NoRoom, with nothing done, for one
+        that takes more than is left for it."""
+        if room_bytes == 0:
+            raise _NoRoom
         try:
             async with self.database.pipelined(tenant_id) as connection:
                 claimed = await runs.claim(connection, tenant_id, run_id, runner_id=runner_id, lease_ttl=self.lease_ttl)
                 if claimed is None:
                     return None
                 session, run = claimed
-                return Claimed(tenant_id, run, session, tenants.known_agent(session["agent_id"], session["agent"]))
+                one = Claimed(tenant_id, run, session, tenants.known_agent(session["agent_id"], session["agent"]))
+                if room_bytes is not None and one.size_bytes > room_bytes:
+                    raise _NoRoom
+                return one
         except MeshError as error:
             if error.reason is not Reason.UNKNOWN_AGENT:
                 raise

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
-from spawnmesh_core.errors import MeshError, refused_with
+from spawnmesh_core.errors import MeshError, name_of, refused_with
 from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection, Database
@@ -122,6 +122,6 @@ class Delete:
                     await self._finish_all(tenant_id, session_ids[start : start + _FINISHED_TOGETHER])
             except Exception as error:  # noqa: BLE001 - the rows in the queue make the sweep repeat it.
                 log = structlog.get_logger().bind(tenant=tenant_id, session=session_ids[start])
-                log.warning("deletion_postponed", error=type(error).__name__, left=len(session_ids) - start)
+                log.warning("deletion_postponed", error=name_of(error), left=len(session_ids) - start)
             if loop.time() >= give_up:
                 return

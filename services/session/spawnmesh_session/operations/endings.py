@@ -1,12 +1,13 @@
 """What must be true after a run has ended, committed with its terminal state: whichever way it ended, it is the same."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from procrastinate import App
 from psycopg import AsyncCursor
 from psycopg.rows import DictRow
 from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.secrets import may_hold_secret
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.jobs import DueJob, enqueue
 
@@ -19,8 +20,10 @@ from spawnmesh_session.domain import (
     SessionState,
     announce_key,
     announcement,
+    masks_secrets,
     releases_attachments,
 )
+from spawnmesh_session.operations.masking import masked
 from spawnmesh_session.run_metrics import RunMetrics
 from spawnmesh_session.store import inbox, runs, sessions, tenants
 from spawnmesh_session.store.runs import NewRun
@@ -63,6 +66,9 @@ class Endings:
         puts the jobs of an ended session into the queue. The run, to be fetched later; None, and nothing done, where it has a terminal state or
         is not held at `epoch`.
 
+        A draft that was being made the answer of a run that ends otherwise is not to be called final: a job sees to that. Where the tenant has
+        secrets masked, none is kept of the ending.
+
         A session that stays open gets a new run for messages that came while this one was live. Those that were there before had their run: if
         it failed over them, the next message is needed to try again, or it would go on for ever.
         """
@@ -70,6 +76,7 @@ class Endings:
         if run["state"] in TERMINAL_RUN_STATES or epoch not in (None, run["epoch"]):
             return None
         run_id = run["run_id"]
+        ending = await _as_kept(connection, tenant_id, ending)
         ended = await runs.begin_end(connection, tenant_id, run_id, ending, epoch=epoch)
         if locked.parent is not None:
             await self._announce(connection, tenant_id, session, locked.parent, run_id, ending)
@@ -82,6 +89,7 @@ class Endings:
                 parent_session_id=session["parent_session_id"],
                 outcome=ending.state.lower(),
                 traceparent=session["traceparent"],
+                withdrawal=await self._withdrawal(connection, tenant_id, run, ending),
             )
         ]
         if closing or session["mode"] == SessionMode.RUN:
@@ -93,6 +101,15 @@ class Endings:
         await enqueue(self.job_app, connection, *due)
         self.metrics.ended(ending)
         return ended
+
+    async def _withdrawal(
+        self, connection: Connection, tenant_id: str, run: DictRow, ending: Ending
+    ) -> jobs.Withdrawal | None:
+        """Of the draft that the transcript may call final, where the run does not end with it: under an epoch of its own, which no run has."""
+        if run["final_entry_id"] in ("", ending.draft_entry_id):
+            return None
+        epoch = await sessions.reserve_epoch(connection, tenant_id, run["session_id"])
+        return jobs.Withdrawal(run["final_entry_id"], epoch)
 
     async def close(self, connection: Connection, tenant_id: str, session: DictRow) -> None:
         """ACTIVE -> CLOSED; its files go as its cleanup says."""
@@ -150,3 +167,18 @@ class Endings:
         idle = parent["state"] == SessionState.ACTIVE and parent["mode"] == SessionMode.SESSION
         if idle and await runs.lock_live(connection, tenant_id, parent_id) is None:
             await self.queue_run(connection, tenant_id, parent_id, parent["run_timeout"])
+
+
+async def _as_kept(connection: Connection, tenant_id: str, ending: Ending) -> Ending:
+    """Without secrets, where the tenant has them masked by now."""
+    texts = (ending.result_text, ending.error_message)
+    if ending.is_masked or not any(may_hold_secret(text) for text in texts):
+        return ending
+    if not masks_secrets((await tenants.get(connection, tenant_id))["settings"]):
+        return ending
+    return replace(
+        ending,
+        result_text=await masked(ending.result_text),
+        error_message=await masked(ending.error_message),
+        is_masked=True,
+    )

@@ -1,6 +1,7 @@
 """The finalize saga: the hooks are asked, then the draft is superseded or becomes the answer."""
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 
 import structlog
 from psycopg import AsyncCursor
@@ -14,8 +15,10 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.telemetry import traced
 
 from spawnmesh_session.domain import TERMINAL_RUN_STATES, Ending, EventKind, RunState
+from spawnmesh_session.labels import withdrawal_of
 from spawnmesh_session.operations.claim import lease_lost, require_held
 from spawnmesh_session.operations.endings import Endings, LockedRun, lock_run
+from spawnmesh_session.operations.masking import masked
 from spawnmesh_session.peers import Hooks, Transcripts
 from spawnmesh_session.run_metrics import RunMetrics
 from spawnmesh_session.store import runs, sessions
@@ -25,7 +28,8 @@ MAX_REVISION_COUNT = 3  # The hook service keeps the count and the bound; this o
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A draft offered as the answer, by the runner that holds the run at this epoch."""
+    """A draft offered as the answer, by the runner that holds the run at this epoch. `text` is what is judged and delivered, without secrets
+    where it `is_masked`; `offered_key` names the text as it was offered, if it was another."""
 
     run_id: str
     epoch: int
@@ -34,6 +38,18 @@ class Draft:
     usage: dict[str, int]
     has_final_effects: bool = False
     is_last_turn: bool = False
+    is_masked: bool = False
+    offered_key: str = ""
+
+    @property
+    def text_key(self) -> str:
+        """Names the text as that of this entry."""
+        return f"{self.entry_id}:{hashlib.sha256(self.text.encode()).hexdigest()}"
+
+    @property
+    def dispatch_key(self) -> str:
+        """Names what the hooks judge."""
+        return f"{self.run_id}:{self.text_key}:{int(self.has_final_effects)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +86,7 @@ class Abandoned:
 
 @dataclass(frozen=True, slots=True)
 class FinalizeSaga:
-    """Every step is idempotent and keyed by the draft's entry, so that a repeat after a crash goes on where it stopped."""
+    """Every step is idempotent and keyed by the draft's entry and its text, so that a repeat after a crash goes on where it stopped."""
 
     database: Database
     transcripts: Transcripts
@@ -89,6 +105,9 @@ class FinalizeSaga:
         if isinstance(begun, Pending):
             return begun
         run = begun.run
+        if run["masks_secrets"]:
+            draft = replace(draft, text=await masked(draft.text), is_masked=True, offered_key=draft.text_key)
+        _require_text(run, draft)
         if run["state"] == RunState.SUCCEEDED:
             return run
         if not run["final_entry_id"]:
@@ -116,10 +135,8 @@ class FinalizeSaga:
 
     async def _withdraw(self, tenant_id: str, abandoned: Abandoned, draft: Draft) -> None:
         """An earlier runner's draft, which the transcript may call final, is not the answer: its run got something to read first."""
-        label = EntryBody(label=Label(entry_id=abandoned.entry_id, kind=LABEL_KIND_SUPERSEDED))
-        key = f"withdraw:v1:{abandoned.entry_id}"
         try:
-            await self._append(tenant_id, abandoned.session_id, draft, key, [label])
+            await self._append(tenant_id, abandoned.session_id, draft, *withdrawal_of(abandoned.entry_id))
         except MeshError as error:
             if not _is_no_entry(error):  # What the transcript does not have, it does not call final.
                 raise
@@ -141,7 +158,7 @@ class FinalizeSaga:
             draft_bytes=len(draft.text.encode()),
             has_final_effects=draft.has_final_effects,
         )
-        answer = await self.hooks.before_finalize(event, f"{draft.run_id}:{draft.entry_id}")
+        answer = await self.hooks.before_finalize(event, draft.dispatch_key)
         if not answer.decision.HasField("revise"):
             return None
         if draft.is_last_turn:  # Sent back it would be thrown away: past its bounds a draft is delivered.
@@ -164,7 +181,7 @@ class FinalizeSaga:
             EntryBody(label=Label(entry_id=draft.entry_id, kind=LABEL_KIND_SUPERSEDED)),
             EntryBody(system_note=SystemNote(topic="revision", text=note)),
         ]
-        await self._append(tenant_id, session_id, draft, f"revise:v1:{draft.entry_id}", entries)
+        await self._append(tenant_id, session_id, draft, f"revise:v1:{draft.entry_id}:{revised.number}", entries)
         async with self.database.pipelined(tenant_id) as connection:
             await sessions.lock(connection, tenant_id, session_id)
             run = await runs.lock(connection, tenant_id, draft.run_id)
@@ -200,7 +217,8 @@ class FinalizeSaga:
 
     async def _decide(self, tenant_id: str, draft: Draft) -> DictRow | Pending:
         """The draft is the answer, unless a message came while the hooks were asked: whoever sent it was told that this run reads it."""
-        run = await runs.decide(self.database, tenant_id, draft.run_id, draft.epoch, draft.entry_id)
+        run = await runs.decide(self.database, tenant_id, draft.run_id, draft.epoch, draft.entry_id, draft.text_key)
+        _require_text(run, draft)
         if _is_answer(run, draft):
             return run
         require_open(run, draft)
@@ -219,10 +237,15 @@ class FinalizeSaga:
 
     async def _commit(self, tenant_id: str, draft: Draft) -> DictRow:
         ending = Ending(
-            state=RunState.SUCCEEDED, result_text=draft.text, usage=draft.usage, draft_entry_id=draft.entry_id
+            state=RunState.SUCCEEDED,
+            result_text=draft.text,
+            usage=draft.usage,
+            draft_entry_id=draft.entry_id,
+            is_masked=draft.is_masked,
         )
         async with self.database.pipelined(tenant_id) as connection:
             locked = await lock_run(connection, tenant_id, draft.run_id)
+            _require_text(locked.run, draft)
             if _is_answer(locked.run, draft):
                 return locked.run
             require_open(locked.run, draft)
@@ -264,6 +287,19 @@ def _is_no_entry(error: MeshError) -> bool:
 
 def _is_answer(run: DictRow, draft: Draft) -> bool:
     return run["state"] == RunState.SUCCEEDED and bool(run["draft_entry_id"] == draft.entry_id)
+
+
+def _require_text(run: DictRow, draft: Draft) -> None:
+    """Raises RUN_STATE where the draft's entry is the answer with another text. A replica of the release before told of no text."""
+    decided: str = run["final_text_key"]
+    if run["final_entry_id"] != draft.entry_id or not decided.startswith(f"{draft.entry_id}:"):
+        return
+    if decided not in (draft.text_key, draft.offered_key):
+        raise MeshError(
+            Reason.RUN_STATE,
+            f"it was decided with another text that draft {draft.entry_id} is the answer of run {draft.run_id}; offer the text that was judged",
+            facts={"run_id": draft.run_id, "draft_entry_id": draft.entry_id},
+        )
 
 
 def require_open(run: DictRow, draft: Draft) -> None:

@@ -16,16 +16,36 @@ from spawnmesh_session.domain import (
     check_inbox,
     check_queue,
     limits_of,
+    masks_secrets,
     message_key,
     storable,
 )
 from spawnmesh_session.operations.endings import Endings
 from spawnmesh_session.operations.holder import require_holder
+from spawnmesh_session.operations.masking import masked
 from spawnmesh_session.store import inbox, runs, sessions, spawns, tenants
 
 _PATIENCE_SECONDS = 2.0
 _LOOK_AGAIN_SECONDS = 0.02
 _MESSAGES_AT_ONCE = 100  # As for spawns: so far from its limit the queue need not be locked to count it.
+
+
+@dataclass(slots=True)
+class Sent:
+    """A message's text, and what is kept of it where secrets are masked, made once when it is asked for."""
+
+    plain: str
+    _masked: str | None = None
+
+    async def masked(self) -> str:
+        """Without secrets."""
+        if self._masked is None:
+            self._masked = await masked(self.plain)
+        return self._masked
+
+    async def is_kept_as(self, known: str) -> bool:
+        """Whether `known` is what was kept of it, whatever the tenant's settings said then."""
+        return known == self.plain or known == await self.masked()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,29 +60,31 @@ class Messages:
 
         Where a run calls, the `holder`, it is for its own family alone, and RUN_LEASE_LOST where it is not held any more.
 
-        Waits while an answer is just being made final, which will not wait for the message; CONFLICT where that takes long.
+        Where the tenant has secrets masked, none is kept of it. Waits while an answer is just being made final, which will not wait for the
+        message; CONFLICT where that takes long.
         """
-        loop = asyncio.get_running_loop()
+        loop, sent = asyncio.get_running_loop(), Sent(storable(text))
         give_up = loop.time() + _PATIENCE_SECONDS
         while True:
             try:
-                return await self._send(tenant_id, session_id, holder, request_id, text)
+                return await self._send(tenant_id, session_id, holder, request_id, sent)
             except MeshError as error:
                 if error.reason is not Reason.CONFLICT or loop.time() >= give_up:
                     raise
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     async def _send(
-        self, tenant_id: str, session_id: str, holder: Holder | None, request_id: str, text: str
+        self, tenant_id: str, session_id: str, holder: Holder | None, request_id: str, sent: Sent
     ) -> DictRow:
         key = message_key(request_id)
         async with self.database.transaction(tenant_id) as connection:
             await sessions.get(connection, tenant_id, session_id, visible_to=holder.session_id if holder else "")
             tenant = await tenants.enter_ready(connection, tenant_id)
+            text = await sent.masked() if masks_secrets(tenant["settings"]) else sent.plain
             await require_holder(connection, tenant_id, holder)
             session = await sessions.lock(connection, tenant_id, session_id)
             known = await inbox.text_of(connection, tenant_id, session_id, key)
-            if known is not None and known != storable(text):
+            if known is not None and not await sent.is_kept_as(known):
                 raise MeshError(
                     Reason.REQUEST_ID_REUSED,
                     f"request_id {request_id!r} was used before with another text; draw a new one",

@@ -20,6 +20,8 @@ from spawnmesh_session.operations.undo import UNDO_RETRY
 from spawnmesh_session.peers import AttachmentSets, Hooks, ModelRouter, Transcripts
 from spawnmesh_session.store import runs, tenants
 
+_LONGEST_RETENTION_SECONDS = 315_360_000  # As the settings' contract has it; there are tenants from before it.
+
 
 @dataclass(frozen=True, slots=True)
 class SettingsPush:
@@ -44,7 +46,7 @@ class SettingsPush:
     async def run(self, tenant_id: str, push_id: str, tenant: DictRow) -> dict[str, MeshError]:
         """Tells every peer; returns those that did not take it, for which the sweep comes soon."""
         version, settings = tenant["settings_version"], tenant["settings"]
-        limits = ParseDict(settings["attachments"], AttachmentLimits())
+        limits = _bounded(ParseDict(settings["attachments"], AttachmentLimits()))
         of_transcripts = ParseDict(settings.get("transcripts", {}), TranscriptSettings())
         routing = ParseDict(settings.get("routing", {}), RoutingPolicy())
         with acting_for(tenant_id):
@@ -79,3 +81,10 @@ class SettingsPush:
                 return
             await runs.delay_dispatch(connection, tenant_id, runs.SETTINGS, push_id, self.longest)
         await self.run(tenant_id, push_id, tenant)
+
+
+def _bounded(limits: AttachmentLimits) -> AttachmentLimits:
+    """With a retention that a time can be counted back by."""
+    if limits.retention.seconds > _LONGEST_RETENTION_SECONDS:
+        limits.retention.FromSeconds(_LONGEST_RETENTION_SECONDS)
+    return limits

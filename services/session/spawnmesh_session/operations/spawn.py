@@ -103,7 +103,7 @@ class SpawnSaga:
             parent, limits = seen.parent, limits_of(seen.settings)
             waiting, known = seen.waiting_count, seen.known
             if waiting + _SPAWNS_AT_ONCE > limits.max_queued_run_count:
-                waiting, known = await spawns.look_again(connection, tenant_id, spawn.request_id)
+                waiting, known = await spawns.look_again(connection, tenant_id, spawn)
             if known is not None:
                 return None
             if spawn.parent_run_id:
@@ -251,7 +251,7 @@ class SpawnSaga:
     async def _find(self, tenant_id: str, spawn: Spawn) -> DictRow:
         """What is known of the request_id; REQUEST_ID_REUSED where that had another payload, NOT_FOUND where its session was deleted."""
         async with self.database.transaction(tenant_id) as connection:
-            known = await sessions.find_spawn(connection, tenant_id, spawn.request_id)
+            known = await sessions.find_spawn(connection, tenant_id, spawn)
         if known is None:
             raise RuntimeError("a request_id that was taken is free again")
         if bytes(known["payload_hash"]) != spawn.payload_hash:

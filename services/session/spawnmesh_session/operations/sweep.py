@@ -9,6 +9,7 @@ from datetime import timedelta
 import structlog
 from psycopg.rows import DictRow
 from spawnmesh_core.cancellation import heed_cancellation
+from spawnmesh_core.errors import name_of
 from spawnmesh_postgres.database import EVERY_TENANT, Database
 from spawnmesh_runtime.acting import acting_for
 
@@ -64,10 +65,10 @@ class Sweep:
         while True:
             try:
                 if count := await sweep():
-                    log.info("swept", what=what, count=count)
+                    log.info("swept", what=what, looked_at=count)
             except Exception as error:  # noqa: BLE001 - the next sweep goes on, whatever stopped this one.
                 heed_cancellation()
-                log.warning("sweep_failed", what=what, error=type(error).__name__)
+                log.warning("sweep_failed", what=what, error=name_of(error))
             await asyncio.sleep(self.interval_seconds)
 
     async def end_lost_runs(self) -> int:
@@ -81,7 +82,7 @@ class Sweep:
             except Exception as error:  # noqa: BLE001 - one that cannot be ended stays for the next sweep, and keeps no other.
                 heed_cancellation()
                 log = structlog.get_logger().bind(tenant=row["tenant_id"], run=row["run_id"])
-                log.warning("run_not_ended", error=type(error).__name__)
+                log.warning("run_not_ended", error=name_of(error))
         return ended
 
     async def _end(self, row: DictRow) -> bool:
@@ -142,7 +143,7 @@ class Sweep:
                 except Exception as error:  # noqa: BLE001 - it comes again, and keeps no other.
                     heed_cancellation()
                     log = structlog.get_logger().bind(kind=kind, tenant=row["tenant_id"], subject=row["subject_id"])
-                    log.warning("swept_in_vain", error=type(error).__name__)
+                    log.warning("swept_in_vain", error=name_of(error))
 
         async with asyncio.TaskGroup() as working:
             for row in due:

@@ -6,6 +6,7 @@ from datetime import timedelta
 import structlog
 from procrastinate import App
 from psycopg.rows import DictRow
+from spawnmesh_core.errors import name_of
 from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_postgres.jobs import enqueue
@@ -41,7 +42,7 @@ class SpawnUndo:
                 await self.mark_failed(connection, tenant_id, session_id, failure, passed_gate=passed_gate)
                 kept = await ended.lock_even_deleted(connection, tenant_id, session_id)
         except Exception as error:  # noqa: BLE001 - whatever it was, the spawn's own failure is what the caller must hear.
-            structlog.get_logger().warning("undo_postponed", session=session_id, error=type(error).__name__)
+            structlog.get_logger().warning("undo_postponed", session=session_id, error=name_of(error))
             return None
         if kept is not None and kept["state"] == SessionState.SPAWN_FAILED and kept["delete_time"] is None:
             await self.clean_up(tenant_id, session_id, failure, settled=settled)
@@ -96,7 +97,7 @@ class SpawnUndo:
         try:
             await self.clear(tenant_id, session_id, forget=settled)
         except Exception as error:  # noqa: BLE001 - whatever it was, the row in the queue makes the reconciler repeat it.
-            log.warning("undo_postponed", error=type(error).__name__)
+            log.warning("undo_postponed", error=name_of(error))
         else:
             log.info("spawn_undone")
 

@@ -14,7 +14,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 from spawnmesh_session.domain import Ending, RunState
 from spawnmesh_session.operations.claim import Claimed, Leases
 from spawnmesh_session.operations.finalize import FinalizeSaga, Pending, Revised
-from spawnmesh_session.parse import parse_draft, require_epoch, runtimes_of, usage_of, wait_of
+from spawnmesh_session.parse import no_nul, parse_draft, require_epoch, runtimes_of, usage_of, wait_of
 from spawnmesh_session.render import render_agent, render_message, render_run, render_session, render_thinking
 
 Context = grpc.aio.ServicerContext[object, object]
@@ -31,7 +31,9 @@ class RunServicer(RunServiceServicer):
 
     async def ClaimRuns(self, request: pb.ClaimRunsRequest, context: Context) -> pb.ClaimRunsResponse:
         wait = wait_of(request.wait.ToTimedelta() if request.HasField("wait") else None, 0.0)
-        claimed = await self.leases.claim(request.runner_id, request.max_run_count, wait, runtimes_of(request))
+        claimed = await self.leases.claim(
+            no_nul("runner_id", request.runner_id), request.max_run_count, wait, runtimes_of(request)
+        )
         return pb.ClaimRunsResponse(runs=[self._render(one) for one in claimed])
 
     async def HeartbeatRun(self, request: pb.HeartbeatRunRequest, context: Context) -> pb.HeartbeatRunResponse:

@@ -42,8 +42,10 @@ for update
 
 -- name: claim_run
 -- Locks the run and its session; lock the session before. The run has the session's next epoch, a lease, and its event; where nobody claimed it before, that
--- epoch is its first. No row: it has ended meanwhile. Index: runs_pkey, sessions_pkey, dispatch_pkey.
-with claim as (
+-- epoch is its first. `was_held`: nobody has given it back. No row: it has ended meanwhile. Index: runs_pkey, sessions_pkey, dispatch_pkey.
+with before as (
+    select state <> 'QUEUED' as was_held from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+), claim as (
     update sessions set last_epoch = last_epoch + 1, last_cursor = last_cursor + 1
     where tenant_id = %(tenant_id)s
       and session_id = (select session_id from runs
@@ -64,7 +66,7 @@ with claim as (
     select c.tenant_id, c.session_id, claim.last_cursor, 'RUN', c.run_id, 'RUNNING', 'attempt ' || c.attempt_count from claimed c cross join claim
     returning pg_notify('session_changed', tenant_id || ':' || session_id)
 )
-select claimed.* from claimed cross join told
+select claimed.*, before.was_held from claimed cross join told cross join before
 
 -- name: get_claimed
 -- Locks nothing. The run's session, with the run and its agent. Index: runs_pkey, sessions_pkey, agents_pkey.
@@ -75,9 +77,13 @@ left join lateral (select * from agents where tenant_id = r.tenant_id and agent_
 where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s
 
 -- name: begin_finalizing
--- A transaction of its own. See the function for its lock and its indexes.
-select (f.run).*, f.agent_id, f.waiting, f.has_begun
-from begin_finalizing(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(run_id)s, %(epoch)s, %(entry_id)s) f;
+-- A transaction of its own; says whether the tenant has secrets masked. See the function for its lock and its indexes. Index: tenants_pkey.
+select (f.run).*, f.agent_id, f.waiting, f.has_begun, s.masks_secrets
+from begin_finalizing(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(run_id)s, %(epoch)s, %(entry_id)s) f
+left join lateral (
+    select coalesce((settings -> 'transcripts' ->> 'mask_secrets')::boolean, false) as masks_secrets
+    from tenants where tenant_id = (f.run).tenant_id offset 0
+) s on true;
 
 -- name: set_run_state
 -- Locks the run. Only between states that are not terminal, and not while a draft is being made its answer. Index: runs_pkey.
@@ -89,11 +95,11 @@ returning *
 -- name: decide_run
 -- A transaction of its own. See the function for its lock and its indexes.
 select (d.run).*, d.waiting
-from decide_run(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(run_id)s, %(epoch)s, %(entry_id)s) d;
+from decide_run(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(run_id)s, %(epoch)s, %(entry_id)s, %(text_key)s) d;
 
 -- name: withdraw_decision
 -- Locks the run. Index: runs_pkey.
-update runs set state = 'RUNNING', draft_entry_id = '', final_entry_id = ''
+update runs set state = 'RUNNING', draft_entry_id = '', final_entry_id = '', final_text_key = ''
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s and final_entry_id = %(entry_id)s and state in ('RUNNING', 'FINALIZING')
 
 -- name: requeue_run

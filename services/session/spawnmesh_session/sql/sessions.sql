@@ -7,7 +7,7 @@ select begin_spawn(
 
 -- name: insert_session
 -- Does nothing where the request_id is known: waits for a transaction that is inserting it. The session has its first event and its time in the queue, by
--- which it is to be spawned, and is one more child of its parent, which is locked. Index: sessions_request_idx, sessions_pkey, dispatch_pkey.
+-- which it is to be spawned, and is one more child of its parent, which is locked. Index: sessions_spawner_request_idx, sessions_pkey, dispatch_pkey.
 with inserted as (
     insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model, mode, context, cleanup, runtime,
                           parent_session_id, parent_run_id, ancestor_ids, run_timeout, task_hash, traceparent, thinking, last_cursor)
@@ -29,8 +29,10 @@ select i.tenant_id, i.session_id, i.last_cursor, 'PROVISIONING' from inserted i
 returning session_id
 
 -- name: find_spawn
--- Locks nothing. Finds deleted ones too. Index: sessions_request_idx.
-select session_id, state, payload_hash, failure, delete_time is not null as deleted from sessions where tenant_id = (select %(tenant_id)s) and request_id = %(request_id)s
+-- Locks nothing. Finds deleted ones too. A spawner is the session whose run spawns; empty for clients. Index: sessions_spawner_request_idx.
+select session_id, state, payload_hash, failure, delete_time is not null as deleted from sessions
+where tenant_id = (select %(tenant_id)s) and request_id = %(request_id)s
+  and case when parent_run_id = '' then '' else parent_session_id end = %(spawner)s
 
 -- name: get_session
 -- Locks nothing. See the function for its indexes.
@@ -73,13 +75,13 @@ order by session_id desc
 limit %(page_size)s
 
 -- name: read_sessions
--- Locks nothing. As many of these, newest first, as fit into %(max_bytes)s of results and receipts, and one in any case.
+-- Locks nothing. As many of these, newest first, as fit into %(max_bytes)s, and one in any case; what is not measured of one takes a KiB at most.
 -- Index: sessions_pkey, runs_newest_idx.
 with page as (
     select * from sessions s where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and delete_time is null
 ), measured as (
     select p as session, to_jsonb(r) - 'tenant_id' as latest_run, row_number() over newest as place,
-           sum(coalesce(octet_length(r.result_text), 0) + coalesce(octet_length(p.receipt::text), 0)) over newest as bytes
+           sum(1024 + coalesce(octet_length(r.result_text) + octet_length(r.error_message), 0) + coalesce(octet_length(p.receipt::text), 0)) over newest as bytes
     from page p
     left join lateral (select * from runs
                        where tenant_id = p.tenant_id and session_id = p.session_id order by position desc, run_id desc limit 1) r on true
@@ -134,6 +136,10 @@ with closed as (
 insert into session_events (tenant_id, session_id, cursor, kind)
 select tenant_id, session_id, last_cursor, 'CLOSED' from closed
 returning session_id, pg_notify('session_changed', tenant_id || ':' || session_id)
+
+-- name: reserve_epoch
+-- Locks the session. Two epochs further, since whoever kills a run fences it with the next one. Index: sessions_pkey.
+update sessions set last_epoch = last_epoch + 2 where tenant_id = %(tenant_id)s and session_id = %(session_id)s returning last_epoch
 
 -- name: lock_family
 -- Locks the session and those descendants that were there when the statement began, parents first. Index: sessions_pkey, sessions_child_idx.

@@ -8,7 +8,7 @@ from spawnmesh_postgres.database import Connection, Database
 from spawnmesh_session.domain import storable
 from spawnmesh_session.store.statements import SQL
 
-_MAX_LIST_BYTES = 4 * 1024 * 1024  # A quarter of what the transport takes by default.
+_MAX_LIST_BYTES = 3 * 1024 * 1024  # An answer is less than the 4 MiB that gRPC takes by default.
 
 
 async def insert(

@@ -180,7 +180,9 @@ async def claim(
 ) -> tuple[DictRow, DictRow] | None:
     """The run's session, locked until the transaction ends, with its `agent`; and the run: RUNNING with the session's next epoch and a lease.
 
-    In one round trip. None where the run has ended meanwhile, RUN_LEASE_LOST where it or its session was deleted.
+    The run says whether it `was_held` until then. In one round trip.
+
+    None where the run has ended meanwhile, RUN_LEASE_LOST where it or its session was deleted.
     """
     values = {"tenant_id": tenant_id, "run_id": run_id, "runner_id": runner_id, "lease_ttl": lease_ttl}
     names = ("lock_session_of_run", "claim_run", "get_claimed")
@@ -237,7 +239,8 @@ async def set_state(
 
 async def begin_finalizing(database: Database, tenant_id: str, run_id: str, epoch: int, entry_id: str) -> DictRow:
     """The run: FINALIZING with the draft and `has_begun`, where it is held at this epoch, nothing is being made its answer and no message waits
-    for it; else as it was. With its session's `agent_id`, and how many messages are `waiting`. In one round trip, a transaction of its own.
+    for it; else as it was. With its session's `agent_id`, how many messages are `waiting`, and whether its tenant `masks_secrets`. In one
+    round trip, a transaction of its own.
 
     RUN_LEASE_LOST where the run was deleted.
     """
@@ -246,13 +249,13 @@ async def begin_finalizing(database: Database, tenant_id: str, run_id: str, epoc
     return existing(run_id, row if row["run_id"] else None)
 
 
-async def decide(database: Database, tenant_id: str, run_id: str, epoch: int, entry_id: str) -> DictRow:
-    """The run: FINALIZING with the draft that is being made its answer, or, with messages `waiting`, RUNNING again; where it is not held at this
-    epoch, or that was decided before, as it was. In one round trip, a transaction of its own.
+async def decide(database: Database, tenant_id: str, run_id: str, epoch: int, entry_id: str, text_key: str) -> DictRow:
+    """The run: FINALIZING with the draft that is being made its answer, and the key of its text; or, with messages `waiting`, RUNNING again;
+    where it is not held at this epoch, or that was decided before, as it was. In one round trip, a transaction of its own.
 
     RUN_LEASE_LOST where the run was deleted.
     """
-    values = {"run_id": run_id, "epoch": epoch, "entry_id": entry_id}
+    values = {"run_id": run_id, "epoch": epoch, "entry_id": entry_id, "text_key": text_key}
     [row] = await database.call(tenant_id, SQL["decide_run"], values)
     return existing(run_id, row if row["run_id"] else None)
 

@@ -14,7 +14,7 @@ from spawnmesh_session.domain import EventKind, Spawn, SpawnFailure
 from spawnmesh_session.store.runs import NewRun
 from spawnmesh_session.store.statements import SQL
 
-_MAX_LIST_BYTES = 4 * 1024 * 1024  # A quarter of what the transport takes by default; the rest of a row is small.
+_MAX_LIST_BYTES = 3 * 1024 * 1024  # An answer is less than the 4 MiB that gRPC takes by default.
 
 
 async def _one(connection: Connection, statement: str, **values: Any) -> DictRow | None:
@@ -32,9 +32,10 @@ async def insert(
     return await connection.execute(SQL["insert_session"], values)
 
 
-async def find_spawn(connection: Connection, tenant_id: str, request_id: str) -> DictRow | None:
-    """What became of the spawn of that request_id, `deleted` where its session was."""
-    return await _one(connection, "find_spawn", tenant_id=tenant_id, request_id=request_id)
+async def find_spawn(connection: Connection, tenant_id: str, spawn: Spawn) -> DictRow | None:
+    """What became of the spawn of that request_id by the same spawner, `deleted` where its session was."""
+    values = {"request_id": spawn.request_id, "spawner": spawn.spawner}
+    return await _one(connection, "find_spawn", tenant_id=tenant_id, **values)
 
 
 async def get(connection: Connection, tenant_id: str, session_id: str, *, visible_to: str = "") -> DictRow:
@@ -139,6 +140,12 @@ async def fail_spawn(connection: Connection, tenant_id: str, session_id: str, fa
 async def close(connection: Connection, tenant_id: str, session_id: str) -> None:
     """ACTIVE -> CLOSED, with its event; nothing where it was not active."""
     await connection.execute(SQL["close_session"], {"tenant_id": tenant_id, "session_id": session_id})
+
+
+async def reserve_epoch(connection: Connection, tenant_id: str, session_id: str) -> int:
+    """An epoch that no run of the session has or gets, higher than any that was given out. Locks the session."""
+    row = await _one(connection, "reserve_epoch", tenant_id=tenant_id, session_id=session_id)
+    return int(row["last_epoch"]) if row else 0
 
 
 async def lock_family(connection: Connection, tenant_id: str, session_id: str) -> list[DictRow]:

@@ -84,6 +84,7 @@ async def look(connection: Connection, tenant_id: str, spawn: Spawn) -> Seen:
         "session_id": spawn.parent_session_id,
         "run_id": spawn.parent_run_id,
         "request_id": spawn.request_id,
+        "spawner": spawn.spawner,
     }
     asked = {name: await connection.execute(SQL[name], values) for name in names}
     rows = {name: await cursor.fetchone() for name, cursor in asked.items()}
@@ -94,9 +95,9 @@ async def look(connection: Connection, tenant_id: str, spawn: Spawn) -> Seen:
     )
 
 
-async def look_again(connection: Connection, tenant_id: str, request_id: str) -> tuple[int, DictRow | None]:
+async def look_again(connection: Connection, tenant_id: str, spawn: Spawn) -> tuple[int, DictRow | None]:
     """As `look` counts and finds, once nobody else fills the tenant's queue until the transaction ends."""
-    values = {"tenant_id": tenant_id, "request_id": request_id}
+    values = {"tenant_id": tenant_id, "request_id": spawn.request_id, "spawner": spawn.spawner}
     asked = [await connection.execute(SQL[name], values) for name in ("lock_queue", *_OF_QUEUE)]
     return _count(await asked[1].fetchone()), await asked[2].fetchone()
 

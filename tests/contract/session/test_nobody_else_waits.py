@@ -1,0 +1,130 @@
+"""What one tenant sets, one runner is called or one claim meets keeps no other run from being claimed."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2 import AttachmentLimits
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1.tenant_pb2 import TenantSettings
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.listener import Listener
+from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_session.operations.claim import Leases
+from spawnmesh_session.operations.settings_push import SettingsPush
+
+from tests.contract.serving import runner_tokens
+from tests.contract.session.harness import Mesh
+from tests.contract.session.remains import Remains
+from tests.contract.session.worker import parts_of
+
+LIMITS = AttachmentLimits(enabled=True, max_file_count=5, max_file_bytes=1000, max_total_bytes=1000)
+
+
+def another(mesh: Mesh) -> Mesh:
+    return Mesh(mesh.peer, mesh.keys, mesh.settings)
+
+
+async def test_ClaimRuns__tenant_with_the_highest_count_there_is_stops_nobody(mesh: Mesh, remains: Remains) -> None:
+    boundless = another(mesh)
+    await boundless.create_tenant()
+    async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as superuser:
+        highest = "update session.tenants set max_running_run_count = 2147483647 where tenant_id = %s"
+        await superuser.execute(highest, (boundless.tenant,))  # As it may have been told before there was a bound.
+    spawned = {(await one.spawn()).session_id for one in (mesh, boundless)}
+    claimed: set[str] = set()
+    async with asyncio.timeout(20):
+        while not spawned <= claimed:
+            claimed |= {held.session.session_id for held in await mesh.claim_any(limit=64)}
+
+
+async def test_ClaimRuns__name_that_cannot_be_stored_takes_nothing(mesh: Mesh) -> None:
+    session = await mesh.spawn()
+    request = run_pb.ClaimRunsRequest(runner_id="a\x00", max_run_count=64)
+    with acting_with_token(runner_tokens(mesh.keys).runner_token()), pytest.raises(MeshError) as caught:
+        await mesh.peer.unary(mesh.runs.ClaimRuns, request)
+    assert (caught.value.reason, caught.value.violations[0].field) == (Reason.INVALID_REQUEST, "runner_id")
+    assert (await mesh.claim(session.session_id)).run.attempt_count == 1
+
+
+class LosesClaims:
+    """The database, of which no connection is left at the first claim."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.has_failed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.database, name)
+
+    def pipelined(self, tenant_id: str) -> Any:
+        if not self.has_failed:
+            self.has_failed = True
+            raise psycopg.errors.TooManyConnections
+        return self.database.pipelined(tenant_id)
+
+
+async def test_ClaimRuns__run_that_the_database_could_not_claim_goes_back(mesh: Mesh) -> None:
+    while await mesh.claim_any(wait_seconds=0.0, limit=64):  # What earlier tests let go of.
+        pass
+    session = await mesh.spawn()
+    async with parts_of(mesh.settings) as parts:
+        losing: Any = LosesClaims(parts.database)
+        leases = Leases(losing, Listener(), timedelta(minutes=1), parts.run_metrics, parts.endings)
+        assert await leases.claim("r", 1, 0.0, ["SUBAGENT"]) == []
+        assert losing.has_failed
+    held = await mesh.claim(session.session_id)  # Long before a lease has run out.
+    assert (held.run.attempt_count, held.run.state) == (1, session_pb2.RUN_STATE_RUNNING)
+
+
+def too_many_running() -> TenantSettings:
+    return TenantSettings(max_running_run_count=1_000_001)
+
+
+def too_many_queued() -> TenantSettings:
+    return TenantSettings(max_queued_run_count=1_000_001)
+
+
+def kept_too_long() -> TenantSettings:
+    limits = AttachmentLimits(retention=Duration(seconds=315_360_001))
+    limits.MergeFrom(LIMITS)
+    return TenantSettings(attachments=limits)
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        (too_many_running, "settings.max_running_run_count"),
+        (too_many_queued, "settings.max_queued_run_count"),
+        (kept_too_long, "settings.attachments"),
+    ],
+)
+async def test_CreateTenant__what_has_no_end_is_refused(
+    mesh: Mesh, settings: Callable[[], TenantSettings], field: str
+) -> None:
+    with pytest.raises(MeshError) as caught:
+        await another(mesh).create_tenant(settings=settings())
+    assert [violation.field for violation in caught.value.violations] == [field]
+
+
+async def test_peers_are_told_of_ten_years_where_longer_ones_were_stored_before(mesh: Mesh) -> None:
+    class Told:
+        limits: Any = None
+
+        async def prepare_tenant(self, _version: int, limits: Any) -> None:
+            self.limits = limits
+
+    stored = {"settings": {"attachments": {"enabled": True, "retention": "315576000000s"}}, "settings_version": 1}
+    async with parts_of(mesh.settings) as parts:
+        told: Any = Told()
+        others: Any = Told()
+        push = SettingsPush(parts.database, told, others, others, others, timedelta(minutes=1))
+        assert await push.run(mesh.tenant, "no-such-push", stored) == {}
+    assert told.limits.retention.seconds == 315_360_000

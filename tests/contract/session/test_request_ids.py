@@ -1,0 +1,58 @@
+"""Whose a request_id is: clients of a tenant share theirs, and the runs of a session have others."""
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from tests.contract.session.harness import Mesh
+
+
+async def refusal(call: Any) -> Reason:
+    with pytest.raises(MeshError) as caught:
+        await call
+    return Reason(caught.value.reason)
+
+
+async def test_SpawnSession__run_neither_takes_a_clients_request_id_nor_finds_it_taken(mesh: Mesh) -> None:
+    held = await mesh.claim((await mesh.spawn()).session_id)
+    taken, free = uuid4().hex, uuid4().hex
+    clients = await mesh.spawn(request_id=taken)
+    runs = {(await mesh.spawn_as(held, request_id=one)).session_id for one in (taken, free)}
+    clients_later = await mesh.spawn(request_id=free)
+    assert len({clients.session_id, clients_later.session_id, *runs}) == 4
+    assert (await mesh.spawn(request_id=taken)).session_id == clients.session_id
+    assert (await mesh.spawn_as(held, request_id=taken)).session_id in runs
+    assert await refusal(mesh.spawn(request_id=taken, task="other")) is Reason.REQUEST_ID_REUSED
+    assert await refusal(mesh.spawn_as(held, request_id=taken, task="other")) is Reason.REQUEST_ID_REUSED
+
+
+async def test_SpawnSession__runs_of_two_sessions_have_request_ids_of_their_own(mesh: Mesh) -> None:
+    first, second = [await mesh.claim((await mesh.spawn()).session_id) for _ in range(2)]
+    request_id = uuid4().hex
+    children = [await mesh.spawn_as(held, request_id=request_id) for held in (first, second)]
+    assert [child.parent_session_id for child in children] == [first.session.session_id, second.session.session_id]
+
+
+async def test_SpawnSession__client_that_names_a_parent_is_a_client(mesh: Mesh) -> None:
+    parent = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
+    held = await mesh.claim(parent.session_id)
+    request_id = uuid4().hex
+    clients = await mesh.spawn(request_id=request_id, parent_session_id=parent.session_id)
+    runs = await mesh.spawn_as(held, request_id=request_id)
+    assert clients.session_id != runs.session_id
+    assert await refusal(mesh.spawn(request_id=request_id)) is Reason.REQUEST_ID_REUSED
+
+
+async def test_SpawnSession__another_run_of_the_session_gets_what_the_one_before_spawned(mesh: Mesh) -> None:
+    session_id = (await mesh.spawn()).session_id
+    held = await mesh.claim(session_id)
+    request_id = uuid4().hex
+    child = await mesh.spawn_as(held, request_id=request_id)
+    await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
+    again = await mesh.claim(session_id)
+    assert (await mesh.spawn_as(again, request_id=request_id)).session_id == child.session_id
