@@ -145,8 +145,8 @@ class Tenant:
         answer: pb.AttachSetResponse = await self.call("AttachSet", pb.AttachSetRequest(set_id=set_id))
         return answer.set
 
-    async def release(self, set_id: str) -> int:
-        answer: pb.ReleaseSetResponse = await self.call("ReleaseSet", pb.ReleaseSetRequest(set_id=set_id))
+    async def release(self, set_id: str, **options: Any) -> int:
+        answer: pb.ReleaseSetResponse = await self.call("ReleaseSet", pb.ReleaseSetRequest(set_id=set_id), **options)
         return answer.deleted_object_count
 
     async def get(self, set_id: str, *, token: str = "") -> attachment_pb2.AttachmentSet:

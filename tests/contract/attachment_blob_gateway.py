@@ -4,7 +4,7 @@ import http.client
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +24,14 @@ class Gateway:
     endpoint: S3Endpoint
     refused_keys: dict[str, str] = field(default_factory=dict)
     """What is answered to who deletes an object: a code of S3, by the object's key."""
+    trickled_keys: set[str] = field(default_factory=set)
+    """Objects that come a byte at a time, with pauses, to who reads them, until the gateway is closed."""
+    puts_go_on: threading.Event = field(default_factory=threading.Event)
+    """While this is not set, puts wait; when the gateway is opened it is."""
+    put_came: threading.Event = field(default_factory=threading.Event)
+    """Is set when one came; a test clears it."""
+    completion: bytes = b""
+    """What is answered, with 200, to who completes a multipart upload; empty lets it through."""
     sts_is_away: bool = False
     credentials_last: timedelta | None = None
     """What STS is made to say of new credentials."""
@@ -31,8 +39,15 @@ class Gateway:
 
     def refuses(self, method: str, path: str) -> str:
         """The code of S3 that the request is answered with; empty lets it through."""
-        key = unquote(urlsplit(path).path).lstrip("/").partition("/")[2]
-        return self.refused_keys.get(key, "") if method == "DELETE" else ""
+        return self.refused_keys.get(_key_in(path), "") if method == "DELETE" else ""
+
+    def trickles(self, method: str, path: str) -> bool:
+        """Whether the request reads an object that comes slowly."""
+        return method == "GET" and _key_in(path) in self.trickled_keys
+
+    def completes(self, method: str, path: str) -> bool:
+        """Whether the request completes a multipart upload."""
+        return method == "POST" and "uploadId=" in urlsplit(path).query
 
     def changed(self, body: bytes) -> bytes:
         """The answer of STS as it is passed on."""
@@ -42,15 +57,23 @@ class Gateway:
         return _EXPIRATION.sub(f"<Expiration>{end:%Y-%m-%dT%H:%M:%SZ}</Expiration>".encode(), body)
 
 
+def _key_in(path: str) -> str:
+    return unquote(urlsplit(path).path).lstrip("/").partition("/")[2]
+
+
 @contextmanager
 def open_gateway(behind: S3Endpoint) -> Iterator[Gateway]:
     """Serves until the block ends."""
+    is_over = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def _pass_on(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            if self.command == "PUT":
+                gateway.put_came.set()
+                gateway.puts_go_on.wait(60)
             is_sts = self.command == "POST" and b"Action=AssumeRole" in body
             if is_sts:
                 gateway.sts_calls += 1
@@ -59,6 +82,8 @@ def open_gateway(behind: S3Endpoint) -> Iterator[Gateway]:
             code = gateway.refuses(self.command, self.path)
             if code:
                 return self._answer(403, f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode())
+            if gateway.completion and gateway.completes(self.command, self.path):
+                return self._answer(200, gateway.completion)
             connection = http.client.HTTPConnection(behind.endpoint, timeout=20)
             try:
                 connection.request(self.command, self.path, body, dict(self.headers.items()))
@@ -67,16 +92,32 @@ def open_gateway(behind: S3Endpoint) -> Iterator[Gateway]:
                 headers = {name: value for name, value in found.getheaders() if name.lower() not in _NOT_PASSED_ON}
             finally:
                 connection.close()
+            if self.command == "HEAD":  # It has no body whose length could be told.
+                headers["Content-Length"] = found.getheader("Content-Length", "0")
+            if gateway.trickles(self.command, self.path):
+                return self._trickle(found.status, answer)
             return self._answer(found.status, gateway.changed(answer) if is_sts else answer, headers)
 
         def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
             self.send_response_only(status)
             for name, value in (headers or {"Content-Type": "application/xml"}).items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
+            if self.command != "HEAD":
+                self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(body)
+
+        def _trickle(self, status: int, body: bytes) -> None:
+            self.send_response_only(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.close_connection = True
+            with suppress(OSError):  # Who reads it may have had enough.
+                for byte in body:
+                    self.wfile.write(bytes([byte]))
+                    if is_over.wait(0.5):
+                        return
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on
 
@@ -86,10 +127,13 @@ def open_gateway(behind: S3Endpoint) -> Iterator[Gateway]:
     with Server(("127.0.0.1", 0), Handler) as server:
         address = f"127.0.0.1:{server.server_port}"
         gateway = Gateway(replace(behind, endpoint=address, sts_endpoint=f"http://{address}"))
+        gateway.puts_go_on.set()
         serving = threading.Thread(target=server.serve_forever)
         serving.start()
         try:
             yield gateway
         finally:
+            is_over.set()
+            gateway.puts_go_on.set()
             server.shutdown()
             serving.join()

@@ -93,6 +93,13 @@ class ScriptedMesh:
     first_epoch: int = 0
     hooks: ScriptedHooks = field(default_factory=ScriptedHooks)
 
+    def attachment_files(self) -> list[attachment_pb2.AttachmentFile]:
+        """The files that the session was spawned with."""
+        return [
+            attachment_pb2.AttachmentFile(name=name, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+            for name, data in self.files.items()
+        ]
+
     def queue_run(
         self,
         *,
@@ -109,6 +116,7 @@ class ScriptedMesh:
         if self.files:
             session.receipt.set_id = self.set_id
             session.receipt.rel_dir = f".spawnmesh/attachments/{self.set_id}"
+            session.receipt.files.extend(self.attachment_files())
         claimed = run_pb.ClaimedRun(
             run=session_pb2.Run(run_id=self.run_id, session_id=self.session_id, epoch=epoch, attempt_count=epoch),
             session=session,
@@ -341,11 +349,10 @@ class _Blobs(blob_grpc.AttachmentBlobServiceServicer):
         self.mesh = mesh
 
     async def GetSet(self, request: blob_pb.GetSetRequest, context: Any) -> blob_pb.GetSetResponse:
-        files = [
-            attachment_pb2.AttachmentFile(name=name, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-            for name, data in self.mesh.files.items()
-        ]
-        return blob_pb.GetSetResponse(set=attachment_pb2.AttachmentSet(set_id=request.set_id, files=files))
+        attached = attachment_pb2.AttachmentSet(
+            set_id=request.set_id, state=attachment_pb2.SET_STATE_ATTACHED, files=self.mesh.attachment_files()
+        )
+        return blob_pb.GetSetResponse(set=attached)
 
     async def ReadFile(self, request: blob_pb.ReadFileRequest, context: Any) -> AsyncIterator[blob_pb.ReadFileResponse]:
         data = self.mesh.files[request.name]

@@ -62,7 +62,7 @@ def s3_that_listens() -> Iterator[tuple[str, list[dict[str, str]]]]:
 def settings(address: str, **more: str) -> AttachmentBlobSettings:
     return AttachmentBlobSettings.model_validate(
         {
-            "database_url": "unused",
+            "database_url": "postgresql://unused",
             "s3_endpoint": address,
             "s3_access_key": "a",
             "s3_secret_key": "b",

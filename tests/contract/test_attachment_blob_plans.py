@@ -10,6 +10,7 @@ import pytest
 from psycopg import AsyncConnection
 from spawnmesh_attachment_blob import garbage_store, store, upload_store
 from spawnmesh_attachment_blob.app import open_stores
+from spawnmesh_attachment_blob.domain.comparison import BlobEntry
 from spawnmesh_attachment_blob.domain.uploads import UploadSpec
 from spawnmesh_attachment_blob.garbage_store import BEFORE_ALL_TOMBSTONES, Page
 from spawnmesh_devstack.postgres import Postgres
@@ -218,3 +219,18 @@ async def test_what_is_within_a_sessions_reach_is_found_by_reading_its_own_sets(
     spec = UploadSpec("upl_new", "f", 1, hashlib.sha256(hashed.encode()).hexdigest(), "")
     async with reading_at_most(grown, 20) as connection:
         assert await upload_store.lock_stored_blob(connection, tenant_id, spec, "ses_own") is has_it
+
+
+async def test_what_was_lost_is_found_by_reading_it(grown: Unknown) -> None:
+    tenant_id, sha256 = grown.tenant_id, hashlib.sha256(b"101").hexdigest()
+    await grown.insert(UPLOADS, STORED)
+    blob = BlobEntry(f"sha256/{sha256}", sha256, 1, is_stored=True)
+
+    async with reading_at_most(grown, 60) as connection:
+        await garbage_store.mark_lost(connection, tenant_id, blob)
+        await garbage_store.forget_lost_uploads(connection, tenant_id, sha256)
+        await garbage_store.mark_found(connection, tenant_id, blob)
+    assert "upl_101" not in {row["upload_id"] for row in await grown.rows("uploads")}
+    (found,) = (row for row in await grown.rows("blobs") if row["sha256"] == sha256)
+    assert found["state"] == "STORED"
+    assert found["state_time"] > found["create_time"], "it was marked twice"

@@ -47,12 +47,17 @@ class CutStreams(AttachmentBlobServiceServicer):
         self.reads: list[tuple[str, int]] = []
         self.sent_bytes = 0
 
-    async def GetSet(self, request: pb.GetSetRequest, context: Any) -> pb.GetSetResponse:
-        files = [
+    def manifest(self) -> list[attachment_pb2.AttachmentFile]:
+        return [
             attachment_pb2.AttachmentFile(name=name, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
             for name, data in self.announced.items()
         ]
-        return pb.GetSetResponse(set=attachment_pb2.AttachmentSet(set_id=request.set_id, files=files))
+
+    async def GetSet(self, request: pb.GetSetRequest, context: Any) -> pb.GetSetResponse:
+        attached = attachment_pb2.AttachmentSet(
+            set_id=request.set_id, state=attachment_pb2.SET_STATE_ATTACHED, files=self.manifest()
+        )
+        return pb.GetSetResponse(set=attached)
 
     async def ReadFile(self, request: pb.ReadFileRequest, context: Any) -> AsyncIterator[pb.ReadFileResponse]:
         self.reads.append((request.name, request.offset))
@@ -80,6 +85,7 @@ async def assigned(blobs: CutStreams, keys: Path, workspace: Path) -> AsyncItera
     run_id = new_id(IdKind.RUN)
     session = session_pb2.Session(session_id=SESSION_ID)
     session.receipt.set_id = SET_ID
+    session.receipt.files.extend(blobs.manifest())
     claimed = run_service_pb2.ClaimedRun(run=session_pb2.Run(run_id=run_id, session_id=SESSION_ID), session=session)
     blob_settings = ProcessSettings(**shared_settings("attachment-blob", keys))
     async with served("attachment-blob", blob_settings, open_blobs) as target:

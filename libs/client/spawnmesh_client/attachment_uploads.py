@@ -7,7 +7,6 @@ import mimetypes
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
-from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,9 +20,9 @@ from spawnmesh.attachment_blob.v1.upload_pb2 import (
     UploadFinish,
     UploadSpec,
 )
-from spawnmesh_core.clock import utc_now
+from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
-from spawnmesh_core.ids import IdKind, derived_id, new_id
+from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.attachments import Attachment
@@ -33,7 +32,10 @@ from spawnmesh_client.token_peer import TokenPeer
 CHUNK_BYTES = 1024 * 1024
 _PATIENCE_SECONDS = 60.0
 _SLOWEST_BYTES_A_SECOND = 256 * 1024
-_LEAST_LIFE = timedelta(minutes=15)  # For the spawn that is to name the upload.
+_LOOK_AGAIN_SECONDS = 0.5
+_STALLED_SECONDS = 30.0  # A part of the slowest stream takes 20 s.
+_PLACE_SECONDS = 600.0  # Others' files are large, too.
+_MOST_ROBBED = 10  # Each time another stream had stalled, and others than this one went on.
 _RESENT = (Reason.UPLOAD_CRC_DIFFERS, Reason.UPLOAD_OFFSET_DIFFERS)
 _MOST_RESENT = 3
 
@@ -50,17 +52,16 @@ def no_progress(_name: str, _done: int, _size: int) -> None:
 async def upload_file(peer: TokenPeer, attachment: Path | Attachment, on_progress: OnProgress = no_progress) -> Upload:
     """The file, complete in the tenant's store, a path under its last component. Bytes that the tenant has already are not sent.
 
-    Outlasts cuts and restarts of the service. A repeat, by another program too, goes on where the first one was cut off. Raises
-    OSError for a file that cannot be read, and MeshError: UPLOAD_HASH_DIFFERS among others, for a file that changed meanwhile.
+    Outlasts cuts and restarts of the service. A repeat, by another program too, goes on where the first one was cut off; while another one
+    sends the same file, this one waits for it. Raises OSError for a file that cannot be read, and MeshError: UPLOAD_HASH_DIFFERS among
+    others, for a file that changed meanwhile.
     """
     spec = await asyncio.to_thread(_spec_of, attachment)
     stub = AttachmentBlobServiceStub(peer.channel)
-    begun = await _send(peer, _only(spec), timeout_seconds=_PATIENCE_SECONDS)
-    if begun.state == UPLOAD_STATE_COMPLETE and _life(begun) < _LEAST_LIFE:
-        spec.upload_id = new_id(IdKind.UPLOAD)
-        begun = await _send(peer, _only(spec), timeout_seconds=_PATIENCE_SECONDS)
+    begun = await _announced(peer, spec)
     patience = Patience(_PATIENCE_SECONDS)
-    resent = 0
+    resent = robbed = 0
+    wait_until = monotonic_seconds() + _PLACE_SECONDS
     while begun.state != UPLOAD_STATE_COMPLETE:
         patience.calling()
         durable_bytes = begun.durable_bytes
@@ -69,15 +70,49 @@ async def upload_file(peer: TokenPeer, attachment: Path | Attachment, on_progres
                 messages = _messages(spec, file, durable_bytes, on_progress)
                 begun = await _send(peer, messages, timeout_seconds=_stream_seconds(spec.size_bytes))
         except MeshError as error:
+            if error.reason is Reason.UPLOAD_TAKEN_OVER and robbed < _MOST_ROBBED:
+                robbed += 1
+                begun = await _while_another_sends(peer, spec, begun, on_progress)
+                continue
             resent += error.reason in _RESENT
-            if error.reason not in _RESENT or resent > _MOST_RESENT:
+            if error.reason is Reason.POOL_EXHAUSTED and monotonic_seconds() < wait_until:
+                await asyncio.sleep(error.retry_after_seconds or _LOOK_AGAIN_SECONDS)
+            elif error.reason not in _RESENT or resent > _MOST_RESENT:
                 await patience.after(error)
             request = rpc.GetUploadRequest(upload_id=spec.upload_id)
             begun = (await peer.unary(stub.GetUpload, request)).upload
             if begun.durable_bytes > durable_bytes:
                 patience.heard()
+                resent, wait_until = 0, monotonic_seconds() + _PLACE_SECONDS
     on_progress(spec.name, spec.size_bytes, spec.size_bytes)
     return begun
+
+
+async def _while_another_sends(peer: TokenPeer, spec: UploadSpec, begun: Upload, on_progress: OnProgress) -> Upload:
+    """The upload when another stream has made it COMPLETE or has stalled, or when it was removed and is begun anew."""
+    patience = Patience(_PATIENCE_SECONDS)
+    grow_time = monotonic_seconds()
+    while begun.state != UPLOAD_STATE_COMPLETE and monotonic_seconds() - grow_time < _STALLED_SECONDS:
+        await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        patience.calling()
+        try:
+            found = await _announced(peer, spec)
+        except MeshError as error:
+            if error.reason is not Reason.NOT_FOUND:  # It may be about to be removed.
+                await patience.after(error)
+            continue
+        patience.heard()
+        on_progress(spec.name, found.durable_bytes, spec.size_bytes)
+        if found.create_time != begun.create_time:
+            return found
+        if found.durable_bytes > begun.durable_bytes:
+            grow_time = monotonic_seconds()
+        begun = found
+    return begun
+
+
+async def _announced(peer: TokenPeer, spec: UploadSpec) -> Upload:
+    return await _send(peer, _only(spec), timeout_seconds=_PATIENCE_SECONDS)
 
 
 async def _send(peer: TokenPeer, messages: AsyncIterator[rpc.UploadFileRequest], *, timeout_seconds: float) -> Upload:
@@ -102,7 +137,12 @@ async def _messages(
         on_progress(spec.name, offset, spec.size_bytes)
         data = await asyncio.to_thread(file.read, min(CHUNK_BYTES, spec.size_bytes - offset))
         if not data:
-            return  # It has shrunk: the service says how much is missing.
+            raise MeshError(
+                Reason.UPLOAD_HASH_DIFFERS,
+                f"{spec.name} was changed while it was read: it ends at {offset} of {spec.size_bytes} bytes; hand it over again once "
+                "nobody writes to it",
+                facts={"upload_id": spec.upload_id, "offset": offset, "size_bytes": spec.size_bytes},
+            )
         yield rpc.UploadFileRequest(chunk=UploadChunk(offset=offset, data=data, crc32c=google_crc32c.value(data)))
         offset += len(data)
     yield rpc.UploadFileRequest(finish=UploadFinish())
@@ -124,10 +164,6 @@ def _spec_of(attachment: Path | Attachment) -> UploadSpec:
 
 def _opened(attachment: Path | Attachment) -> AbstractContextManager[_Readable]:
     return attachment.open("rb") if isinstance(attachment, Path) else io.BytesIO(attachment.data)
-
-
-def _life(upload: Upload) -> timedelta:
-    return upload.expire_time.ToDatetime(tzinfo=UTC) - utc_now()
 
 
 def _stream_seconds(size_bytes: int) -> float:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -46,9 +47,9 @@ def check_names(files: Sequence[FileSource]) -> None:
 
     Names have been judged for portability long before; this is only what keeps a file in its directory.
     """
-    taken = {MANIFEST_NAME.casefold()}
+    taken = {_key(MANIFEST_NAME)}
     for index, file in enumerate(files):
-        key = file.name.casefold()
+        key = _key(file.name)
         if key in taken or not _stays_in_directory(file.name):
             raise MaterializeError(MaterializeReason.INVALID_NAME, index=index)
         taken.add(key)
@@ -61,6 +62,11 @@ def manifest_bytes(set_id: str, records: Iterable[FileRecord]) -> bytes:
         for record in sorted(records, key=lambda record: record.name)
     ]
     return (json.dumps({"set": set_id, "files": files}, ensure_ascii=False, indent=1) + "\n").encode("utf-8")
+
+
+def _key(name: str) -> str:
+    """What the attachment-blob service calls two names the same by: anything stricter would refuse a set that it accepted."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def _stays_in_directory(name: str) -> bool:

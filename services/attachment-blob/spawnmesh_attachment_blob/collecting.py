@@ -194,21 +194,34 @@ class Collecting:
             with _counting_refused(tenant_id, counts):
                 await self._removal.remove_orphans(tenant_id, differences.orphan_keys)
         for blob in differences.missing:
-            if await self._objects.size_of(tenant_id, blob.key) is None and await self._is_stored(tenant_id, blob):
-                counts.missing_object_count += 1
-                await self._report("object_missing", tenant_id, blob)
+            if await self._objects.size_of(tenant_id, blob.key) is None and await self._is_kept(tenant_id, blob):
+                counts.missing_object_count += await self._report("object_missing", tenant_id, blob)
+                if not dry_run:
+                    await self._mark_lost(tenant_id, blob)
         for blob in differences.damaged:
-            counts.damaged_object_count += 1
-            await self._report("object_size_differs", tenant_id, blob)
+            counts.damaged_object_count += await self._report("object_size_differs", tenant_id, blob)
+        for blob in () if dry_run else differences.found_again:
+            async with self._database.transaction(tenant_id) as connection:
+                await garbage_store.mark_found(connection, tenant_id, blob)
 
-    async def _is_stored(self, tenant_id: str, blob: BlobEntry) -> bool:
+    async def _is_kept(self, tenant_id: str, blob: BlobEntry) -> bool:
         async with self._database.transaction(tenant_id) as connection:
             return await store.get_object_key(connection, tenant_id, blob.sha256) == blob.key
 
-    async def _report(self, event: str, tenant_id: str, blob: BlobEntry) -> None:
+    async def _mark_lost(self, tenant_id: str, blob: BlobEntry) -> None:
+        async with self._database.transaction(tenant_id) as connection:
+            await garbage_store.mark_lost(connection, tenant_id, blob)
+        async with self._database.transaction(tenant_id) as connection:
+            await garbage_store.forget_lost_uploads(connection, tenant_id, blob.sha256)
+
+    async def _report(self, event: str, tenant_id: str, blob: BlobEntry) -> bool:
+        """Whether it was told: what is marked as lost is, for as long as a set has it."""
         async with self._database.transaction(tenant_id) as connection:
             set_ids = await garbage_store.sets_of(connection, tenant_id, blob.sha256)
+        if not blob.is_stored and not set_ids:
+            return False
         log.error(event, tenant=tenant_id, sha256=blob.sha256, object_key=blob.key, set_ids=set_ids)
+        return True
 
     async def _abort_multiparts(self, tenant_id: str, counts: GarbageCounts, *, dry_run: bool) -> None:
         begun_before = self._clock() - timedelta(seconds=self._ages.grace_seconds)

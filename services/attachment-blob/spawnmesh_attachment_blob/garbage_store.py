@@ -155,7 +155,9 @@ async def mark_lost(connection: Connection, tenant_id: str, blob: BlobEntry) -> 
 async def forget_lost_uploads(connection: Connection, tenant_id: str, sha256: str) -> None:
     """Uploads that say they have these bytes, which are lost, are forgotten: who announces one sends the bytes again."""
     await connection.execute(_SQL["keep_to_indexes"])
-    await connection.execute(_SQL["forget_lost_uploads"], {"tenant_id": tenant_id, "sha256": sha256})
+    arguments = {"tenant_id": tenant_id, "sha256": sha256}
+    while (await connection.execute(_SQL["forget_lost_upload"], arguments)).rowcount:
+        pass
 
 
 async def mark_found(connection: Connection, tenant_id: str, blob: BlobEntry) -> None:

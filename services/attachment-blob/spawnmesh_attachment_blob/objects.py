@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +11,7 @@ from urllib.parse import quote
 from minio.credentials.credentials import Credentials
 from minio.error import S3Error
 from spawnmesh_core.cancellation import uninterrupted
-from spawnmesh_core.clock import utc_now
+from spawnmesh_core.clock import Monotonic, monotonic_seconds, utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.telemetry import traced
@@ -48,19 +48,40 @@ def stored_hash_differs(sha256: str) -> MeshError:
 class OpenObject:
     """An object that is being read, and the hash of what was read so far."""
 
-    def __init__(self, calls: S3Calls, response: Any) -> None:
+    def __init__(self, calls: S3Calls, response: Any, *, monotonic: Monotonic = monotonic_seconds) -> None:
         self._calls = calls
         self._response = response
+        self._monotonic = monotonic
         self._digest = hashlib.sha256()
+        self._is_left = False
 
     async def next_piece(self) -> bytes:
-        """The next PIECE_BYTES, fewer at the end, none after it."""
-        return await self._calls.run(self._read)
+        """The next PIECE_BYTES, fewer at the end, none after it. Raises S3Failed, for a piece that is not whole in time, too.
+
+        A cancelled caller is held until the thread has stopped, which it does with the next bytes that come.
+        """
+        reading = asyncio.ensure_future(self._calls.run(self._read))
+        try:
+            return await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            self._is_left = True
+            with suppress(S3Failed):
+                await uninterrupted(_result_of(reading))
+            raise
 
     def _read(self) -> bytes:
-        piece: bytes = self._response.read(PIECE_BYTES)
+        # S3's silence is limited for each receive alone: who sends a byte now and then would hold the thread for good.
+        end = self._monotonic() + self._calls.seconds_for(PIECE_BYTES)
+        piece = bytearray()
+        while len(piece) < PIECE_BYTES:
+            if self._is_left or self._monotonic() > end:
+                raise TimeoutError
+            data = self._response.read1(PIECE_BYTES - len(piece))
+            if not data:
+                break
+            piece += data
         self._digest.update(piece)
-        return piece
+        return bytes(piece)
 
     @property
     def sha256(self) -> str:
@@ -219,6 +240,10 @@ class ObjectStore:
             request_date=sign_time,
         )
         return url, sign_time + lifetime
+
+
+async def _result_of(reading: asyncio.Future[bytes]) -> bytes:
+    return await reading
 
 
 def _close(response: Any) -> None:

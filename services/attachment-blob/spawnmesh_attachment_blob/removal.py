@@ -30,22 +30,22 @@ class Removal:
 
         Raises S3Failed while objects cannot be deleted: the set is RELEASED by then, and a repeat goes on with the objects.
         """
-        async with self._database.transaction(tenant_id) as connection:
-            if not await store.release_set(connection, tenant_id, set_id):
-                return 0
-            keys = await store.condemn_blobs_of_set(connection, tenant_id, set_id)
-        return await self._in_turn(tenant_id, set_id, keys)
+        async with (
+            self._turns.taken()
+        ):  # Before the first lock, too: who stages the same bytes may hold it while it waits for S3.
+            async with self._database.transaction(tenant_id) as connection:
+                if not await store.release_set(connection, tenant_id, set_id):
+                    return 0
+                keys = await store.condemn_blobs_of_set(connection, tenant_id, set_id)
+            return await uninterrupted(self._remove_files(tenant_id, set_id, keys))
 
     async def release_staged(self, tenant_id: str, set_id: str, age_seconds: int) -> int:
         """Like `release`, for a set that is STAGED for longer than this; one that is anything else, by now, is left alone."""
-        async with self._database.transaction(tenant_id) as connection:
-            if not await store.release_staged(connection, tenant_id, set_id, age_seconds):
-                return 0
-            keys = await store.condemn_blobs_of_set(connection, tenant_id, set_id)
-        return await self._in_turn(tenant_id, set_id, keys)
-
-    async def _in_turn(self, tenant_id: str, set_id: str, keys: set[str]) -> int:
         async with self._turns.taken():
+            async with self._database.transaction(tenant_id) as connection:
+                if not await store.release_staged(connection, tenant_id, set_id, age_seconds):
+                    return 0
+                keys = await store.condemn_blobs_of_set(connection, tenant_id, set_id)
             return await uninterrupted(self._remove_files(tenant_id, set_id, keys))
 
     async def _remove_files(self, tenant_id: str, set_id: str, keys: set[str]) -> int:

@@ -74,6 +74,10 @@ class S3Calls:
         self._executor = executor
         self._puts = puts
 
+    def seconds_for(self, size_bytes: int) -> float:
+        """How long so many bytes may take on their way, either way. What takes longer is as good as silent."""
+        return self._puts.seconds_for(size_bytes)
+
     async def run(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """What the call returns. Raises S3Failed, which names no address, for whatever S3 or the way to it did wrong.
 

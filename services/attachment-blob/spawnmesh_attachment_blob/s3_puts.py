@@ -92,12 +92,16 @@ class ObjectPuts:
                 await asyncio.sleep(_CONNECT_PAUSE_SECONDS)
                 await self._send(signed)
 
+    def seconds_for(self, size_bytes: int) -> float:
+        """How long so many bytes may take."""
+        return self._patience_seconds + size_bytes * _SECONDS_FOR_A_BYTE
+
     async def _send(self, signed: SignedPut) -> None:
         data = signed.data
         # Sent in pieces where it is large, so that the loop is not held for the whole of it.
         body = data if len(data) <= _WHOLE_BYTES else io.BytesIO(data)
         async with (
-            asyncio.timeout(self._patience_seconds + len(data) * _SECONDS_FOR_A_BYTE),
+            asyncio.timeout(self.seconds_for(len(data))),
             self._session.put(signed.url, data=body, headers=signed.headers, allow_redirects=False) as response,
         ):
             answer = await response.content.read(_ANSWER_BYTES)

@@ -67,7 +67,7 @@ class AttachmentBlobServicer(AttachmentBlobServiceServicer):
         return pb.PrepareTenantResponse(settings_version=version)
 
     async def PurgeTenant(self, request: pb.PurgeTenantRequest, context: Context) -> pb.PurgeTenantResponse:
-        purged = await self._parts.purging.purge(current_caller().tenant_id)
+        purged = await self._parts.purging.purge(current_caller().tenant_id, request.settings_version)
         return pb.PurgeTenantResponse(
             done=purged.done, deleted_object_count=purged.objects, deleted_row_count=purged.rows
         )

@@ -43,9 +43,9 @@ class AttachmentBlobSettings(ProcessSettings):
     upload_ttl_seconds: int = Field(default=24 * 3600, ge=60, le=30 * 24 * 3600)
     """How long an upload is kept after its last durable part, or after its completion."""
     upload_idle_seconds: float = Field(default=30.0, gt=0, le=3600)
-    """Longest silence of an upload's sender before its stream is ended."""
+    """Longest silence of an upload's sender before its stream is ended; one that sends less than 64 KiB a second uses it up, too."""
     upload_max_streams: int = Field(default=6, ge=1, le=256)
-    """Uploads received at the same time; each takes two parts of memory, 10 MiB. Others wait; so do a tenant's when it has half of them."""
+    """Uploads received at the same time; each takes two parts of memory, 10 MiB. Others wait a while; a tenant's do when it has half of them."""
     upload_max_open: int = Field(default=1000, ge=1, le=1_000_000)
     """How many uploads of one tenant may be open at the same time, on all replicas together."""
     upload_max_open_bytes: int = Field(default=100 * 1024**3, ge=1)

@@ -26,6 +26,7 @@ class TenantRow:
     settings_version: int
     policy: TenantPolicy
     purging: bool
+    purged_version: int
     set_state: SetState | None
     uploads: dict[str, NamedUpload]
 
@@ -69,6 +70,7 @@ def _tenant(row: DictRow) -> TenantRow:
         row["settings_version"],
         TenantPolicy(limits, row["retention_seconds"], row["download_url_seconds"]),
         row["purging"],
+        row["purged_version"],
         None if state is None else SetState(state),
         {
             upload_id: NamedUpload(session_id, UploadState(upload_state), StoredFile(*file))
@@ -82,8 +84,13 @@ def _set(row: DictRow) -> AttachmentSet:
     return AttachmentSet(row["set_id"], row["session_id"], SetState(row["state"]), files, row["create_time"])
 
 
+async def bar_tenant(connection: Connection, tenant_id: str) -> None:
+    """Nobody makes the tenant ready or purges a page of it until the transaction ends."""
+    await connection.execute(_SQL["bar_tenant"], {"tenant_id": tenant_id})
+
+
 async def put_tenant(connection: Connection, tenant_id: str, settings_version: int, policy: TenantPolicy) -> None:
-    """This policy holds, unless the one stored is of the same version or a newer one."""
+    """This policy holds, unless the one stored is of the same version or a newer one. A purge of the tenant before that one is over."""
     limits = policy.limits
     await connection.execute(
         _SQL["put_tenant"],

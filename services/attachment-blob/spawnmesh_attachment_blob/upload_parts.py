@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NoReturn
 
+import structlog
 from spawnmesh_core.cancellation import uninterrupted
 from spawnmesh_core.errors import MeshError
 from spawnmesh_postgres.database import Database
@@ -17,7 +18,10 @@ from spawnmesh_attachment_blob.domain.uploads import PART_BYTES, Upload, hash_di
 from spawnmesh_attachment_blob.errors import content_is_marker
 from spawnmesh_attachment_blob.multiparts import Multiparts, PartsLost, StoredPart
 from spawnmesh_attachment_blob.objects import ObjectMissing, ObjectStore
+from spawnmesh_attachment_blob.s3_calls import S3Failed
 from spawnmesh_attachment_blob.upload_removal import UploadRemoval
+
+log = structlog.get_logger()
 
 _MARKER_BYTES = 64 * 1024  # No transcript shows a longer one.
 
@@ -192,8 +196,17 @@ class UploadWriter:
             await within.multiparts.complete(self._tenant_id, upload.object_key, self._multipart_id, self._parts)
         except PartsLost:  # An earlier stream may have got this far before it was cut off: then the object says so.
             is_judged = False
-        if not is_judged and not await self._reads_right():
+        if is_judged:
+            await self._require_object()
+        elif not await self._reads_right():
             await self._give_up(hash_differs(upload.spec.upload_id))
+
+    async def _require_object(self) -> None:
+        """Raises S3Failed unless the object is there, as large as the upload: its bytes went through here, and nobody reads them again."""
+        upload = self.upload
+        if await self._within.objects.size_of(self._tenant_id, upload.object_key) != upload.spec.size_bytes:
+            log.warning("completed_object_missing", object_key=upload.object_key)
+            raise S3Failed(never_sent=False)
 
     async def _reads_right(self) -> bool:
         read_bytes = 0

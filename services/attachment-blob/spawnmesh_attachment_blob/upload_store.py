@@ -159,6 +159,12 @@ async def complete(connection: Connection, tenant_id: str, upload_id: str, gener
     return True
 
 
+async def keep(connection: Connection, tenant_id: str, upload_id: str, ttl_seconds: int) -> None:
+    """A COMPLETE upload, which is locked, is kept for so long from now on, if less than half of that is left of its time."""
+    arguments = {"tenant_id": tenant_id, "upload_id": upload_id, "ttl_seconds": ttl_seconds}
+    await connection.execute(_SQL["keep_upload"], arguments)
+
+
 async def abort(
     connection: Connection, tenant_id: str, upload_id: str, generation: int | None = None
 ) -> Leftover | None:

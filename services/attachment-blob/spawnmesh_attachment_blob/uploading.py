@@ -5,13 +5,11 @@ once its row is committed. The object is made of the parts when all are there, u
 after the hash was found right: as the bytes came, if one stream alone brought them, else by reading the object again.
 """
 
-import asyncio
 import secrets
 from collections.abc import AsyncIterator
 
 from spawnmesh_core.clock import utc_now
-from spawnmesh_core.errors import MeshError, invalid
-from spawnmesh_core.reasons import Reason
+from spawnmesh_core.errors import invalid
 from spawnmesh_postgres.database import Connection, Database
 
 from spawnmesh_attachment_blob import store, upload_store
@@ -34,6 +32,7 @@ from spawnmesh_attachment_blob.domain.uploads import (
 )
 from spawnmesh_attachment_blob.errors import items_refused, unknown_tenant
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
+from spawnmesh_attachment_blob.upload_pace import UploadPace
 from spawnmesh_attachment_blob.upload_parts import UploadParts, UploadWriter
 from spawnmesh_attachment_blob.upload_places import UploadPlaces
 
@@ -61,24 +60,28 @@ class Uploading:
 
     async def receive(self, tenant_id: str, session_id: str | None, messages: AsyncIterator[Message]) -> Upload:
         """The upload as it is when the stream ends. Raises MeshError; what was durable stays, except after UPLOAD_HASH_DIFFERS."""
-        spec = await self._next(messages)
+        pace = UploadPace(self._idle_seconds)
+        spec = await pace.next(messages)
         if not isinstance(spec, UploadSpec):
             raise invalid("spec", "is the first message of a stream")
         upload = await self._open(tenant_id, session_id, spec)
         if upload.state is UploadState.COMPLETE:
             return upload
-        first = await self._next(messages)
+        first = await pace.next(messages)
         if first is not None:
             async with self._places.taken(tenant_id), self._parts.writer(tenant_id, spec.upload_id) as writer:
-                await self._write(writer, first, messages)
+                await self._write(writer, first, messages, pace)
         return await self.get(tenant_id, spec.upload_id, session_id)
 
-    async def _write(self, writer: UploadWriter, message: Message | None, messages: AsyncIterator[Message]) -> None:
+    async def _write(
+        self, writer: UploadWriter, message: Message | None, messages: AsyncIterator[Message], pace: UploadPace
+    ) -> None:
         spec = writer.upload.spec
         while message is not None:
             match message:
                 case Chunk():
                     require_next(spec, writer.at_bytes, message)
+                    pace.came(len(message.data))
                     await writer.write(message.data)
                 case Finish():
                     if writer.at_bytes != spec.size_bytes:
@@ -87,20 +90,13 @@ class Uploading:
                     return
                 case UploadSpec():
                     raise invalid("spec", "is the first message of a stream and no other")
-            message = await self._next(messages)
-
-    async def _next(self, messages: AsyncIterator[Message]) -> Message | None:
-        """The next message, None at the end. Raises DEADLINE_EXCEEDED for a sender that is silent for too long."""
-        try:
-            async with asyncio.timeout(self._idle_seconds):
-                return await anext(messages, None)
-        except TimeoutError:
-            raise MeshError(
-                Reason.DEADLINE_EXCEEDED, "the sender was silent for too long; go on with another stream"
-            ) from None
+            message = await pace.next(messages)
 
     async def _open(self, tenant_id: str, session_id: str | None, spec: UploadSpec) -> Upload:
-        """The upload of that spec: COMPLETE where a client began it and the tenant has the bytes, or a run did and its session has."""
+        """The upload of that spec: COMPLETE where a client began it and the tenant has the bytes, or a run did and its session has.
+
+        One that is COMPLETE already is kept for longer, so that who repeats a spawn names the same upload.
+        """
         async with self._database.transaction(tenant_id) as connection:
             found = await upload_store.get(connection, tenant_id, spec.upload_id)
             if found is None:
@@ -109,11 +105,12 @@ class Uploading:
             found = await upload_store.get(connection, tenant_id, spec.upload_id)
             upload = require_upload(found, spec.upload_id, session_id)
             require_same_spec(upload, spec)
-            if upload.state is not UploadState.OPEN:
+            if upload.state is UploadState.COMPLETE:
+                await upload_store.keep(connection, tenant_id, spec.upload_id, self._ttl_seconds)
+            elif await upload_store.lock_stored_blob(connection, tenant_id, spec, upload.session_id):
+                await upload_store.complete(connection, tenant_id, spec.upload_id, upload.generation, self._ttl_seconds)
+            else:
                 return upload
-            if not await upload_store.lock_stored_blob(connection, tenant_id, spec, upload.session_id):
-                return upload
-            await upload_store.complete(connection, tenant_id, spec.upload_id, upload.generation, self._ttl_seconds)
             found = await upload_store.get(connection, tenant_id, spec.upload_id)
             return require_upload(found, spec.upload_id, session_id)
 

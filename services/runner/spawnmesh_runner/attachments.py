@@ -1,7 +1,7 @@
 """The session's files, from the blob service into the workspace."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -9,6 +9,7 @@ from typing import IO
 
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh.attachment_blob.v1 import attachment_pb2
+from spawnmesh.session.v1 import session_pb2
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_materialize import FileSource, MaterializeError, materialize
@@ -21,18 +22,22 @@ from spawnmesh_runner.retry import persistently, while_transient
 _FILE_SECONDS = 60.0
 _SLOWEST_BYTES_A_SECOND = 256 * 1024
 _READ_BYTES = 256 * 1024
+_READABLE = (attachment_pb2.SET_STATE_STAGED, attachment_pb2.SET_STATE_ATTACHED)
 
 
 async def fetch_attachments(assignment: Assignment) -> None:
     """Writes the session's set into the workspace, whole and with every hash checked; a session without files needs nothing.
 
-    Raises MeshError: ATTACHMENTS_MATERIALIZATION_FAILED, or that of the blob service.
+    Raises MeshError: ATTACHMENT_SET_STATE where the files were released, ATTACHMENTS_MATERIALIZATION_FAILED where they are not
+    those of the receipt or cannot be written, or that of the blob service.
     """
     if not assignment.claimed.session.HasField("receipt"):
         return
     mesh = assignment.mesh
-    set_id = assignment.claimed.session.receipt.set_id
+    receipt = assignment.claimed.session.receipt
+    set_id = receipt.set_id
     found = await persistently(mesh.attachment_blob, mesh.attachments.GetSet, pb.GetSetRequest(set_id=set_id))
+    _require_promised(found.set, receipt)
     try:
         # Bytes pass through one nameless file: writing the set is blocking work, and must not wait for the network while it holds a thread.
         with os_errors_typed():
@@ -45,6 +50,30 @@ async def fetch_attachments(assignment: Assignment) -> None:
             Reason.ATTACHMENTS_MATERIALIZATION_FAILED,
             f"the attachments could not be written into the workspace: {error}",
         ) from error
+
+
+def _require_promised(found: attachment_pb2.AttachmentSet, receipt: session_pb2.AttachmentReceipt) -> None:
+    """Raises unless the set can be read and has the files that the session was spawned with: a run without them would answer without them."""
+    set_id = receipt.set_id
+    if found.state not in _READABLE:
+        state = attachment_pb2.SetState.Name(found.state).removeprefix("SET_STATE_")
+        raise MeshError(
+            Reason.ATTACHMENT_SET_STATE,
+            f"the session's files can no longer be read: attachment set {set_id} is {state}; spawn a session with them anew, "
+            "and lengthen the tenant's retention where sessions are open for longer",
+            facts={"set_id": set_id, "state": state},
+        )
+    if _manifest(found.files) != _manifest(receipt.files):
+        raise MeshError(
+            Reason.ATTACHMENTS_MATERIALIZATION_FAILED,
+            f"the files of attachment set {set_id} are not those of the session's receipt; spawn a session with them anew, "
+            "and look for what was restored in one of the two services alone",
+            facts={"set_id": set_id},
+        )
+
+
+def _manifest(files: Iterable[attachment_pb2.AttachmentFile]) -> list[tuple[str, int, str]]:
+    return sorted((file.name, file.size_bytes, file.sha256) for file in files)
 
 
 async def _download(

@@ -19,21 +19,25 @@ class ObjectEntry:
 
 @dataclass(frozen=True, slots=True)
 class BlobEntry:
-    """A blob as its row says. Only a stored one promises that its object is there."""
+    """A blob as its row says. Only a stored one promises that its object is there; a lost one did, and waits for its bytes."""
 
     key: str
     sha256: str
     size_bytes: int
     is_stored: bool
+    is_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """What does not fit together. What is missing has to be looked at once more: it may have been stored or removed since the listing."""
+    """What does not fit together, and what was lost and is there again. What is missing has to be looked at once more: it may have been stored
+    or removed since the listing.
+    """
 
     orphan_keys: tuple[str, ...]
     missing: tuple[BlobEntry, ...]
     damaged: tuple[BlobEntry, ...]
+    found_again: tuple[BlobEntry, ...]
 
 
 def compare(
@@ -49,7 +53,7 @@ def compare(
     """
     known = {blob.key for blob in blobs}
     size_by_key = {entry.key: entry.size_bytes for entry in objects}
-    stored = [blob for blob in blobs if blob.is_stored]
+    promised = [blob for blob in blobs if blob.is_stored or blob.is_lost]
     return Differences(
         tuple(
             entry.key
@@ -59,8 +63,9 @@ def compare(
             and entry.modified_time < orphaned_before
             and _HASH.fullmatch(hash_of_key(entry.key))
         ),
-        tuple(blob for blob in stored if blob.key not in size_by_key),
-        tuple(blob for blob in stored if size_by_key.get(blob.key, blob.size_bytes) != blob.size_bytes),
+        tuple(blob for blob in promised if blob.key not in size_by_key),
+        tuple(blob for blob in promised if size_by_key.get(blob.key, blob.size_bytes) != blob.size_bytes),
+        tuple(blob for blob in promised if blob.is_lost and size_by_key.get(blob.key) == blob.size_bytes),
     )
 
 

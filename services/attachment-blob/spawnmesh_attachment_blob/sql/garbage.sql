@@ -110,16 +110,22 @@ where object_key = %(object_key)s and state = 'STORED' and ctid = (
     limit 1
 );
 
--- name: forget_lost_uploads
--- Locks the uploads, and not the blob: who removes an upload locks it before its blob. Needs `keep_to_indexes`. Index: uploads_sha256_idx, blobs_pkey.
-delete from uploads u
-where u.tenant_id = %(tenant_id)s and u.sha256 between %(sha256)s and %(sha256)s and u.state = 'COMPLETE'
-    and (
-        select b.state from blobs b
-        where b.tenant_id = %(tenant_id)s and b.sha256 between %(sha256)s and %(sha256)s
-        order by b.sha256
-        limit 1
-    ) = 'PENDING';
+-- name: forget_lost_upload
+-- Locks the upload, and not the blob: who removes an upload locks it before its blob. Needs `keep_to_indexes`. One at a time, found as for mark_lost.
+-- Index: uploads_sha256_idx, blobs_pkey.
+delete from uploads
+where state = 'COMPLETE' and ctid = (
+    select u.ctid from uploads u
+    where u.tenant_id = %(tenant_id)s and u.sha256 between %(sha256)s and %(sha256)s and u.state = 'COMPLETE'
+        and (
+            select b.state from blobs b
+            where b.tenant_id = %(tenant_id)s and b.sha256 between %(sha256)s and %(sha256)s
+            order by b.sha256
+            limit 1
+        ) = 'PENDING'
+    order by u.sha256
+    limit 1
+);
 
 -- name: mark_found
 -- Locks the blob. One that nobody refers to is left to who removes it. Found as for mark_lost. Index: blobs_pkey; see also the function.

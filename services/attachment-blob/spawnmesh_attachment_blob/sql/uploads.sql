@@ -133,6 +133,13 @@ set state = 'COMPLETE', multipart_id = '', expire_time = now() + make_interval(s
 where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and generation = %(generation)s and state = 'OPEN'
 returning upload_id;
 
+-- name: keep_upload
+-- The upload is locked by lock_upload. Writes nothing while more than half of its time is left. Index: uploads_pkey.
+update uploads
+set expire_time = now() + make_interval(secs => %(ttl_seconds)s)
+where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and state = 'COMPLETE'
+    and expire_time < now() + make_interval(secs => %(ttl_seconds)s) / 2;
+
 -- name: forget_parts
 -- The upload is locked by complete_upload. Index: upload_parts_pkey.
 delete from upload_parts

@@ -125,10 +125,14 @@ class AttachmentBlobServiceServicer:
         for a client: the spec is answered with COMPLETE at once; send the spec alone to learn it. For a run that holds for bytes of its own session
         alone: those of a set that it can read, or of an upload that was finished. To know a hash of any others gives it nothing: it is answered as if
         nobody had them, until it has sent them. They are stored once all the same. Who began the upload counts, not who goes on with it.
+        A COMPLETE upload that is announced again is answered as it is, and has half of its time left at least: who repeats a spawn can name the
+        same one for as long as it is repeated, and it counts among the tenant's finished uploads until it expires.
         UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish;
         after UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads, or larger
         ones together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with
         the limit and what there is beside it; what is open already goes on. A finished upload counts until it expires, whether or not a set named it.
+        DEADLINE_EXCEEDED ends the stream of a sender that is silent, or sends less than 64 KiB a second, for longer than the service waits, by default
+        30 s; POOL_EXHAUSTED refuses one for whose bytes no place was free for 45 s. Both leave what is durable.
         Not promised: that bytes behind `durable_bytes` survive a cut.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -77,7 +77,9 @@ class Upload(_message.Message):
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When it is forgotten. Each durable piece and its completion move it further away; sets made from it are not concerned."""
+        """When it is forgotten. Each durable piece and its completion move it further away, and so does to announce it again once it is COMPLETE and
+        less than half of its time is left; sets made from it are not concerned.
+        """
 
     def __init__(
         self,

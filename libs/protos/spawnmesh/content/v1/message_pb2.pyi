@@ -261,7 +261,7 @@ class ToolCall(_message.Message):
     block_json: _builtins.str
     """The whole block as one JSON object, as the provider shapes it: `{"type":"toolCall","id":…,"name":…,"arguments":{…}}`, or
     `toolUse` / `functionCall`, or `input` for `arguments`. Kept byte for byte unless something in it is redacted. INVALID_REQUEST for more than
-    500,000 JSON values.
+    500,000 JSON values, or more than 94 objects and lists in each other.
     """
     def __init__(
         self,

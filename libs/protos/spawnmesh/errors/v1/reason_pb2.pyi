@@ -47,7 +47,7 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_DRAINING: _Reason.ValueType  # 11
     """UNAVAILABLE with RetryInfo. The process is shutting down; another replica serves."""
     REASON_POOL_EXHAUSTED: _Reason.ValueType  # 12
-    """RESOURCE_EXHAUSTED with RetryInfo. Every database connection is in use."""
+    """RESOURCE_EXHAUSTED with RetryInfo. Every database connection is in use, or every place for uploads: then `pool` is `uploads`."""
     REASON_CONFLICT: _Reason.ValueType  # 13
     """ABORTED. The transaction lost against another one; call again."""
     REASON_INTERNAL: _Reason.ValueType  # 14
@@ -203,7 +203,7 @@ REASON_DEPENDENCY_UNAVAILABLE: Reason.ValueType  # 10
 REASON_DRAINING: Reason.ValueType  # 11
 """UNAVAILABLE with RetryInfo. The process is shutting down; another replica serves."""
 REASON_POOL_EXHAUSTED: Reason.ValueType  # 12
-"""RESOURCE_EXHAUSTED with RetryInfo. Every database connection is in use."""
+"""RESOURCE_EXHAUSTED with RetryInfo. Every database connection is in use, or every place for uploads: then `pool` is `uploads`."""
 REASON_CONFLICT: Reason.ValueType  # 13
 """ABORTED. The transaction lost against another one; call again."""
 REASON_INTERNAL: Reason.ValueType  # 14

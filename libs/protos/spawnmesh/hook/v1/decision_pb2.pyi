@@ -336,9 +336,10 @@ class Rewrite(_message.Message):
 
     ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
     arguments_json: _builtins.str
-    """All of them, as a JSON object. A marker that stands for a secret in the arguments that were told is replaced by that secret before the tool is
-    called. Where it does not tell which (several secrets of its kind in the call, or none, or a marker that the model itself wrote), or is changed, or
-    is in a key that was not told with it, the answer is a failure of the plugin: no tool is called with a marker in place of a secret.
+    """All of them, as a JSON object of at most 500,000 values, nested 100 deep at most. A marker that stands for a secret in the arguments that were told
+    is replaced by that secret before the tool is called. Where it does not tell which (several secrets of its kind in the call, or none, or a marker
+    that the model itself wrote), or is changed, or is in a key that was not told with it, the answer is a failure of the plugin: no tool is called with
+    a marker in place of a secret.
     """
     def __init__(
         self,

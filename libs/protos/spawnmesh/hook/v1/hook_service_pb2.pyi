@@ -40,7 +40,7 @@ class _FailurePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Failure
 class FailurePolicy(_FailurePolicy, metaclass=_FailurePolicyEnumTypeWrapper):
     """What happens when a plugin does not give a valid answer in time, or is left alone: after three failures in a row for ten seconds, then until one call
     succeeds, for twice as long after each that fails, up to five minutes. Each replica finds out by itself: N of them wait 3 N times for one that hangs.
-    Not a failure in that count: a name that was not looked up, and no answer where it had less than half of its time, or of the dispatch's if that is less.
+    Not a failure in that count: a name that was not looked up, a call that is too large for it, and no answer where it had less than half of its time-out.
     """
 
 FAILURE_POLICY_UNSPECIFIED: FailurePolicy.ValueType  # 0
@@ -765,7 +765,7 @@ class RelayNativeStopRequest(_message.Message):
     harness: Global___NativeHarness.ValueType
     """Whose it is."""
     event_json: _builtins.str
-    """The event as the harness wrote it: a JSON object."""
+    """The event as the harness wrote it: a JSON object, with 256 bytes of `session_id` at most."""
     def __init__(
         self,
         *,

@@ -191,9 +191,9 @@ class HookServiceServicer:
 
     def PublishEvents(self, request, context):
         """Keeps the events for the observers that are registered now, and answers when they are durable. Each is told at least once, in no promised order,
-        again and again for about a day until it has heard. The same `event_key` again changes nothing. A run tells of itself only, and only of models
-        and tools; the transcript service of compactions; the session service of the rest. NOT_FOUND for another session than the run's, INVALID_REQUEST for
-        another event.
+        again and again for about a day until it has heard. The same `event_key` again changes nothing; that of a run is no other's. A run tells of itself
+        only, and only of models and tools; the transcript service of compactions; the session service of the rest. NOT_FOUND for another session than the
+        run's, INVALID_REQUEST for another event.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -209,7 +209,7 @@ class HookServiceServicer:
     def RelayNativeStop(self, request, context):
         """Asks the gates for BEFORE_AGENT_FINALIZE about a stop of a coding harness that runs outside of the mesh, and says what to answer it. The bounds
         of DispatchBeforeAgentFinalize hold for one turn of the harness, or for its whole session where it names no turn, whatever the harness says of
-        itself. Events other than stops, and plugins that fail, get no answer, which lets the harness stop. INVALID_REQUEST for what is no such event.
+        itself. Events other than stops, and plugins that fail, get no answer: the harness stops. INVALID_REQUEST for what is no such event.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -74,16 +74,16 @@ class HookServiceStub:
     """
     PublishEvents: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.PublishEventsRequest, _hook_service_pb2.PublishEventsResponse]
     """Keeps the events for the observers that are registered now, and answers when they are durable. Each is told at least once, in no promised order,
-    again and again for about a day until it has heard. The same `event_key` again changes nothing. A run tells of itself only, and only of models
-    and tools; the transcript service of compactions; the session service of the rest. NOT_FOUND for another session than the run's, INVALID_REQUEST for
-    another event.
+    again and again for about a day until it has heard. The same `event_key` again changes nothing; that of a run is no other's. A run tells of itself
+    only, and only of models and tools; the transcript service of compactions; the session service of the rest. NOT_FOUND for another session than the
+    run's, INVALID_REQUEST for another event.
     """
     ListDeliveries: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ListDeliveriesRequest, _hook_service_pb2.ListDeliveriesResponse]
     """What was asked and told, newest first. Sees everything committed before the call; a row is kept for 30 days, or as long as the operator says."""
     RelayNativeStop: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.RelayNativeStopRequest, _hook_service_pb2.RelayNativeStopResponse]
     """Asks the gates for BEFORE_AGENT_FINALIZE about a stop of a coding harness that runs outside of the mesh, and says what to answer it. The bounds
     of DispatchBeforeAgentFinalize hold for one turn of the harness, or for its whole session where it names no turn, whatever the harness says of
-    itself. Events other than stops, and plugins that fail, get no answer, which lets the harness stop. INVALID_REQUEST for what is no such event.
+    itself. Events other than stops, and plugins that fail, get no answer: the harness stops. INVALID_REQUEST for what is no such event.
     """
 
 @_typing.type_check_only
@@ -130,16 +130,16 @@ class HookServiceAsyncStub(HookServiceStub):
     """
     PublishEvents: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.PublishEventsRequest, _hook_service_pb2.PublishEventsResponse]  # type: ignore[assignment]
     """Keeps the events for the observers that are registered now, and answers when they are durable. Each is told at least once, in no promised order,
-    again and again for about a day until it has heard. The same `event_key` again changes nothing. A run tells of itself only, and only of models
-    and tools; the transcript service of compactions; the session service of the rest. NOT_FOUND for another session than the run's, INVALID_REQUEST for
-    another event.
+    again and again for about a day until it has heard. The same `event_key` again changes nothing; that of a run is no other's. A run tells of itself
+    only, and only of models and tools; the transcript service of compactions; the session service of the rest. NOT_FOUND for another session than the
+    run's, INVALID_REQUEST for another event.
     """
     ListDeliveries: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ListDeliveriesRequest, _hook_service_pb2.ListDeliveriesResponse]  # type: ignore[assignment]
     """What was asked and told, newest first. Sees everything committed before the call; a row is kept for 30 days, or as long as the operator says."""
     RelayNativeStop: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.RelayNativeStopRequest, _hook_service_pb2.RelayNativeStopResponse]  # type: ignore[assignment]
     """Asks the gates for BEFORE_AGENT_FINALIZE about a stop of a coding harness that runs outside of the mesh, and says what to answer it. The bounds
     of DispatchBeforeAgentFinalize hold for one turn of the harness, or for its whole session where it names no turn, whatever the harness says of
-    itself. Events other than stops, and plugins that fail, get no answer, which lets the harness stop. INVALID_REQUEST for what is no such event.
+    itself. Events other than stops, and plugins that fail, get no answer: the harness stops. INVALID_REQUEST for what is no such event.
     """
 
 class HookServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -249,9 +249,9 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.PublishEventsResponse, _abc.Awaitable[_hook_service_pb2.PublishEventsResponse]]:
         """Keeps the events for the observers that are registered now, and answers when they are durable. Each is told at least once, in no promised order,
-        again and again for about a day until it has heard. The same `event_key` again changes nothing. A run tells of itself only, and only of models
-        and tools; the transcript service of compactions; the session service of the rest. NOT_FOUND for another session than the run's, INVALID_REQUEST for
-        another event.
+        again and again for about a day until it has heard. The same `event_key` again changes nothing; that of a run is no other's. A run tells of itself
+        only, and only of models and tools; the transcript service of compactions; the session service of the rest. NOT_FOUND for another session than the
+        run's, INVALID_REQUEST for another event.
         """
 
     @_abc_1.abstractmethod
@@ -270,7 +270,7 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_hook_service_pb2.RelayNativeStopResponse, _abc.Awaitable[_hook_service_pb2.RelayNativeStopResponse]]:
         """Asks the gates for BEFORE_AGENT_FINALIZE about a stop of a coding harness that runs outside of the mesh, and says what to answer it. The bounds
         of DispatchBeforeAgentFinalize hold for one turn of the harness, or for its whole session where it names no turn, whatever the harness says of
-        itself. Events other than stops, and plugins that fail, get no answer, which lets the harness stop. INVALID_REQUEST for what is no such event.
+        itself. Events other than stops, and plugins that fail, get no answer: the harness stops. INVALID_REQUEST for what is no such event.
         """
 
 def add_HookServiceServicer_to_server(servicer: HookServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

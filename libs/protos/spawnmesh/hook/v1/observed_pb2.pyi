@@ -42,7 +42,9 @@ class ObservedEvent(_message.Message):
     SESSION_END_FIELD_NUMBER: _builtins.int
     AFTER_COMPACTION_FIELD_NUMBER: _builtins.int
     event_key: _builtins.str
-    """Names this event for its repeats; delivery is at least once."""
+    """Names this event for its repeats; delivery is at least once. What a run publishes is told as `run:<run_id>:<key>`, or with a hash of a key that is
+    too long for that: no run gives an event the name of another's.
+    """
     session_id: _builtins.str
     """The session."""
     run_id: _builtins.str

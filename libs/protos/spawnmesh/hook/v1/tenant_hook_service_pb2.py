@@ -26,7 +26,7 @@ from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from spawnmesh.policy.v1 import policy_pb2 as spawnmesh_dot_policy_dot_v1_dot_policy__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+spawnmesh/hook/v1/tenant_hook_service.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/policy/v1/policy.proto\"$\n\x0cHookSettings\x12\x14\n\x0cmask_secrets\x18\x01 \x01(\x08\"l\n\x14PrepareTenantRequest\x12!\n\x10settings_version\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x31\n\x08settings\x18\x02 \x01(\x0b\x32\x1f.spawnmesh.hook.v1.HookSettings\"1\n\x15PrepareTenantResponse\x12\x18\n\x10settings_version\x18\x01 \x01(\x03\"\x14\n\x12PurgeTenantRequest\"\\\n\x13PurgeTenantResponse\x12\x0c\n\x04\x64one\x18\x01 \x01(\x08\x12\x1c\n\x14\x64\x65leted_plugin_count\x18\x02 \x01(\x03\x12\x19\n\x11\x64\x65leted_row_count\x18\x03 \x01(\x03\x32\xff\x01\n\x11TenantHookService\x12w\n\rPrepareTenant\x12\'.spawnmesh.hook.v1.PrepareTenantRequest\x1a(.spawnmesh.hook.v1.PrepareTenantResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12q\n\x0bPurgeTenant\x12%.spawnmesh.hook.v1.PurgeTenantRequest\x1a&.spawnmesh.hook.v1.PurgeTenantResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07sessionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+spawnmesh/hook/v1/tenant_hook_service.proto\x12\x11spawnmesh.hook.v1\x1a\x1b\x62uf/validate/validate.proto\x1a spawnmesh/policy/v1/policy.proto\"$\n\x0cHookSettings\x12\x14\n\x0cmask_secrets\x18\x01 \x01(\x08\"l\n\x14PrepareTenantRequest\x12!\n\x10settings_version\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x31\n\x08settings\x18\x02 \x01(\x0b\x32\x1f.spawnmesh.hook.v1.HookSettings\"1\n\x15PrepareTenantResponse\x12\x18\n\x10settings_version\x18\x01 \x01(\x03\"7\n\x12PurgeTenantRequest\x12!\n\x10settings_version\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"\\\n\x13PurgeTenantResponse\x12\x0c\n\x04\x64one\x18\x01 \x01(\x08\x12\x1c\n\x14\x64\x65leted_plugin_count\x18\x02 \x01(\x03\x12\x19\n\x11\x64\x65leted_row_count\x18\x03 \x01(\x03\x32\xff\x01\n\x11TenantHookService\x12w\n\rPrepareTenant\x12\'.spawnmesh.hook.v1.PrepareTenantRequest\x1a(.spawnmesh.hook.v1.PrepareTenantResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07session\x12q\n\x0bPurgeTenant\x12%.spawnmesh.hook.v1.PurgeTenantRequest\x1a&.spawnmesh.hook.v1.PurgeTenantResponse\"\x13\x90\x02\x02\xb2\xe1\x18\x0c\n\x01\x04\x12\x07sessionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PREPARETENANTREQUEST'].fields_by_name['settings_version']._loaded_options = None
   _globals['_PREPARETENANTREQUEST'].fields_by_name['settings_version']._serialized_options = b'\272H\004\"\002(\000'
+  _globals['_PURGETENANTREQUEST'].fields_by_name['settings_version']._loaded_options = None
+  _globals['_PURGETENANTREQUEST'].fields_by_name['settings_version']._serialized_options = b'\272H\004\"\002(\000'
   _globals['_TENANTHOOKSERVICE'].methods_by_name['PrepareTenant']._loaded_options = None
   _globals['_TENANTHOOKSERVICE'].methods_by_name['PrepareTenant']._serialized_options = b'\220\002\002\262\341\030\014\n\001\004\022\007session'
   _globals['_TENANTHOOKSERVICE'].methods_by_name['PurgeTenant']._loaded_options = None
@@ -46,9 +48,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PREPARETENANTRESPONSE']._serialized_start=277
   _globals['_PREPARETENANTRESPONSE']._serialized_end=326
   _globals['_PURGETENANTREQUEST']._serialized_start=328
-  _globals['_PURGETENANTREQUEST']._serialized_end=348
-  _globals['_PURGETENANTRESPONSE']._serialized_start=350
-  _globals['_PURGETENANTRESPONSE']._serialized_end=442
-  _globals['_TENANTHOOKSERVICE']._serialized_start=445
-  _globals['_TENANTHOOKSERVICE']._serialized_end=700
+  _globals['_PURGETENANTREQUEST']._serialized_end=383
+  _globals['_PURGETENANTRESPONSE']._serialized_start=385
+  _globals['_PURGETENANTRESPONSE']._serialized_end=477
+  _globals['_TENANTHOOKSERVICE']._serialized_start=480
+  _globals['_TENANTHOOKSERVICE']._serialized_end=735
 # @@protoc_insertion_point(module_scope)

@@ -53,7 +53,8 @@ class TenantHookServiceServicer:
 
     def PrepareTenant(self, request, context):
         """Makes the tenant ready, a deleted one of the same id too: it has no plugin then. Its settings hold, at every replica, for whatever is asked or told
-        from then on; an older or equal version changes nothing. ABORTED CONFLICT while it is being purged. Idempotent.
+        from then on; an older or equal version changes nothing. ABORTED CONFLICT while it is being purged, and for a version
+        that is not above the one that was purged. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -62,7 +63,8 @@ class TenantHookServiceServicer:
     def PurgeTenant(self, request, context):
         """Removes the tenant's plugins, what observers were still to be told, decisions, the bounds of its runs and the log of its calls. Bounded work for each
         call: repeat until `done`; a call that is cut off is gone on with by the next one. From the first call on nothing is written for the tenant
-        (FAILED_PRECONDITION UNKNOWN_TENANT), until it is made ready again: of it there stays the id. Idempotent.
+        (FAILED_PRECONDITION UNKNOWN_TENANT), until it is made ready again: of it there stays the id, and the version that was named.
+        Idempotent.
         Not promised: that a plugin which is being called meanwhile is not heard to the end, and what plugins keep.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

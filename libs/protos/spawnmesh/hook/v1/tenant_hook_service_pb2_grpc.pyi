@@ -35,12 +35,14 @@ class TenantHookServiceStub:
     def __new__(cls, channel: _aio.Channel) -> TenantHookServiceAsyncStub: ...
     PrepareTenant: _grpc.UnaryUnaryMultiCallable[_tenant_hook_service_pb2.PrepareTenantRequest, _tenant_hook_service_pb2.PrepareTenantResponse]
     """Makes the tenant ready, a deleted one of the same id too: it has no plugin then. Its settings hold, at every replica, for whatever is asked or told
-    from then on; an older or equal version changes nothing. ABORTED CONFLICT while it is being purged. Idempotent.
+    from then on; an older or equal version changes nothing. ABORTED CONFLICT while it is being purged, and for a version
+    that is not above the one that was purged. Idempotent.
     """
     PurgeTenant: _grpc.UnaryUnaryMultiCallable[_tenant_hook_service_pb2.PurgeTenantRequest, _tenant_hook_service_pb2.PurgeTenantResponse]
     """Removes the tenant's plugins, what observers were still to be told, decisions, the bounds of its runs and the log of its calls. Bounded work for each
     call: repeat until `done`; a call that is cut off is gone on with by the next one. From the first call on nothing is written for the tenant
-    (FAILED_PRECONDITION UNKNOWN_TENANT), until it is made ready again: of it there stays the id. Idempotent.
+    (FAILED_PRECONDITION UNKNOWN_TENANT), until it is made ready again: of it there stays the id, and the version that was named.
+    Idempotent.
     Not promised: that a plugin which is being called meanwhile is not heard to the end, and what plugins keep.
     """
 
@@ -51,12 +53,14 @@ class TenantHookServiceAsyncStub(TenantHookServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     PrepareTenant: _aio.UnaryUnaryMultiCallable[_tenant_hook_service_pb2.PrepareTenantRequest, _tenant_hook_service_pb2.PrepareTenantResponse]  # type: ignore[assignment]
     """Makes the tenant ready, a deleted one of the same id too: it has no plugin then. Its settings hold, at every replica, for whatever is asked or told
-    from then on; an older or equal version changes nothing. ABORTED CONFLICT while it is being purged. Idempotent.
+    from then on; an older or equal version changes nothing. ABORTED CONFLICT while it is being purged, and for a version
+    that is not above the one that was purged. Idempotent.
     """
     PurgeTenant: _aio.UnaryUnaryMultiCallable[_tenant_hook_service_pb2.PurgeTenantRequest, _tenant_hook_service_pb2.PurgeTenantResponse]  # type: ignore[assignment]
     """Removes the tenant's plugins, what observers were still to be told, decisions, the bounds of its runs and the log of its calls. Bounded work for each
     call: repeat until `done`; a call that is cut off is gone on with by the next one. From the first call on nothing is written for the tenant
-    (FAILED_PRECONDITION UNKNOWN_TENANT), until it is made ready again: of it there stays the id. Idempotent.
+    (FAILED_PRECONDITION UNKNOWN_TENANT), until it is made ready again: of it there stays the id, and the version that was named.
+    Idempotent.
     Not promised: that a plugin which is being called meanwhile is not heard to the end, and what plugins keep.
     """
 
@@ -70,7 +74,8 @@ class TenantHookServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_hook_service_pb2.PrepareTenantResponse, _abc.Awaitable[_tenant_hook_service_pb2.PrepareTenantResponse]]:
         """Makes the tenant ready, a deleted one of the same id too: it has no plugin then. Its settings hold, at every replica, for whatever is asked or told
-        from then on; an older or equal version changes nothing. ABORTED CONFLICT while it is being purged. Idempotent.
+        from then on; an older or equal version changes nothing. ABORTED CONFLICT while it is being purged, and for a version
+        that is not above the one that was purged. Idempotent.
         """
 
     @_abc_1.abstractmethod
@@ -81,7 +86,8 @@ class TenantHookServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_tenant_hook_service_pb2.PurgeTenantResponse, _abc.Awaitable[_tenant_hook_service_pb2.PurgeTenantResponse]]:
         """Removes the tenant's plugins, what observers were still to be told, decisions, the bounds of its runs and the log of its calls. Bounded work for each
         call: repeat until `done`; a call that is cut off is gone on with by the next one. From the first call on nothing is written for the tenant
-        (FAILED_PRECONDITION UNKNOWN_TENANT), until it is made ready again: of it there stays the id. Idempotent.
+        (FAILED_PRECONDITION UNKNOWN_TENANT), until it is made ready again: of it there stays the id, and the version that was named.
+        Idempotent.
         Not promised: that a plugin which is being called meanwhile is not heard to the end, and what plugins keep.
         """
 

@@ -193,7 +193,7 @@ class _StopReason:
 class _StopReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StopReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     STOP_REASON_UNSPECIFIED: _StopReason.ValueType  # 0
-    """The provider did not say."""
+    """The provider did not say. A last tool call whose arguments it did not write to their end is left out."""
     STOP_REASON_END: _StopReason.ValueType  # 1
     """It had said all."""
     STOP_REASON_TOOL_USE: _StopReason.ValueType  # 2
@@ -201,13 +201,15 @@ class _StopReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StopReason
     STOP_REASON_LENGTH: _StopReason.ValueType  # 3
     """It reached the output limit, and what it said ends there. A last tool call whose arguments it did not write to their end is left out."""
     STOP_REASON_REFUSAL: _StopReason.ValueType  # 4
-    """It refused."""
+    """It refused, or a filter stopped it. A last tool call whose arguments it did not write to their end is left out, and none of the others is to
+    be made.
+    """
 
 class StopReason(_StopReason, metaclass=_StopReasonEnumTypeWrapper):
     """Why the model stopped."""
 
 STOP_REASON_UNSPECIFIED: StopReason.ValueType  # 0
-"""The provider did not say."""
+"""The provider did not say. A last tool call whose arguments it did not write to their end is left out."""
 STOP_REASON_END: StopReason.ValueType  # 1
 """It had said all."""
 STOP_REASON_TOOL_USE: StopReason.ValueType  # 2
@@ -215,7 +217,9 @@ STOP_REASON_TOOL_USE: StopReason.ValueType  # 2
 STOP_REASON_LENGTH: StopReason.ValueType  # 3
 """It reached the output limit, and what it said ends there. A last tool call whose arguments it did not write to their end is left out."""
 STOP_REASON_REFUSAL: StopReason.ValueType  # 4
-"""It refused."""
+"""It refused, or a filter stopped it. A last tool call whose arguments it did not write to their end is left out, and none of the others is to
+be made.
+"""
 Global___StopReason: _TypeAlias = StopReason  # noqa: Y015
 
 @_typing.final

@@ -680,12 +680,19 @@ class PurgeTenantRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
+    settings_version: _builtins.int
+    """The last version of the settings that the tenant to remove had. Where a newer one was told, the tenant was created anew: nothing of it is removed,
+    and the answer is `done`. 0, as replicas of the release before ask, removes whatever there is.
+    """
     def __init__(
         self,
+        *,
+        settings_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings_version", b"settings_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -700,7 +707,7 @@ class PurgeTenantResponse(_message.Message):
     DONE_FIELD_NUMBER: _builtins.int
     DELETED_ROW_COUNT_FIELD_NUMBER: _builtins.int
     done: _builtins.bool
-    """Nothing is left but the id."""
+    """Nothing is left but the id and the version."""
     deleted_row_count: _builtins.int
     """Rows that this call removed."""
     def __init__(

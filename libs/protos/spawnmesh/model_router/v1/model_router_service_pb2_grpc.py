@@ -147,7 +147,8 @@ class ModelRouterServiceServicer:
 
     def PrepareTenant(self, request, context):
         """Tells what holds for the token's tenant from now on. A version that is not newer than the known one changes nothing; the answer gives the
-        one that holds. The other replicas know within 200 ms. ABORTED CONFLICT while the tenant is being purged.
+        one that holds. The other replicas know within 200 ms. ABORTED CONFLICT while the tenant is being purged, and for a version
+        that is not above the one that was purged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,7 +156,8 @@ class ModelRouterServiceServicer:
 
     def PurgeTenant(self, request, context):
         """Removes the tenant's policy and what is counted of its budgets. Bounded work for each call: repeat until `done`; a call that is cut off is gone on
-        with by the next one. From the first call on nothing is kept or counted for the tenant, until it is made ready again: of it there stays the id.
+        with by the next one. From the first call on nothing is kept or counted for the tenant, until it is made ready again: of it there stays the id, and the
+        version that was named.
         Idempotent. Rests are the mesh's and not the tenant's: they stay.
         Not promised: that calls of the tenant's are refused; they are made as for one that nothing was told of.
         """

@@ -63,11 +63,13 @@ class ModelRouterServiceStub:
     """
     PrepareTenant: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.PrepareTenantRequest, _model_router_service_pb2.PrepareTenantResponse]
     """Tells what holds for the token's tenant from now on. A version that is not newer than the known one changes nothing; the answer gives the
-    one that holds. The other replicas know within 200 ms. ABORTED CONFLICT while the tenant is being purged.
+    one that holds. The other replicas know within 200 ms. ABORTED CONFLICT while the tenant is being purged, and for a version
+    that is not above the one that was purged.
     """
     PurgeTenant: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.PurgeTenantRequest, _model_router_service_pb2.PurgeTenantResponse]
     """Removes the tenant's policy and what is counted of its budgets. Bounded work for each call: repeat until `done`; a call that is cut off is gone on
-    with by the next one. From the first call on nothing is kept or counted for the tenant, until it is made ready again: of it there stays the id.
+    with by the next one. From the first call on nothing is kept or counted for the tenant, until it is made ready again: of it there stays the id, and the
+    version that was named.
     Idempotent. Rests are the mesh's and not the tenant's: they stay.
     Not promised: that calls of the tenant's are refused; they are made as for one that nothing was told of.
     """
@@ -107,11 +109,13 @@ class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
     """
     PrepareTenant: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.PrepareTenantRequest, _model_router_service_pb2.PrepareTenantResponse]  # type: ignore[assignment]
     """Tells what holds for the token's tenant from now on. A version that is not newer than the known one changes nothing; the answer gives the
-    one that holds. The other replicas know within 200 ms. ABORTED CONFLICT while the tenant is being purged.
+    one that holds. The other replicas know within 200 ms. ABORTED CONFLICT while the tenant is being purged, and for a version
+    that is not above the one that was purged.
     """
     PurgeTenant: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.PurgeTenantRequest, _model_router_service_pb2.PurgeTenantResponse]  # type: ignore[assignment]
     """Removes the tenant's policy and what is counted of its budgets. Bounded work for each call: repeat until `done`; a call that is cut off is gone on
-    with by the next one. From the first call on nothing is kept or counted for the tenant, until it is made ready again: of it there stays the id.
+    with by the next one. From the first call on nothing is kept or counted for the tenant, until it is made ready again: of it there stays the id, and the
+    version that was named.
     Idempotent. Rests are the mesh's and not the tenant's: they stay.
     Not promised: that calls of the tenant's are refused; they are made as for one that nothing was told of.
     """
@@ -196,7 +200,8 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_model_router_service_pb2.PrepareTenantResponse, _abc.Awaitable[_model_router_service_pb2.PrepareTenantResponse]]:
         """Tells what holds for the token's tenant from now on. A version that is not newer than the known one changes nothing; the answer gives the
-        one that holds. The other replicas know within 200 ms. ABORTED CONFLICT while the tenant is being purged.
+        one that holds. The other replicas know within 200 ms. ABORTED CONFLICT while the tenant is being purged, and for a version
+        that is not above the one that was purged.
         """
 
     @_abc_1.abstractmethod
@@ -206,7 +211,8 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_model_router_service_pb2.PurgeTenantResponse, _abc.Awaitable[_model_router_service_pb2.PurgeTenantResponse]]:
         """Removes the tenant's policy and what is counted of its budgets. Bounded work for each call: repeat until `done`; a call that is cut off is gone on
-        with by the next one. From the first call on nothing is kept or counted for the tenant, until it is made ready again: of it there stays the id.
+        with by the next one. From the first call on nothing is kept or counted for the tenant, until it is made ready again: of it there stays the id, and the
+        version that was named.
         Idempotent. Rests are the mesh's and not the tenant's: they stay.
         Not promised: that calls of the tenant's are refused; they are made as for one that nothing was told of.
         """

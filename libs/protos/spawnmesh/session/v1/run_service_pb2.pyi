@@ -275,7 +275,7 @@ class InboxMessage(_message.Message):
     key: _builtins.str
     """Names it among those that wait, to be taken out: `announce:v1:<session>:<run>` for a child's result, `message:v1:<request_id>` for a sent one."""
     text: _builtins.str
-    """What it says, for the model."""
+    """What it says, for the model; without secrets where the tenant had them masked when it came."""
     child_session_id: _builtins.str
     """The child it is about; empty for a sent message."""
     child_run_state: _session_pb2.RunState.ValueType

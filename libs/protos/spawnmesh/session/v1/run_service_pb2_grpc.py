@@ -83,7 +83,8 @@ class RunServiceServicer:
         whoever had them before; runs of every runtime count for a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
         Waits up to `wait` for the first; answers an empty list when none came. A run handed out is RUNNING with epoch + 1 and a lease. Where the runner
         goes away before the answer is made, its runs go back into the queue, with the attempt not counted; one that does not hear the answer after that lets
-        the lease run out.
+        the lease run out. Hands out fewer than are waiting where they are large: an answer of several runs stays below the 4 MiB that gRPC takes by default.
+        One run is handed out alone however large it is: with a prompt of 256 KiB and a receipt of 1,000 files of the longest names it has less than 2 MiB.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -98,7 +99,9 @@ class RunServiceServicer:
 
     def ListInbox(self, request, context):
         """Messages for the session that no run has acknowledged, oldest first: results of children, messages of people. Append each under its key as
-        idempotency key, then acknowledge it, so that a crash between delivers it once.
+        idempotency key, then acknowledge it, so that a crash between delivers it once. Lists fewer where they are large: an answer of several stays below the
+        4 MiB that gRPC takes by default. One is listed alone however large it is: a MiB, and more where secrets in it gave way to longer markers. A client
+        that takes 8 MiB takes every answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -115,7 +118,9 @@ class RunServiceServicer:
         """Offers a draft, appended before, as the answer. Hooks are asked first. `accepted`: the run is SUCCEEDED, the parent has the result in its
         inbox, all committed in one transaction. `revise`: the draft is superseded and the instruction is in the transcript; work on. Never where
         `is_last_turn` says that nobody could. `messages_pending`: messages came before it was decided that the draft is the answer; read them first, the
-        transcript does not call it final. The same draft again answers the same, until the messages are acknowledged. RUN_LEASE_LOST as for HeartbeatRun;
+        transcript does not call it final. The same draft again answers the same, until the messages are acknowledged. With another text it is another draft to
+        the hooks, and once it was decided that it is the answer, another text is refused with RUN_STATE. Where the tenant has secrets masked, none is in what
+        the hooks judge, the run has as its result and the parent is told. RUN_LEASE_LOST as for HeartbeatRun;
         RUN_STATE while another draft is being made the answer; NOT_FOUND for a draft that is not in the session's transcript, after which another may be
         offered. Soon after the end, as after any other, the transcript takes no more under the run's claim, which whoever holds the run had better release
         at once.
@@ -125,7 +130,8 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FailRun(self, request, context):
-        """Ends the run as FAILED. The parent hears of it. Idempotent at one epoch.
+        """Ends the run as FAILED. The parent hears of it. A draft that was being made the answer is soon called superseded in the transcript, as after every
+        other end that is not its success. Idempotent at one epoch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -393,7 +393,7 @@ class Run(_message.Message):
     attempt_count: _builtins.int
     """Times it was claimed."""
     result_text: _builtins.str
-    """For SUCCEEDED: the final answer."""
+    """For SUCCEEDED: the final answer; without secrets where the tenant had them masked when it came."""
     error_reason: _builtins.str
     """For FAILED, TIMED_OUT and KILLED: the reason."""
     error_message: _builtins.str

@@ -45,7 +45,7 @@ class SpawnSessionRequest(_message.Message):
     UPLOADS_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Names this spawn for its repeats."""
+    """Names this spawn for its repeats, among those of the tenant's clients, or of the runs of the session whose run spawns, whichever of them repeats it."""
     task: _builtins.str
     """What to do."""
     label: _builtins.str

@@ -135,7 +135,7 @@ class SessionServiceServicer:
         run. SESSION_CLOSED when the session takes no more, INBOX_FULL while 1,000 sent messages or 16 MiB of them wait there, RUN_QUEUE_FULL where
         it would queue a run and as many wait as may. It waits while a run is just being ended with its answer, and is ABORTED CONFLICT where that
         takes seconds. The same request_id again changes nothing, as long as the message is kept (24 h at least, or `archive_after`); with another text
-        REQUEST_ID_REUSED. From a run RUN_LEASE_LOST where it is not held any more at the epoch of its token.
+        REQUEST_ID_REUSED, but for secrets in it where those are masked. From a run RUN_LEASE_LOST where it is not held any more at the epoch of its token.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

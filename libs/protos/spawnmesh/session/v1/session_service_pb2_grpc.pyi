@@ -59,7 +59,7 @@ class SessionServiceStub:
     run. SESSION_CLOSED when the session takes no more, INBOX_FULL while 1,000 sent messages or 16 MiB of them wait there, RUN_QUEUE_FULL where
     it would queue a run and as many wait as may. It waits while a run is just being ended with its answer, and is ABORTED CONFLICT where that
     takes seconds. The same request_id again changes nothing, as long as the message is kept (24 h at least, or `archive_after`); with another text
-    REQUEST_ID_REUSED. From a run RUN_LEASE_LOST where it is not held any more at the epoch of its token.
+    REQUEST_ID_REUSED, but for secrets in it where those are masked. From a run RUN_LEASE_LOST where it is not held any more at the epoch of its token.
     """
     KillSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.KillSessionRequest, _session_service_pb2.KillSessionResponse]
     """Kills the session's live run and every descendant's, and closes them. A run that has ended already keeps its state. Idempotent. The
@@ -110,7 +110,7 @@ class SessionServiceAsyncStub(SessionServiceStub):
     run. SESSION_CLOSED when the session takes no more, INBOX_FULL while 1,000 sent messages or 16 MiB of them wait there, RUN_QUEUE_FULL where
     it would queue a run and as many wait as may. It waits while a run is just being ended with its answer, and is ABORTED CONFLICT where that
     takes seconds. The same request_id again changes nothing, as long as the message is kept (24 h at least, or `archive_after`); with another text
-    REQUEST_ID_REUSED. From a run RUN_LEASE_LOST where it is not held any more at the epoch of its token.
+    REQUEST_ID_REUSED, but for secrets in it where those are masked. From a run RUN_LEASE_LOST where it is not held any more at the epoch of its token.
     """
     KillSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.KillSessionRequest, _session_service_pb2.KillSessionResponse]  # type: ignore[assignment]
     """Kills the session's live run and every descendant's, and closes them. A run that has ended already keeps its state. Idempotent. The
@@ -194,7 +194,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         run. SESSION_CLOSED when the session takes no more, INBOX_FULL while 1,000 sent messages or 16 MiB of them wait there, RUN_QUEUE_FULL where
         it would queue a run and as many wait as may. It waits while a run is just being ended with its answer, and is ABORTED CONFLICT where that
         takes seconds. The same request_id again changes nothing, as long as the message is kept (24 h at least, or `archive_after`); with another text
-        REQUEST_ID_REUSED. From a run RUN_LEASE_LOST where it is not held any more at the epoch of its token.
+        REQUEST_ID_REUSED, but for secrets in it where those are masked. From a run RUN_LEASE_LOST where it is not held any more at the epoch of its token.
         """
 
     @_abc_1.abstractmethod

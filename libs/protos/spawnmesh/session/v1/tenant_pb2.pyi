@@ -192,7 +192,9 @@ class TenantSettings(_message.Message):
     """Children that a session may spawn in its life; 0 means no limit. Each that is begun counts, also one that fails or is deleted."""
     @_builtins.property
     def attachments(self) -> _attachment_blob_service_pb2.AttachmentLimits:
-        """What may be attached, and how long files are kept; absent means 50 files, 1 MiB each, 5 MiB in all, kept as long as their sessions."""
+        """What may be attached, and how long files are kept, ten years at most; absent means 50 files, 1 MiB each, 5 MiB in all, kept as long as their
+        sessions.
+        """
 
     @_builtins.property
     def archive_after(self) -> _duration_pb2.Duration:
@@ -206,7 +208,9 @@ class TenantSettings(_message.Message):
 
     @_builtins.property
     def transcripts(self) -> _tenant_pb2.TranscriptSettings:
-        """What holds for transcripts; absent means that secrets are not masked. `mask_secrets` holds for what plugins are told, too."""
+        """What holds for transcripts; absent means that secrets are not masked. `mask_secrets` holds for what plugins are told, too, and for what is kept of
+        runs' results and errors and of messages, from when it is set on.
+        """
 
     @_builtins.property
     def routing(self) -> _routing_pb2.RoutingPolicy:

@@ -66,11 +66,13 @@ class ArchiveServiceServicer:
         among them where it is searched: the facts name the first hundred, and nothing is left of the import. IMPORT_OFFSET_DIFFERS for a
         chunk that does not begin where the one before ended, or the stream begins; where another stream has gone on with the import; and for a chunk that
         came while the tenant's settings changed. ALREADY_EXISTS for a session that has a transcript, TRANSCRIPT_DELETED for one that had, UNKNOWN_TENANT
-        for a tenant that nobody created, or that is being deleted. An import that nobody goes on with for a day is removed.
+        for a tenant that nobody created, or that is being deleted, NOT_FOUND for an import that was removed meanwhile. An import that nobody goes on with
+        for a day is removed.
         Entries get ids of the mesh, `seq` in the order of the file, and the time of the import. Types and shapes that the mesh does not know are
-        kept, and no model reads them; messages off the branch that the file ends on are marked SUPERSEDED. Labels in a file that ExportTranscript made
-        mark what they marked there; others are kept, and mark nothing. Content handed over in calls of the spawn tool is redacted as in appends; markers
-        of earlier redaction stay as they are.
+        kept, and no model reads them; messages off the branch that the file ends on are marked SUPERSEDED: that of its last line, or of the entry that
+        a `leaf` there names, where the file has it. Labels in a file that ExportTranscript made
+        mark what they marked there; others are kept, and mark nothing. Content handed over in calls of the spawn tool is redacted as in appends, which
+        leave texts and thinking alone, and wherever such a call stands in what the mesh does not know; markers of earlier redaction stay as they are.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -79,6 +81,8 @@ class ArchiveServiceServicer:
     def ExportTranscript(self, request, context):
         """The transcript as a session file, from a position on. Pieces may end within a line. To resume, cut what was received off behind the newest
         `read_seq`, and ask for what is behind it. Sees the entries up to the head at its beginning. NOT_FOUND for another incarnation.
+        An import takes back what is exported, but for an entry whose line is longer or has more JSON values than it takes: images are a third longer in
+        base64, a control character in a text takes six bytes, and a call whose block has no id or name of its own stands in the line with its arguments twice.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -580,7 +580,7 @@ class Custom(_message.Message):
     custom_type: _builtins.str
     """The extension's own name for this type of entry."""
     data_json: _builtins.str
-    """Its data, as one JSON value; empty for none."""
+    """Its data, as one JSON value; empty for none. INVALID_REQUEST for more than 500,000 values, or more than 94 objects and lists in each other."""
     def __init__(
         self,
         *,
@@ -604,9 +604,13 @@ class Opaque(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     ENTRY_JSON_FIELD_NUMBER: _builtins.int
     type: _builtins.str
-    """The type it names."""
+    """The type it names. INVALID_REQUEST for one that has a kind of its own in session files: session, message, custom_message, model_change,
+    thinking_level_change, compaction, branch_summary, label, custom and leaf.
+    """
     entry_json: _builtins.str
-    """The whole entry as one JSON object, byte for byte unless something in it is redacted."""
+    """The whole entry as one JSON object, byte for byte unless something in it is redacted. INVALID_REQUEST for more than 500,000 values, or more than
+    94 objects and lists in each other.
+    """
     def __init__(
         self,
         *,

@@ -60,7 +60,7 @@ class SearchEntriesRequest(_message.Message):
     """To go on: `next_page_token` of the answer before, with everything else as it was."""
     @_builtins.property
     def filter(self) -> _entry_pb2.EntryFilter:
-        """Which entries. Without kinds and roles, messages and system notes: what a model reads."""
+        """Which entries. Without kinds and roles, messages, system notes and summaries: what a model reads."""
 
     @_builtins.property
     def from_time(self) -> _timestamp_pb2.Timestamp:

@@ -56,7 +56,8 @@ class SearchServiceServicer:
         than `pattern_entry_limit` entries or `pattern_byte_limit` bytes in all sessions of the call together (WINDOW; both in the facts): give it a narrower
         range of seqs, or fewer sessions. Linear is not fast, so that a pattern is also refused that has more than `step_limit` steps when it is compiled, or
         too many for the length of one text (COST; with `step_count`, and then `text_bytes` and `text_byte_limit`), or that takes longer than `second_limit`
-        (TIME): make it simpler, or the range of seqs narrower. The first search of a long transcript has to read all of it: DEPENDENCY_UNAVAILABLE with
+        (TIME): make it simpler, or the range of seqs narrower. So are words that take longer, where whole texts have to be read for them: phrases of more
+        than 32 words, and scripts with vowel signs. The first search of a long transcript has to read all of it: DEPENDENCY_UNAVAILABLE with
         RetryInfo says that this goes on, also behind the end of the call, and is to be asked again. Not promised: that a process that ends keeps what it has
         read of an entry in part. One search of each tenant is under way at a time in each replica; others wait for it until their deadline.
         """

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$spawnmesh/transcript/v1/tenant.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\"\xdb\x01\n\x12TranscriptSettings\x12\x14\n\x0cmask_secrets\x18\x01 \x01(\x08\x12 \n\x18stub_large_tool_payloads\x18\x02 \x01(\x08\x12*\n\x13large_payload_bytes\x18\x03 \x01(\x05\x42\r\xbaH\n\x1a\x08\x18\x80\x80\x80\x80\x04(\x00\x12%\n\x12\x63ompact_at_percent\x18\x04 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\x64(\x00\x12:\n\x10token_vocabulary\x18\x05 \x01(\tB \xbaH\x1dr\x1bR\x00R\no200k_baseR\x0b\x63l100k_base\"x\n\x14PrepareTenantRequest\x12!\n\x10settings_version\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12=\n\x08settings\x18\x02 \x01(\x0b\x32+.spawnmesh.transcript.v1.TranscriptSettings\"1\n\x15PrepareTenantResponse\x12\x18\n\x10settings_version\x18\x01 \x01(\x03\"\x14\n\x12PurgeTenantRequest\"`\n\x13PurgeTenantResponse\x12\x0c\n\x04\x64one\x18\x01 \x01(\x08\x12 \n\x18\x64\x65leted_transcript_count\x18\x02 \x01(\x03\x12\x19\n\x11\x64\x65leted_row_count\x18\x03 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$spawnmesh/transcript/v1/tenant.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\"\xdb\x01\n\x12TranscriptSettings\x12\x14\n\x0cmask_secrets\x18\x01 \x01(\x08\x12 \n\x18stub_large_tool_payloads\x18\x02 \x01(\x08\x12*\n\x13large_payload_bytes\x18\x03 \x01(\x05\x42\r\xbaH\n\x1a\x08\x18\x80\x80\x80\x80\x04(\x00\x12%\n\x12\x63ompact_at_percent\x18\x04 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\x64(\x00\x12:\n\x10token_vocabulary\x18\x05 \x01(\tB \xbaH\x1dr\x1bR\x00R\no200k_baseR\x0b\x63l100k_base\"x\n\x14PrepareTenantRequest\x12!\n\x10settings_version\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12=\n\x08settings\x18\x02 \x01(\x0b\x32+.spawnmesh.transcript.v1.TranscriptSettings\"1\n\x15PrepareTenantResponse\x12\x18\n\x10settings_version\x18\x01 \x01(\x03\"7\n\x12PurgeTenantRequest\x12!\n\x10settings_version\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"`\n\x13PurgeTenantResponse\x12\x0c\n\x04\x64one\x18\x01 \x01(\x08\x12 \n\x18\x64\x65leted_transcript_count\x18\x02 \x01(\x03\x12\x19\n\x11\x64\x65leted_row_count\x18\x03 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,6 +40,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TRANSCRIPTSETTINGS'].fields_by_name['token_vocabulary']._serialized_options = b'\272H\035r\033R\000R\no200k_baseR\013cl100k_base'
   _globals['_PREPARETENANTREQUEST'].fields_by_name['settings_version']._loaded_options = None
   _globals['_PREPARETENANTREQUEST'].fields_by_name['settings_version']._serialized_options = b'\272H\004\"\002 \000'
+  _globals['_PURGETENANTREQUEST'].fields_by_name['settings_version']._loaded_options = None
+  _globals['_PURGETENANTREQUEST'].fields_by_name['settings_version']._serialized_options = b'\272H\004\"\002(\000'
   _globals['_TRANSCRIPTSETTINGS']._serialized_start=95
   _globals['_TRANSCRIPTSETTINGS']._serialized_end=314
   _globals['_PREPARETENANTREQUEST']._serialized_start=316
@@ -47,7 +49,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PREPARETENANTRESPONSE']._serialized_start=438
   _globals['_PREPARETENANTRESPONSE']._serialized_end=487
   _globals['_PURGETENANTREQUEST']._serialized_start=489
-  _globals['_PURGETENANTREQUEST']._serialized_end=509
-  _globals['_PURGETENANTRESPONSE']._serialized_start=511
-  _globals['_PURGETENANTRESPONSE']._serialized_end=607
+  _globals['_PURGETENANTREQUEST']._serialized_end=544
+  _globals['_PURGETENANTRESPONSE']._serialized_start=546
+  _globals['_PURGETENANTRESPONSE']._serialized_end=642
 # @@protoc_insertion_point(module_scope)
