@@ -17,7 +17,7 @@ from spawnmesh_runtime.process import run
 
 from tests.bench.harness import Bench, Metric
 
-_NOT_AREAS = ("__main__", "harness", "floors")
+_NOT_AREAS = ("__main__", "harness", "floors", "one_row")
 
 
 def areas() -> list[str]:

@@ -20,11 +20,16 @@ _TABLE = "create table if not exists public.bench_floor (id bigint generated alw
 _INSERT = "insert into public.bench_floor (data) values (%s)"
 
 
+async def prepare_table(dsn: str) -> None:
+    """The table that floors write their rows into."""
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+        await connection.execute(_TABLE)
+
+
 @asynccontextmanager
 async def commit_server(dsn: str) -> AsyncIterator[str]:
     """A process of its own that answers COMMIT by committing the request as one row, and ECHO with the request; gives its `host:port`."""
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
-        await connection.execute(_TABLE)
+    await prepare_table(dsn)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.bench.floors", dsn, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )

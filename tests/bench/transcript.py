@@ -1,15 +1,16 @@
 """What it costs to append to a transcript and to close a prompt window, beside an RPC that commits one row; and what it takes on disk.
 
-The floor is called as the service is, by the same client with the same token, and answered by a bare server: a row of the same bytes,
-autocommit, as many connections, the same database with the same durability. What it does not have, the append pays for: checks of the token
-and of the request, redaction, token counts, the claim, the key, the chain, row-level security. Tracing has a price and a bound of its own.
+There are two floors, called as the service is, by the same client with the same token: a row of the same bytes, as many connections, the same
+database with the same durability. One is an RPC of this mesh, which pays what each RPC of it does: checks of the token and of the request,
+the record of the call, the pool, the scope. Bounds are over that one: what the append pays for itself is redaction, token counts, the claim, the
+key, the chain, row-level security. The other is answered by a bare server, and has no bound. Tracing has a price and a bound of its own.
 """
 
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.bench.floors import COMMIT, commit_server
 from tests.bench.harness import Bench, Metric, Work
+from tests.bench.one_row import one_row_server
 
 if TYPE_CHECKING:
     from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceAsyncStub
@@ -102,12 +104,12 @@ async def run(bench: Bench) -> None:
     async with (
         _transcripts(stack, ALWAYS_OFF) as begin,
         _transcripts(stack, ALWAYS_ON) as begin_traced,
-        _floor(stack, begin) as floor,
+        _floors(stack, begin) as floors,
     ):
         kib = answer(spoken(KIB))
-        await _append_latency(bench, begin, partial(floor, kib), kib)
+        await _append_latency(bench, begin, floors, kib)
         for count in (1, 16, 64):
-            await _append_rate(bench, begin, partial(floor, kib), kib, count)
+            await _append_rate(bench, begin, floors, kib, count)
         await _tracing(bench, begin, begin_traced, kib)
         await _eight_writers(bench, begin, kib)
         await _histories(bench, begin, kib)
@@ -152,48 +154,62 @@ async def _transcripts(stack: Stack, sampler: Sampler) -> AsyncIterator[Begin]:
         yield begin
 
 
+@dataclass(frozen=True, slots=True)
+class Floors:
+    """Commit a body as one row, called as the appends are: an RPC of the mesh, and one that a bare server answers."""
+
+    rpc: Callable[[entry_pb2.EntryBody], Awaitable[None]]
+    bare: Callable[[entry_pb2.EntryBody], Awaitable[None]]
+
+
 @asynccontextmanager
-async def _floor(stack: Stack, begin: Begin) -> AsyncIterator[Callable[[entry_pb2.EntryBody], Awaitable[None]]]:
-    """Commits a body as one row, called as the appends are."""
+async def _floors(stack: Stack, begin: Begin) -> AsyncIterator[Floors]:
     caller = await begin()
+    process = caller.peer.process
     async with (
-        commit_server(stack.superuser_dsn) as target,
-        open_peer(caller.peer.process, "floor", target) as peer,
+        commit_server(stack.superuser_dsn) as bare_target,
+        open_peer(process, "floor", bare_target) as bare,
+        one_row_server(stack) as target,
+        open_peer(process, "floor", target) as peer,
     ):
-        method = peer.channel.unary_unary(COMMIT, entry_pb2.EntryBody.SerializeToString, bytes)
+        method = bare.channel.unary_unary(COMMIT, entry_pb2.EntryBody.SerializeToString, bytes)
+        stub: TranscriptServiceAsyncStub = TranscriptServiceStub(peer.channel)
 
         async def commit(body: entry_pb2.EntryBody) -> None:
             with acting_with_token(caller.token):
-                await peer.unary(method, body, timeout_seconds=60)
+                await bare.unary(method, body, timeout_seconds=60)
 
-        yield commit
+        yield Floors(replace(caller, peer=peer, stub=stub).append, commit)
 
 
-async def _append_latency(
-    bench: Bench, begin: Begin, floor: Callable[[], Awaitable[None]], kib: entry_pb2.EntryBody
-) -> None:
+async def _append_latency(bench: Bench, begin: Begin, floors: Floors, kib: entry_pb2.EntryBody) -> None:
     transcript = await begin()
-    works: dict[str, Work] = {"commit": floor, "append": lambda: transcript.append(kib)}
+    works: dict[str, Work] = {
+        "bare": lambda: floors.bare(kib),
+        "rpc": lambda: floors.rpc(kib),
+        "append": lambda: transcript.append(kib),
+    }
     samples = await bench.compare(works, rounds=ROUNDS, warm_up=WARM_UP)
-    bench.latency("transcript.append.1KiB", samples["append"], samples["commit"], APPEND_BOUND)
+    bench.latency("transcript.append.1KiB", samples["append"], samples["rpc"], APPEND_BOUND)
+    bench.latency("transcript.append.1KiB.over_bare_server", samples["append"], samples["bare"])
+    bench.latency("transcript.one_row.1KiB.over_bare_server", samples["rpc"], samples["bare"])
 
 
-async def _append_rate(
-    bench: Bench, begin: Begin, floor: Callable[[], Awaitable[None]], kib: entry_pb2.EntryBody, count: int
-) -> None:
-    """Each session writes one entry after the other; the floor and they take turns, so that the machine's moods meet both."""
-    transcripts = [await begin() for _ in range(count)]
-    floors: list[float] = []
-    rates: list[float] = []
-    for _ in range(RATE_TURNS):
-        floors.append(await _rate([floor] * count))
-        rates.append(await _rate([_appending(transcript, kib) for transcript in transcripts]))
-    floor_rate, rate = sorted(floors)[RATE_TURNS // 2], sorted(rates)[RATE_TURNS // 2]
-    samples = round(sum(rates) * RATE_SECONDS)
+async def _append_rate(bench: Bench, begin: Begin, floors: Floors, kib: entry_pb2.EntryBody, count: int) -> None:
+    """Each session writes one entry after the other; the floors and they take turns, so that the machine's moods meet all."""
+    works: dict[str, list[Callable[[], Awaitable[None]]]] = {
+        "bare": [partial(floors.bare, kib)] * count,
+        "rpc": [partial(floors.rpc, kib)] * count,
+        "append": [_appending(await begin(), kib) for _ in range(count)],
+    }
+    turns = [{name: await _rate(work) for name, work in works.items()} for _ in range(RATE_TURNS)]
+    bare, rpc, rate = (sorted(turn[name] for turn in turns)[RATE_TURNS // 2] for name in works)
+    samples = round(sum(turn["append"] for turn in turns) * RATE_SECONDS)
     name = f"transcript.append.{count}_sessions"
-    bench.record(Metric(f"{name}.rate", rate, "1/s", floor_rate, rate / floor_rate, samples))
+    bench.record(Metric(f"{name}.rate", rate, "1/s", rpc, rate / rpc, samples))
     bound = RATE_BOUND if count == 16 else None  # The price of an entry, since a bound is the most that a ratio may be.
-    bench.record(Metric(f"{name}.price", 1e3 / rate, "ms", 1e3 / floor_rate, floor_rate / rate, samples, bound=bound))
+    bench.record(Metric(f"{name}.price", 1e3 / rate, "ms", 1e3 / rpc, rpc / rate, samples, bound=bound))
+    bench.record(Metric(f"{name}.price.over_bare_server", 1e3 / rate, "ms", 1e3 / bare, bare / rate, samples))
 
 
 def _appending(transcript: Transcript, body: entry_pb2.EntryBody) -> Callable[[], Awaitable[None]]:
