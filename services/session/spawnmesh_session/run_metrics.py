@@ -40,8 +40,9 @@ class RunMetrics:
     def claimed(self, run: DictRow) -> None:
         """A runner has the run."""
         is_first = run["epoch"] == run["first_epoch"]
-        again = "takeover" if run["was_held"] else "given_back"
-        self._claims.add(1, {"spawnmesh.session.claim": "first" if is_first else again})
+        self._claims.add(
+            1, {"spawnmesh.session.claim": "first" if is_first else "takeover" if run["was_held"] else "given_back"}
+        )
         if is_first:
             self._waits.record(max(0.0, (utc_now() - run["queue_time"]).total_seconds()))
 
