@@ -11,7 +11,8 @@ import spawnmesh_client
 
 SPAWNMESH = str(Path(sys.executable).with_name("spawnmesh"))
 SLOW = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Ignored in what a shell runs in the background.
 class Slow:
     def find_spec(self, name, path=None, target=None):
         if name == "typer":
