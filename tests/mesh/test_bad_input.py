@@ -95,7 +95,7 @@ async def test_deadline_that_is_past_already(mesh: Mesh) -> None:
     peer = mesh.service("session")
     stub: Any = SessionServiceStub(peer.channel)
     with pytest.raises(MeshError) as caught:
-        await peer.unary(stub.SpawnSession, pb.SpawnSessionRequest(request_id="r", task="t"), timeout_seconds=0.000001)
+        await peer.unary(stub.SpawnSession, pb.SpawnSessionRequest(request_id="r", task="t"), timeout_seconds=-1.0)
     assert caught.value.reason is Reason.DEADLINE_EXCEEDED
     assert await sessions_of(mesh) == []
 
