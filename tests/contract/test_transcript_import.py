@@ -12,8 +12,8 @@ from psycopg import AsyncConnection
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import archive_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
-from spawnmesh_core.json_text import MAX_NODES
 from spawnmesh_core.reasons import Reason
+from spawnmesh_transcript.line_bodies import MAX_LINE_BYTES, MAX_VALUES
 
 from tests.contract.test_transcript_deletion import rows_of
 from tests.contract.transcript_files import HEADER, exported, file_of, go_on, message, send, send_requests, values
@@ -199,7 +199,7 @@ async def test_ImportTranscript__a_line_of_too_many_values_is_told_with_its_numb
     service: Service, superuser: AsyncConnection[tuple[Any, ...]]
 ) -> None:
     fresh = service.session()
-    many = "0," * MAX_NODES
+    many = "0," * MAX_VALUES
     hostile = f'{{"type":"something_new","id":"m2","parentId":"m1","list":[{many}0]}}'
     with refused(Reason.IMPORT_MALFORMED) as facts:
         await send(fresh, file_of(HEADER, message(1), hostile), chunk_bytes=500_000)
@@ -229,7 +229,7 @@ async def test_ImportTranscript__bytes_that_are_no_text_and_lines_without_end(
         await send(fresh, file_of(HEADER) + b'{"a":"\xff"}\n')
     assert facts["lines"] == "2"
     with refused(Reason.IMPORT_MALFORMED) as facts:
-        await send(fresh, file_of(HEADER, message(1)) + b"x" * 9_000_000, chunk_bytes=1_000_000)
+        await send(fresh, file_of(HEADER, message(1)) + b"x" * (MAX_LINE_BYTES + 1), chunk_bytes=1_000_000)
     assert facts["lines"] == "3"
     assert await rows_of(superuser, fresh.tenant_id) == {"tenants": 1}
 

@@ -7,7 +7,7 @@ from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh_core.reasons import Reason
 from spawnmesh_transcript.domain.line_parts import OWNED_TYPES
-from spawnmesh_transcript.domain.redact import MAX_STORED_DEPTH
+from spawnmesh_transcript.domain.storable_json import MAX_STORED_DEPTH
 
 from tests.contract.transcript_files import exported, send
 from tests.contract.transcript_fixtures import Session, call_block, refused, service, session, user

@@ -67,6 +67,10 @@ class Object:
     members: tuple[tuple[str, "Node"], ...]
     keys: tuple[tuple[int, int], ...]
 
+    def member(self, name: str) -> "Node | None":
+        """The last of this name, as JSON readers take it; None where there is none."""
+        return next((child for key, child in reversed(self.members) if key == name), None)
+
 
 Node = Scalar | String | List | Object
 

@@ -6,11 +6,12 @@ A form has to be one that ids, cursors, hashes, images and source code do not ha
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import StrEnum, auto
 from typing import NamedTuple
 
 from spawnmesh_core.json_text import (
+    MAX_NODES,
     Edit,
     List,
     Node,
@@ -261,11 +262,15 @@ _NO_MEMBER = _Member()
 
 
 class _Found(list[Hidden]):
-    """What was replaced so far, and how many values may still be read: those in the strings of a document count with its own."""
+    """What was replaced so far, and how many values may still be read: those in the strings of a document count with its own.
 
-    def __init__(self) -> None:
+    `texts` is where in the document those strings begin that are not searched for JSON.
+    """
+
+    def __init__(self, max_values: int = MAX_NODES, texts: Collection[int] = ()) -> None:
         super().__init__()
-        self.budget = NodeBudget()
+        self.budget = NodeBudget(max_values)
+        self.texts = texts
 
 
 def mask_text(text: str) -> str:
@@ -273,9 +278,12 @@ def mask_text(text: str) -> str:
     return _mask_text(text, 0, _Found())
 
 
-def mask_document(text: str) -> str:
-    """A JSON text with the secrets in its strings and keys replaced, and every other byte as it is. Raises NotJson, and TooManyNodes."""
-    return _mask_document(text, 0, _Found())
+def mask_document(text: str, *, max_values: int = MAX_NODES, texts: Collection[int] = ()) -> str:
+    """A JSON text with the secrets in its strings and keys replaced, and every other byte as it is. Raises NotJson, and TooManyNodes.
+
+    JSON in a string is searched as JSON, but in the strings that begin at `texts`, which are masked as `mask_text` does.
+    """
+    return _mask_document(text, 0, _Found(max_values, texts))
 
 
 def mask_and_tell(text: str) -> tuple[str, list[Hidden]]:
@@ -338,12 +346,13 @@ def _mask(member: _Member, node: Node, edits: list[Edit], depth: int, hidden: _F
         for item in node.items:
             _mask(member, item, edits, depth, hidden)
     elif isinstance(node, String):
-        masked = _masked_value(member, node.value, depth, hidden)
+        is_text = depth == 0 and node.start in hidden.texts
+        masked = _masked_value(member, node.value, depth, hidden, is_text=is_text)
         if masked != node.value:
             edits.append(Edit(node.start, node.end, quoted(masked)))
 
 
-def _masked_value(member: _Member, value: str, depth: int, hidden: _Found) -> str:
+def _masked_value(member: _Member, value: str, depth: int, hidden: _Found, *, is_text: bool) -> str:
     if member.is_kept or _BASE64.fullmatch(value):
         return value
     if (member.is_key and _RANDOM_VALUE.fullmatch(value)) or (member.is_aws and _AWS_VALUE.fullmatch(value)):
@@ -353,7 +362,7 @@ def _masked_value(member: _Member, value: str, depth: int, hidden: _Found) -> st
         hidden.append(Hidden(Secret.BEARER_TOKEN, basic["secret"], depth))
         return value[: basic.start("secret")] + marker(Secret.BEARER_TOKEN) + value[basic.end("secret") :]
     masked = _mask_text(value, depth, hidden)
-    if "\\" in masked and masked.lstrip()[:1] in ("{", "["):
+    if not is_text and "\\" in masked and masked.lstrip()[:1] in ("{", "["):
         try:
             return _mask_document(masked, depth + 1, hidden)  # JSON in a string, where an escape may hide one.
         except TooManyNodes:

@@ -4,14 +4,14 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.json_text import NodeBudget, NotJson, Object, parse_json, quoted
 
-from spawnmesh_transcript.domain.entries import StoredEntry
-from spawnmesh_transcript.domain.line_parts import CALL_TYPES
+from spawnmesh_transcript.domain.line_parts import CALL_IDS, CALL_TYPES, MIRROR_TYPE
 
 _VERSION = 3
 _ROLES = {
@@ -23,8 +23,10 @@ _ROLES = {
 }
 
 # What was written with line breaks, also within strings, is one line of a file.
-_STRING_OR_BREAK = re.compile(r'"(?:[^"\\]|\\.)*"|[\r\n]+', re.DOTALL)
+_STRING_OR_BREAK = re.compile(r'"(?:[^"\\]++|\\.)*+"|[\r\n]+', re.DOTALL)  # Possessive: a string has megabytes.
 _CONTROL = re.compile(r"[\x00-\x1f]")
+# In JSON these stand in strings alone, and some readers of lines take them for the end of one.
+_LINE_ENDS = {end: f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
 class _Raw(str):
@@ -33,9 +35,9 @@ class _Raw(str):
     __slots__ = ()
 
 
-def line_of(entry: StoredEntry, body: pb.EntryBody, parent_id: str, names: Mapping[str, str]) -> str:
+def line_of(entry_id: str, create_time: datetime, body: pb.EntryBody, parent_id: str, names: Mapping[str, str]) -> str:
     """The line, with the file's id of the entry before it as its parent. `names` are the file's ids of what it may refer to."""
-    made = {"id": entry.entry_id, "parentId": parent_id or None, "timestamp": entry.create_time.isoformat()}
+    made = {"id": entry_id, "parentId": parent_id or None, "timestamp": create_time.isoformat()}
     if body.HasField("header"):
         header: dict[str, Any] = {"type": "session", "version": _VERSION, "id": body.header.session_id}
         header["timestamp"] = made["timestamp"]
@@ -43,6 +45,13 @@ def line_of(entry: StoredEntry, body: pb.EntryBody, parent_id: str, names: Mappi
             header["parentSession"] = body.header.forked_from_session_id
         return _written(header)
     return _written({**_said(body, names), **made})
+
+
+def line_bytes(line: str) -> bytes:
+    """The line as it is in the file, without its end."""
+    for end, escape in _LINE_ENDS.items():
+        line = line.replace(end, escape)
+    return line.encode()
 
 
 def referred_id(body: pb.EntryBody) -> str:
@@ -69,7 +78,7 @@ def _written(value: Any) -> str:
 
 
 def _raw(text: str) -> _Raw:
-    return _Raw(_STRING_OR_BREAK.sub(_in_one_line, text))
+    return _Raw(_STRING_OR_BREAK.sub(_in_one_line, text) if _CONTROL.search(text) else text)
 
 
 def _in_one_line(found: re.Match[str]) -> str:
@@ -110,7 +119,7 @@ def _said(body: pb.EntryBody, names: Mapping[str, str]) -> dict[str, Any]:
             return {**_members(body.opaque.entry_json), "type": body.opaque.type}
         case _:
             data = {"message": _message(body.mirror.message), "destination": body.mirror.destination}
-            return {"type": "custom", "customType": "spawnmesh.mirror", "data": data}
+            return {"type": "custom", "customType": MIRROR_TYPE, "data": data}
 
 
 def _model_change(change: pb.ModelChange) -> dict[str, Any]:
@@ -182,10 +191,18 @@ def _call(call: content_pb.ToolCall) -> dict[str, Any] | _Raw:
     except RecursionError:
         block = {}
     provider_block = _raw(call.block_json)
-    if block.get("type") in CALL_TYPES and block.get("id") == call.tool_call_id and block.get("name") == call.name:
+    if block.get("type") in CALL_TYPES and _named_by(block) == (call.tool_call_id, call.name):
         return provider_block
     made = {"type": "toolCall", "id": call.tool_call_id, "name": call.name, "arguments": _arguments(call.block_json)}
     return {**made, "providerBlock": provider_block}
+
+
+def _named_by(block: dict[str, Any]) -> tuple[str, str]:
+    """The id and the name that an import reads in a call's block."""
+    name = block.get("name")
+    ids = (block.get(key) for key in CALL_IDS)
+    call_id = next((found for found in ids if isinstance(found, str) and found), "")
+    return call_id, name.strip() if isinstance(name, str) else ""
 
 
 def _arguments(block_json: str) -> _Raw:

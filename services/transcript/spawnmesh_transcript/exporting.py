@@ -1,6 +1,7 @@
 """Gives a transcript out as a session file, piece by piece."""
 
-from collections.abc import AsyncGenerator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spawnmesh.transcript.v1 import entry_pb2 as pb
@@ -9,7 +10,7 @@ from spawnmesh_postgres.database import Database
 
 from spawnmesh_transcript import import_store, store
 from spawnmesh_transcript.domain.entries import StoredEntry
-from spawnmesh_transcript.export_lines import line_of, referred_id
+from spawnmesh_transcript.export_lines import line_bytes, line_of, referred_id
 from spawnmesh_transcript.importing import SERVICE
 from spawnmesh_transcript.operations import list_entries, list_stored_entries
 from spawnmesh_transcript.payloads import Payloads
@@ -19,8 +20,7 @@ from spawnmesh_transcript.store import Filter, Key, Position
 _PAGE_SIZE = 500
 _PIECE_BYTES = 256 * 1024
 _ALL = Filter()
-# In JSON these stand in strings alone, and some readers of lines take them for the end of one.
-_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+_INLINE_BYTES = 32 * 1024  # Of a page whose lines are written in less time than a thread takes to begin.
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +51,52 @@ async def export_transcript(
         sent_seq = after_seq
         bodies = [pb.EntryBody.FromString(entry.body) for entry in page.entries if entry.seq <= head_seq]
         names = await _names(database, key, page.entries, bodies)
-        for entry, body in zip(page.entries, bodies, strict=False):  # Entries behind the head are not in the file.
-            if not _is_ours(entry, body):
-                line = whole_line(body) if body.HasField("source") else line_of(entry, body, newest_id, names)
-                newest_id = _exported_id(entry, body)
-                data = line.translate(_LINE_ENDS).encode() + b"\n"
-                if waiting and len(waiting) + len(data) > _PIECE_BYTES:
-                    yield Piece(bytes(waiting), after_seq, incarnation)
-                    sent_seq = after_seq
-                    waiting.clear()
-                while len(data) > _PIECE_BYTES:
-                    yield Piece(data[:_PIECE_BYTES], sent_seq, incarnation)
-                    data = data[_PIECE_BYTES:]
-                waiting += data
+        writing = _Writing(page.entries, bodies, names, newest_id)
+        if sum(len(entry.body) for entry in page.entries) > _INLINE_BYTES:
+            lines, newest_id = await asyncio.to_thread(writing.lines)
+        else:
+            lines, newest_id = writing.lines()
+        for entry, data in zip(page.entries, lines, strict=False):  # Entries behind the head are not in the file.
+            if waiting and len(waiting) + len(data) > _PIECE_BYTES:
+                yield Piece(bytes(waiting), after_seq, incarnation)
+                sent_seq = after_seq
+                waiting.clear()
+            rest = memoryview(data)
+            while len(rest) > _PIECE_BYTES:
+                yield Piece(bytes(rest[:_PIECE_BYTES]), sent_seq, incarnation)
+                rest = rest[_PIECE_BYTES:]
+            waiting += rest
             after_seq = entry.seq
         if waiting:
             yield Piece(bytes(waiting), after_seq, incarnation)
     yield Piece(b"", after_seq, incarnation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """What the lines of a page are written from, behind the entry that has this id in the file."""
+
+    entries: Sequence[StoredEntry]
+    bodies: Sequence[pb.EntryBody]
+    names: Mapping[str, str]
+    newest_id: str
+
+    def lines(self) -> tuple[list[bytes], str]:
+        """Each entry's line with its end, nothing for one that is not in the file, and the newest id then. Work for the processor only."""
+        newest_id = self.newest_id
+        lines: list[bytes] = []
+        for entry, body in zip(self.entries, self.bodies, strict=False):
+            if _is_ours(entry, body):
+                lines.append(b"")
+                continue
+            line = (
+                whole_line(body)
+                if body.HasField("source")
+                else line_of(entry.entry_id, entry.create_time, body, newest_id, self.names)
+            )
+            newest_id = _exported_id(entry, body)
+            lines.append(line_bytes(line) + b"\n")
+        return lines, newest_id
 
 
 async def _names(

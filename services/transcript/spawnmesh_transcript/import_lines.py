@@ -5,25 +5,18 @@ from dataclasses import dataclass, replace
 
 from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.ids import IdKind, derived_id
-from spawnmesh_core.json_text import MAX_NODES, Node, NotJson, Object, Scalar, String, TooManyNodes, parse_json
-from spawnmesh_core.secrets import mask_document
+from spawnmesh_core.json_text import NodeBudget, Object, parse_json
 
 from spawnmesh_transcript.bodies import KINDS, LABELS, serialize
 from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
 from spawnmesh_transcript.domain.families import Vocabulary
-from spawnmesh_transcript.domain.redact import may_hold_spawn_call, redact_line
 from spawnmesh_transcript.import_store import Progress
-from spawnmesh_transcript.prepare import message_entry
-from spawnmesh_transcript.session_lines import entry_of, header_of, opaque_of
-
-MAX_LINE_BYTES = 8 * 1024 * 1024
-"""What an entry says may be longer than this once it is written as a line: such a line is exported, and not taken in again."""
+from spawnmesh_transcript.line_bodies import MAX_LINE_BYTES, Line, Malformed, body_of, check_body, read_line, text_of
+from spawnmesh_transcript.messages import message_entry
+from spawnmesh_transcript.session_lines import header_of, opaque_of
 
 MAX_MALFORMED = 100
 """Lines that are reported; the rest of the file is not read any more."""
-
-_REFERENCES = ("firstKeptEntryId", "fromId")
-_LABEL_REFERENCES = ("targetId",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +35,6 @@ class File:
     def entry_id(self, source_id: str) -> str:
         """The mesh's id of an entry of the file: known without having seen it."""
         return derived_id(IdKind.ENTRY, f"entry:{source_id}:{self.session_id}")
-
-
-class Malformed(Exception):
-    """A line that cannot be read; the text says why."""
 
 
 def read_lines(file: File, lines: Sequence[bytes], reached: Progress) -> tuple[Progress, list[tuple[int, NewEntry]]]:
@@ -88,48 +77,26 @@ def _text(raw: bytes, *, is_first: bool) -> str:
 
 
 def _read(file: File, text: str, reached: Progress, *, is_first: bool) -> tuple[NewEntry, Progress]:
-    try:
-        stored = redact_line(text) if may_hold_spawn_call(text) else text
-        if file.mask_secrets:
-            stored = mask_document(stored)
-        root = parse_json(stored)
-    except TooManyNodes:
-        raise Malformed(f"has more than {MAX_NODES} JSON values") from None
-    except NotJson:
-        raise Malformed("is not one JSON object of reasonable depth") from None
-    if not isinstance(root, Object):
-        raise Malformed("is not one JSON object of reasonable depth")
-    kind, source_id = _text_of(root, "type"), _text_of(root, "id")
-    if not kind:
-        raise Malformed("has no type")
-    if not source_id:
-        raise Malformed("has no id")
-    if (kind == "session") is not is_first:
-        raise Malformed("is a second header" if kind == "session" else "is no header; a file begins with one")
-    if kind == "session":
+    line = read_line(text, mask_secrets=file.mask_secrets)
+    if (line.kind == "session") is not is_first:
+        raise Malformed("is a second header" if line.kind == "session" else "is no header; a file begins with one")
+    if line.kind == "session":
         header = pb.Header(session_id=file.session_id, incarnation=file.incarnation)
-        body = header_of(stored, root, source_id, header)
+        body = header_of(line.text, line.root, line.source_id, header)
+        check_body(body, line)
         return NewEntry(kind=EntryKind.HEADER, body=serialize(body), entry_id=file.header_entry_id), reached
-    if kind == "message" and not isinstance(_member(root, "message"), Object):
+    if line.kind == "message" and not isinstance(line.root.member("message"), Object):
         raise Malformed("is a message without one")
-    return _entry(file, stored, root, kind, source_id, reached)
+    return _entry(file, line, reached)
 
 
-def _entry(
-    file: File, line: str, root: Object, kind: str, source_id: str, reached: Progress
-) -> tuple[NewEntry, Progress]:
-    parent = _member(root, "parentId")
-    if not (parent is None or isinstance(parent, String) or (isinstance(parent, Scalar) and not parent.is_number)):
-        raise Malformed("has a parentId that is no id")
-    parent_id = _text_of(root, "parentId")
-    names = _LABEL_REFERENCES if kind == "label" else _REFERENCES
-    referred = next((text for name in names if (text := _text_of(root, name))), "")
-    body = entry_of(line, root, source_id, file.entry_id(referred) if referred else "")
-    entry_id = file.entry_id(source_id)
-    leaf = _text_of(root, "targetId") if kind == "leaf" else ""
+def _entry(file: File, line: Line, reached: Progress) -> tuple[NewEntry, Progress]:
+    body = body_of(line, file.entry_id)
+    entry_id, parent_id = file.entry_id(line.source_id), line.parent_id
+    leaf = text_of(line.root, "targetId") if line.kind == "leaf" else ""
     reached = replace(
         reached,
-        newest_source_id=source_id,
+        newest_source_id=line.source_id,
         leaf_entry_id=file.entry_id(leaf) if leaf else entry_id,
         is_branched=reached.is_branched or parent_id != reached.newest_source_id or bool(leaf and leaf != parent_id),
     )
@@ -161,19 +128,8 @@ def without_lost_labels(entries: Sequence[NewEntry], known_entry_ids: Collection
 
 def _without_label(entry: NewEntry) -> NewEntry:
     source = pb.EntryBody.FromString(entry.body).source
-    root = parse_json(source.line)
+    root = parse_json(source.line, NodeBudget(len(source.line)))
     if not isinstance(root, Object):
         raise TypeError("a label is made of an object")
     body = serialize(opaque_of(source.line, root, source.id))
     return replace(entry, kind=EntryKind.OPAQUE, body=body, label=None, target_entry_id="")
-
-
-def _member(root: Object, name: str) -> Node | None:
-    return next((child for key, child in reversed(root.members) if key == name), None)
-
-
-def _text_of(root: Object, name: str) -> str:
-    child = _member(root, name)
-    if not isinstance(child, String):
-        return ""
-    return child.value.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")

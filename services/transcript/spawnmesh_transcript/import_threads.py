@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from spawnmesh_transcript.long_lines import LongLines
 from spawnmesh_transcript.search_threads import Turns
 
 _THREADS = 2
@@ -18,6 +19,7 @@ class ImportThreads:
     def __init__(self, executor: ThreadPoolExecutor) -> None:
         self._executor = executor
         self._turns = Turns(_THREADS)
+        self.long_lines = LongLines()
 
     async def run(self, tenant_id: str, work: Callable[[], T]) -> T:
         """Does the work, which is short, when it is the tenant's turn."""

@@ -26,9 +26,11 @@ from spawnmesh_transcript.domain.refusals import (
     unknown_tenant,
 )
 from spawnmesh_transcript.import_beginning import Beginning
-from spawnmesh_transcript.import_lines import MAX_LINE_BYTES, MAX_MALFORMED, File, read_lines, without_lost_labels
+from spawnmesh_transcript.import_lines import MAX_MALFORMED, File, read_lines, without_lost_labels
 from spawnmesh_transcript.import_store import Progress
 from spawnmesh_transcript.import_threads import ImportThreads
+from spawnmesh_transcript.line_bodies import MAX_LINE_BYTES
+from spawnmesh_transcript.long_lines import LONG_BYTES
 from spawnmesh_transcript.payloads import Payloads
 from spawnmesh_transcript.store import Key
 
@@ -55,29 +57,37 @@ async def import_transcript(
     """Takes the messages behind the spec, of bytes that are behind what was `sent`. How far the import is when they end.
 
     Raises IMPORT_MALFORMED once nothing of the import is left, IMPORT_OFFSET_DIFFERS, IMPORT_CONTENT_DIFFERS, ALREADY_EXISTS, UNKNOWN_TENANT,
-    TRANSCRIPT_DELETED, and NOT_FOUND for an import that is removed meanwhile.
+    TRANSCRIPT_DELETED, DEADLINE_EXCEEDED for a long line that does not come, and NOT_FOUND for an import that is removed meanwhile.
     """
     progress, policy = await _begin(database, key)
     beginning = Beginning(threads, key, progress, sent)
     taking = Taking(database, payloads, threads, key, policy, _file(key, progress, policy))
     waiting = bytearray()
-    async for request in requests:
-        match request.WhichOneof("message"):
-            case "chunk":
-                if request.chunk.offset != beginning.end:
-                    raise beginning.misplaced(request.chunk.offset, progress.byte_count)
-                waiting += await beginning.behind(request.chunk.data)
-                if len(waiting) >= _BATCH_BYTES:
-                    progress = await _take(taking, progress, waiting)
-            case "finish":
-                beginning.finish()
-                if progress.state != "COMPLETE":
-                    progress = await _take(taking, progress, waiting, is_last=True)
-                    payloads.put_waiting(key)
-                return progress
-            case _:
-                raise invalid("spec", "comes once")
-    return progress if progress.state == "COMPLETE" else await _take(taking, progress, waiting)
+    async with threads.long_lines.open_place(key.tenant_id) as place:
+        async for request in requests:
+            match request.WhichOneof("message"):
+                case "chunk":
+                    if request.chunk.offset != beginning.end:
+                        raise beginning.misplaced(request.chunk.offset, progress.byte_count)
+                    data = await beginning.behind(request.chunk.data)
+                    waiting += data
+                    if len(waiting) > MAX_LINE_BYTES or (len(waiting) >= _BATCH_BYTES and b"\n" in data):
+                        place.stop_clock()
+                        progress = await _take(taking, progress, waiting)
+                        await place.leave()
+                    if len(waiting) > LONG_BYTES:
+                        await place.take()
+                case "finish":
+                    beginning.finish()
+                    place.stop_clock()
+                    if progress.state != "COMPLETE":
+                        progress = await _take(taking, progress, waiting, is_last=True)
+                        payloads.put_waiting(key)
+                    return progress
+                case _:
+                    raise invalid("spec", "comes once")
+        place.stop_clock()
+        return progress if progress.state == "COMPLETE" else await _take(taking, progress, waiting)
 
 
 def _file(key: Key, progress: Progress, policy: TenantPolicy) -> File:
@@ -145,7 +155,8 @@ def _some_lines(waiting: bytearray, end: int) -> bytes:
     size = found.end() if found else waiting.find(b"\n", limit, end) + 1
     if limit == end and waiting.find(b"\n", size, end) < 0:
         size = end
-    return bytes(waiting[: size or end])
+    with memoryview(waiting) as view:  # A slice of the bytes themselves would be a copy by itself.
+        return bytes(view[: size or end])
 
 
 async def _take_lines(taking: Taking, progress: Progress, data: bytes, *, is_last: bool) -> Progress:

@@ -20,8 +20,9 @@ from spawnmesh_transcript.domain.families import Measure, Told, Vocabulary, meas
 from spawnmesh_transcript.domain.refusals import claim_lost, other_origin, tenant_purged, transcript_deleted
 from spawnmesh_transcript.domain.tier import TailLimits
 from spawnmesh_transcript.domain.turns import Group, Turn, turns_of
+from spawnmesh_transcript.messages import message_entry
 from spawnmesh_transcript.payloads import Payloads
-from spawnmesh_transcript.prepare import masked_copies, message_entry
+from spawnmesh_transcript.prepare import masked_copies
 from spawnmesh_transcript.store import Filter, Key, Position
 from spawnmesh_transcript.summary_store import Summary
 from spawnmesh_transcript.synthetic import synthetic_result

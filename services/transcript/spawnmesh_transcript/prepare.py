@@ -10,16 +10,16 @@ from spawnmesh.transcript.v1 import entry_pb2 as pb
 from spawnmesh_core.errors import invalid
 from spawnmesh_core.json_text import MAX_NODES, NotJson, TooManyNodes
 
-from spawnmesh_transcript.bodies import LABELS, ROLES, check_message, check_text, serialize
+from spawnmesh_transcript.bodies import LABELS, check_message, check_text, serialize
 from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
 from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.line_parts import OWNED_TYPES
 from spawnmesh_transcript.domain.policy import TenantPolicy
 from spawnmesh_transcript.domain.redact import redact_block, redact_document
-from spawnmesh_transcript.domain.turns import Role
 from spawnmesh_transcript.masking import masked_body
-from spawnmesh_transcript.synthetic import is_synthetic_result
-from spawnmesh_transcript.tokens import count_tokens, message_token_count
+from spawnmesh_transcript.messages import message_entry
+from spawnmesh_transcript.returnable import require_returnable
+from spawnmesh_transcript.tokens import count_tokens
 
 _INLINE_BYTES = 32 * 1024
 """Up to here preparing takes about a millisecond and stays on the event loop; a thread costs more than that."""
@@ -41,24 +41,6 @@ async def prepare(bodies: Sequence[pb.EntryBody], policy: TenantPolicy) -> Prepa
     if sum(body.ByteSize() for body in bodies) <= _INLINE_BYTES:
         return _prepare(bodies, policy)
     return await asyncio.to_thread(_prepare, bodies, policy)
-
-
-def message_entry(
-    message: content_pb.Message, source: pb.Source | None = None, *, vocabulary: Vocabulary = Vocabulary.O200K
-) -> NewEntry:
-    """A message that is already as it is to be stored, counted by a vocabulary, with the line that it was imported from."""
-    calls = [block.tool_call.tool_call_id.strip() for block in message.content if block.HasField("tool_call")]
-    role = ROLES[message.role]
-    return NewEntry(
-        kind=EntryKind.MESSAGE,
-        body=serialize(pb.EntryBody(message=message, source=source)),
-        token_count=message_token_count(message, vocabulary),
-        token_vocabulary=vocabulary,
-        role=role,
-        calls=tuple(dict.fromkeys(calls)) if role is Role.ASSISTANT else (),
-        answers=message.tool_call_id.strip() if role is Role.TOOL_RESULT else "",
-        is_synthetic=role is Role.TOOL_RESULT and is_synthetic_result(message),
-    )
 
 
 def masked_copies(groups: Sequence[Sequence[NewEntry]], *, max_token_count: int) -> list[list[NewEntry]]:
@@ -95,6 +77,7 @@ def _prepare(bodies: Sequence[pb.EntryBody], policy: TenantPolicy) -> Prepared:
         if policy.mask_secrets:  # Behind the redaction, whose markers tell of the content as it was handed over.
             body = masked_body(body, path)
         entries.append(_entry(body, path, policy.token_vocabulary))
+        require_returnable(body, path, mask_secrets=policy.mask_secrets)
     return Prepared(tuple(entries), content.digest())
 
 

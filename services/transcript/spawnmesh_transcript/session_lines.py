@@ -11,7 +11,7 @@ from spawnmesh_core.ids import IdKind, is_id
 from spawnmesh_core.json_text import List, Node, Object, Scalar, String
 
 from spawnmesh_transcript.bodies import check_message
-from spawnmesh_transcript.domain.line_parts import CALL_TYPES
+from spawnmesh_transcript.domain.line_parts import CALL_IDS, CALL_TYPES
 from spawnmesh_transcript.sources import with_gaps
 
 Span = tuple[int, int] | None
@@ -26,7 +26,6 @@ _ROLES = {
     "custom": content_pb.ROLE_CUSTOM,
 }
 _LABELS = {"superseded": pb.LABEL_KIND_SUPERSEDED, "final": pb.LABEL_KIND_FINAL}
-_CALL_IDS = ("id", "toolCallId", "toolUseId", "tool_call_id", "tool_use_id", "callId", "call_id")
 _RESULT_IDS = ("toolCallId", "toolUseId", "tool_call_id", "tool_use_id", "callId", "call_id")
 _MAX_BLOCKS = 256
 _MAX_NAME_BYTES = 256
@@ -83,7 +82,7 @@ def header_of(line: str, root: Object, source_id: str, header: pb.Header) -> pb.
 def _fill(draft: _Draft, kind: str, root: Object, line: str, kept_entry_id: str, *, is_ours: bool) -> None:
     match kind:
         case "message":
-            message = _member(root, "message")
+            message = root.member("message")
             if not isinstance(message, Object):
                 raise _Unknown
             _message(draft, message, line, _ROLES.get(_string(message, "role")))
@@ -101,14 +100,14 @@ def _fill(draft: _Draft, kind: str, root: Object, line: str, kept_entry_id: str,
             draft.body.model_change.thinking_level = level
         case "compaction":
             compaction = draft.body.compaction
-            compaction.summary = draft.text(_member(root, "summary"))
+            compaction.summary = draft.text(root.member("summary"))
             compaction.first_kept_entry_id = kept_entry_id
             compaction.token_count_before = max(0, _integer(root, "tokensBefore", line) or 0)
             compaction.token_count_after = max(0, _integer(root, "tokensAfter", line) or 0)
             if not compaction.summary:
                 raise _Unknown
         case "branch_summary":
-            draft.body.branch_summary.summary = draft.text(_member(root, "summary"))
+            draft.body.branch_summary.summary = draft.text(root.member("summary"))
             draft.body.branch_summary.from_entry_id = kept_entry_id
             if not draft.body.branch_summary.summary:
                 raise _Unknown
@@ -120,7 +119,7 @@ def _fill(draft: _Draft, kind: str, root: Object, line: str, kept_entry_id: str,
         case "custom":
             custom = draft.body.custom
             custom.custom_type = _cut(_string(root, "customType"), _MAX_TYPE_BYTES)
-            data = _member(root, "data")
+            data = root.member("data")
             if not custom.custom_type:
                 raise _Unknown
             if data is not None:
@@ -136,11 +135,11 @@ def _message(draft: _Draft, node: Object, line: str, role: "content_pb.Role.Valu
     message = draft.body.message
     message.role = role
     if role == content_pb.ROLE_BASH_EXECUTION:
-        output = _member(node, "output")
+        output = node.member("output")
         if output is not None:
             message.content.add().text.text = draft.text(output)
     else:
-        _content(draft, _member(node, "content"), line)
+        _content(draft, node.member("content"), line)
     match role:
         case content_pb.ROLE_TOOL_RESULT:
             message.tool_call_id = _first_string(node, _RESULT_IDS)
@@ -152,7 +151,7 @@ def _message(draft: _Draft, node: Object, line: str, role: "content_pb.Role.Valu
             message.custom_type = _cut(_string(node, "customType"), _MAX_TYPE_BYTES)
         case content_pb.ROLE_BASH_EXECUTION:
             execution = message.bash_execution
-            execution.command = draft.text(_member(node, "command"))
+            execution.command = draft.text(node.member("command"))
             execution.is_cancelled = _is_true(node, line, "cancelled")
             execution.is_truncated = _is_true(node, line, "truncated")
             exit_code = _integer(node, "exitCode", line)
@@ -183,12 +182,12 @@ def _block(draft: _Draft, block: Object, line: str) -> None:
     """Blocks of other types stay in the line, and no model reads them."""
     content = draft.body.message.content
     kind = _string(block, "type")
-    if kind == "text" and isinstance(_member(block, "text"), String):
-        content.add().text.text = draft.text(_member(block, "text"))
-    elif kind == "thinking" and isinstance(_member(block, "thinking"), String):
+    if kind == "text" and isinstance(block.member("text"), String):
+        content.add().text.text = draft.text(block.member("text"))
+    elif kind == "thinking" and isinstance(block.member("thinking"), String):
         thinking = content.add().thinking
-        thinking.text = draft.text(_member(block, "thinking"))
-        signature = _member(block, "thinkingSignature") or _member(block, "signature")
+        thinking.text = draft.text(block.member("thinking"))
+        signature = block.member("thinkingSignature") or block.member("signature")
         if isinstance(signature, String):
             thinking.signature = draft.text(signature)
         else:
@@ -196,7 +195,7 @@ def _block(draft: _Draft, block: Object, line: str) -> None:
     elif kind == "image":
         _image(draft, block)
     elif kind in CALL_TYPES:
-        call_id, name = _first_string(block, _CALL_IDS), _string(block, "name")
+        call_id, name = _first_string(block, CALL_IDS), _string(block, "name")
         if call_id.strip() and name.strip() and max(len(call_id.encode()), len(name.encode())) <= _MAX_NAME_BYTES:
             text = line[block.start : block.end]
             call = content.add().tool_call
@@ -205,9 +204,9 @@ def _block(draft: _Draft, block: Object, line: str) -> None:
 
 
 def _image(draft: _Draft, block: Object) -> None:
-    source = _member(block, "source")
+    source = block.member("source")
     holder = source if isinstance(source, Object) else block
-    data = _member(holder, "data")
+    data = holder.member("data")
     mime_type = _string(holder, "mimeType") or _string(holder, "media_type")
     if not isinstance(data, String) or len(mime_type.encode()) > 127:
         return
@@ -217,16 +216,18 @@ def _image(draft: _Draft, block: Object) -> None:
         return
     image = draft.body.message.content.add().image
     image.mime_type, image.data = mime_type, decoded
-    draft.spans.append((data.start, data.end) if b64encode(decoded).decode() == data.value else None)
+    draft.spans.append((data.start, data.end) if _is_canonical(data.value, decoded) else None)
 
 
-def _member(node: Object, name: str) -> Node | None:
-    """The last of this name, as JSON readers take it."""
-    return next((child for key, child in reversed(node.members) if key == name), None)
+def _is_canonical(text: str, decoded: bytes) -> bool:
+    """Whether the text, which is base64 without anything else, is what is written of the bytes: only its end can differ."""
+    size = len(decoded)
+    tail = decoded[size - (size % 3 or 3) :] if size else b""
+    return len(text) == (size + 2) // 3 * 4 and text.endswith(b64encode(tail).decode())
 
 
 def _string(node: Object, name: str) -> str:
-    child = _member(node, name)
+    child = node.member(name)
     return _storable(child.value) if isinstance(child, String) else ""
 
 
@@ -235,12 +236,12 @@ def _first_string(node: Object, names: tuple[str, ...]) -> str:
 
 
 def _is_true(node: Object, line: str, name: str) -> bool:
-    child = _member(node, name)
+    child = node.member(name)
     return isinstance(child, Scalar) and line[child.start : child.end] == "true"
 
 
 def _integer(node: Object, name: str, line: str) -> int | None:
-    child = _member(node, name)
+    child = node.member(name)
     if not isinstance(child, Scalar) or not child.is_number or child.end - child.start > 10:
         return None
     text = line[child.start : child.end]

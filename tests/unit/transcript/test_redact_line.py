@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from spawnmesh_core.json_text import NotJson
-from spawnmesh_transcript.domain.redact import MAX_STORED_DEPTH, redact_block, redact_document, redact_line
+from spawnmesh_transcript.domain.redact import redact_block, redact_document, redact_line
+from spawnmesh_transcript.domain.storable_json import MAX_STORED_DEPTH
 
 SECRET = "SECRET-7f3a"
 ARGUMENTS = {"task": "t", "attachments": [{"name": "a.txt", "content": SECRET}]}

@@ -6,6 +6,12 @@ from dataclasses import dataclass
 from spawnmesh_core.json_text import List, Node, Object, String
 
 CALL_TYPES = ("toolCall", "toolUse", "functionCall", "tool_call", "tool_use", "function_call")
+CALL_IDS = ("id", "toolCallId", "toolUseId", "tool_call_id", "tool_use_id", "callId", "call_id")
+"""Where a call's block may have its id; the first that is not empty is it."""
+
+MIRROR_TYPE = "spawnmesh.mirror"
+"""The custom type that mirrors have in session files: their data has the message."""
+
 OWNED_TYPES = frozenset(
     {
         "session",
@@ -36,19 +42,19 @@ class LineParts:
 
 
 def parts_of(root: Object) -> LineParts:
-    """The parts of a message or a summary; none of any other line."""
+    """The parts of a message, a mirrored one, or a summary; none of any other line."""
     kind = _text(root, "type")
-    message = root if kind == "custom_message" else _last(root, "message") if kind == "message" else None
+    message = _message_of(root, kind)
     blocks: list[Object] = []
     texts: list[Node | None] = []
     if kind in ("compaction", "branch_summary"):
-        texts.append(_last(root, "summary"))
+        texts.append(root.member("summary"))
     if isinstance(message, Object):
         role = "custom" if kind == "custom_message" else _text(message, "role")
         if role in _BASH_ROLES:
-            texts += (_last(message, "output"), _last(message, "command"))
+            texts += (message.member("output"), message.member("command"))
         elif role in _CONTENT_ROLES:
-            content = _last(message, "content")
+            content = message.member("content")
             items = content.items if isinstance(content, List) else ()
             texts += (content, *items)
             blocks = [item for item in items if isinstance(item, Object)]
@@ -59,15 +65,23 @@ def parts_of(root: Object) -> LineParts:
     )
 
 
+def _message_of(root: Object, kind: str) -> Node | None:
+    match kind:
+        case "custom_message":
+            return root
+        case "message":
+            return root.member("message")
+        case "custom" if _text(root, "customType") == MIRROR_TYPE:
+            data = root.member("data")
+            return data.member("message") if isinstance(data, Object) else None
+        case _:
+            return None
+
+
 def _texts_of(block: Object) -> Iterator[Node | None]:
-    return (_last(block, name) for name in _TEXTS_OF_BLOCKS.get(_text(block, "type"), ()))
-
-
-def _last(node: Object, name: str) -> Node | None:
-    """The last of this name, as JSON readers take it."""
-    return next((child for key, child in reversed(node.members) if key == name), None)
+    return (block.member(name) for name in _TEXTS_OF_BLOCKS.get(_text(block, "type"), ()))
 
 
 def _text(node: Object, name: str) -> str:
-    child = _last(node, name)
+    child = node.member(name)
     return child.value if isinstance(child, String) else ""

@@ -4,12 +4,12 @@ Only the values that carry content are replaced; every other byte of the block s
 replaced as a whole.
 """
 
-import json
 import re
 from collections.abc import Callable
 
 from spawnmesh_core.json_text import (
     MAX_DEPTH,
+    MAX_NODES,
     Edit,
     List,
     Node,
@@ -20,7 +20,6 @@ from spawnmesh_core.json_text import (
     String,
     TooManyNodes,
     apply_edits,
-    may_have_too_many_nodes,
     parse_json,
     quoted,
 )
@@ -33,10 +32,7 @@ from spawnmesh_transcript.domain.marker import (
     refuse_marker,
     refuse_marker_object,
 )
-
-MAX_STORED_DEPTH = MAX_DEPTH - 6
-"""Of objects and lists in what is appended. In a session file it stands up to five levels down in its line, and a marker in it is one more:
-imports read MAX_DEPTH."""
+from spawnmesh_transcript.domain.storable_json import LEVELS_OF_LINES, require_object, require_storable_depth
 
 SPAWN_TOOLS = frozenset({"sessions_spawn", "spawn_session"})
 
@@ -94,25 +90,27 @@ _METADATA_KEYS = frozenset(
 )
 _NAMESPACE = "functions."  # Which models put before a name when they make several calls at once.
 _PUNCTUATION = re.compile(r"[\W_]+")
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
-_STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 class Edits(list[Edit]):
     """What is to be changed in a text. With `keeps_markers`, markers in it are what is left of an earlier redaction, and stay.
 
-    The JSON texts in its strings are read from the same budget as it is. `parts` are what is known of it where it is a line of a session file.
+    The JSON texts in its strings are read from the same budget as it is, and are as deep as they are in all. `parts` are what is known of it
+    where it is a line of a session file.
     """
 
-    def __init__(self, *, keeps_markers: bool = False, budget: NodeBudget | None = None) -> None:
+    def __init__(
+        self, *, keeps_markers: bool = False, budget: NodeBudget | None = None, max_depth: int = MAX_DEPTH
+    ) -> None:
         super().__init__()
         self.keeps_markers = keeps_markers
         self.budget = NodeBudget() if budget is None else budget
+        self.max_depth = max_depth
         self.parts = LineParts()
 
     def inner(self) -> "Edits":
         """For a text inside the text."""
-        return Edits(keeps_markers=self.keeps_markers, budget=self.budget)
+        return Edits(keeps_markers=self.keeps_markers, budget=self.budget, max_depth=self.max_depth)
 
 
 _Visit = Callable[[str, Node, int, Edits], None]
@@ -125,13 +123,13 @@ def redact_block(tool_name: str, block_json: str) -> str:
     ATTACHMENT_CONTENT_IS_MARKER.
     """
     if not (_is_spawn_tool(tool_name) or may_hold_spawn_call(block_json)):
-        _require_object(block_json)
+        require_object(block_json)
         return block_json
     edits = Edits()
     root = parse_json(block_json, edits.budget)
     if not isinstance(root, Object):
         raise NotJson("not an object")
-    _require_storable_depth(block_json)
+    require_storable_depth(block_json)
     if _is_spawn_tool(tool_name):
         _search(block_json, root, 0, edits)
     else:
@@ -139,13 +137,13 @@ def redact_block(tool_name: str, block_json: str) -> str:
     return apply_edits(block_json, edits)
 
 
-def redact_line(text: str) -> str:
+def redact_line(text: str, max_values: int = MAX_NODES) -> str:
     """A line of a session file as it may be stored: its calls are redacted as those of an append are, and its texts are left alone.
 
     The rest of it, or all of it where its shape is unknown, is redacted as a document is. A well-formed marker is left where it is: the line may
-    have been stored before. Raises TooManyNodes and NotJson, also for a text that is no object.
+    have been stored before. Raises TooManyNodes beyond so many values, and NotJson, also for a text that is no object.
     """
-    edits = Edits(keeps_markers=True)
+    edits = Edits(keeps_markers=True, budget=NodeBudget(max_values), max_depth=MAX_DEPTH + LEVELS_OF_LINES)
     root = parse_json(text, edits.budget)
     if not isinstance(root, Object):
         raise NotJson("not an object")
@@ -162,7 +160,7 @@ def redact_document(text: str, *, is_object: bool) -> str:
     """
     edits = Edits()
     root = parse_json(text, edits.budget)
-    _require_storable_depth(text)
+    require_storable_depth(text)
     if is_object and not isinstance(root, Object):
         raise NotJson("not an object")
     if not may_hold_spawn_call(text):
@@ -173,7 +171,7 @@ def redact_document(text: str, *, is_object: bool) -> str:
 
 def _search_blocks(text: str, node: Node, depth: int, edits: Edits) -> None:
     """Looks for calls of the spawn tool anywhere."""
-    _check_depth(depth)
+    _check_depth(depth, edits)
     if isinstance(node, Object):
         if node.start in edits.parts.calls:
             _search_call(text, node, edits)
@@ -201,7 +199,7 @@ def _search_batch(text: str, node: Node, depth: int, edits: Edits) -> None:
 
     Of its texts only those are opened that are arguments: what a tool is given to write down is no call.
     """
-    _check_depth(depth)
+    _check_depth(depth, edits)
     if isinstance(node, Object):
         if depth and _names_spawn_tool(node):
             _search(text, node, depth, edits)
@@ -214,31 +212,6 @@ def _search_batch(text: str, node: Node, depth: int, edits: Edits) -> None:
     elif isinstance(node, List):
         for item in node.items:
             _search_batch(text, item, depth + 1, edits)
-
-
-def _require_object(text: str) -> None:
-    if may_have_too_many_nodes(text):
-        parse_json(text)
-    try:
-        value = json.loads(
-            text, strict=False, parse_int=len
-        )  # A number's value is not needed, and Python refuses to read very long ones.
-    except (ValueError, RecursionError) as error:
-        raise NotJson("not JSON") from error
-    if not isinstance(value, dict):
-        raise NotJson("not an object")
-    _require_storable_depth(text)
-
-
-def _require_storable_depth(text: str) -> None:
-    """Of a text that is JSON."""
-    if sum(map(text.count, "[{")) <= MAX_STORED_DEPTH:
-        return
-    depth = 0
-    for found in _STRING_OR_BRACKET.finditer(text):
-        depth += _STEPS.get(found.group(), 0)
-        if depth > MAX_STORED_DEPTH:
-            raise NotJson("nested too deep")
 
 
 def may_hold_spawn_call(text: str) -> bool:
@@ -269,7 +242,7 @@ def _plain(key: str) -> str:
 
 def _search(text: str, node: Node, depth: int, edits: Edits) -> None:
     """Looks for attachments anywhere."""
-    _check_depth(depth)
+    _check_depth(depth, edits)
     if isinstance(node, Object):
         for key, child in node.members:
             plain = _plain(key)
@@ -296,7 +269,7 @@ def _arguments(text: str, node: Node, depth: int, edits: Edits) -> None:
 
 def _attachments(text: str, node: Node, depth: int, edits: Edits) -> None:
     """The value of `attachments`: a list of items, one item, a map from names to contents, or any of these in a string."""
-    _check_depth(depth)
+    _check_depth(depth, edits)
     if isinstance(node, List):
         for item in node.items:
             _item(text, item, depth + 1, edits)
@@ -317,7 +290,7 @@ def _attachments(text: str, node: Node, depth: int, edits: Edits) -> None:
 
 def _item(text: str, node: Node, depth: int, edits: Edits) -> None:
     """One attachment. One that is no object is taken for its content."""
-    _check_depth(depth)
+    _check_depth(depth, edits)
     if isinstance(node, Object):
         _item_part(text, node, depth, edits)
     elif isinstance(node, List):
@@ -331,7 +304,7 @@ def _item(text: str, node: Node, depth: int, edits: Edits) -> None:
 
 def _item_part(text: str, node: Node, depth: int, edits: Edits) -> None:
     """Something in an attachment: its content goes, wherever it is, and the rest stays."""
-    _check_depth(depth)
+    _check_depth(depth, edits)
     if isinstance(node, Object):
         if edits.keeps_markers and is_marker(node):
             return
@@ -412,6 +385,6 @@ def _refuse_markers_in(node: Node) -> None:
             _refuse_markers_in(item)
 
 
-def _check_depth(depth: int) -> None:
-    if depth > MAX_DEPTH:
+def _check_depth(depth: int, edits: Edits) -> None:
+    if depth > edits.max_depth:
         raise NotJson("nested too deep")

@@ -44,8 +44,10 @@ class ArchiveServiceStub:
     IMPORT_CONTENT_DIFFERS for other content than what is durable, for more or less than a finished import has, and for bytes that go on with an
     import without `sent`; nothing of them is stored, and the import can be gone on with. Nobody can say what a replica of an earlier version has
     made durable: where that is unfinished, the import begins anew, at byte 0; where it is finished, any repeat is IMPORT_CONTENT_DIFFERS.
-    IMPORT_MALFORMED where lines cannot be read, are longer than 8 MiB, or have more than 500,000 JSON values, those in JSON that stands in a string
-    among them where it is searched: the facts name the first hundred, and nothing is left of the import. IMPORT_OFFSET_DIFFERS for a
+    IMPORT_MALFORMED where lines cannot be read, are longer than 24 MiB, make an entry of more than 16 MiB less 32 KiB, have an id of more than 1,024
+    characters, or have more than 1,004,096 JSON values, those in JSON that stands in a string among them where it is searched: the facts name the
+    first hundred, and nothing is left of the import. DEADLINE_EXCEEDED for a line of more than 1 MiB that does not come within two minutes; before
+    that it may wait for others of the kind, of which a process takes four at once, one of each tenant. IMPORT_OFFSET_DIFFERS for a
     chunk that does not begin where the one before ended, or the stream begins; where another stream has gone on with the import; and for a chunk that
     came while the tenant's settings changed. ALREADY_EXISTS for a session that has a transcript, TRANSCRIPT_DELETED for one that had, UNKNOWN_TENANT
     for a tenant that nobody created, or that is being deleted, NOT_FOUND for an import that was removed meanwhile. An import that nobody goes on with
@@ -59,8 +61,8 @@ class ArchiveServiceStub:
     ExportTranscript: _grpc.UnaryStreamMultiCallable[_archive_service_pb2.ExportTranscriptRequest, _archive_service_pb2.ExportTranscriptResponse]
     """The transcript as a session file, from a position on. Pieces may end within a line. To resume, cut what was received off behind the newest
     `read_seq`, and ask for what is behind it. Sees the entries up to the head at its beginning. NOT_FOUND for another incarnation.
-    An import takes back what is exported, but for an entry whose line is longer or has more JSON values than it takes: images are a third longer in
-    base64, a control character in a text takes six bytes, and a call whose block has no id or name of its own stands in the line with its arguments twice.
+    An import takes back what is exported: AppendEntries refuses what it would not. Where the importing tenant's settings mask secrets and those of the
+    append did not, more JSON is searched: a line that has too much of it is IMPORT_MALFORMED.
     """
 
 @_typing.type_check_only
@@ -79,8 +81,10 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
     IMPORT_CONTENT_DIFFERS for other content than what is durable, for more or less than a finished import has, and for bytes that go on with an
     import without `sent`; nothing of them is stored, and the import can be gone on with. Nobody can say what a replica of an earlier version has
     made durable: where that is unfinished, the import begins anew, at byte 0; where it is finished, any repeat is IMPORT_CONTENT_DIFFERS.
-    IMPORT_MALFORMED where lines cannot be read, are longer than 8 MiB, or have more than 500,000 JSON values, those in JSON that stands in a string
-    among them where it is searched: the facts name the first hundred, and nothing is left of the import. IMPORT_OFFSET_DIFFERS for a
+    IMPORT_MALFORMED where lines cannot be read, are longer than 24 MiB, make an entry of more than 16 MiB less 32 KiB, have an id of more than 1,024
+    characters, or have more than 1,004,096 JSON values, those in JSON that stands in a string among them where it is searched: the facts name the
+    first hundred, and nothing is left of the import. DEADLINE_EXCEEDED for a line of more than 1 MiB that does not come within two minutes; before
+    that it may wait for others of the kind, of which a process takes four at once, one of each tenant. IMPORT_OFFSET_DIFFERS for a
     chunk that does not begin where the one before ended, or the stream begins; where another stream has gone on with the import; and for a chunk that
     came while the tenant's settings changed. ALREADY_EXISTS for a session that has a transcript, TRANSCRIPT_DELETED for one that had, UNKNOWN_TENANT
     for a tenant that nobody created, or that is being deleted, NOT_FOUND for an import that was removed meanwhile. An import that nobody goes on with
@@ -94,8 +98,8 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
     ExportTranscript: _aio.UnaryStreamMultiCallable[_archive_service_pb2.ExportTranscriptRequest, _archive_service_pb2.ExportTranscriptResponse]  # type: ignore[assignment]
     """The transcript as a session file, from a position on. Pieces may end within a line. To resume, cut what was received off behind the newest
     `read_seq`, and ask for what is behind it. Sees the entries up to the head at its beginning. NOT_FOUND for another incarnation.
-    An import takes back what is exported, but for an entry whose line is longer or has more JSON values than it takes: images are a third longer in
-    base64, a control character in a text takes six bytes, and a call whose block has no id or name of its own stands in the line with its arguments twice.
+    An import takes back what is exported: AppendEntries refuses what it would not. Where the importing tenant's settings mask secrets and those of the
+    append did not, more JSON is searched: a line that has too much of it is IMPORT_MALFORMED.
     """
 
 class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -117,8 +121,10 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
         IMPORT_CONTENT_DIFFERS for other content than what is durable, for more or less than a finished import has, and for bytes that go on with an
         import without `sent`; nothing of them is stored, and the import can be gone on with. Nobody can say what a replica of an earlier version has
         made durable: where that is unfinished, the import begins anew, at byte 0; where it is finished, any repeat is IMPORT_CONTENT_DIFFERS.
-        IMPORT_MALFORMED where lines cannot be read, are longer than 8 MiB, or have more than 500,000 JSON values, those in JSON that stands in a string
-        among them where it is searched: the facts name the first hundred, and nothing is left of the import. IMPORT_OFFSET_DIFFERS for a
+        IMPORT_MALFORMED where lines cannot be read, are longer than 24 MiB, make an entry of more than 16 MiB less 32 KiB, have an id of more than 1,024
+        characters, or have more than 1,004,096 JSON values, those in JSON that stands in a string among them where it is searched: the facts name the
+        first hundred, and nothing is left of the import. DEADLINE_EXCEEDED for a line of more than 1 MiB that does not come within two minutes; before
+        that it may wait for others of the kind, of which a process takes four at once, one of each tenant. IMPORT_OFFSET_DIFFERS for a
         chunk that does not begin where the one before ended, or the stream begins; where another stream has gone on with the import; and for a chunk that
         came while the tenant's settings changed. ALREADY_EXISTS for a session that has a transcript, TRANSCRIPT_DELETED for one that had, UNKNOWN_TENANT
         for a tenant that nobody created, or that is being deleted, NOT_FOUND for an import that was removed meanwhile. An import that nobody goes on with
@@ -138,8 +144,8 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_archive_service_pb2.ExportTranscriptResponse], _abc.AsyncIterator[_archive_service_pb2.ExportTranscriptResponse]]:
         """The transcript as a session file, from a position on. Pieces may end within a line. To resume, cut what was received off behind the newest
         `read_seq`, and ask for what is behind it. Sees the entries up to the head at its beginning. NOT_FOUND for another incarnation.
-        An import takes back what is exported, but for an entry whose line is longer or has more JSON values than it takes: images are a third longer in
-        base64, a control character in a text takes six bytes, and a call whose block has no id or name of its own stands in the line with its arguments twice.
+        An import takes back what is exported: AppendEntries refuses what it would not. Where the importing tenant's settings mask secrets and those of the
+        append did not, more JSON is searched: a line that has too much of it is IMPORT_MALFORMED.
         """
 
 def add_ArchiveServiceServicer_to_server(servicer: ArchiveServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

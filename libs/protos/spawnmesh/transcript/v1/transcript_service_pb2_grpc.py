@@ -161,7 +161,9 @@ class TranscriptServiceServicer:
         """Appends all entries or none, durable before the answer, with dense seqs in the order given. The claim is checked inside the same
         transaction: ABORTED WRITER_CLAIM_LOST with the head when it is not the current one. The same idempotency key with the same entries answers
         what the first call answered, whoever holds the claim now; with other entries ALREADY_EXISTS IDEMPOTENCY_KEY_REUSED. Keys live as long as the transcript.
-        Attachment content in calls of the spawn tool is replaced by typed markers before anything is stored.
+        Attachment content in calls of the spawn tool is replaced by typed markers before anything is stored. INVALID_REQUEST for an entry of more than
+        16 MiB less 64 KiB, and for one whose line in a session file an import would not take back: control characters take six bytes there, and calls
+        whose block names neither id nor tool stand beside their arguments.
         With a claim every kind but the header and mirrors is written. Without one each writer has its own list: the service session writes messages
         of role USER and system notes; a client whose token carries the permission `unowned_append` (claim `permissions`) writes mirrors, which
         nobody else does. Whatever is not on the list is UNOWNED_APPEND_NOT_ALLOWED.

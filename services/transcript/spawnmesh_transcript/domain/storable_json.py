@@ -1,0 +1,41 @@
+"""What JSON texts are appended: those that are understood, and that a session file can bring back."""
+
+import json
+import re
+
+from spawnmesh_core.json_text import MAX_DEPTH, NotJson, may_have_too_many_nodes, parse_json
+
+LEVELS_OF_LINES = 6
+"""In a session file a text stands up to five levels down in its line, and a marker in it is one more."""
+
+MAX_STORED_DEPTH = MAX_DEPTH - LEVELS_OF_LINES
+"""Of objects and lists in what is appended: imports read MAX_DEPTH."""
+
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)  # Possessive: a string has megabytes.
+_STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
+
+
+def require_object(text: str) -> None:
+    """Raises NotJson for a text that is not one JSON object or too deep to be taken in again, and TooManyNodes."""
+    if may_have_too_many_nodes(text):
+        parse_json(text)
+    try:
+        value = json.loads(
+            text, strict=False, parse_int=len
+        )  # A number's value is not needed, and Python refuses to read very long ones.
+    except (ValueError, RecursionError) as error:
+        raise NotJson("not JSON") from error
+    if not isinstance(value, dict):
+        raise NotJson("not an object")
+    require_storable_depth(text)
+
+
+def require_storable_depth(text: str) -> None:
+    """Raises NotJson for a JSON text that is too deep to be taken in again."""
+    if sum(map(text.count, "[{")) <= MAX_STORED_DEPTH:
+        return
+    depth = 0
+    for found in _STRING_OR_BRACKET.finditer(text):
+        depth += _STEPS.get(found.group(), 0)
+        if depth > MAX_STORED_DEPTH:
+            raise NotJson("nested too deep")
