@@ -15,6 +15,7 @@ from spawnmesh.transcript.v1.context_pb2 import DROP_CAUSE_BUDGET, DroppedEntrie
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.acting import acting_with_token
 from spawnmesh_transcript.domain.selection import MAX_CONTEXT_BYTES
+from spawnmesh_transcript.line_bodies import MAX_BODY_BYTES
 
 from tests.contract.attachment_blob_fixtures import blobs
 from tests.contract.transcript_cold import APPLY, Cold, cold, dropped, with_image
@@ -126,7 +127,7 @@ async def test_AssembleContext__a_user_message_that_leaves_no_room_stands_alone(
     """Up to what the transport takes, and the next one is no worse for it."""
     claim = await session.acquire(1)
     await _look(session, claim, 1)
-    await session.append([with_image("large", _picture(1, MESSAGE_BYTES - 2_000))])
+    await session.append([with_image("large", _picture(1, MAX_BODY_BYTES - 200))])
     await session.append([assistant("I see")], claim=claim)
     context = await session.context()
     assert [text_of(entry) for entry in context.entries] == ["large"]
@@ -137,22 +138,16 @@ async def test_AssembleContext__a_user_message_that_leaves_no_room_stands_alone(
     assert context.dropped_entry_count == 3
 
 
-async def test_AssembleContext__a_user_message_with_no_room_for_an_answers_own_words_is_refused(
-    session: Session,
-) -> None:
-    """An append may be as large as an answer, which says more of an entry."""
+async def test_AppendEntries__an_entry_that_an_answer_has_no_room_for_is_refused(session: Session) -> None:
+    """An answer says more of an entry than an append does."""
     request = pb.AppendEntriesRequest(session_id=session.session_id, idempotency_key=secrets.token_hex(8))
     request.entries.append(with_image("", b""))
     image = request.entries[0].message.content[1].image
     image.data = _picture(0, MESSAGE_BYTES - request.ByteSize() - 20)
     assert MESSAGE_BYTES - 20 < request.ByteSize() <= MESSAGE_BYTES
     peer = session.service.peer
-    with acting_with_token(session.service_token()):
+    with acting_with_token(session.service_token()), refused(Reason.INVALID_REQUEST):
         await peer.unary(session.service.stub.AppendEntries, request, timeout_seconds=20)
-    with refused(Reason.MESSAGE_TOO_LARGE):
-        await session.context()
-    await session.append([user("again")])
-    assert [text_of(entry) for entry in (await session.context()).entries] == ["again"]
 
 
 async def test_CreateTranscript__a_fork_copies_no_more_than_a_context_has(session: Session) -> None:

@@ -124,7 +124,7 @@ async def _import(
 
 async def test_a_long_line_that_does_not_come_gives_its_place_up_and_the_import_goes_on(service: Service) -> None:
     fresh = service.session()
-    dripping = [LONG[:LONG_BYTES], LONG[LONG_BYTES : LONG_BYTES + 10], *[b"x"] * 100]
+    dripping = [BEGUN, *[b"x"] * 100]
     refusal = await _import(service, fresh, dripping, pause=0.02, seconds=0.5)
     assert isinstance(refusal, MeshError)
     assert refusal.reason is Reason.DEADLINE_EXCEEDED
