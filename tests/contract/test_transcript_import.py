@@ -176,6 +176,8 @@ MALFORMED: dict[str, tuple[list[Any], str]] = {
     "no type": ([HEADER, {"id": "m1"}], "2"),
     "an id twice": ([HEADER, message(1), message(2), message(1)], "4"),
     "a parent that is no id": ([HEADER, {**message(1), "parentId": 7}], "2"),
+    "an id without end": ([HEADER, {**message(1), "id": "m" * 1025}, message(2)], "2"),
+    "a parent's id without end": ([HEADER, message(1), {**message(2), "parentId": "m" * 1025}], "3"),
     "a message without one": ([HEADER, {"type": "message", "id": "m1"}], "2"),
     "nothing": ([], "1"),
 }

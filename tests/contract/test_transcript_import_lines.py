@@ -10,7 +10,7 @@ from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 
 from tests.contract.transcript_files import HEADER, exported, file_of, message, send, values
-from tests.contract.transcript_fixtures import Service, Session, service, text_of, user
+from tests.contract.transcript_fixtures import Service, Session, call_block, service, text_of, user
 
 __all__ = ["service"]
 
@@ -112,3 +112,28 @@ async def test_ImportTranscript__a_leaf_that_the_file_does_not_have_ends_no_bran
     await send(fresh, file_of(*lines))
     assert await said(fresh) == ["text 1", "text 3"]
     assert values(await exported(fresh)) == lines
+
+
+@pytest.mark.parametrize("data", ["", "QQ==", "QR==", "QUI=", "QUJ=", "QUJD", "QQ", "QQ=", "Q Q=="])
+async def test_ImportTranscript__base64_of_any_spelling_comes_out_as_it_was(service: Service, data: str) -> None:
+    fresh = service.session()
+    lines = file_of(HEADER, message(1, content=[{"type": "image", "mimeType": "image/png", "data": data}]))
+    await send(fresh, lines)
+    assert values(await exported(fresh)) == values(lines)
+
+
+async def test_ExportTranscript__what_some_readers_take_for_the_end_of_a_line_is_written_as_an_escape(
+    service: Service,
+) -> None:
+    text = "one\x85two\u2028three\u2029four\nfive"
+    fresh = service.session()
+    await fresh.create()
+    claim = await fresh.acquire(1)
+    block = json.dumps({"type": "toolCall", "id": "c", "name": "read", "arguments": {"x": text}}, ensure_ascii=False)
+    said = content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[call_block("c", block)])
+    await fresh.append([user(text), entry_pb.EntryBody(message=said)], claim=claim)
+    out = (await exported(fresh)).decode()
+    lines = out.splitlines()
+    assert len(lines) == 3
+    assert json.loads(lines[1])["message"]["content"] == [{"type": "text", "text": text}]
+    assert json.loads(lines[2])["message"]["content"][0]["arguments"] == {"x": text}

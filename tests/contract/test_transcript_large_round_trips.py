@@ -6,14 +6,16 @@ from collections.abc import Callable
 import pytest
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
+from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.json_text import MAX_DEPTH, MAX_NODES
 from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.acting import acting_with_token
 from spawnmesh_transcript.domain.storable_json import MAX_STORED_DEPTH
-from spawnmesh_transcript.line_bodies import MAX_BODY_BYTES, MAX_LINE_BYTES
+from spawnmesh_transcript.line_bodies import MAX_BODY_BYTES, MAX_IMPORTED_BYTES, MAX_LINE_BYTES, MAX_VALUES
 
-from tests.contract.transcript_files import exported, send
-from tests.contract.transcript_fixtures import Session, call_block, service, session, user
+from tests.contract.transcript_files import HEADER, exported, file_of, send, values
+from tests.contract.transcript_fixtures import Session, call_block, refused, service, session, user
 
 __all__ = ["service", "session"]
 
@@ -68,7 +70,10 @@ RETURN: dict[str, Callable[[], entry_pb.EntryBody]] = {
 @pytest.mark.parametrize("name", list(RETURN))
 async def test_AppendEntries__the_largest_entries_come_back(session: Session, name: str) -> None:
     claim = await session.acquire(1)
-    await session.append([RETURN[name]()], claim=claim)
+    request = pb.AppendEntriesRequest(session_id=session.session_id, claim=claim, idempotency_key="large")
+    request.entries.append(RETURN[name]())
+    with acting_with_token(session.run_token(claim)):
+        await session.service.peer.unary(session.service.stub.AppendEntries, request, timeout_seconds=60)
     await _require_return(session)
 
 
@@ -112,3 +117,60 @@ async def test_AppendEntries__what_would_not_come_back_is_refused(session: Sessi
     assert caught.value.reason is Reason.INVALID_REQUEST
     assert [violation.field for violation in caught.value.violations] == ["entries[1]"]
     assert (await session.page()).head.seq == 1
+
+
+async def test_AppendEntries__a_long_text_that_looks_like_json_comes_back_masked(session: Session) -> None:
+    await session.prepare_tenant(2, mask_secrets=True)
+    claim = await session.acquire(1)
+    key = "ghp_" + "a1B2c3D4e5" * 4
+    text = f'{{"path":"C:\\\\{key}","list":{_list_of(MAX_VALUES)}}}'
+    await session.append([user(f"{key} {text}"), user(text)], claim=claim)
+    out = await exported(session)
+    assert key.encode() not in out
+    again = session.sibling()
+    await send(again, out, chunk_bytes=MIB)
+    assert await exported(again) == out
+
+
+def _line(text: str) -> bytes:
+    return f'{{"type":"message","id":"m1","parentId":null,"message":{{"role":"user","content":"{text}"}}}}\n'.encode()
+
+
+def _unknown(size: int) -> bytes:
+    """The line of an entry that is kept as it is, of so many bytes."""
+    line = b'{"type":"novel","id":"m1","parentId":null,"text":""}\n'
+    return line.replace(b'""', b'"' + b"x" * (size - len(line) + 1) + b'"')
+
+
+TAKEN = {
+    "its entry as large as may be": _unknown(MAX_IMPORTED_BYTES - 512),
+    "control characters as they are": _line("\x01" * (4 * MIB - 8192)),
+}
+NOT_TAKEN = {
+    "its entry larger than may be": _unknown(MAX_IMPORTED_BYTES + 512),
+    "more control characters as they are": _line("\x01" * (4 * MIB)),
+}
+
+
+@pytest.mark.parametrize("name", list(TAKEN))
+async def test_ImportTranscript__what_is_taken_comes_out_and_is_taken_again(session: Session, name: str) -> None:
+    first, second = session.sibling(), session.sibling()
+    await send(first, file_of(HEADER) + TAKEN[name], chunk_bytes=MIB)
+    out = await exported(first)
+    await send(second, out, chunk_bytes=MIB)
+    assert await exported(second) == out
+
+
+@pytest.mark.parametrize("name", list(NOT_TAKEN))
+async def test_ImportTranscript__what_could_not_be_read_or_come_out_is_refused(session: Session, name: str) -> None:
+    with refused(Reason.IMPORT_MALFORMED) as facts:
+        await send(session.sibling(), file_of(HEADER) + NOT_TAKEN[name], chunk_bytes=MIB)
+    assert facts["lines"] == "2"
+
+
+async def test_ImportTranscript__a_label_of_many_values_that_marks_nothing_is_kept(session: Session) -> None:
+    again = session.sibling()
+    label = {"type": "label", "id": "ent_" + "0" * 26, "parentId": None, "label": "final", "targetId": "ent_none"}
+    line = json.dumps(label)[:-1] + f', "list": {_list_of(MAX_NODES + 10)}}}'
+    await send(again, file_of(HEADER, line), chunk_bytes=MIB)
+    assert values(await exported(again)) == values(file_of(HEADER, line))

@@ -8,7 +8,7 @@ from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.json_text import MAX_NODES
 
 from spawnmesh_transcript.export_lines import line_bytes, line_of
-from spawnmesh_transcript.line_bodies import MAX_BODY_BYTES, MAX_LINE_BYTES, Malformed, body_of, read_line
+from spawnmesh_transcript.line_bodies import MAX_BODY_BYTES, MAX_LINE_BYTES, MAX_VALUES, Malformed, body_of, read_line
 
 _SURE_BYTES = 2 * MAX_NODES
 """So many bytes have fewer values than a line may have, also twice."""
@@ -34,12 +34,19 @@ def require_returnable(body: pb.EntryBody, path: str, *, mask_secrets: bool) -> 
     if rest <= _SURE_BYTES and image_bytes * 4 // 3 + rest * _MOST_GROWTH <= MAX_LINE_BYTES - _IDS_BYTES:
         return
     line = line_bytes(line_of(_ENTRY_ID, _TIME, body, _ENTRY_ID, {}))
+    if len(line) <= MAX_BODY_BYTES and not _may_have_too_many_values(line):
+        return
     try:
         if len(line) > MAX_LINE_BYTES - _IDS_BYTES:
             raise Malformed(f"is longer than {MAX_LINE_BYTES - _IDS_BYTES} bytes")
         body_of(read_line(line.decode(), mask_secrets=mask_secrets), lambda _: _ENTRY_ID)
     except Malformed as error:
         raise invalid(path, f"could not be imported again: its line in a session file {error}") from None
+
+
+def _may_have_too_many_values(line: bytes) -> bool:
+    """A cheap look that is never wrong about a line of few values, those in its strings among them: an escape may hide what is before one."""
+    return b"\\u" in line or sum(map(line.count, (b",", b"[", b"{"))) >= MAX_VALUES
 
 
 def _image_bytes(body: pb.EntryBody) -> int:
