@@ -72,22 +72,23 @@ async def import_transcript(
                     data = await beginning.behind(request.chunk.data)
                     waiting += data
                     if len(waiting) > MAX_LINE_BYTES or (len(waiting) >= _BATCH_BYTES and b"\n" in data):
-                        place.stop_clock()
-                        progress = await _take(taking, progress, waiting)
-                        await place.leave()
+                        async with place.come():
+                            progress = await _take(taking, progress, waiting)
                     if len(waiting) > LONG_BYTES:
                         await place.take()
                 case "finish":
                     beginning.finish()
-                    place.stop_clock()
                     if progress.state != "COMPLETE":
-                        progress = await _take(taking, progress, waiting, is_last=True)
+                        async with place.come():
+                            progress = await _take(taking, progress, waiting, is_last=True)
                         payloads.put_waiting(key)
                     return progress
                 case _:
                     raise invalid("spec", "comes once")
-        place.stop_clock()
-        return progress if progress.state == "COMPLETE" else await _take(taking, progress, waiting)
+        if progress.state != "COMPLETE":
+            async with place.come():
+                progress = await _take(taking, progress, waiting)
+        return progress
 
 
 def _file(key: Key, progress: Progress, policy: TenantPolicy) -> File:

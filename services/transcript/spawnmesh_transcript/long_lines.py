@@ -18,8 +18,11 @@ _PLACES = 4
 class Place:
     """One stream's place for a line, while it has one."""
 
-    def __init__(self, turns: Turns, tenant_id: str, limit: asyncio.Timeout, seconds: float) -> None:
+    def __init__(
+        self, turns: Turns, reading: asyncio.Lock, tenant_id: str, limit: asyncio.Timeout, seconds: float
+    ) -> None:
         self._turns = turns
+        self._reading = reading
         self._tenant_id = tenant_id
         self._limit = limit
         self._seconds = seconds
@@ -33,13 +36,19 @@ class Place:
             self._held = held
             self._end_at(asyncio.get_running_loop().time() + self._seconds)
 
-    def stop_clock(self) -> None:
-        """The line has come; what is made of it takes no time of its sender's."""
+    @asynccontextmanager
+    async def come(self) -> AsyncIterator[None]:
+        """What has come is made entries of during the block, of one long line at a time. It takes no time of its sender's, and no place any more."""
         self._end_at(None)
+        if self._held is None:
+            yield
+            return
+        async with self._reading:
+            yield
+        await self.leave()
 
     async def leave(self) -> None:
         """Gives the place to the next, if the stream has one."""
-        self.stop_clock()
         held, self._held = self._held, None
         if held is not None:
             await held.aclose()
@@ -55,6 +64,7 @@ class LongLines:
     def __init__(self, *, seconds: float = 120.0) -> None:
         """A line has so many `seconds` to come once it has a place."""
         self._turns = Turns(_PLACES)
+        self._reading = asyncio.Lock()
         self._seconds = seconds
 
     @asynccontextmanager
@@ -63,7 +73,7 @@ class LongLines:
         limit = asyncio.timeout(None)
         try:
             async with limit:
-                place = Place(self._turns, tenant_id, limit, self._seconds)
+                place = Place(self._turns, self._reading, tenant_id, limit, self._seconds)
                 try:
                     yield place
                 finally:
