@@ -24,6 +24,7 @@ from spawnmesh_runtime.ending import close
 from spawnmesh_runtime.health import Health, open_health
 from spawnmesh_runtime.jwks import JwksFile, JwksUnreadable, JwksUrl
 from spawnmesh_runtime.logs import write_json_logs
+from spawnmesh_runtime.memory import give_large_blocks_back
 from spawnmesh_runtime.metrics import NO_METRICS, Metrics, open_metrics
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.telemetry import use_tracer
@@ -99,6 +100,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """
     keep_cancellations()
     sys.setswitchinterval(_SWITCH_SECONDS)
+    give_large_blocks_back()
     told = threading.Event()
     try:
         return _run_and_close(_cancelled_when_told(main, told))

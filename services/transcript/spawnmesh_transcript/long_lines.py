@@ -38,7 +38,7 @@ class Place:
 
     @asynccontextmanager
     async def come(self) -> AsyncIterator[None]:
-        """What has come is made entries of during the block, of one long line at a time. It takes no time of its sender's, and no place any more."""
+        """What has come is made entries of during the block, one long line at a time. It takes no time of its sender's, and then no place."""
         self._end_at(None)
         if self._held is None:
             yield
