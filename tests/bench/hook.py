@@ -21,7 +21,8 @@ from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
 from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
 from spawnmesh_client.hooks import Handlers, go_on, hook
-from spawnmesh_client.hooks.serving import plugin_server
+from spawnmesh_client.hooks.serving import EVERY_TENANT, plugin_server
+from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_runtime.acting import acting_for, acting_with_token
 from spawnmesh_runtime.peers import Peer, open_peer
@@ -59,7 +60,7 @@ async def run(bench: Bench) -> None:
 
         async def ask_plugins(count: int) -> None:
             for _ in range(count):
-                with acting_for(tenants[count]):
+                with acting_for(tenants[count], plugin=f"grpc://{plugin}"):
                     await handler.unary(
                         HookHandlerServiceStub(handler.channel).HandleBeforeAgentFinalize,
                         handler_pb.HandleBeforeAgentFinalizeRequest(event=_event()),
@@ -152,10 +153,11 @@ async def _plugin(stack: Stack) -> AsyncIterator[str]:
     """A plugin in this process; where it listens."""
     settings = ProcessSettings(jwks_file=stack.keys / "jwks.json", log_level="error")
     async with start_process("plugin", settings) as process:
-        server = plugin_server(process, Handlers([judge]))
-        port = server.add_insecure_port("127.0.0.1:0")
+        target = f"127.0.0.1:{free_ports(1)[0]}"
+        server = plugin_server(process, Handlers([judge]), endpoint=f"grpc://{target}", tenants=EVERY_TENANT)
+        server.add_insecure_port(target)
         await server.start()
         try:
-            yield f"127.0.0.1:{port}"
+            yield target
         finally:
             await server.stop(None)

@@ -284,7 +284,7 @@ async def open_staging(
             objects = kind(TenantBuckets(service.settings, http), calls)
             turns = S3Turns(4)
             removal = Removal(database, objects, turns)
-            yield Staging(database, objects, turns, removal), objects
+            yield Staging(database, objects, turns, removal, max_bytes=service.settings.stage_max_bytes), objects
 
 
 @pytest.fixture(scope="module")

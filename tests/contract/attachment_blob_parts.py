@@ -206,10 +206,10 @@ async def open_parts(
         upload_removal = UploadRemoval(database, objects, multiparts, removal)
         ttl_seconds = service.settings.upload_ttl_seconds
         yield ServiceParts(
-            Staging(database, objects, on.turns, removal),
+            Staging(database, objects, on.turns, removal, max_bytes=service.settings.stage_max_bytes),
             Attaching(database),
             removal,
-            Reading(database, objects),
+            Reading(database, objects, max_streams=32, idle_seconds=30),
             Uploading(
                 database, UploadParts(database, objects, multiparts, upload_removal, ttl_seconds), service.settings
             ),

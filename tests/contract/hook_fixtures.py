@@ -25,6 +25,7 @@ from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
 from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.app import open_service, open_tellers
 from spawnmesh_hook.lookups import LookUp, ask_system
@@ -294,9 +295,11 @@ class HookMesh:
             plugin.says(*answers)
         settings = ProcessSettings(jwks_file=self._keys / "jwks.json", log_level="error")
         process = await self._stack.enter_async_context(start_process("plugin", settings))
-        server = build_server(process)
+        (port,) = free_ports(1)
+        plugin.endpoint = f"grpc://127.0.0.1:{port}"
+        server = build_server(process, plugin=plugin.endpoint)
         add_HookHandlerServiceServicer_to_server(plugin, server)
-        plugin.endpoint = f"grpc://127.0.0.1:{await self._stack.enter_async_context(_serving(server))}"
+        await self._stack.enter_async_context(_serving(server, port))
         return plugin
 
 
@@ -343,8 +346,8 @@ async def open_mesh(database: ServiceDsn, keys: Path) -> AsyncIterator[HookMesh]
 
 
 @asynccontextmanager
-async def _serving(server: aio.Server) -> AsyncIterator[int]:
-    port = server.add_insecure_port("127.0.0.1:0")
+async def _serving(server: aio.Server, port: int = 0) -> AsyncIterator[int]:
+    port = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
     try:
         yield port

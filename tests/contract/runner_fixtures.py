@@ -73,7 +73,7 @@ class ScriptedMesh:
 
     queue: asyncio.Queue[run_pb.ClaimedRun] = field(default_factory=asyncio.Queue)
     entries: list[entry_pb2.Entry] = field(default_factory=list)
-    appended: dict[str, tuple[bytes, entry_pb2.Entry]] = field(default_factory=dict)
+    appended: dict[str, tuple[bytes, list[entry_pb2.Entry]]] = field(default_factory=dict)
     writer_epoch: int = 0
     superseded: set[str] = field(default_factory=set)
     stubbed: list[context_pb2.StubbedResult] = field(default_factory=list)
@@ -91,6 +91,7 @@ class ScriptedMesh:
     model_cancelled: bool = False
     listing: Listing = field(default_factory=Listing)
     first_epoch: int = 0
+    token_seconds: float = 600.0
     hooks: ScriptedHooks = field(default_factory=ScriptedHooks)
 
     def attachment_files(self) -> list[attachment_pb2.AttachmentFile]:
@@ -130,7 +131,7 @@ class ScriptedMesh:
             tenant_id=TENANT,
             first_epoch=self.first_epoch,
             models=["scripted/one", "scripted/two"],
-            run_token=self.minter.run_token(TENANT, self.session_id, self.run_id, epoch, 600),
+            run_token=self.token(epoch),
             lease_ttl=lease,
             traceparent=f"00-{TRACE_ID}-{SPAWN_SPAN_ID}-01",
         )
@@ -138,6 +139,10 @@ class ScriptedMesh:
         claimed.deadline_time.seconds += 600
         claimed.time_left.seconds = 600
         self.queue.put_nowait(claimed)
+
+    def token(self, epoch: int) -> str:
+        """A new one for the run."""
+        return self.minter.run_token(TENANT, self.session_id, self.run_id, epoch, self.token_seconds)
 
     def write(self, message: message_pb2.Message, *, epoch: int = 1) -> str:
         """Puts a message into the transcript as the run itself at that epoch."""
@@ -202,7 +207,7 @@ class _Runs(run_grpc.RunServiceServicer):
     async def HeartbeatRun(self, request: run_pb.HeartbeatRunRequest, context: Any) -> run_pb.HeartbeatRunResponse:
         self.mesh.check_lease(request.epoch)
         self.mesh.refuse_if_scripted("HeartbeatRun")
-        return run_pb.HeartbeatRunResponse()
+        return run_pb.HeartbeatRunResponse(run_token=self.mesh.token(request.epoch))
 
     async def ListInbox(self, request: run_pb.ListInboxRequest, context: Any) -> run_pb.ListInboxResponse:
         return run_pb.ListInboxResponse(messages=self.mesh.inbox[: self.mesh.inbox_page])
@@ -290,22 +295,22 @@ class _Transcripts(transcript_grpc.TranscriptServiceServicer):
     async def AppendEntries(
         self, request: transcript_pb.AppendEntriesRequest, context: Any
     ) -> transcript_pb.AppendEntriesResponse:
-        [body] = request.entries
-        stored = body.SerializeToString(deterministic=True)
+        stored = b"".join(body.SerializeToString(deterministic=True) for body in request.entries)
         replayed = request.idempotency_key in self.mesh.appended
         if replayed:
-            known, entry = self.mesh.appended[request.idempotency_key]
+            known, entries = self.mesh.appended[request.idempotency_key]
             if known != stored:
                 raise MeshError(Reason.IDEMPOTENCY_KEY_REUSED, "other entries")
         else:
             self._check_claim(request.claim)
-            if any('"$redacted"' in block.tool_call.block_json for block in body.message.content):
+            blocks = [block for body in request.entries for block in body.message.content]
+            if any('"$redacted"' in block.tool_call.block_json for block in blocks):
                 raise MeshError(Reason.ATTACHMENT_CONTENT_IS_MARKER, "a marker came back as content")
-            entry = self.mesh.store(body, request.claim.run_id, request.claim.epoch)
-            self.mesh.appended[request.idempotency_key] = stored, entry
+            entries = [self.mesh.store(body, request.claim.run_id, request.claim.epoch) for body in request.entries]
+            self.mesh.appended[request.idempotency_key] = stored, entries
         self.mesh.refuse_if_scripted("AppendEntries")
-        appended = transcript_pb.AppendedEntry(entry_id=entry.entry_id, seq=entry.seq)
-        return transcript_pb.AppendEntriesResponse(entries=[appended], replayed=replayed)
+        appended = [transcript_pb.AppendedEntry(entry_id=entry.entry_id, seq=entry.seq) for entry in entries]
+        return transcript_pb.AppendEntriesResponse(entries=appended, replayed=replayed)
 
     async def ListEntries(
         self, request: transcript_pb.ListEntriesRequest, context: Any

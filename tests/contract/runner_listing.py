@@ -20,6 +20,8 @@ class Listing:
         self.requests.append(request)
         kinds = {entry_pb2.EntryKind.Name(kind) for kind in request.filter.kinds}
         found = [entry for entry in entries if not kinds or f"ENTRY_KIND_{_kind(entry).upper()}" in kinds]
+        if request.filter.roles:
+            found = [entry for entry in found if entry.body.message.role in request.filter.roles]
         if request.HasField("before_seq"):
             found = [entry for entry in found if entry.seq < (request.before_seq or len(entries) + 1)]
             page = found[-PAGE_SIZE:]

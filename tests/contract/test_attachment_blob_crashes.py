@@ -44,7 +44,7 @@ class Story:
         return [
             (self.first, lambda parts: self._stage(parts, self.first, ("a", "b"))),
             (self.second, lambda parts: self._stage(parts, self.second, ("b", "c"))),
-            (self.upload_id, lambda parts: self._upload(parts, self.upload_id, None)),
+            (self.upload_id, lambda parts: self._upload(parts, self.upload_id, "")),
             (self.third, lambda parts: self._stage(parts, self.third, (), self.upload_id)),
             (f"{self.first} is given up", lambda parts: parts.removal.release(self.tenant_id, self.first)),
             (self.run_upload_id, lambda parts: self._upload(parts, self.run_upload_id, self.run_session_id)),
@@ -55,7 +55,7 @@ class Story:
         uploads = [UploadRef(upload_id, "large")] if upload_id else []
         await parts.staging.stage(self.tenant_id, SetRequest(set_id, self.session_id, items, uploads))
 
-    async def _upload(self, parts: ServiceParts, upload_id: str, session_id: str | None) -> None:
+    async def _upload(self, parts: ServiceParts, upload_id: str, session_id: str) -> None:
         spec = UploadSpec(upload_id, "large", len(LARGE), hashlib.sha256(LARGE).hexdigest(), "")
 
         async def messages(start: int) -> AsyncIterator[Message]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from minio.error import S3Error
 from spawnmesh_attachment_blob import upload_store
-from spawnmesh_attachment_blob.domain.uploads import UploadSpec
+from spawnmesh_attachment_blob.domain.uploads import UploadKey, UploadSpec
 from spawnmesh_attachment_blob.multiparts import StoredPart
 from spawnmesh_attachment_blob.s3_calls import http_pool
 from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
@@ -46,10 +46,10 @@ async def test_a_select_without_where_sees_the_tenants_rows_only(tenant: Tenant,
         async with blobs.database.transaction(owner.tenant_id) as connection:
             spec = UploadSpec(new_id(IdKind.UPLOAD), "a", 1, "0" * 64, "")
             await upload_store.insert(connection, owner.tenant_id, spec, "", "key", 60)
-            generation = await upload_store.take(connection, owner.tenant_id, spec.upload_id, 60)
-            part = StoredPart(1, 1, "etag")
-            assert generation == 1
-            await upload_store.add_part(connection, owner.tenant_id, spec.upload_id, generation, part, 60)
+            assert await upload_store.take(connection, owner.tenant_id, spec.upload_id, 60)
+            found = await upload_store.get(connection, owner.tenant_id, UploadKey("", spec.upload_id))
+            assert found is not None
+            assert await upload_store.add_part(connection, owner.tenant_id, found, StoredPart(1, 1, "etag"), 60)
 
     for table in TABLES:
         for owner in (tenant, other):

@@ -1,10 +1,19 @@
-"""Bytes whose object is gone: once a collection has seen it, whoever sends them again has them stored, for all who had them."""
+"""Bytes whose object is gone or cut: once a collection has seen it, whoever sends them again has them stored, for all who had them."""
+
+from dataclasses import dataclass, replace
 
 import pytest
 from spawnmesh.attachment_blob.v1 import attachment_pb2, upload_pb2
+from spawnmesh_attachment_blob.app import open_stores
+from spawnmesh_attachment_blob.collecting import Collecting
+from spawnmesh_attachment_blob.collection_metrics import CollectionMetrics
+from spawnmesh_attachment_blob.domain.comparison import ObjectEntry
+from spawnmesh_attachment_blob.multiparts import Multiparts
 from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.metrics import NO_METRICS
 
 from tests.contract.attachment_blob_fixtures import BlobService, Tenant, eager, refused, repaired, tenant, text
+from tests.contract.attachment_blob_parts import AGES
 from tests.contract.attachment_blob_uploads import (
     begin,
     chunks,
@@ -18,7 +27,6 @@ from tests.contract.attachment_blob_uploads import (
 __all__ = ["eager", "tenant"]
 
 DATA = b"precious"
-MISSING = {"missing_object_count": 1}
 OPEN, COMPLETE = upload_pb2.UPLOAD_STATE_OPEN, upload_pb2.UPLOAD_STATE_COMPLETE
 
 
@@ -27,49 +35,77 @@ async def blobs(eager: BlobService) -> BlobService:
     return eager
 
 
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """What is done to an object behind the service's back, what a collection tells of it, and what one finds once the bytes are elsewhere."""
+
+    left: bytes | None
+    told: dict[str, int]
+    found: dict[str, int]
+
+    def befalls(self, tenant: Tenant, sha256: str) -> None:
+        if self.left is None:
+            tenant.lose(sha256)
+        else:
+            tenant.overwrite(sha256, self.left)
+
+
+HARMS = {
+    "missing": Harm(None, {"missing_object_count": 1}, {}),
+    "cut": Harm(DATA[:3], {"damaged_object_count": 1}, {"orphan_object_count": 1}),
+    "emptied": Harm(b"", {"damaged_object_count": 1}, {"orphan_object_count": 1}),
+}
+
+
+@pytest.fixture(params=HARMS)
+def harm(request: pytest.FixtureRequest) -> Harm:
+    return HARMS[request.param]
+
+
 @pytest.fixture
-async def staged(tenant: Tenant) -> attachment_pb2.AttachmentSet:
-    """A set whose object is lost, and nobody has noticed."""
+async def staged(tenant: Tenant, harm: Harm) -> attachment_pb2.AttachmentSet:
+    """A set whose object is harmed, and nobody has noticed."""
     staged = await tenant.stage(text("a.txt", DATA.decode()))
-    tenant.lose(staged.files[0].sha256)
+    harm.befalls(tenant, staged.files[0].sha256)
     return staged
 
 
 async def test_StageSet__lost_bytes_are_put_again_and_heal_other_sets(
-    tenant: Tenant, staged: attachment_pb2.AttachmentSet
+    tenant: Tenant, harm: Harm, staged: attachment_pb2.AttachmentSet
 ) -> None:
-    assert await tenant.collect(dry_run=True) == MISSING
-    assert await tenant.collect() == MISSING
+    assert await tenant.collect(dry_run=True) == harm.told
+    assert await tenant.collect() == harm.told
 
     again = await tenant.stage(text("b.txt", DATA.decode()))
 
     assert await tenant.read(again.set_id, "b.txt") == DATA
     assert await tenant.read(staged.set_id, "a.txt") == DATA
-    assert await tenant.collect() == {}
+    await repaired(tenant, harm.found)
+    assert await tenant.read(staged.set_id, "a.txt") == DATA
 
 
-async def test_UploadFile__lost_bytes_are_taken_again_and_heal_sets_and_uploads(tenant: Tenant) -> None:
+async def test_UploadFile__lost_bytes_are_taken_again_and_heal_sets_and_uploads(tenant: Tenant, harm: Harm) -> None:
     spec = spec_of(DATA)
     assert (await send(tenant, begin(spec), chunks(DATA), finish())).state == COMPLETE
     staged = await stage_uploads(tenant, ref(spec.upload_id))
-    tenant.lose(spec.sha256)
-    assert await tenant.collect() == MISSING
+    harm.befalls(tenant, spec.sha256)
+    assert await tenant.collect() == harm.told
 
     assert (await send(tenant, begin(spec))).state == OPEN
     assert (await send(tenant, begin(spec), chunks(DATA), finish())).state == COMPLETE
 
     assert await tenant.read(staged.set_id, "big.bin") == DATA
     another = await stage_uploads(tenant, ref(spec.upload_id))
+    await repaired(tenant, harm.found)
     assert await tenant.read(another.set_id, "big.bin") == DATA
-    assert await tenant.collect() == {}
 
 
 async def test_an_object_that_was_restored_is_stored_again(
-    tenant: Tenant, staged: attachment_pb2.AttachmentSet
+    tenant: Tenant, harm: Harm, staged: attachment_pb2.AttachmentSet
 ) -> None:
     (row,) = await tenant.rows("blobs")
     for _ in range(2):  # It is told until it is repaired.
-        assert await tenant.collect() == MISSING
+        assert await tenant.collect() == harm.told
         with refused(Reason.STORED_HASH_DIFFERS):
             await tenant.read(staged.set_id, "a.txt")
 
@@ -82,15 +118,44 @@ async def test_an_object_that_was_restored_is_stored_again(
 
 
 async def test_lost_bytes_that_nobody_has_any_more_are_forgotten(
-    tenant: Tenant, staged: attachment_pb2.AttachmentSet
+    tenant: Tenant, harm: Harm, staged: attachment_pb2.AttachmentSet
 ) -> None:
-    assert await tenant.collect() == MISSING
+    assert await tenant.collect() == harm.told
     await tenant.release(staged.set_id)
     assert await tenant.left() == (0, 0, 0)
 
     spec = spec_of(DATA)
     await send(tenant, begin(spec), chunks(DATA), finish())
-    tenant.lose(spec.sha256)
-    assert await tenant.collect() == MISSING
+    harm.befalls(tenant, spec.sha256)
+    assert await tenant.collect() == harm.told
     await repaired(tenant, {"unsettled_blob_count": 1})
     assert await tenant.left() == (0, 0, 0)
+
+
+class ListedShort(Multiparts):
+    """Lists objects with a byte less than they have."""
+
+    async def list_objects(self, tenant_id: str, prefix: str, after: str, limit: int) -> list[ObjectEntry]:
+        entries = await super().list_objects(tenant_id, prefix, after, limit)
+        return [replace(entry, size_bytes=entry.size_bytes - 1) for entry in entries]
+
+
+class ListedNot(Multiparts):
+    """Lists no object."""
+
+    async def list_objects(self, tenant_id: str, prefix: str, after: str, limit: int) -> list[ObjectEntry]:
+        return []
+
+
+@pytest.mark.parametrize("listing_kind", [ListedShort, ListedNot])
+async def test_what_a_listing_tells_is_looked_at_again(tenant: Tenant, listing_kind: type[Multiparts]) -> None:
+    staged = await tenant.stage(text("a.txt", DATA.decode()))
+    async with open_stores(tenant.service.settings) as on:
+        listing = listing_kind(on.buckets, on.calls)
+        metrics = CollectionMetrics(NO_METRICS.meter)
+        collecting = Collecting(on.database, on.objects, listing, on.removal, on.upload_removal, AGES, metrics)
+        counts = await collecting.collect(tenant.tenant_id, dry_run=False)
+
+    assert (counts.missing_object_count, counts.damaged_object_count) == (0, 0)
+    assert {row["state"] for row in await tenant.rows("blobs")} == {"STORED"}
+    assert await tenant.read(staged.set_id, "a.txt") == DATA

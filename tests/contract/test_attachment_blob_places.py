@@ -20,7 +20,20 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 
 from tests.contract.attachment_blob_fixtures import BlobService, Tenant, open_blob_service, refused
 from tests.contract.attachment_blob_parts import eventually
-from tests.contract.attachment_blob_uploads import begin, chunk, content, send, spec_of, upload
+from tests.contract.attachment_blob_uploads import (
+    MIB,
+    PART,
+    WHOLE,
+    begin,
+    chunk,
+    chunks,
+    content,
+    finish,
+    get_upload,
+    send,
+    spec_of,
+    upload,
+)
 
 COMPLETE = upload_pb2.UPLOAD_STATE_COMPLETE
 Service = Callable[..., AbstractAsyncContextManager[BlobService]]
@@ -34,7 +47,7 @@ def service(databases: dict[str, ServiceDsn], s3: S3Endpoint, keys: Path) -> Ser
 
 async def prepared(service: BlobService) -> Tenant:
     tenant = service.tenant()
-    await tenant.prepare()
+    await tenant.prepare(**WHOLE)
     return tenant
 
 
@@ -91,3 +104,97 @@ async def test_UploadFile__who_waits_for_a_place_is_sent_away(
         hold.set()
         await holding
         assert (await patient).state == COMPLETE
+
+
+async def test_UploadFile__who_only_asks_waits_for_no_place(service: Service) -> None:
+    async with service(upload_max_streams=1) as running:
+        holder, other = await prepared(running), await prepared(running)
+        hold = asyncio.Event()
+        holding = asyncio.ensure_future(send(holder, begin(spec_of(content(10))), [chunk(0, content(10))], hold=hold))
+        await eventually(partial(is_sending, holder))
+
+        async with asyncio.timeout(5):
+            for tenant in (holder, other):
+                asked = await send(tenant, begin(spec_of(b"not sent yet")))
+                assert (asked.state, asked.durable_bytes) == (upload_pb2.UPLOAD_STATE_OPEN, 0)
+
+        hold.set()
+        await holding
+
+
+async def test_UploadFile__what_would_wait_behind_many_is_sent_away_at_once(service: Service) -> None:
+    async with service(upload_max_streams=1) as running:
+        tenant, other = await prepared(running), await prepared(running)
+        data = content(2 * MIB)
+        hold = asyncio.Event()
+        streams = [
+            asyncio.ensure_future(send(tenant, begin(spec_of(data, size_bytes=3 * MIB)), [chunk(0, data)], hold=hold))
+            for _ in range(20)
+        ]
+
+        async def most_are_refused() -> bool:
+            return sum(stream.done() for stream in streams) == 20 - 1 - 8
+
+        await eventually(most_are_refused, seconds=20)
+        for stream in filter(asyncio.Future.done, streams):
+            with refused(Reason.POOL_EXHAUSTED, pool="uploads"):
+                await stream
+        waiting = asyncio.ensure_future(upload(other, b"in turn"))
+        hold.set()
+        assert (await waiting).state == COMPLETE
+        await asyncio.gather(*streams, return_exceptions=True)
+
+
+async def test_UploadFile__a_large_file_leaves_its_place_to_who_waits_and_keeps_what_is_durable(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload_places, "_TURN_SECONDS", 0.0)
+    async with service(upload_max_streams=1) as running:
+        sender, waiter = await prepared(running), await prepared(running)
+        data = content(3 * PART)
+        spec = spec_of(data)
+        go_on = asyncio.Event()
+
+        async def stream() -> AsyncIterator[pb.UploadFileRequest]:
+            yield begin(spec)
+            for piece in chunks(data):
+                if piece.chunk.offset >= PART + 2 * MIB:
+                    await go_on.wait()
+                yield piece
+            yield finish()
+
+        call = partial(sender.call, token=sender.client_token(), timeout_seconds=60)
+        sending = asyncio.ensure_future(call("UploadFile", stream()))
+        await eventually(partial(has_parts, sender))
+        waiting = asyncio.ensure_future(upload(waiter, b"a few bytes"))
+        await asyncio.sleep(0.5)  # Nobody is ended between two parts.
+        assert not sending.done()
+        assert not waiting.done()
+        go_on.set()
+
+        with refused(Reason.POOL_EXHAUSTED, pool="uploads") as refusals:
+            await sending
+        assert refusals[0].retry_after_seconds
+        assert (await waiting).state == COMPLETE
+        assert (await get_upload(sender, spec.upload_id)).durable_bytes == 2 * PART
+        assert (await send(sender, begin(spec), chunks(data, start=2 * PART), finish())).state == COMPLETE
+
+
+async def has_parts(tenant: Tenant) -> bool:
+    return bool(await tenant.rows("upload_parts"))
+
+
+async def test_clients_with_large_files_take_turns_at_one_place(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload_places, "_TURN_SECONDS", 0.0)
+    monkeypatch.setattr(upload_places, "_SOON_SECONDS", 0.1)
+    async with service(upload_max_streams=1) as running:
+        tenants = [await prepared(running) for _ in range(3)]
+        sending = [
+            upload_file(TokenPeer(running.peer, tenant.client_token()), Attachment("a.bin", content(4 * PART, seed)))
+            for seed, tenant in enumerate(tenants)
+        ]
+
+        assert {upload.state for upload in await asyncio.gather(*sending)} == {COMPLETE}
+        assert max([row["generation"] for tenant in tenants for row in await tenant.rows("uploads")]) > 1

@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from spawnmesh_attachment_blob import garbage_store, store, upload_store
 from spawnmesh_attachment_blob.app import open_stores
 from spawnmesh_attachment_blob.domain.comparison import BlobEntry
-from spawnmesh_attachment_blob.domain.uploads import UploadSpec
+from spawnmesh_attachment_blob.domain.uploads import UploadKey, UploadSpec
 from spawnmesh_attachment_blob.garbage_store import BEFORE_ALL_TOMBSTONES, Page
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_postgres.database import Connection
@@ -219,6 +219,30 @@ async def test_what_is_within_a_sessions_reach_is_found_by_reading_its_own_sets(
     spec = UploadSpec("upl_new", "f", 1, hashlib.sha256(hashed.encode()).hexdigest(), "")
     async with reading_at_most(grown, 20) as connection:
         assert await upload_store.lock_stored_blob(connection, tenant_id, spec, "ses_own") is has_it
+
+
+OPENED = f"""insert into uploads (tenant_id, upload_id, session_id, name, size_bytes, sha256, mime_type, state, object_key, expire_time)
+             select {OWN}, 'upl_' || n || suffix, session_id, 'a', 1, {HASH}, 'text/plain', 'OPEN', 'sha256/' || n || suffix,
+                 now() + interval '1 day'
+             from generate_series(1, {ROWS}) n, lateral (values ('', 'ses_' || n), ('.', '')) of (suffix, session_id)"""
+
+
+@pytest.mark.parametrize("key", [UploadKey("", "upl_101"), UploadKey("ses_101", "upl_101")], ids=["client", "run"])
+async def test_an_owners_upload_is_found_by_reading_it(grown: Unknown, key: UploadKey) -> None:
+    """A tenant with many uploads, of many sessions and of clients."""
+    tenant_id, taken = grown.tenant_id, UploadSpec("upl_103", "a", 1, "0" * 64, "")
+    await grown.insert(OPENED)
+    async with reading_at_most(grown, 20) as connection:
+        await upload_store.insert(connection, tenant_id, taken, key.session_id, "sha256/new", 60)
+        for upload_id in (key.upload_id, taken.upload_id):
+            row_id = await upload_store.lock(connection, tenant_id, UploadKey(key.session_id, upload_id))
+            found = await upload_store.get(connection, tenant_id, UploadKey(key.session_id, upload_id))
+            assert found is not None
+            assert found.row_id == row_id
+            assert await upload_store.parts(connection, tenant_id, found.row_id) == []
+        tenant = await store.get_tenant(connection, tenant_id, "", ["upl_101", "upl_102"], key.session_id)
+        assert tenant is not None
+        assert tenant.uploads.keys() == ({"upl_101"} if key.session_id else {"upl_101", "upl_102"})
 
 
 async def test_what_was_lost_is_found_by_reading_it(grown: Unknown) -> None:

@@ -235,15 +235,31 @@ async def test_bytes_of_any_run_are_not_moved_for_a_client(tenant: Tenant) -> No
     assert (await send(tenant, begin(spec_of(SECRET.encode())))).state == COMPLETE
 
 
-async def test_a_client_that_goes_on_with_a_runs_upload_gives_it_no_bytes_unseen(tenant: Tenant) -> None:
+async def test_a_client_that_hands_the_same_file_over_gives_a_run_no_bytes_unseen(tenant: Tenant) -> None:
     data, token = SECRET.encode(), tenant.run_token(SESSION_ID)
-    await kept_by_a_client(tenant)
     spec = spec_of(data)
     await send(tenant, begin(spec), token=token)
 
-    assert (await send(tenant, begin(spec))).state == OPEN
-    assert (await get_upload(tenant, spec.upload_id, token=token)).state == OPEN
     assert (await send(tenant, begin(spec), chunks(data), finish())).state == COMPLETE
+
+    assert (await get_upload(tenant, spec.upload_id, token=token)).state == OPEN
+    assert (await send(tenant, begin(spec), token=token)).state == OPEN
+
+
+@pytest.mark.parametrize("owner", ["", new_id(IdKind.SESSION)], ids=["client", "run"])
+@pytest.mark.parametrize("is_complete", [True, False], ids=["complete", "open"])
+async def test_a_run_is_told_of_an_id_that_another_owner_has_what_it_is_told_of_a_free_one(
+    tenant: Tenant, owner: str, is_complete: bool
+) -> None:
+    data, wrong = SECRET.encode(), [chunk(0, b"y" * len(SECRET))]
+    taken, free = spec_of(data), spec_of(b"x" * len(SECRET))
+    token = tenant.run_token(owner) if owner else tenant.client_token()
+    await send(tenant, begin(taken), [*chunks(data), finish()] if is_complete else [], token=token)
+    before = await get_upload(tenant, taken.upload_id, token=token)
+    streams: list[Messages] = [[], [finish()], wrong, [*wrong, finish()]]
+
+    assert await told(tenant, taken, *streams) == await told(tenant, free, *streams)
+    assert await get_upload(tenant, taken.upload_id, token=token) == before
 
 
 class Steps(Life):

@@ -1,12 +1,25 @@
-"""What replicas of the version before leave, which write sets down before their objects are put."""
+"""What replicas of the version before leave and find: they write sets down before their objects are put, and know uploads by their id alone."""
 
 import hashlib
 
 import pytest
-from spawnmesh_attachment_blob.domain.sets import object_key
+from spawnmesh.attachment_blob.v1 import upload_pb2
+from spawnmesh_attachment_blob.domain.sets import object_key, put_key
+from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
 from tests.contract.attachment_blob_fixtures import BlobService, Tenant, eager, new_set_id, refused, repaired, text
+from tests.contract.attachment_blob_uploads import (
+    begin,
+    chunks,
+    content,
+    finish,
+    get_upload,
+    ref,
+    send,
+    spec_of,
+    stage_uploads,
+)
 
 __all__ = ["eager"]
 
@@ -70,3 +83,75 @@ async def test_a_set_that_a_replica_of_the_version_before_left_is_released(tenan
     assert await tenant.release(set_id) == 2
 
     assert await tenant.left() == (0, 0, 0)
+
+
+DATA = content(2000)
+SESSION_ID = new_id(IdKind.SESSION)
+
+
+def token_of(tenant: Tenant, owner: str) -> str:
+    return tenant.run_token(owner) if owner else tenant.client_token()
+
+
+async def begun_by_the_version_before(tenant: Tenant, spec: upload_pb2.UploadSpec, owner: str) -> str:
+    """What a replica writes that knows uploads by their ids alone; whose the upload is that it finds then."""
+    async with tenant.service.database.transaction(tenant.tenant_id) as connection:
+        await connection.execute(
+            """insert into uploads
+                   (tenant_id, upload_id, session_id, name, size_bytes, sha256, mime_type, state, object_key, expire_time)
+               values (%s, %s, %s, %s, %s, %s, %s, 'OPEN', %s, now() + interval '1 day')
+               on conflict (tenant_id, upload_id) do nothing""",
+            (
+                tenant.tenant_id,
+                spec.upload_id,
+                owner,
+                spec.name,
+                spec.size_bytes,
+                spec.sha256,
+                spec.mime_type,
+                put_key(spec.sha256, new_id(IdKind.UPLOAD)),
+            ),
+        )
+        cursor = await connection.execute(
+            "select session_id from uploads where tenant_id = %s and upload_id = %s", (tenant.tenant_id, spec.upload_id)
+        )
+        (row,) = await cursor.fetchall()
+    return str(row["session_id"])
+
+
+@pytest.mark.parametrize(("first", "second"), [("", SESSION_ID), (SESSION_ID, "")], ids=["a-clients", "a-runs"])
+async def test_an_upload_that_a_replica_of_the_version_before_began_is_its_owners(
+    tenant: Tenant, first: str, second: str
+) -> None:
+    spec = spec_of(DATA)
+    assert await begun_by_the_version_before(tenant, spec, first) == first
+
+    with refused(Reason.NOT_FOUND):
+        await get_upload(tenant, spec.upload_id, token=token_of(tenant, second))
+    for owner in (second, first):
+        done = await send(tenant, begin(spec), chunks(DATA), finish(), token=token_of(tenant, owner))
+        assert done == await get_upload(tenant, spec.upload_id, token=token_of(tenant, owner))
+        staged = await stage_uploads(tenant, ref(spec.upload_id), uploader_session_id=owner)
+        assert await tenant.read(staged.set_id, "big.bin") == DATA
+    assert len(await tenant.rows("uploads")) == 2
+
+
+@pytest.mark.parametrize("owner", ["", SESSION_ID], ids=["a-clients", "a-runs"])
+async def test_an_upload_is_found_by_a_replica_of_the_version_before(tenant: Tenant, owner: str) -> None:
+    spec = spec_of(DATA)
+    await send(tenant, begin(spec), token=token_of(tenant, owner))
+
+    assert await begun_by_the_version_before(tenant, spec, owner) == owner
+    assert len(await tenant.rows("uploads")) == 1
+
+
+async def test_an_upload_of_a_replica_of_the_version_before_expires(tenant: Tenant) -> None:
+    spec = spec_of(DATA)
+    await begun_by_the_version_before(tenant, spec, SESSION_ID)
+    await send(tenant, begin(spec), chunks(DATA), finish())
+    async with tenant.service.database.transaction(tenant.tenant_id) as connection:
+        await connection.execute("update uploads set expire_time = now()")
+
+    await repaired(tenant, {"expired_upload_count": 2})
+
+    assert (await tenant.rows("uploads"), await tenant.left()) == ([], (0, 0, 0))

@@ -358,21 +358,24 @@ async def test_UploadFile__silent_sender(databases: dict[str, ServiceDsn], s3: S
         assert (await send(tenant, begin(spec), [chunk(0, b"0123456789")], finish())).state == COMPLETE
 
 
-async def test_a_run_sees_the_uploads_of_its_own_session_only(tenant: Tenant, blobs: BlobService) -> None:
+async def test_uploads_are_seen_by_their_owner_only(tenant: Tenant, blobs: BlobService) -> None:
     session_id = new_id(IdKind.SESSION)
     mine, other = tenant.run_token(session_id), tenant.run_token(new_id(IdKind.SESSION))
     spec = spec_of(b"mine")
     theirs = await upload(tenant, b"theirs")
     done = await send(tenant, begin(spec), chunks(b"mine"), finish(), token=mine)
 
-    assert await get_upload(tenant, spec.upload_id, token=mine) == done == await get_upload(tenant, spec.upload_id)
-    for upload_id, token in ((spec.upload_id, other), (theirs.upload_id, mine)):
+    assert await get_upload(tenant, spec.upload_id, token=mine) == done
+    for upload_id, token in (
+        (spec.upload_id, other),
+        (spec.upload_id, tenant.client_token()),
+        (theirs.upload_id, mine),
+    ):
         with refused(Reason.NOT_FOUND, id=upload_id):
             await get_upload(tenant, upload_id, token=token)
-    with refused(Reason.NOT_FOUND):
-        await send(tenant, begin(spec), token=other)
-    with refused(Reason.NOT_FOUND):
-        await stage_uploads(tenant, ref(theirs.upload_id), uploader_session_id=session_id)
+    for upload_id, uploader in ((theirs.upload_id, session_id), (spec.upload_id, "")):
+        with refused(Reason.NOT_FOUND, id=upload_id):
+            await stage_uploads(tenant, ref(upload_id), uploader_session_id=uploader)
     assert (await stage_uploads(tenant, ref(spec.upload_id), uploader_session_id=session_id)).total_bytes == 4
     stranger = blobs.tenant()
     await stranger.prepare()

@@ -1,8 +1,6 @@
 """`spawnmesh hooks`, against the running service."""
 
-import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ from spawnmesh_hook.app import open_service
 
 from tests.contract.commands import Commands, open_commands
 from tests.contract.hook_fixtures import CONTENT, FINALIZE, HookMesh, Tenant, hook_settings, open_mesh, revise
+from tests.contract.plugin_process import serving
 from tests.contract.serving import served
 
 PLUGIN = """
@@ -127,30 +126,24 @@ async def test_relay_reads_an_event_and_answers_or_lets_it_stop(
 
 async def test_serve_runs_a_module_as_a_plugin(tenant: Tenant, keys: Path, tmp_path: Path) -> None:
     (tmp_path / "my_plugin.py").write_text(PLUGIN)
-    process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).with_name("spawnmesh")),
-        "hooks",
-        "serve",
-        "my_plugin",
-        "--jwks",
-        str(keys / "jwks.json"),
-        cwd=tmp_path,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(30):
-            while not (line := (await process.stdout.readline()).decode()).startswith("serving before_agent_finalize"):
-                assert line, "it ended before it served"
-        await tenant.register("a", f"grpc://{line.rpartition(' on ')[2].strip()}", FINALIZE)
+    async with serving("my_plugin", keys, tenant.tenant_id, cwd=tmp_path) as endpoint:
+        await tenant.register("a", endpoint, FINALIZE)
         assert (await tenant.draft("k")).decision == revise("no")
-    finally:
-        process.terminate()
-        await process.wait()
 
 
-async def test_serve_wants_to_know_whose_calls_to_answer(hooks: Hooks, keys: Path) -> None:
-    code, _, err = await hooks("serve", "json")
-    assert (code, "--jwks" in err) == (2, True)
-    code, _, err = await hooks("serve", "json", "--jwks", str(keys / "jwks.json"))
+async def test_serve_wants_to_know_whose_calls_to_answer_and_where_they_are_made_to(hooks: Hooks, keys: Path) -> None:
+    mesh = ("--jwks", str(keys / "jwks.json"))
+    for said, asked_for in (
+        (("--for-all-tenants",), "--jwks"),
+        (mesh, "--for-tenant"),
+        ((*mesh, "--for-tenant", "acme", "--for-all-tenants"), "--for-tenant"),
+        ((*mesh, "--for-all-tenants", "--listen", "0.0.0.0:7000"), "--endpoint"),
+        ((*mesh, "--for-all-tenants", "--listen", "[::]:7000"), "--endpoint"),
+        ((*mesh, "--for-all-tenants", "--listen", "127.0.0.1:0"), "--endpoint"),
+    ):
+        code, _, err = await hooks("serve", "json", *said)
+        assert (code, asked_for in err) == (2, True), said
+    code, _, err = await hooks("serve", "json", *mesh, "--for-all-tenants", "--endpoint", "policy:7000")
+    assert (code, "--endpoint must be grpc://host:port" in err) == (1, True)
+    code, _, err = await hooks("serve", "json", *mesh, "--for-tenant", "acme")
     assert (code, "marked" in err) == (1, True)

@@ -12,8 +12,9 @@ from spawnmesh.hook.v1.event_pb2 import HookKind
 from spawnmesh_client import hooks
 from spawnmesh_client.hooks import Handlers, hook
 from spawnmesh_client.hooks.handlers import ASKED, OBSERVED
-from spawnmesh_client.hooks.serving import plugin_server
+from spawnmesh_client.hooks.serving import EVERY_TENANT, plugin_server
 from spawnmesh_client.hooks.webhook import Webhook
+from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.settings import ProcessSettings
@@ -73,11 +74,13 @@ class Recorder:
 async def over_grpc(handlers: Handlers, keys: Path) -> AsyncIterator[str]:
     settings = ProcessSettings(jwks_file=keys / "jwks.json", log_level="error")
     async with start_process("plugin", settings) as process:
-        server = plugin_server(process, handlers)
-        port = server.add_insecure_port("127.0.0.1:0")
+        (port,) = free_ports(1)
+        endpoint = f"grpc://127.0.0.1:{port}"
+        server = plugin_server(process, handlers, endpoint=endpoint, tenants=EVERY_TENANT)
+        server.add_insecure_port(f"127.0.0.1:{port}")
         await server.start()
         try:
-            yield f"grpc://127.0.0.1:{port}"
+            yield endpoint
         finally:
             await server.stop(None)
 

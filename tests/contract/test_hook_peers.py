@@ -159,12 +159,14 @@ async def test_RegisterPlugin__with_certificates_who_shows_none_for_its_name_is_
         files: dict[str, Any] = {**mounted.settings, "jwks_file": keys / "jwks.json"}
         settings = PluginSettings(**files, log_level="error")
         process = await stack.enter_async_context(start_process("plugin", settings))
-        server = plugin_server(process, Handlers([allow]))
+        (port,) = free_ports(1)
+        endpoint = f"grpc://localhost:{port}"
+        server = plugin_server(process, Handlers([allow]), endpoint=endpoint, tenants={tenant.tenant_id})
         assert process.tls is not None
-        port = server.add_secure_port("127.0.0.1:0", server_credentials(process.tls))
+        server.add_secure_port(f"127.0.0.1:{port}", server_credentials(process.tls))
         await server.start()
         stack.push_async_callback(server.stop, None)
-        await tenant.register("a", f"grpc://localhost:{port}", SPAWN, allow_unreachable=False)
+        await tenant.register("a", endpoint, SPAWN, allow_unreachable=False)
         assert (await tenant.spawn()).decision == ALLOW
         with refused(Reason.ENDPOINT_NOT_REACHED) as caught:
             await tenant.register("b", (await mesh.plugin(ALLOW)).endpoint, SPAWN, allow_unreachable=False)

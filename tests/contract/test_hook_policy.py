@@ -1,8 +1,6 @@
 """The bundled policy gate, run as an operator runs it."""
 
-import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +10,7 @@ import pytest
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 
+from tests.contract import plugin_process
 from tests.contract.hook_fixtures import CONTENT, CONTINUE, FINALIZE, HookMesh, Tenant, open_mesh, refused
 
 MODULE = "spawnmesh_client.hooks.bundled.cel_policy"
@@ -37,21 +36,8 @@ async def serving(rules: Any, keys: Path, folder: Path) -> AsyncIterator[str]:
     """The gate as a process of its own; gives its endpoint."""
     file = folder / "rules.json"
     file.write_text(json.dumps(rules))
-    process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).with_name("spawnmesh")),
-        *("hooks", "serve", MODULE, "--jwks", str(keys / "jwks.json")),
-        stdout=asyncio.subprocess.PIPE,
-        env={"CEL_POLICY_FILE": str(file)},
-    )
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(30):
-            while not (line := (await process.stdout.readline()).decode()).startswith("serving before_agent_finalize"):
-                assert line, "it ended before it served"
-        yield f"grpc://{line.rpartition(' on ')[2].strip()}"
-    finally:
-        process.terminate()
-        await process.wait()
+    async with plugin_process.serving(MODULE, keys, env={"CEL_POLICY_FILE": str(file)}) as endpoint:
+        yield endpoint
 
 
 async def judged(tenant: Tenant, key: str, text: str, *, run_id: str = "run_1", agent_id: str = "main") -> str:

@@ -1,7 +1,5 @@
 """The reviewer that asks a model: served as its users serve it, in front of the real router and a loopback provider."""
 
-import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from tests.contract.hook_fixtures import CONTENT, CONTINUE, FINALIZE, HookMesh, Tenant, open_mesh, refused, revise
 from tests.contract.model_router_fixtures import Router, World, open_world
 from tests.contract.model_router_provider import RATE_LIMITED, Answering, chat, sse
+from tests.contract.plugin_process import serving
 
 MODULE = "spawnmesh_client.hooks.bundled.model_reviewer"
 
@@ -38,28 +37,16 @@ async def world(databases: dict[str, ServiceDsn], keys: Path, tmp_path: Path) ->
 @asynccontextmanager
 async def reviewing(router: Router, model: str, tenant: Tenant) -> AsyncIterator[str]:
     """The reviewer as a process of its own, its calls for the tenant; gives its endpoint."""
-    process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).with_name("spawnmesh")),
-        *("hooks", "serve", MODULE, "--jwks", str(router.keys / "jwks.json")),
-        stdout=asyncio.subprocess.PIPE,
-        env={
-            "SPAWNMESH_SESSION_TARGET": "127.0.0.1:1",
-            "SPAWNMESH_MODEL_ROUTER_TARGET": router.target,
-            "SPAWNMESH_SIGNING_KEY_FILE": str(router.keys / "client.pem"),
-            "SPAWNMESH_TENANT": tenant.tenant_id,
-            "MODEL_REVIEWER_MODEL": model,
-            "MODEL_REVIEWER_CRITERIA": "It names its sources.",
-        },
-    )
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(30):
-            while not (line := (await process.stdout.readline()).decode()).startswith("serving before_agent_finalize"):
-                assert line, "it ended before it served"
-        yield f"grpc://{line.rpartition(' on ')[2].strip()}"
-    finally:
-        process.terminate()
-        await process.wait()
+    env = {
+        "SPAWNMESH_SESSION_TARGET": "127.0.0.1:1",
+        "SPAWNMESH_MODEL_ROUTER_TARGET": router.target,
+        "SPAWNMESH_SIGNING_KEY_FILE": str(router.keys / "client.pem"),
+        "SPAWNMESH_TENANT": tenant.tenant_id,
+        "MODEL_REVIEWER_MODEL": model,
+        "MODEL_REVIEWER_CRITERIA": "It names its sources.",
+    }
+    async with serving(MODULE, router.keys, tenant.tenant_id, env=env) as endpoint:
+        yield endpoint
 
 
 async def test_a_draft_is_judged_by_the_model_behind_the_router(tenant: Tenant, world: World) -> None:

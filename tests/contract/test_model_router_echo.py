@@ -204,3 +204,20 @@ async def test_Generate__the_type_of_an_image_is_a_type(world: World, mime_type:
     answered = await router.generate(world.ref("two"), named_images=[named])
     assert "named_images[0].image.mime_type" in str(answered.refused)
     assert world.provider.bodies == []
+
+
+DELAY = '"retryDelay": "86400s"'
+REPEATED = {"error": {"message": f"Rate limit reached, see {DELAY}"}, "request": {"tools": [{"retryDelay": "86400s"}]}}
+
+
+@pytest.mark.parametrize(
+    "answering",
+    [error(429, f"Too many requests: {DELAY}"), error(429, REPEATED), error(429, [f"Too many requests: {DELAY}"])],
+    ids=["text", "another-place", "no-error"],
+)
+async def test_Generate__a_delay_that_the_provider_repeats_makes_no_rest_longer(world: World, answering: Any) -> None:
+    world.provider.on("one", answering)
+    router = await world.router()
+    refused = (await router.generate(world.ref("one"), strict=True, messages=[user(DELAY)])).refused
+    assert 0 < (refused.retry_after_seconds or 0) <= 60
+    assert await rests(router) == [(1, "RATE_LIMIT")]

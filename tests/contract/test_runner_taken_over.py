@@ -79,6 +79,28 @@ async def test_what_the_agent_could_do_for_an_earlier_runner_counts(
     assert mesh.finalized.has_final_effects is has_final_effects
 
 
+@pytest.mark.parametrize(
+    ("text", "has_final_effects"),
+    [
+        ("BLOCKED: not without a person", False),
+        ("PLUGIN_FAILED: it did not answer", False),
+        ("MCP_TOOL_ERROR: BLOCKED: half of it is paid", True),
+        ("OUTCOME_UNKNOWN: it may have been done", True),
+    ],
+)
+async def test_a_call_that_plugins_kept_an_earlier_runner_from_making_is_no_effect(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, text: str, has_final_effects: bool
+) -> None:
+    mesh.write(calling(("c1", "mcp__pay__send", "{}")))
+    result = text_message(RESULT, text)
+    result.tool_call_id, result.tool_name, result.is_error = "c1", "mcp__pay__send", True
+    mesh.write(result)
+    mesh.answers.append(calling(("c1", "list_files", "{}")))
+    await told(mesh, keys, tmp_path, "list_files")
+    assert mesh.finalized is not None
+    assert mesh.finalized.has_final_effects is has_final_effects
+
+
 async def test_a_tool_that_a_first_runner_does_not_have_does_nothing(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:

@@ -153,7 +153,24 @@ async def test_ReleaseWriter__ends_the_claim_for_good(session: Session) -> None:
     await session.append([assistant("next")], claim=again)
 
 
-async def test_ReleaseWriter__a_claim_that_is_not_the_current_one_changes_nothing(session: Session) -> None:
+async def test_ReleaseWriter__a_claim_that_was_not_acquired_yet_never_is(session: Session) -> None:
+    earlier = await session.acquire(1)
+    claim = pb.WriterClaim(run_id=new_id(IdKind.RUN), epoch=3)
+    for _ in range(2):
+        head = await session.release(claim)
+        assert (head.writer_run_id, head.writer_epoch) == ("", 3)
+    for gone in (earlier, claim, pb.WriterClaim(run_id=claim.run_id, epoch=2)):
+        with refused(Reason.WRITER_CLAIM_LOST) as facts:
+            await session.acquire_claim(gone)
+        assert (facts["writer_run_id"], facts["writer_epoch"]) == ("", "3")
+        with refused(Reason.WRITER_CLAIM_LOST):
+            await session.append([assistant("late")], claim=gone)
+        with refused(Reason.WRITER_CLAIM_LOST):
+            await session.open_window(gone)
+    await session.append([assistant("next")], claim=await session.acquire(4))
+
+
+async def test_ReleaseWriter__a_claim_that_is_not_lower_stays_in_force(session: Session) -> None:
     old = await session.acquire(1)
     new = await session.acquire(2)
     for other in (old, pb.WriterClaim(run_id=new_id(IdKind.RUN), epoch=2), pb.WriterClaim(run_id=new.run_id, epoch=1)):

@@ -18,6 +18,7 @@ from spawnmesh_model_router.cooldowns import Cooldowns
 from spawnmesh_postgres.worker_beats import beat_for_ever
 from spawnmesh_runner import claim, lease
 from spawnmesh_runner.settings import RunnerSettings
+from spawnmesh_runtime.acting import HeldToken
 from spawnmesh_session.operations.sweep import Sweep
 from spawnmesh_transcript import worker as transcript
 from spawnmesh_transcript.announcements import Announcements
@@ -134,7 +135,7 @@ async def test_it_ends_where_the_database_fails_when_it_is_told_to(work: Callabl
 async def keep_lease(session: Any) -> None:
     lasting = Duration(nanos=20_000_000)
     claimed = run_pb.ClaimedRun(lease_ttl=lasting)
-    await lease._keep(nothing(session=session, runs=nothing()), claimed, 0.5)
+    await lease._keep(nothing(session=session, runs=nothing()), claimed, HeldToken("token"), 0.5)
 
 
 async def claim_runs(session: Any) -> None:

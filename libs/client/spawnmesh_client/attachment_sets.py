@@ -10,6 +10,7 @@ from typing import BinaryIO
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as rpc
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
 from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile, AttachmentSet
+from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
@@ -19,6 +20,8 @@ from spawnmesh_client.token_peer import TokenPeer
 from spawnmesh_client.whole_files import written_whole
 
 _PATIENCE_SECONDS = 60.0
+_PLACE_SECONDS = 600.0  # Others read large files, too.
+_LOOK_AGAIN_SECONDS = 5.0
 _SLOWEST_BYTES_A_SECOND = 256 * 1024
 _COLLECT_SECONDS = 3600.0
 
@@ -88,16 +91,21 @@ async def _fill(peer: TokenPeer, set_id: str, file: AttachmentFile, half: Binary
     patience = Patience(_PATIENCE_SECONDS)
     request = rpc.ReadFileRequest(set_id=set_id, name=file.name)
     seconds = _PATIENCE_SECONDS + file.size_bytes / _SLOWEST_BYTES_A_SECOND
+    wait_until = monotonic_seconds() + _PLACE_SECONDS
     while True:
         patience.calling()
         try:
             async with aclosing(peer.stream(stub.ReadFile, request, timeout_seconds=seconds)) as pieces:
                 async for piece in pieces:
                     patience.heard()
+                    wait_until = monotonic_seconds() + _PLACE_SECONDS
                     await asyncio.to_thread(half.write, piece.data)
                     digest.update(piece.data)
                     request.offset += len(piece.data)
                     on_progress(file.name, request.offset, file.size_bytes)
             return digest.hexdigest()
         except MeshError as error:
-            await patience.after(error)
+            if error.reason is Reason.POOL_EXHAUSTED and monotonic_seconds() < wait_until:
+                await asyncio.sleep(error.retry_after_seconds or _LOOK_AGAIN_SECONDS)
+            else:
+                await patience.after(error)

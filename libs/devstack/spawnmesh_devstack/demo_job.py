@@ -1,5 +1,6 @@
 """The demo's job: a client hands three files to a coordinator, and waits for its answer."""
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ async def do_job(stack: Stack, tenant_id: str, job: Job, spawned: Callable[[Sess
         async with _connection(stack, stack.client_token(tenant_id)) as mesh:
             for agent in job.agents:
                 await mesh.put_agent(agent)
-            await _register_plugin(stack, mesh)
+            await _register_plugin(stack, mesh, tenant_id)
             session = await mesh.spawn(
                 job.task, agent_id=job.first_agent, attachments=job.files, label="the demo's job", mount_path="input"
             )
@@ -93,9 +94,10 @@ def _connection(stack: Stack, token: str) -> AbstractAsyncContextManager[Mesh]:
     )
 
 
-async def _register_plugin(stack: Stack, mesh: Mesh) -> None:
+async def _register_plugin(stack: Stack, mesh: Mesh, tenant_id: str) -> None:
     name, port = demo_plugin.NAME, free_ports(1)[0]
     env = process_variables(name, port, stack.keys, stack.otlp_endpoint)
+    env["DEMO_PLUGIN_TENANTS"] = json.dumps([tenant_id])
     await stack.start(Member(name, python_module(demo_plugin.__name__), env, Readiness.GRPC, port))
     hooks = mesh.service("hook")
     request = hook_service_pb2.RegisterPluginRequest(plugin=plugin_at(port))

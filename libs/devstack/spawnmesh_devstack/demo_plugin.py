@@ -12,10 +12,10 @@ from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision, SpawnDecision
 from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent, BeforeSpawnEvent
 from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
 from spawnmesh_client.hooks import Handlers, allow, go_on, hook, revise
-from spawnmesh_client.hooks.serving import plugin_server
-from spawnmesh_runtime.process import run, start_process
-from spawnmesh_runtime.server import run_until_stopped
-from spawnmesh_runtime.settings import ProcessSettings, load_settings
+from spawnmesh_client.hooks.serving import serve
+from spawnmesh_client.settings import PluginSettings
+from spawnmesh_runtime.process import run
+from spawnmesh_runtime.settings import load_settings
 
 from spawnmesh_devstack.scripted_agents import COORDINATOR, VERIFIED
 
@@ -28,7 +28,7 @@ INSTRUCTION = (
 log = structlog.get_logger()
 
 
-class DemoPluginSettings(ProcessSettings):
+class DemoPluginSettings(PluginSettings):
     """What the plugin reads from its environment."""
 
     model_config = SettingsConfigDict(env_prefix="DEMO_PLUGIN_", frozen=True, extra="ignore")
@@ -55,11 +55,5 @@ def hear(event: ObservedEvent) -> None:
     log.info("subagent ended", session=event.session_id, outcome=event.subagent_ended.outcome)
 
 
-async def serve(settings: DemoPluginSettings) -> None:
-    """Serves until SIGTERM or SIGINT."""
-    async with start_process(NAME, settings) as process:
-        await run_until_stopped(process, plugin_server(process, Handlers(sys.modules[__name__])))
-
-
 if __name__ == "__main__":
-    run(serve(load_settings(DemoPluginSettings)))
+    run(serve(Handlers(sys.modules[__name__]), load_settings(DemoPluginSettings), name=NAME))

@@ -39,3 +39,6 @@ class Call:
 
 
 Step = Callable[[Call], Awaitable[Any]]
+
+NO_MORE: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # The stubs do not have it.
+"""What `Call.context.read()` gives behind the last message."""

@@ -23,6 +23,7 @@ from spawnmesh_runtime.interceptors.deadline import bounded_calls
 from spawnmesh_runtime.interceptors.drain import Drain
 from spawnmesh_runtime.interceptors.errors import Translate, typed_errors
 from spawnmesh_runtime.interceptors.log import call_durations, logged_calls
+from spawnmesh_runtime.interceptors.receive import Turn, received_in_turn
 from spawnmesh_runtime.interceptors.trace import traced_calls
 from spawnmesh_runtime.interceptors.validate import validated_calls
 from spawnmesh_runtime.methods import PolicyMissing, policy_of, service_called
@@ -47,12 +48,19 @@ class MeshServer(grpc.aio.Server):
         self._process = process
         self._verifier = verifier
         self._translate = translate
+        self._turns: dict[str, Turn] = {}
         self._durations = call_durations(process.metrics.meter)
         self._inner = grpc.aio.server(options=server_options(process.settings))
         self._services: list[str] = []
         self._health: Any = _health.HealthServicer()
         self.drain = Drain()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._inner)
+
+    def receive_in_turn(self, methods: Iterable[str], turn: Turn) -> None:
+        """Of these methods, as `<service>/<method>`, of services that are added from now on: a request is read, and takes memory here, only in
+        its turn.
+        """
+        self._turns.update(dict.fromkeys(methods, turn))
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable["grpc.GenericRpcHandler[Any, Any]"]) -> None:
         """Generated code adds each service this way and by `add_registered_method_handlers`; the latter is what counts here."""
@@ -65,13 +73,16 @@ class MeshServer(grpc.aio.Server):
         wrapped = {}
         for name, handler in method_handlers.items():
             method = ServedMethod(service_name, name, policy_of(described[name]), handler.request_streaming)
-            wrapped[name] = _handler(handler, self._surrounded(method, handler))
+            turn = self._turns.get(f"{service_name}/{name}")
+            wrapped[name] = _handler(handler, self._surrounded(method, handler, turn), reads_late=turn is not None)
         self._inner.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, wrapped),))
         self._services.append(service_name)
 
-    def _surrounded(self, method: ServedMethod, handler: Any) -> Step:
+    def _surrounded(self, method: ServedMethod, handler: Any, turn: Turn | None) -> Step:
         service = self._process.service
         step = validated_calls(_servicer(handler), method)
+        if turn is not None:
+            step = received_in_turn(step, turn)
         step = authenticated_calls(step, method, self._verifier)
         step = typed_errors(bounded_calls(step), service, self._translate)
         step = logged_calls(step, method, service, self._durations)
@@ -119,14 +130,18 @@ class MeshServer(grpc.aio.Server):
         return await self._inner.wait_for_termination(timeout)
 
 
-def build_server(process: Process, *, translate_errors: Sequence[Translate] = ()) -> MeshServer:
+def build_server(
+    process: Process, *, translate_errors: Sequence[Translate] = (), plugin: str | None = None
+) -> MeshServer:
     """A server to which the generated `add_…_to_server` functions add services. Nothing is bound or started yet.
 
-    Raises ValueError for a process that cannot verify tokens. `translate_errors` turn a driver's exceptions into refusals.
+    Raises ValueError for a process that cannot verify tokens. `translate_errors` turn a driver's exceptions into refusals. With `plugin`, an
+    endpoint, only tokens for the plugin there are taken, in place of those for the mesh.
     """
     if process.verifier is None:
         raise ValueError("a server needs jwks_file or jwks_url to verify tokens with")
-    return MeshServer(process, process.verifier, tuple(translate_errors))
+    verifier = process.verifier if plugin is None else process.verifier.of_plugin(plugin)
+    return MeshServer(process, verifier, tuple(translate_errors))
 
 
 @asynccontextmanager
@@ -231,7 +246,9 @@ def _servicer(handler: Any) -> Step:
     return streaming if handler.response_streaming else unary
 
 
-def _handler(handler: Any, step: Step) -> "grpc.RpcMethodHandler[Any, Any]":
+def _handler(handler: Any, step: Step, *, reads_late: bool) -> "grpc.RpcMethodHandler[Any, Any]":
+    """With `reads_late` the request is an iterator of one message: on the wire there is no difference, and the transport reads it when asked."""
+
     async def serve(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
         return await step(Call(request, context, dict(context.invocation_metadata() or ())))
 
@@ -240,7 +257,7 @@ def _handler(handler: Any, step: Step) -> "grpc.RpcMethodHandler[Any, Any]":
         (False, True): grpc.unary_stream_rpc_method_handler,
         (True, False): grpc.stream_unary_rpc_method_handler,
         (True, True): grpc.stream_stream_rpc_method_handler,
-    }[handler.request_streaming, handler.response_streaming]
+    }[handler.request_streaming or reads_late, handler.response_streaming]
     wrapped: grpc.RpcMethodHandler[Any, Any] = make(
         serve,
         request_deserializer=handler.request_deserializer,

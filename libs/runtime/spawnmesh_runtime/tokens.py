@@ -42,6 +42,14 @@ def _expired() -> MeshError:
     return MeshError(Reason.TOKEN_EXPIRED, "the token's time is over; get a new one")
 
 
+def plugin_audience(audience: str, endpoint: str) -> str:
+    """Whom the tokens of a mesh with this audience are for that go to the plugin at the endpoint, which is told as it is registered.
+
+    A plugin is no part of the mesh: what it is handed must open neither the mesh nor another plugin.
+    """
+    return f"{audience}/{endpoint}"
+
+
 class TokenMinter:
     """Signs tokens in the name of one issuer, with the key id that the key's file says.
 
@@ -59,17 +67,22 @@ class TokenMinter:
         self._algorithm = "EdDSA" if isinstance(key, Ed25519PrivateKey) else "RS256"
         self._audience = audience
         self._clock = clock
-        self._service_tokens: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._service_tokens: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
 
-    def service_token(self, tenant_id: str) -> str:
-        """A token for this service acting by itself for the tenant; the same one until it is nearly over."""
+    def service_token(self, tenant_id: str, *, plugin: str = "") -> str:
+        """A token for this service acting by itself for the tenant; the same one until it is nearly over.
+
+        It opens the services of the mesh, or nothing but the plugin at the endpoint `plugin`.
+        """
         now = self._clock().timestamp()
-        cached = self._service_tokens.get(tenant_id)
+        key = tenant_id, plugin
+        cached = self._service_tokens.get(key)
         if cached is not None and cached[1] - now > _RENEW_SECONDS:
             return cached[0]
-        token = self._sign(CallerKind.SERVICE, self.issuer, SERVICE_TOKEN_SECONDS, tenant=tenant_id)
-        self._service_tokens[tenant_id] = token, int(now) + SERVICE_TOKEN_SECONDS
-        self._service_tokens.move_to_end(tenant_id)
+        audience = plugin_audience(self._audience, plugin) if plugin else self._audience
+        token = self._sign(CallerKind.SERVICE, self.issuer, SERVICE_TOKEN_SECONDS, tenant=tenant_id, aud=audience)
+        self._service_tokens[key] = token, int(now) + SERVICE_TOKEN_SECONDS
+        self._service_tokens.move_to_end(key)
         if len(self._service_tokens) > _CACHED_TOKENS:
             self._service_tokens.popitem(last=False)
         return token
@@ -131,6 +144,11 @@ class TokenVerifier:
         self._clock = clock
         self._verified: OrderedDict[str, tuple[Caller, float]] = OrderedDict()
         self._verified_with: Keys = {}
+
+    def of_plugin(self, endpoint: str) -> "TokenVerifier":
+        """One that takes, by the same keys, only what is for the plugin at the endpoint."""
+        audience = plugin_audience(self._audience, endpoint)
+        return TokenVerifier(self._source, audience=audience, client_issuers=self._client_issuers, clock=self._clock)
 
     async def has_keys(self) -> bool:
         """Whether tokens can be verified here yet, after a try to get keys where there have never been any."""
@@ -200,7 +218,7 @@ class TokenVerifier:
             except jwt.MissingRequiredClaimError as error:
                 raise _invalid(f"it lacks the claim {error.claim}") from None
             except jwt.InvalidAudienceError:
-                raise _invalid("it was made for another audience") from None
+                raise _invalid(f"it was made for another audience than {self._audience}") from None
             except jwt.InvalidIssuerError:
                 refusal = _invalid("its key belongs to another issuer")
             except jwt.PyJWTError:  # Another of these keys may have signed it.

@@ -13,6 +13,7 @@ from spawnmesh_runtime.metrics import NO_METRICS, Metrics
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 
+from spawnmesh_attachment_blob.admission import Admission
 from spawnmesh_attachment_blob.attaching import Attaching
 from spawnmesh_attachment_blob.blob_servicer import BlobServicer
 from spawnmesh_attachment_blob.collecting import Collecting
@@ -27,7 +28,7 @@ from spawnmesh_attachment_blob.s3_calls import S3Calls, http_pool, open_s3_calls
 from spawnmesh_attachment_blob.s3_turns import S3Turns
 from spawnmesh_attachment_blob.servicer import AttachmentBlobServicer, Parts
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
-from spawnmesh_attachment_blob.staging import Staging
+from spawnmesh_attachment_blob.staging import LARGE_CALLS, TURNS, Staging
 from spawnmesh_attachment_blob.tenant_buckets import TenantBuckets
 from spawnmesh_attachment_blob.tenants import Tenants
 from spawnmesh_attachment_blob.upload_parts import UploadParts
@@ -87,15 +88,21 @@ async def open_service(process: Process, settings: AttachmentBlobSettings) -> As
         )
         parts = Parts(
             tenants=Tenants(on.database, on.buckets, on.calls),
-            staging=Staging(on.database, on.objects, on.turns, on.removal),
+            staging=Staging(on.database, on.objects, on.turns, on.removal, max_bytes=settings.stage_max_bytes),
             attaching=Attaching(on.database),
             removal=on.removal,
-            reading=Reading(on.database, on.objects),
+            reading=Reading(
+                on.database,
+                on.objects,
+                max_streams=settings.read_max_streams,
+                idle_seconds=settings.read_idle_seconds,
+            ),
             uploading=Uploading(on.database, upload_parts, settings),
             collecting=on.collecting,
             purging=Purging(on.database, on.objects, on.multiparts, on.buckets, on.calls),
         )
         server = build_server(process, translate_errors=(translate,))
+        server.receive_in_turn(LARGE_CALLS, Admission(TURNS).taken)
         add_AttachmentBlobServiceServicer_to_server(AttachmentBlobServicer(parts), server)
         add_BlobServiceServicer_to_server(BlobServicer(parts.staging, parts.reading, parts.removal), server)
         add_deployment(server, on.database, "attachment-blob", workers=["attachment-blob-worker"])

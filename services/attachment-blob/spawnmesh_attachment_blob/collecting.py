@@ -2,7 +2,8 @@
 
 First the rows that say themselves that something is unfinished, then the bucket. Everything goes in pages, and leftovers younger than the grace
 period are left alone: whoever makes them may be at work. A row whose object is missing or has another size is never removed: it is all that
-tells which file was lost. What S3 refuses to delete is counted, told and left to the next collection, and holds nothing else up.
+tells which file was lost. It is marked, so that whoever sends the bytes again heals all that refers to them. What S3 refuses to delete is
+counted, told and left to the next collection, and holds nothing else up.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -107,11 +108,11 @@ class Collecting:
                     with _counting_refused(tenant_id, counts):
                         await self._removal.release_staged(tenant_id, set_id, staged_seconds)
         async with aclosing(self._pages(tenant_id, garbage_store.expired_uploads, 0)) as pages:
-            async for upload_ids in pages:
-                counts.expired_upload_count += len(upload_ids)
-                for upload_id in () if dry_run else upload_ids:
+            async for row_ids in pages:
+                counts.expired_upload_count += len(row_ids)
+                for row_id in () if dry_run else row_ids:
                     with _counting_refused(tenant_id, counts):
-                        await self._upload_removal.remove_expired(tenant_id, upload_id)
+                        await self._upload_removal.remove_expired(tenant_id, row_id)
         async with aclosing(self._pages(tenant_id, garbage_store.unsettled_blobs, grace)) as pages:
             async for hashes in pages:
                 counts.unsettled_blob_count += len(hashes)
@@ -193,13 +194,16 @@ class Collecting:
         if differences.orphan_keys and not dry_run:
             with _counting_refused(tenant_id, counts):
                 await self._removal.remove_orphans(tenant_id, differences.orphan_keys)
-        for blob in differences.missing:
-            if await self._objects.size_of(tenant_id, blob.key) is None and await self._is_kept(tenant_id, blob):
+        for blob in (*differences.missing, *differences.damaged):
+            size_bytes = await self._objects.size_of(tenant_id, blob.key)
+            if size_bytes == blob.size_bytes or not await self._is_kept(tenant_id, blob):
+                continue
+            if size_bytes is None:
                 counts.missing_object_count += await self._report("object_missing", tenant_id, blob)
-                if not dry_run:
-                    await self._mark_lost(tenant_id, blob)
-        for blob in differences.damaged:
-            counts.damaged_object_count += await self._report("object_size_differs", tenant_id, blob)
+            else:
+                counts.damaged_object_count += await self._report("object_size_differs", tenant_id, blob)
+            if not dry_run:
+                await self._mark_lost(tenant_id, blob)
         for blob in () if dry_run else differences.found_again:
             async with self._database.transaction(tenant_id) as connection:
                 await garbage_store.mark_found(connection, tenant_id, blob)

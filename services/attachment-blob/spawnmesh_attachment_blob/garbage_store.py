@@ -55,8 +55,8 @@ async def abandoned_sets(connection: Connection, tenant_id: str, page: Page, age
 
 
 async def expired_uploads(connection: Connection, tenant_id: str, page: Page, age_seconds: int) -> list[str]:
-    """Ids of uploads whose time is over for longer than this, or whose removal was cut off."""
-    return await _ids(connection, "expired_uploads", "upload_id", tenant_id, page, age_seconds)
+    """Rows of uploads whose time is over for longer than this, or whose removal was cut off."""
+    return await _ids(connection, "expired_uploads", "row_id", tenant_id, page, age_seconds)
 
 
 async def unsettled_blobs(connection: Connection, tenant_id: str, page: Page, age_seconds: int) -> list[str]:

@@ -7,18 +7,27 @@ from datetime import datetime
 from spawnmesh_postgres.database import Database
 
 from spawnmesh_attachment_blob import store
+from spawnmesh_attachment_blob.admission import Admission, Bounds
 from spawnmesh_attachment_blob.domain.ranges import ByteRange, within_file
 from spawnmesh_attachment_blob.domain.sets import AttachmentSet, StoredFile, require_readable, require_visible
 from spawnmesh_attachment_blob.errors import urls_disabled
 from spawnmesh_attachment_blob.objects import ObjectMissing, ObjectStore, stored_hash_differs
+from spawnmesh_attachment_blob.pace import reader_pace
+
+_WAIT_SECONDS = 15.0  # Those who call for a payload wait for 20.
+_AGAIN_SECONDS = 5.0
+_WAITING = 1024
+_ALL_TAKEN = "as many files are read as may be at the same time; call again later"
 
 
 class Reading:
     """What readers may see. `session_id` is set for a reader who may see that session's sets alone."""
 
-    def __init__(self, database: Database, objects: ObjectStore) -> None:
+    def __init__(self, database: Database, objects: ObjectStore, *, max_streams: int, idle_seconds: float) -> None:
         self._database = database
         self._objects = objects
+        self._idle_seconds = idle_seconds
+        self._places = Admission(Bounds("reads", _ALL_TAKEN, max_streams, _WAITING, _WAIT_SECONDS, _AGAIN_SECONDS))
 
     async def get(self, tenant_id: str, set_id: str, session_id: str | None) -> AttachmentSet:
         """The set. Raises NOT_FOUND."""
@@ -54,14 +63,18 @@ class Reading:
         """The bytes of a range of a file in pieces, one empty piece for an empty range.
 
         Where the range is the whole file, the last piece comes only after the hash of all was found right; else the length alone is sure.
-        Raises NOT_FOUND, ATTACHMENT_SET_STATE, STORED_HASH_DIFFERS, S3Failed, and INVALID_REQUEST for a range that begins behind the end.
+        Raises NOT_FOUND, ATTACHMENT_SET_STATE, STORED_HASH_DIFFERS, S3Failed, and INVALID_REQUEST for a range that begins behind the end;
+        POOL_EXHAUSTED where no place was free for long, and DEADLINE_EXCEEDED for a reader that does not take what comes, or slowly.
         """
         file, key = await self._find(tenant_id, set_id, name, session_id)
         span = within_file(wanted, file.size_bytes)
+        pace = reader_pace(self._idle_seconds)
         try:
-            async with aclosing(self._verified(tenant_id, key, file, span)) as pieces:
+            async with self._places.taken(tenant_id), aclosing(self._verified(tenant_id, key, file, span)) as pieces:
                 async for piece in pieces:
-                    yield piece
+                    async with pace:
+                        yield piece
+                    pace.came(len(piece))
         except ObjectMissing:
             await self._find(tenant_id, set_id, name, session_id)  # It may have been released meanwhile.
             raise stored_hash_differs(file.sha256) from None

@@ -12,6 +12,7 @@ from spawnmesh_runtime.caller import CallerKind, current_caller
 
 from spawnmesh_attachment_blob.attaching import Attaching
 from spawnmesh_attachment_blob.collecting import Collecting
+from spawnmesh_attachment_blob.domain.uploads import UploadKey
 from spawnmesh_attachment_blob.parse import (
     parse_page_token,
     parse_policy,
@@ -36,7 +37,7 @@ _PAGE_SIZE = 50
 
 
 def _session_alone() -> str | None:
-    """The one session whose sets and uploads the caller may see; None for a caller who may see all of the tenant's."""
+    """The one session whose sets the caller may see; None for a caller who may see all of the tenant's."""
     caller = current_caller()
     return caller.session_id if caller.kind is CallerKind.RUN else None
 
@@ -75,13 +76,15 @@ class AttachmentBlobServicer(AttachmentBlobServiceServicer):
     async def UploadFile(
         self, request_iterator: AsyncIterator[pb.UploadFileRequest], context: Context
     ) -> pb.UploadFileResponse:
+        caller = current_caller()
         async with aclosing(parse_upload(request_iterator)) as messages:
-            upload = await self._parts.uploading.receive(current_caller().tenant_id, _session_alone(), messages)
+            upload = await self._parts.uploading.receive(caller.tenant_id, caller.session_id, messages)
         return pb.UploadFileResponse(upload=render_upload(upload))
 
     async def GetUpload(self, request: pb.GetUploadRequest, context: Context) -> pb.GetUploadResponse:
-        upload_id = parse_upload_id(request.upload_id)
-        found = await self._parts.uploading.get(current_caller().tenant_id, upload_id, _session_alone())
+        caller = current_caller()
+        key = UploadKey(caller.session_id, parse_upload_id(request.upload_id))
+        found = await self._parts.uploading.get(caller.tenant_id, key)
         return pb.GetUploadResponse(upload=render_upload(found))
 
     async def StageSet(self, request: pb.StageSetRequest, context: Context) -> pb.StageSetResponse:

@@ -40,6 +40,14 @@ class AttachmentBlobSettings(ProcessSettings):
     """How S3 is asked to encrypt what is put: not at all, with its own keys, or with a key of a key service."""
     s3_kms_key_id: str = ""
     """The key for `kms`; `{tenant_id}` in it stands for the tenant's id."""
+    stage_max_bytes: int = Field(default=48 * 1024**2, ge=1024**2)
+    """How much of what comes inline, with sets and as payloads, is worked on at the same time; each byte takes up to four of memory. A tenant
+    has half of it at most; others wait a while. What is small has a quarter as much apart."""
+    read_max_streams: int = Field(default=32, ge=1, le=1024)
+    """Files and payloads read at the same time; each takes a connection to S3 and up to 2 MiB of memory. Others wait a while; a tenant's do when
+    it has half of them."""
+    read_idle_seconds: float = Field(default=30.0, gt=0, le=3600)
+    """Longest time in which a reader takes nothing before its call is ended; one that takes less than 64 KiB a second uses it up, too."""
     upload_ttl_seconds: int = Field(default=24 * 3600, ge=60, le=30 * 24 * 3600)
     """How long an upload is kept after its last durable part, or after its completion."""
     upload_idle_seconds: float = Field(default=30.0, gt=0, le=3600)

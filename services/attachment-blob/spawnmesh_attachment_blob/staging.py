@@ -10,8 +10,9 @@ the same bytes that was given up, and is carried out by S3 later, does not meet 
 import asyncio
 import hashlib
 import secrets
+import sys
 from collections.abc import Awaitable, Callable, Sequence, Set
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 
 import psycopg
@@ -21,6 +22,7 @@ from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_postgres.database import Database
 
 from spawnmesh_attachment_blob import store
+from spawnmesh_attachment_blob.admission import Admission, Bounds
 from spawnmesh_attachment_blob.checking import check_items
 from spawnmesh_attachment_blob.domain import AttachmentLimits, InlineItem
 from spawnmesh_attachment_blob.domain.sets import (
@@ -42,6 +44,18 @@ from spawnmesh_attachment_blob.s3_turns import S3Turns
 from spawnmesh_attachment_blob.store import StageOutcome, TenantRow
 
 _NO_LIMIT = 2**62
+_SMALL_BYTES = 256 * 1024
+_TURN_SECONDS = 8.0  # With those for room less than the 15 for which who spawns waits.
+_ROOM_SECONDS = 5.0
+_AGAIN_SECONDS = 2.0
+_ALL_TAKEN = "as many bytes are stored as may be at the same time; call again later"
+
+TURNS = Bounds("stage_calls", _ALL_TAKEN, 8, 1024, _TURN_SECONDS, _AGAIN_SECONDS)
+"""Of calls that may be large: so many have their requests read and worked on at the same time."""
+LARGE_CALLS = (
+    "spawnmesh.attachment_blob.v1.AttachmentBlobService/StageSet",
+    "spawnmesh.attachment_blob.v1.BlobService/PutBlob",
+)
 
 log = structlog.get_logger()
 
@@ -73,30 +87,41 @@ Judge = Callable[[], Awaitable[tuple[AttachmentLimits, SetToStage]]]
 class Staging:
     """Stages sets, and takes back what it put for one that came to nothing."""
 
-    def __init__(self, database: Database, objects: ObjectStore, turns: S3Turns, removal: Removal) -> None:
+    def __init__(
+        self, database: Database, objects: ObjectStore, turns: S3Turns, removal: Removal, *, max_bytes: int
+    ) -> None:
         self._database = database
         self._objects = objects
         self._turns = turns
         self._removal = removal
         self._limits = KnownLimits()
+        self._large, self._small = _room(max_bytes), _room(max_bytes // 4)
 
     async def stage(self, tenant_id: str, request: SetRequest) -> AttachmentSet:
         """The set, STAGED or further, with every object durable. Raises MeshError, and then no row is left of this call."""
-        known = self._limits.get(tenant_id)
-        wanted = None if known is None or request.uploads else await _fitting(request, known)
-        return await self._write(tenant_id, known, wanted, lambda: self._judged(tenant_id, request))
+        async with self._admitted(tenant_id, sum(sys.getsizeof(item.content) for item in request.items)):
+            known = self._limits.get(tenant_id)
+            wanted = None if known is None or request.uploads else await _fitting(request, known)
+            return await self._write(tenant_id, known, wanted, lambda: self._judged(tenant_id, request))
 
     async def keep(self, tenant_id: str, request: BlobRequest) -> StoredFile:
         """The payload, durable, as a set of one file that no limits hold for. Raises MeshError, and then no row is left of this call."""
-        sha256 = await asyncio.to_thread(lambda: hashlib.sha256(request.data).hexdigest())
-        file = StoredFile(BLOB_NAME, len(request.data), sha256, request.mime_type)
-        wanted = SetToStage(request.blob_id, request.session_id, (file,), {sha256: request.data}, secrets.token_hex(8))
+        async with self._admitted(tenant_id, len(request.data)):
+            sha256 = await asyncio.to_thread(lambda: hashlib.sha256(request.data).hexdigest())
+            file = StoredFile(BLOB_NAME, len(request.data), sha256, request.mime_type)
+            data = {sha256: request.data}
+            wanted = SetToStage(request.blob_id, request.session_id, (file,), data, secrets.token_hex(8))
 
-        async def judged() -> tuple[AttachmentLimits, SetToStage]:
-            return (await self._tenant(tenant_id)).policy.limits, wanted
+            async def judged() -> tuple[AttachmentLimits, SetToStage]:
+                return (await self._tenant(tenant_id)).policy.limits, wanted
 
-        await self._write(tenant_id, self._limits.get(tenant_id), wanted, judged)
-        return file
+            await self._write(tenant_id, self._limits.get(tenant_id), wanted, judged)
+            return file
+
+    def _admitted(self, tenant_id: str, size_bytes: int) -> AbstractAsyncContextManager[None]:
+        """Room for so many bytes during the block; nothing small waits for something large. Raises POOL_EXHAUSTED."""
+        room = self._small if size_bytes <= _SMALL_BYTES else self._large
+        return room.taken(tenant_id, size_bytes)
 
     async def _write(
         self, tenant_id: str, known: AttachmentLimits | None, wanted: SetToStage | None, judged: Judge
@@ -113,13 +138,16 @@ class Staging:
 
     async def _judged(self, tenant_id: str, request: SetRequest) -> tuple[AttachmentLimits, SetToStage]:
         """The tenant's limits as they are in the database, and the set, which fits them."""
-        tenant = await self._tenant(tenant_id, request.set_id, [ref.upload_id for ref in request.uploads])
-        uploaded = files_of_uploads(request.uploads, tenant.uploads, request.uploader_session_id)
+        upload_ids = [ref.upload_id for ref in request.uploads]
+        tenant = await self._tenant(tenant_id, request.set_id, upload_ids, request.uploader_session_id)
+        uploaded = files_of_uploads(request.uploads, tenant.uploads)
         return tenant.policy.limits, await _wanted(request, _limits(request.set_id, tenant), uploaded)
 
-    async def _tenant(self, tenant_id: str, set_id: str = "", upload_ids: Sequence[str] = ()) -> TenantRow:
+    async def _tenant(
+        self, tenant_id: str, set_id: str = "", upload_ids: Sequence[str] = (), uploader_session_id: str = ""
+    ) -> TenantRow:
         async with self._database.transaction(tenant_id) as connection:
-            tenant = await store.get_tenant(connection, tenant_id, set_id, upload_ids)
+            tenant = await store.get_tenant(connection, tenant_id, set_id, upload_ids, uploader_session_id)
         if tenant is None or tenant.purging:
             raise unknown_tenant()
         self._limits.remember(tenant_id, tenant.policy.limits)
@@ -167,6 +195,11 @@ class Staging:
                 await self._removal.take_back(tenant_id, keys)
         except (MeshError, psycopg.Error) as error:
             log.warning("objects_not_taken_back", object_count=len(keys), error=type(error).__name__)
+
+
+def _room(size_bytes: int) -> Admission:
+    """What waits for it is in memory already: so little more waits than is worked on."""
+    return Admission(Bounds("stage_bytes", _ALL_TAKEN, size_bytes, 2 * size_bytes, _ROOM_SECONDS, _AGAIN_SECONDS))
 
 
 async def _fitting(request: SetRequest, known: AttachmentLimits) -> SetToStage | None:

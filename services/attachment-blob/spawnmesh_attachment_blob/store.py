@@ -73,8 +73,8 @@ def _tenant(row: DictRow) -> TenantRow:
         row["purged_version"],
         None if state is None else SetState(state),
         {
-            upload_id: NamedUpload(session_id, UploadState(upload_state), StoredFile(*file))
-            for upload_id, session_id, *file, upload_state in row["uploads"] or ()
+            upload_id: NamedUpload(UploadState(upload_state), StoredFile(*file))
+            for upload_id, *file, upload_state in row["uploads"] or ()
         },
     )
 
@@ -108,10 +108,23 @@ async def put_tenant(connection: Connection, tenant_id: str, settings_version: i
 
 
 async def get_tenant(
-    connection: Connection, tenant_id: str, set_id: str = "", upload_ids: Collection[str] = ()
+    connection: Connection,
+    tenant_id: str,
+    set_id: str = "",
+    upload_ids: Collection[str] = (),
+    uploader_session_id: str = "",
 ) -> TenantRow | None:
-    """The tenant, the state of one of its sets, and these uploads; None for one that was not prepared."""
-    arguments = {"tenant_id": tenant_id, "set_id": set_id, "upload_ids": list(upload_ids)}
+    """The tenant, the state of one of its sets, and these uploads of the session, or of clients; None for one that was not prepared. Turns plans
+    of the transaction to indexes where it looks for uploads.
+    """
+    if upload_ids:
+        await connection.execute(_SQL["keep_to_indexes"])
+    arguments = {
+        "tenant_id": tenant_id,
+        "set_id": set_id,
+        "upload_ids": list(upload_ids),
+        "uploader_session_id": uploader_session_id,
+    }
     cursor = await connection.execute(_SQL["get_tenant"], arguments)
     row = await cursor.fetchone()
     return None if row is None else _tenant(row)

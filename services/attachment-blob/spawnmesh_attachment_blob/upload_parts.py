@@ -14,7 +14,14 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_attachment_blob import upload_store
 from spawnmesh_attachment_blob.domain.marker import is_redaction_marker
 from spawnmesh_attachment_blob.domain.part_buffer import PartBuffer
-from spawnmesh_attachment_blob.domain.uploads import PART_BYTES, Upload, hash_differs, taken_over
+from spawnmesh_attachment_blob.domain.uploads import (
+    PART_BYTES,
+    Upload,
+    UploadKey,
+    hash_differs,
+    require_upload,
+    taken_over,
+)
 from spawnmesh_attachment_blob.errors import content_is_marker
 from spawnmesh_attachment_blob.multiparts import Multiparts, PartsLost, StoredPart
 from spawnmesh_attachment_blob.objects import ObjectMissing, ObjectStore
@@ -44,18 +51,17 @@ class UploadParts:
         self.ttl_seconds = ttl_seconds
 
     @asynccontextmanager
-    async def writer(self, tenant_id: str, upload_id: str) -> AsyncIterator["UploadWriter"]:
+    async def writer(self, tenant_id: str, key: UploadKey) -> AsyncIterator["UploadWriter"]:
         """The upload from where it is durable; whoever wrote to it before is refused from now on.
 
         Raises UPLOAD_TAKEN_OVER for one that takes no bytes any more.
         """
         async with self.database.transaction(tenant_id) as connection:
-            await upload_store.lock(connection, tenant_id, upload_id)
-            generation = await upload_store.take(connection, tenant_id, upload_id, self.ttl_seconds)
-            upload = await upload_store.get(connection, tenant_id, upload_id)
-            parts = await upload_store.parts(connection, tenant_id, upload_id)
-        if generation is None or upload is None:
-            raise taken_over(upload_id)
+            row_id = await upload_store.lock(connection, tenant_id, key)
+            if row_id is None or not await upload_store.take(connection, tenant_id, row_id, self.ttl_seconds):
+                raise taken_over(key.upload_id)
+            upload = require_upload(await upload_store.get(connection, tenant_id, key), key)
+            parts = await upload_store.parts(connection, tenant_id, row_id)
         async with asyncio.TaskGroup() as tasks:
             yield UploadWriter(self, tenant_id, upload, parts, tasks)
 
@@ -88,14 +94,22 @@ class UploadWriter:
         """Whether no other stream ever put a part that could be in this object."""
         return self.upload.generation == 1
 
-    async def write(self, data: bytes) -> None:
-        """Takes the next bytes. Waits while the part before the one that they fill is not durable."""
+    async def write(self, data: bytes) -> bool:
+        """Takes the next bytes; whether they fill a part. Waits while the part before that one is not durable."""
         self.at_bytes += len(data)
         rest = memoryview(data)
+        has_filled_part = False
         while rest:
             rest = self._filling.take(rest)
             if self._filling.is_full and self._is_in_parts:
                 await self._send()
+                has_filled_part = True
+        return has_filled_part
+
+    async def sent(self) -> None:
+        """Returns when each part that is full is durable."""
+        if self._sending is not None:
+            await self._sending
 
     async def finish(self) -> None:
         """The upload is COMPLETE. Raises UPLOAD_HASH_DIFFERS, after which it is forgotten, and UPLOAD_TAKEN_OVER."""
@@ -114,17 +128,13 @@ class UploadWriter:
         return self.upload.spec.size_bytes > PART_BYTES
 
     async def _send(self) -> None:
-        await self._sent()
+        await self.sent()
         if self._sending is None:
             self._leaving = PartBuffer(PART_BYTES)
         self._filling, self._leaving = self._leaving, self._filling
         self._filling.clear()
         part = uninterrupted(self._store_part(len(self._parts) + 1, self._leaving.view))
         self._sending = self._tasks.create_task(part)
-
-    async def _sent(self) -> None:
-        if self._sending is not None:
-            await self._sending
 
     async def _store_part(self, number: int, data: memoryview) -> None:
         upload, within = self.upload, self._within
@@ -138,11 +148,8 @@ class UploadWriter:
         except PartsLost:  # As a rule of the bucket does that ends what is unfinished for long: going on is in vain.
             await self._give_up(taken_over(upload.spec.upload_id))
         async with within.database.transaction(self._tenant_id) as connection:
-            upload_id, generation = upload.spec.upload_id, upload.generation
-            if not await upload_store.add_part(
-                connection, self._tenant_id, upload_id, generation, part, within.ttl_seconds
-            ):
-                raise taken_over(upload_id)
+            if not await upload_store.add_part(connection, self._tenant_id, upload, part, within.ttl_seconds):
+                raise taken_over(upload.spec.upload_id)
         self._parts.append(part)
 
     async def _begin(self) -> str:
@@ -150,9 +157,7 @@ class UploadWriter:
         upload, within = self.upload, self._within
         multipart_id = await within.multiparts.begin(self._tenant_id, upload.object_key)
         async with within.database.transaction(self._tenant_id) as connection:
-            is_ours = await upload_store.set_multipart(
-                connection, self._tenant_id, upload.spec.upload_id, upload.generation, multipart_id
-            )
+            is_ours = await upload_store.set_multipart(connection, self._tenant_id, upload, multipart_id)
         if not is_ours:
             await within.multiparts.abort(self._tenant_id, upload.object_key, multipart_id)
             raise taken_over(upload.spec.upload_id)
@@ -164,7 +169,7 @@ class UploadWriter:
         if self._is_in_parts:
             if self._filling.view:
                 await self._send()
-            await self._sent()
+            await self.sent()
             if not self._is_only_writer:
                 return False
         else:
@@ -178,13 +183,12 @@ class UploadWriter:
     async def _is_stored_already(self) -> bool:
         """Whether the tenant has the bytes, which were brought, elsewhere: then the upload refers to those, and what it had put is gone."""
         upload, within = self.upload, self._within
-        upload_id, generation = upload.spec.upload_id, upload.generation
         async with within.database.transaction(self._tenant_id) as connection:
-            await upload_store.lock(connection, self._tenant_id, upload_id)
+            await upload_store.lock(connection, self._tenant_id, upload.key)
             if not await upload_store.lock_stored_blob(connection, self._tenant_id, upload.spec):
                 return False
-            if not await upload_store.complete(connection, self._tenant_id, upload_id, generation, within.ttl_seconds):
-                raise taken_over(upload_id)
+            if not await upload_store.complete(connection, self._tenant_id, upload, within.ttl_seconds):
+                raise taken_over(upload.spec.upload_id)
         if self._multipart_id:
             await within.multiparts.abort(self._tenant_id, upload.object_key, self._multipart_id)
         return True
@@ -220,17 +224,15 @@ class UploadWriter:
 
     async def _complete(self) -> None:
         upload, within = self.upload, self._within
-        upload_id, generation = upload.spec.upload_id, upload.generation
         async with within.database.transaction(self._tenant_id) as connection:
-            await upload_store.lock(connection, self._tenant_id, upload_id)
-            key = await upload_store.store_blob(connection, self._tenant_id, upload)
-            if not await upload_store.complete(connection, self._tenant_id, upload_id, generation, within.ttl_seconds):
-                raise taken_over(upload_id)
-        if key != upload.object_key:  # Somebody stored the same bytes meanwhile.
+            await upload_store.lock(connection, self._tenant_id, upload.key)
+            object_key = await upload_store.store_blob(connection, self._tenant_id, upload)
+            if not await upload_store.complete(connection, self._tenant_id, upload, within.ttl_seconds):
+                raise taken_over(upload.spec.upload_id)
+        if object_key != upload.object_key:  # Somebody stored the same bytes meanwhile.
             await within.objects.delete_all(self._tenant_id, [upload.object_key])
 
     async def _give_up(self, refusal: MeshError) -> NoReturn:
         """The upload is forgotten, unless another stream goes on with it: that one's bytes are not judged by these."""
-        upload_id = self.upload.spec.upload_id
-        is_gone = await self._within.removal.give_up(self._tenant_id, upload_id, self.upload.generation)
-        raise refusal if is_gone else taken_over(upload_id)
+        is_gone = await self._within.removal.give_up(self._tenant_id, self.upload)
+        raise refusal if is_gone else taken_over(self.upload.spec.upload_id)

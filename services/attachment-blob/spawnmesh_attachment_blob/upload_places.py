@@ -1,50 +1,52 @@
 """How many uploads are received at the same time."""
 
-import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
+from spawnmesh_attachment_blob.admission import Admission, Bounds
+
 _WAIT_SECONDS = 45.0  # Longer than a sender may be silent, so that who waits gets the place of one that is.
 _AGAIN_SECONDS = 5.0
+_SOON_SECONDS = 1.0
+_TURN_SECONDS = 10.0  # For less, streams would be begun and ended over and over.
+_WAITING = 32  # Each with a chunk of up to 2 MiB.
+_LOOKS = 16
+_LOOKS_WAITING = 4096
+IsOver = Callable[[], bool]
+_ALL_TAKEN = "as many uploads are received as may be at the same time; call again later"
 
 
 class UploadPlaces:
-    """Half of the places, or one, is the most that one tenant has: whose senders dawdle leaves room for others."""
+    """Half of the places, or one, is the most that one tenant has: whose senders dawdle leaves room for others.
+
+    Nobody keeps one for the length of a large file while others wait.
+    """
 
     def __init__(self, max_streams: int) -> None:
-        self._places = asyncio.Semaphore(max_streams)
-        self._max_of_tenant = max(1, max_streams // 2)
-        self._of_tenant: dict[str, asyncio.Semaphore] = {}
-        self._interested: Counter[str] = Counter()
+        self._looks = Admission(Bounds("uploads", _ALL_TAKEN, _LOOKS, _LOOKS_WAITING, _WAIT_SECONDS, _AGAIN_SECONDS))
+        self._places = Admission(Bounds("uploads", _ALL_TAKEN, max_streams, _WAITING, _WAIT_SECONDS, _AGAIN_SECONDS))
+
+    def look(self, tenant_id: str) -> AbstractAsyncContextManager[None]:
+        """Lets who announced a file show, in the block, whether bytes follow. Few at a time do: until they are read, bytes stay with senders."""
+        return self._looks.taken(tenant_id)
 
     @asynccontextmanager
-    async def taken(self, tenant_id: str) -> AsyncIterator[None]:
-        """One place, for the block. Raises POOL_EXHAUSTED where none was free for long."""
-        self._interested[tenant_id] += 1
-        try:
-            own = self._of_tenant.setdefault(tenant_id, asyncio.Semaphore(self._max_of_tenant))
-            async with AsyncExitStack() as held:
-                try:
-                    async with asyncio.timeout(_WAIT_SECONDS):
-                        await held.enter_async_context(own)
-                        await held.enter_async_context(self._places)
-                except TimeoutError:
-                    raise _all_taken() from None
-                yield
-        finally:
-            self._interested[tenant_id] -= 1
-            if not self._interested[tenant_id]:
-                del self._interested[tenant_id], self._of_tenant[tenant_id]
+    async def taken(self, tenant_id: str) -> AsyncIterator[IsOver]:
+        """One place, for the block, and whether it is somebody else's turn by now. Raises POOL_EXHAUSTED where none was free for long."""
+        async with self._places.taken(tenant_id):
+            end = monotonic_seconds() + _TURN_SECONDS
+            yield lambda: monotonic_seconds() >= end and self._places.is_wanted(tenant_id)
 
 
-def _all_taken() -> MeshError:
+def turn_over() -> MeshError:
+    """The refusal to take more of a large file now. What came is durable."""
     return MeshError(
         Reason.POOL_EXHAUSTED,
-        "as many uploads are received as may be at the same time; call again later",
-        retry_after_seconds=_AGAIN_SECONDS,
+        "others wait for the place of this upload; go on with another stream from where the upload is durable",
+        retry_after_seconds=_SOON_SECONDS,
         facts={"pool": "uploads"},
     )

@@ -3,6 +3,7 @@
 from spawnmesh_postgres.database import Database
 
 from spawnmesh_attachment_blob import garbage_store, upload_store
+from spawnmesh_attachment_blob.domain.uploads import Upload
 from spawnmesh_attachment_blob.multiparts import Multiparts
 from spawnmesh_attachment_blob.objects import ObjectStore
 from spawnmesh_attachment_blob.removal import Removal
@@ -18,37 +19,37 @@ class UploadRemoval:
         self._multiparts = multiparts
         self._removal = removal
 
-    async def give_up(self, tenant_id: str, upload_id: str, generation: int) -> bool:
+    async def give_up(self, tenant_id: str, upload: Upload) -> bool:
         """Whether the upload is gone now; False where another stream has it, or it is COMPLETE or gone. Raises S3Failed; then it goes later."""
         async with self._database.transaction(tenant_id) as connection:
-            leftover = await upload_store.abort(connection, tenant_id, upload_id, generation)
+            leftover = await upload_store.abort(connection, tenant_id, upload)
         if leftover is None:
             return False
-        await self._remove(tenant_id, upload_id, leftover)
+        await self._remove(tenant_id, leftover)
         return True
 
-    async def remove_expired(self, tenant_id: str, upload_id: str) -> bool:
-        """Whether the upload was there and is gone now, because its time is over.
+    async def remove_expired(self, tenant_id: str, row_id: str) -> bool:
+        """Whether the upload of that row was there and is gone now, because its time is over.
 
         First nobody may write to it, then its bytes go, then its row. Raises S3Failed; then a repeat goes on.
         """
         async with self._database.transaction(tenant_id) as connection:
-            leftover = await upload_store.abort(connection, tenant_id, upload_id)
+            leftover = await upload_store.abort_expired(connection, tenant_id, row_id)
         if leftover is None:
-            return await self._forget_expired(tenant_id, upload_id)
-        await self._remove(tenant_id, upload_id, leftover)
+            return await self._forget_expired(tenant_id, row_id)
+        await self._remove(tenant_id, leftover)
         return True
 
-    async def _remove(self, tenant_id: str, upload_id: str, leftover: Leftover) -> None:
+    async def _remove(self, tenant_id: str, leftover: Leftover) -> None:
         if leftover.multipart_id:
             await self._multiparts.abort(tenant_id, leftover.object_key, leftover.multipart_id)
         await self._objects.delete_all(tenant_id, [leftover.object_key])
         async with self._database.transaction(tenant_id) as connection:
-            await upload_store.forget(connection, tenant_id, upload_id)
+            await upload_store.forget(connection, tenant_id, leftover.row_id)
 
-    async def _forget_expired(self, tenant_id: str, upload_id: str) -> bool:
+    async def _forget_expired(self, tenant_id: str, row_id: str) -> bool:
         async with self._database.transaction(tenant_id) as connection:
-            sha256 = await upload_store.forget_expired(connection, tenant_id, upload_id)
+            sha256 = await upload_store.forget_expired(connection, tenant_id, row_id)
             if sha256 is None:
                 return False
             await garbage_store.condemn_blobs(connection, tenant_id, [sha256])

@@ -20,6 +20,7 @@ from spawnmesh_attachment_blob.domain.uploads import (
     Finish,
     TenantUploads,
     Upload,
+    UploadKey,
     UploadSpec,
     UploadState,
     UploadSums,
@@ -31,16 +32,16 @@ from spawnmesh_attachment_blob.domain.uploads import (
     require_upload,
 )
 from spawnmesh_attachment_blob.errors import items_refused, unknown_tenant
+from spawnmesh_attachment_blob.pace import SenderPace
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
-from spawnmesh_attachment_blob.upload_pace import UploadPace
 from spawnmesh_attachment_blob.upload_parts import UploadParts, UploadWriter
-from spawnmesh_attachment_blob.upload_places import UploadPlaces
+from spawnmesh_attachment_blob.upload_places import IsOver, UploadPlaces, turn_over
 
 Message = UploadSpec | Chunk | Finish
 
 
 class Uploading:
-    """Uploads, as their senders see them. `session_id` is set for a run, which sees its own session's uploads alone."""
+    """Uploads, as their owners see them: the runs of a session, or with an empty `session_id` the tenant's clients. Each sees its own alone."""
 
     def __init__(self, database: Database, parts: UploadParts, settings: AttachmentBlobSettings) -> None:
         self._database = database
@@ -53,28 +54,34 @@ class Uploading:
             UploadSums(settings.upload_max_finished, settings.upload_max_finished_bytes),
         )
 
-    async def get(self, tenant_id: str, upload_id: str, session_id: str | None) -> Upload:
+    async def get(self, tenant_id: str, key: UploadKey) -> Upload:
         """The upload. Raises NOT_FOUND."""
         async with self._database.transaction(tenant_id) as connection:
-            return require_upload(await upload_store.get(connection, tenant_id, upload_id), upload_id, session_id)
+            return require_upload(await upload_store.get(connection, tenant_id, key), key)
 
-    async def receive(self, tenant_id: str, session_id: str | None, messages: AsyncIterator[Message]) -> Upload:
+    async def receive(self, tenant_id: str, session_id: str, messages: AsyncIterator[Message]) -> Upload:
         """The upload as it is when the stream ends. Raises MeshError; what was durable stays, except after UPLOAD_HASH_DIFFERS."""
-        pace = UploadPace(self._idle_seconds)
+        pace = SenderPace(self._idle_seconds)
         spec = await pace.next(messages)
         if not isinstance(spec, UploadSpec):
             raise invalid("spec", "is the first message of a stream")
         upload = await self._open(tenant_id, session_id, spec)
         if upload.state is UploadState.COMPLETE:
             return upload
-        first = await pace.next(messages)
+        async with self._places.look(tenant_id):
+            first = await pace.next(messages)
         if first is not None:
-            async with self._places.taken(tenant_id), self._parts.writer(tenant_id, spec.upload_id) as writer:
-                await self._write(writer, first, messages, pace)
-        return await self.get(tenant_id, spec.upload_id, session_id)
+            async with self._places.taken(tenant_id) as is_over, self._parts.writer(tenant_id, upload.key) as writer:
+                await self._write(writer, first, messages, pace, is_over)
+        return await self.get(tenant_id, upload.key)
 
     async def _write(
-        self, writer: UploadWriter, message: Message | None, messages: AsyncIterator[Message], pace: UploadPace
+        self,
+        writer: UploadWriter,
+        message: Message | None,
+        messages: AsyncIterator[Message],
+        pace: SenderPace,
+        is_over: IsOver,
     ) -> None:
         spec = writer.upload.spec
         while message is not None:
@@ -82,7 +89,10 @@ class Uploading:
                 case Chunk():
                     require_next(spec, writer.at_bytes, message)
                     pace.came(len(message.data))
-                    await writer.write(message.data)
+                    has_filled_part = await writer.write(message.data)
+                    if has_filled_part and writer.at_bytes < spec.size_bytes and is_over():
+                        await writer.sent()
+                        raise turn_over()
                 case Finish():
                     if writer.at_bytes != spec.size_bytes:
                         raise incomplete(spec.upload_id, writer.at_bytes, spec.size_bytes)
@@ -92,30 +102,29 @@ class Uploading:
                     raise invalid("spec", "is the first message of a stream and no other")
             message = await pace.next(messages)
 
-    async def _open(self, tenant_id: str, session_id: str | None, spec: UploadSpec) -> Upload:
+    async def _open(self, tenant_id: str, session_id: str, spec: UploadSpec) -> Upload:
         """The upload of that spec: COMPLETE where a client began it and the tenant has the bytes, or a run did and its session has.
 
         One that is COMPLETE already is kept for longer, so that who repeats a spawn names the same upload.
         """
+        key = UploadKey(session_id, spec.upload_id)
         async with self._database.transaction(tenant_id) as connection:
-            found = await upload_store.get(connection, tenant_id, spec.upload_id)
+            found = await upload_store.get(connection, tenant_id, key)
             if found is None:
-                await self._begin(connection, tenant_id, session_id or "", spec)
-            await upload_store.lock(connection, tenant_id, spec.upload_id)
-            found = await upload_store.get(connection, tenant_id, spec.upload_id)
-            upload = require_upload(found, spec.upload_id, session_id)
+                await self._begin(connection, tenant_id, key, spec)
+            await upload_store.lock(connection, tenant_id, key)
+            upload = require_upload(await upload_store.get(connection, tenant_id, key), key)
             require_same_spec(upload, spec)
             if upload.state is UploadState.COMPLETE:
-                await upload_store.keep(connection, tenant_id, spec.upload_id, self._ttl_seconds)
-            elif await upload_store.lock_stored_blob(connection, tenant_id, spec, upload.session_id):
-                await upload_store.complete(connection, tenant_id, spec.upload_id, upload.generation, self._ttl_seconds)
+                await upload_store.keep(connection, tenant_id, upload, self._ttl_seconds)
+            elif await upload_store.lock_stored_blob(connection, tenant_id, spec, session_id):
+                await upload_store.complete(connection, tenant_id, upload, self._ttl_seconds)
             else:
                 return upload
-            found = await upload_store.get(connection, tenant_id, spec.upload_id)
-            return require_upload(found, spec.upload_id, session_id)
+            return require_upload(await upload_store.get(connection, tenant_id, key), key)
 
-    async def _begin(self, connection: Connection, tenant_id: str, session_id: str, spec: UploadSpec) -> None:
-        """The upload is there; empty is the session of a client. Raises for one that the tenant may not have."""
+    async def _begin(self, connection: Connection, tenant_id: str, key: UploadKey, spec: UploadSpec) -> None:
+        """The upload is there. Raises for one that the tenant may not have."""
         await store.hold_off_purge(connection, tenant_id)
         tenant = await store.get_tenant(connection, tenant_id)
         if tenant is None or tenant.purging:
@@ -124,8 +133,8 @@ class Uploading:
             require_allowed(spec, tenant.policy.limits)
         except AttachmentRefused as refused:
             raise items_refused(refused) from None
-        is_stored = await upload_store.lock_stored_blob(connection, tenant_id, spec, session_id)
-        beside = await upload_store.lock_room(connection, tenant_id, spec.upload_id)
+        is_stored = await upload_store.lock_stored_blob(connection, tenant_id, spec, key.session_id)
+        beside = await upload_store.lock_room(connection, tenant_id, key)
         require_room(spec, beside, self._may_be, is_stored=is_stored, now=utc_now())
-        key = put_key(spec.sha256, secrets.token_hex(8))
-        await upload_store.insert(connection, tenant_id, spec, session_id, key, self._ttl_seconds)
+        object_key = put_key(spec.sha256, secrets.token_hex(8))
+        await upload_store.insert(connection, tenant_id, spec, key.session_id, object_key, self._ttl_seconds)

@@ -50,9 +50,16 @@ def not_looked_up(why: str) -> Failure:
     return Failure(f"its endpoint's name was not looked up: {why}", blamed=False)
 
 
+_MEANINGS = {
+    Reason.TOKEN_INVALID: ", as where it is served for another endpoint than it is registered with, or with the keys of another mesh",
+    Reason.CALLER_NOT_ALLOWED: ", as where it is not served for this tenant",
+}
+
+
 def refused(error: MeshError) -> Failure:
     """The call was answered with an error, or with nothing. One that is too large for the plugin tells of who made it so."""
-    return Failure(f"the call failed: {error.reason}", blamed=error.reason is not Reason.MESSAGE_TOO_LARGE)
+    meaning = _MEANINGS.get(error.reason, "")
+    return Failure(f"the call failed: {error.reason}{meaning}", blamed=error.reason is not Reason.MESSAGE_TOO_LARGE)
 
 
 def wrong_status(status: int) -> Failure:

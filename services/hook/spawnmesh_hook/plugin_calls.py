@@ -152,7 +152,7 @@ class PluginCalls:
         if endpoint.is_webhook:
             return await self._webhooks.call(called.tenant_id, called.plugin, addresses, called.delivery_id, question)
         async with self._peers.peer(endpoint, addresses) as peer:
-            with acting_for(called.tenant_id):
+            with acting_for(called.tenant_id, plugin=called.plugin.endpoint):
                 # grpc gives None for bytes that are no such message, which its types do not tell.
                 answer: Answer | None = await peer.unary(
                     question.method(peer.channel), question.request, timeout_seconds=seconds

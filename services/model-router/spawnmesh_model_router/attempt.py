@@ -25,7 +25,7 @@ async def attempt(
             except StopAsyncIteration:
                 break
             except Exception as error:
-                raise failed_call(error, provider, question) from error
+                raise failed_call(error, provider, question, has_output=answer.has_output) from error
             for piece in whole:
                 answer.add(piece)
                 if isinstance(piece, TextPiece | Call | Unseen):

@@ -24,7 +24,7 @@ class ModelRouterSettings(ProcessSettings):
     attempt_timeout_seconds: float = Field(default=120.0, gt=0)
     """Until a provider begins to answer, and from then until the first event of its answer."""
     idle_timeout_seconds: float = Field(default=60.0, gt=0)
-    """Between two events of an answer."""
+    """Between two events of an answer, pings among them."""
     connect_timeout_seconds: float = Field(default=5.0, gt=0)
     tries_before_failover: int = Field(default=2, ge=1, le=10)
     """Tries of a candidate in all, while another one of the chain could take over."""

@@ -10,6 +10,7 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh_core.errors import MeshError
 
 from spawnmesh_runner.assignment import Assignment
+from spawnmesh_runner.context import is_own
 from spawnmesh_runner.executed import TurnSoFar, turn_so_far
 from spawnmesh_runner.retry import persistently
 
@@ -66,19 +67,29 @@ async def whole_turn(assignment: Assignment, entries: Sequence[entry_pb2.Entry])
 async def _covered_turn(assignment: Assignment, covered_seq: int) -> list[entry_pb2.Entry]:
     """The run's answers up to a seq, and before them whoever spoke last; oldest first."""
     found: list[entry_pb2.Entry] = []
-    notes = await _page(assignment, covered_seq + 1, entry_pb2.EntryFilter(kinds=[entry_pb2.ENTRY_KIND_NOTE]), 1)
-    note_seq = notes.entries[0].seq if notes.entries else 0
+    notes = await _newest_note_of_others(assignment, covered_seq + 1)
+    note_seq = notes[0].seq if notes else 0
     before_seq = covered_seq + 1
     while True:
         page = await _page(assignment, before_seq, entry_pb2.EntryFilter(roles=_SPEAKERS), 0)
         for entry in reversed(page.entries):
             if entry.seq < note_seq:
-                return [*notes.entries, *reversed(found)]
+                return [*notes, *reversed(found)]
             found.append(entry)
             if entry.body.message.role != message_pb2.ROLE_ASSISTANT or entry.writer.run_id != assignment.run_id:
                 return found[::-1]
         if not page.has_more or not page.entries:
-            return [*notes.entries, *reversed(found)]
+            return [*notes, *reversed(found)]
+        before_seq = page.entries[0].seq
+
+
+async def _newest_note_of_others(assignment: Assignment, before_seq: int) -> list[entry_pb2.Entry]:
+    """It, or nothing where there is none: with a note of the run itself its turn goes on."""
+    notes = entry_pb2.EntryFilter(kinds=[entry_pb2.ENTRY_KIND_NOTE])
+    while True:
+        page = await _page(assignment, before_seq, notes, 1)
+        if not page.entries or not is_own(page.entries[0], assignment.run_id):
+            return list(page.entries)
         before_seq = page.entries[0].seq
 
 

@@ -8,6 +8,16 @@ from spawnmesh.transcript.v1 import entry_pb2
 
 Role = message_pb2.Role
 
+OUTPUT_LIMIT_NOTE = entry_pb2.SystemNote(
+    topic="output_limit",
+    text=(
+        "Your answer reached the output limit before it said anything, or before its tool call was written to its end. Nothing of it was done."
+        " The next one has the same limit: think less before you answer, and do what is large in smaller steps, such as several files in place"
+        " of one."
+    ),
+)
+"""What stands behind an answer that was cut off: no draft, though it calls no tool."""
+
 _SUMMARY_BEGINS = (
     "[Summary of the earlier part of this conversation, in place of its messages. It is a record of what was said and done, "
     "no new request.]"
@@ -67,8 +77,23 @@ def pending_draft(entries: Sequence[entry_pb2.Entry], run_id: str) -> Draft | No
 
 def has_newest_draft(entries: Sequence[entry_pb2.Entry], run_id: str) -> bool:
     """Whether the run's newest answer is a draft that was not rejected, whatever stands behind it."""
-    newest = next((entry for entry in reversed(entries) if _is_answer_of(entry, run_id)), None)
-    return newest is not None and not calls_of(newest.body.message)
+    newest = next((entry for entry in reversed(entries) if is_own(entry, run_id)), None)
+    return newest is not None and _is_answer_of(newest, run_id) and not calls_of(newest.body.message)
+
+
+def cut_off_count(entries: Sequence[entry_pb2.Entry], run_id: str) -> int:
+    """How many of the run's newest answers in a row were cut off before they said anything."""
+    own = [entry for entry in entries if is_own(entry, run_id)]
+    count = 0
+    while own and _is_cut_off_note(own.pop()):
+        count += 1
+        del own[-1:]  # The answer that it stands behind.
+    return count
+
+
+def is_own(entry: entry_pb2.Entry, run_id: str) -> bool:
+    """Whether it is an answer of the run, or what it notes behind one that was cut off. With them its turn goes on."""
+    return _is_answer_of(entry, run_id) or (_is_cut_off_note(entry) and entry.writer.run_id == run_id)
 
 
 def open_calls(entries: Sequence[entry_pb2.Entry], run_id: str) -> list[OpenCall]:
@@ -142,3 +167,7 @@ def _as_made(answer: message_pb2.Message, made: Iterable[message_pb2.ToolCall]) 
 
 def _is_answer_of(entry: entry_pb2.Entry, run_id: str) -> bool:
     return entry.body.message.role == message_pb2.ROLE_ASSISTANT and entry.writer.run_id == run_id
+
+
+def _is_cut_off_note(entry: entry_pb2.Entry) -> bool:
+    return entry.body.system_note.topic == OUTPUT_LIMIT_NOTE.topic

@@ -9,9 +9,11 @@ from spawnmesh_runner.mcp.config import McpServerNotOffered
 
 DEFAULT_MAX_TURN_COUNT = 50
 LATE_TURN_COUNT = 5
+MAX_CUT_OFF_COUNT = 3  # Each is paid for in full; whom two notes did not help none will.
 DEFAULT_CONTEXT_TOKEN_BUDGET = 100_000
 RUNNER_ERROR = "RUNNER_ERROR"
 TURN_LIMIT_EXCEEDED = "TURN_LIMIT_EXCEEDED"
+OUTPUT_LIMIT_REACHED = "OUTPUT_LIMIT_REACHED"
 MCP_SERVER_NOT_OFFERED = "MCP_SERVER_NOT_OFFERED"
 _MAX_MESSAGE_CHARACTERS = 1000
 _MAX_FAILED_COMPACTIONS = 2
@@ -102,6 +104,16 @@ class TurnLimitExceeded(Exception):
         super().__init__(f"no answer within {max_turn_count} turns")
 
 
+class OutputLimitReached(Exception):
+    """A model's answers ended at its output limit before they said anything, and it will not be asked again."""
+
+    def __init__(self, model: str, cut_off_count: int) -> None:
+        super().__init__(
+            f"{model} reached its output limit before it said anything or had written a tool call to its end, {cut_off_count} in a row;"
+            " have it think less, give it less to do at once, or raise the model's max_output"
+        )
+
+
 def fresh_token_count(token_budget: int) -> int:
     """How much of a context's end stays as it is: with a small budget less than usual, or else nothing of it could ever be summarized."""
     return min(_FRESH_TOKENS, max(1, token_budget // _FRESH_SHARE))
@@ -137,6 +149,8 @@ def failure_of(error: Exception) -> Failure:
         return Failure(error.reason.value, " ".join(error.message.split())[:_MAX_MESSAGE_CHARACTERS])
     if isinstance(error, TurnLimitExceeded):
         return Failure(TURN_LIMIT_EXCEEDED, str(error))
+    if isinstance(error, OutputLimitReached):
+        return Failure(OUTPUT_LIMIT_REACHED, str(error)[:_MAX_MESSAGE_CHARACTERS])
     if isinstance(error, McpServerNotOffered):
         return Failure(MCP_SERVER_NOT_OFFERED, str(error))
     return Failure(RUNNER_ERROR, "the runner failed; its log has the error under this run's trace")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.transcript.v1 import entry_pb2
 
-from spawnmesh_runner.context import calls_of
+from spawnmesh_runner.context import calls_of, is_own
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def turn_so_far(entries: Sequence[entry_pb2.Entry], run_id: str, may_have_run: C
             epochs.add(entry.writer.epoch)
             answer_count += 1
             model = model or message.model
-        elif message.role != message_pb2.ROLE_TOOL_RESULT:
+        elif message.role != message_pb2.ROLE_TOOL_RESULT and not is_own(entry, run_id):
             begin_seq = entry.seq
             break
     return TurnSoFar(tuple(dict.fromkeys(reversed(names))), begin_seq, answer_count, frozenset(epochs), model)

@@ -68,6 +68,16 @@ def heeded(completion: generation_pb2.Completion) -> message_pb2.Message:
     return without_calls(answer)
 
 
+def is_cut_off(completion: generation_pb2.Completion) -> bool:
+    """Whether the output limit was reached before anything was said and any call was whole.
+
+    No other stop comes with nothing in it: the router takes that for a failure of the model.
+    """
+    answer = completion.message
+    is_at_limit = completion.stop_reason == generation_pb2.STOP_REASON_LENGTH
+    return is_at_limit and not calls_of(answer) and not text_of(answer).strip()
+
+
 def call_seconds(assignment: Assignment) -> float:
     """What is left of the run, whatever this machine takes for the time, but no more than one call may take."""
     if not assignment.claimed.HasField("time_left"):

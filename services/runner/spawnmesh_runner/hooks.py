@@ -18,7 +18,7 @@ from spawnmesh_runner.assignment import Assignment
 from spawnmesh_runner.context import OpenCall
 from spawnmesh_runner.handed_over import with_files, without_files
 from spawnmesh_runner.retry import persistently
-from spawnmesh_runner.tools.call import Outcome, call_arguments, call_with, refusal
+from spawnmesh_runner.tools.call import BLOCKED, Outcome, call_arguments, call_with, refusal
 from spawnmesh_runner.tools.tool import ToolRefused
 
 _ASK_SECONDS = 660.0  # A plugin may take ten minutes.
@@ -97,7 +97,7 @@ async def judge_call(assignment: Assignment, call: message_pb2.ToolCall) -> mess
             raise
         return refusal(error.reason.value, error.message)
     if answer.decision.HasField("block"):
-        return refusal("BLOCKED", answer.decision.block.reason)
+        return refusal(BLOCKED, answer.decision.block.reason)
     if not answer.decision.HasField("rewrite"):
         return call
     try:

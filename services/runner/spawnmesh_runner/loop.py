@@ -1,13 +1,27 @@
 """The agent loop: read, ask the model, run its tools, until an answer is accepted."""
 
+from collections.abc import Sequence
+
+from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1 import run_service_pb2 as pb
+from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_core.side_by_side import side_by_side
 
 from spawnmesh_runner.assignment import Assignment, render_usage
 from spawnmesh_runner.compaction import compact
-from spawnmesh_runner.context import Draft, OpenCall, calls_of, has_newest_draft, open_calls, pending_draft, text_of
-from spawnmesh_runner.domain import TurnLimitExceeded, Turns
-from spawnmesh_runner.generate import call_seconds, generate, heeded
+from spawnmesh_runner.context import (
+    OUTPUT_LIMIT_NOTE,
+    Draft,
+    OpenCall,
+    calls_of,
+    cut_off_count,
+    has_newest_draft,
+    open_calls,
+    pending_draft,
+    text_of,
+)
+from spawnmesh_runner.domain import MAX_CUT_OFF_COUNT, OutputLimitReached, TurnLimitExceeded, Turns
+from spawnmesh_runner.generate import call_seconds, generate, heeded, is_cut_off
 from spawnmesh_runner.hooks import see_hooks, tell_answer
 from spawnmesh_runner.inbox import drain_inbox
 from spawnmesh_runner.retry import persistently
@@ -23,7 +37,7 @@ _COMPACTION_SHARE = 0.5  # Of the time for a model call, or of what is left of t
 async def work_to_answer(assignment: Assignment) -> None:
     """Takes turns until the session accepts an answer. Goes on from what the transcript holds of earlier runners.
 
-    Raises TurnLimitExceeded, or the MeshError of a peer that refused or stayed away.
+    Raises TurnLimitExceeded, OutputLimitReached, or the MeshError of a peer that refused or stayed away.
     """
     turns = Turns(assignment.max_turn_count)
     has_predecessors = assignment.epoch > assignment.first_epoch
@@ -69,6 +83,9 @@ async def _take_turn(assignment: Assignment, turns: Turns) -> bool:
         await tell_answer(assignment, completion)
         if not await window_held(assignment, fence):
             return False
+        if is_cut_off(completion):
+            await _note_cut_off(assignment, read.entries, completion.message, turns)
+            return False
         entry_id, answer = await append_answer(assignment, turns.taken_count, heeded(completion))
         calls = [OpenCall(entry_id, index, call) for index, call in enumerate(calls_of(answer))]
         if calls:
@@ -76,6 +93,16 @@ async def _take_turn(assignment: Assignment, turns: Turns) -> bool:
             return False
         draft = Draft(entry_id, text_of(answer))
     return await _is_accepted(assignment, draft, turns)
+
+
+async def _note_cut_off(
+    assignment: Assignment, entries: Sequence[entry_pb2.Entry], answer: message_pb2.Message, turns: Turns
+) -> None:
+    """Has the next turn tell the model that its answer was cut off. Raises OutputLimitReached where that was in vain, or no turn is left."""
+    count = cut_off_count(entries, assignment.run_id) + 1
+    if count >= MAX_CUT_OFF_COUNT or not turns.may_go_on:
+        raise OutputLimitReached(answer.model, count)
+    await append_answer(assignment, turns.taken_count, answer, OUTPUT_LIMIT_NOTE)
 
 
 async def _is_accepted(assignment: Assignment, draft: Draft, turns: Turns) -> bool:

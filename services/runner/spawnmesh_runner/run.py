@@ -8,7 +8,7 @@ import structlog
 from spawnmesh.session.v1 import run_service_pb2 as pb
 from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
 from spawnmesh_core.errors import MeshError, refused_with
-from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_runtime.acting import HeldToken, acting_with_token
 from spawnmesh_runtime.telemetry import continue_trace, traced
 
 from spawnmesh_runner.assignment import Assignment, render_usage
@@ -39,7 +39,7 @@ async def carry_run(claimed: pb.ClaimedRun, mesh: Mesh, settings: RunnerSettings
     """
     with (
         continue_trace(claimed.traceparent),
-        acting_with_token(claimed.run_token),
+        acting_with_token(claimed.run_token) as held,
         structlog.contextvars.bound_contextvars(
             tenant=claimed.tenant_id,
             session=claimed.session.session_id,
@@ -62,7 +62,7 @@ async def carry_run(claimed: pb.ClaimedRun, mesh: Mesh, settings: RunnerSettings
                 spawnmesh__attempt=claimed.run.attempt_count,
             ) as span:
                 try:
-                    await _carry(claimed, mesh, settings, mcp, spending)
+                    await _carry(claimed, held, mesh, settings, mcp, spending)
                 finally:
                     span.set_attribute("gen_ai.usage.input_tokens", spending.input_token_count)
                     span.set_attribute("gen_ai.usage.output_tokens", spending.output_token_count)
@@ -79,7 +79,7 @@ async def carry_run(claimed: pb.ClaimedRun, mesh: Mesh, settings: RunnerSettings
 
 
 async def _carry(
-    claimed: pb.ClaimedRun, mesh: Mesh, settings: RunnerSettings, mcp: McpConfig, spending: Spending
+    claimed: pb.ClaimedRun, held: HeldToken, mesh: Mesh, settings: RunnerSettings, mcp: McpConfig, spending: Spending
 ) -> None:
     async def work() -> None:
         name = f"{claimed.session.session_id}-{claimed.run.epoch}"
@@ -99,7 +99,7 @@ async def _carry(
                 tools = {**assignment.tools, **{tool.name: tool for tool in offered.tools}}
                 await work_to_answer(replace(assignment, tools=tools, note=offered.note))
 
-    await while_leased(mesh, claimed, work(), heartbeat_share=settings.heartbeat_share)
+    await while_leased(mesh, claimed, held, work(), heartbeat_share=settings.heartbeat_share)
 
 
 async def _fail(claimed: pb.ClaimedRun, mesh: Mesh, spending: Spending, error: Exception) -> None:

@@ -1,5 +1,6 @@
 """The run's reads and writes of its transcript."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 import structlog
@@ -16,6 +17,7 @@ from spawnmesh_runner.handed_over import without_markers
 from spawnmesh_runner.mesh import Mesh
 from spawnmesh_runner.retry import persistently
 from spawnmesh_runner.storable import storable, with_fewer_arguments
+from spawnmesh_runner.tools.call import was_kept_back
 from spawnmesh_runner.tools.registry import declaration
 from spawnmesh_runner.tools.transcript_describe import TRANSCRIPT_DESCRIBE
 
@@ -66,33 +68,35 @@ async def window_held(assignment: Assignment, fence: pb.Fence) -> bool:
 
 async def append_message(assignment: Assignment, key: str, message: message_pb2.Message) -> str:
     """Appends a message, once for its key, and gives its entry's id. Raises MeshError WRITER_CLAIM_LOST."""
+    return await _append(assignment, key, [entry_pb2.EntryBody(message=message)])
+
+
+async def _append(assignment: Assignment, key: str, entries: Sequence[entry_pb2.EntryBody]) -> str:
     mesh = assignment.mesh
     request = pb.AppendEntriesRequest(
-        session_id=assignment.session_id,
-        claim=assignment.writer,
-        idempotency_key=key,
-        entries=[entry_pb2.EntryBody(message=message)],
+        session_id=assignment.session_id, claim=assignment.writer, idempotency_key=key, entries=entries
     )
     appended = await persistently(mesh.transcript, mesh.transcripts.AppendEntries, request)
     return appended.entries[0].entry_id
 
 
 async def append_answer(
-    assignment: Assignment, turn: int, answer: message_pb2.Message
+    assignment: Assignment, turn: int, answer: message_pb2.Message, *notes: entry_pb2.SystemNote
 ) -> tuple[str, message_pb2.Message]:
-    """Appends what the model said in a turn, and gives its entry's id and it as it is kept.
+    """Appends what the model said in a turn, and gives its entry's id and it as it is kept. The notes come behind it, all at once.
 
     Which is without what is no content of a file, since a model copies the markers that it is shown in earlier calls, and within bounds.
     """
     key = answer_key(assignment.run_id, assignment.epoch, turn)
     kept = storable(answer)
+    noted = [entry_pb2.EntryBody(system_note=note) for note in notes]
     lesser = {
         Reason.ATTACHMENT_CONTENT_IS_MARKER: without_markers(kept),
         Reason.INVALID_REQUEST: with_fewer_arguments(kept),
     }
     while True:
         try:
-            return await append_message(assignment, key, kept), kept
+            return await _append(assignment, key, [entry_pb2.EntryBody(message=kept), *noted]), kept
         except MeshError as error:
             if error.reason not in lesser or (less := next(lesser[error.reason], None)) is None:
                 raise
@@ -132,13 +136,14 @@ async def _assemble(assignment: Assignment) -> pb.AssembleContextResponse:
 
 
 async def count_earlier_turns(assignment: Assignment) -> int:
-    """Turns this run took in the hands of others; their tokens are added to its spending, their calls to the ones it made, and the files that
-    they wrote to those that are lost.
+    """Turns this run took in the hands of others; their tokens are added to its spending, their calls to the ones it made, unless plugins kept
+    them back, and the files that they wrote to those that are lost.
 
     Reads backwards, in pages, up to what an earlier run of the session wrote. Others' notes and messages in between are passed over.
     """
     mesh = assignment.mesh
     turn_count = 0
+    kept_back: set[str] = set()
     request = pb.ListEntriesRequest(session_id=assignment.session_id, before_seq=0, filter=_TURNS)
     while True:
         page = await persistently(mesh.transcript, mesh.transcripts.ListEntries, request)
@@ -153,7 +158,11 @@ async def count_earlier_turns(assignment: Assignment) -> int:
             if message.role == message_pb2.ROLE_ASSISTANT:
                 turn_count += 1
                 assignment.spend(message.usage)
-                assignment.called.update(call.name for call in calls_of(message))
+                made = (call for call in calls_of(message) if call.tool_call_id not in kept_back)
+                assignment.called.update(call.name for call in made)
+                kept_back.clear()
+            elif was_kept_back(message):
+                kept_back.add(message.tool_call_id)
         if not page.entries or not page.has_more:
             return turn_count
         request.before_seq = page.entries[0].seq

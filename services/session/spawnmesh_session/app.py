@@ -33,6 +33,7 @@ from spawnmesh_session.operations.retain import Retain
 from spawnmesh_session.operations.settings_push import SettingsPush
 from spawnmesh_session.operations.spawn import SpawnSaga
 from spawnmesh_session.operations.sweep import Sweep
+from spawnmesh_session.operations.tell_ends import EndTellers
 from spawnmesh_session.operations.tenant_deletion import TenantDeletion
 from spawnmesh_session.operations.tenants import Tenants
 from spawnmesh_session.operations.undo import SpawnUndo
@@ -43,6 +44,7 @@ from spawnmesh_session.servicers.run import RunServicer
 from spawnmesh_session.servicers.session import SessionServicer
 from spawnmesh_session.servicers.tenant import TenantServicer
 from spawnmesh_session.settings import SessionSettings
+from spawnmesh_session.store import untold
 
 _GATE_MARGIN_SECONDS = 5.0  # A spawn whose time is over says so itself, and not that a plugin was slow.
 
@@ -85,7 +87,7 @@ async def open_parts(process: Process, settings: SessionSettings) -> AsyncIterat
             open_listener(
                 settings.database_direct_url or settings.database_url,
                 name="session listener",
-                channels=("run_queued", "session_changed"),
+                channels=("run_queued", "session_changed", untold.CHANNEL),
             )
         )
         step = settings.step_timeout_seconds
@@ -96,7 +98,7 @@ async def open_parts(process: Process, settings: SessionSettings) -> AsyncIterat
         sets, transcripts = AttachmentSets(blob, step), Transcripts(transcript, step)
         hooks = Hooks(hook, step, settings.spawn_deadline_seconds + _GATE_MARGIN_SECONDS)
         job_app = open_job_app(settings.database_direct_url or settings.database_url, name="session jobs")
-        add_tasks(job_app, sets, transcripts, hooks)
+        add_tasks(job_app, database, sets, transcripts, hooks)
         run_metrics = RunMetrics(process.metrics.meter)
         endings = Endings(job_app, settings.max_run_attempts, run_metrics)
         undo = SpawnUndo(database, sets, transcripts, job_app)
@@ -189,11 +191,17 @@ def sweep_of(parts: Parts, settings: SessionSettings) -> Sweep:
     )
 
 
+def tellers_of(parts: Parts, settings: SessionSettings) -> EndTellers:
+    """What tells of ends with these parts, not running; it has as many places as jobs have, and they are its own."""
+    return EndTellers(parts.database, parts.listener, parts.hooks, settings.worker_concurrency)
+
+
 async def work(process: Process, settings: SessionSettings) -> None:
-    """Works on jobs and sweeps, until cancelled."""
+    """Works on jobs, tells of ends and sweeps, until cancelled."""
     async with open_parts(process, settings) as parts, asyncio.TaskGroup() as tasks:
         tasks.create_task(beat_for_ever(parts.database, "session-worker"), name="beat")
         tasks.create_task(sweep_of(parts, settings).run_for_ever(), name="sweep")
+        tasks.create_task(tellers_of(parts, settings).tell_for_ever(), name="tell ends")
         jobs = work_on_jobs(
             parts.job_app, concurrency=settings.worker_concurrency, grace_seconds=settings.drain_grace_seconds
         )

@@ -357,9 +357,9 @@ def announce_key(session_id: str, run_id: str) -> str:
     return f"announce:v1:{session_id}:{run_id}"
 
 
-def message_key(request_id: str) -> str:
-    """Names the one message sent under a request_id, as long as it is kept."""
-    return f"message:v1:{request_id}"
+def message_key(request_id: str, sender_session_id: str) -> str:
+    """Names the one message sent under a request_id, by a client or by the runs of the sender's session, as long as it is kept."""
+    return f"run_message:v1:{sender_session_id}:{request_id}" if sender_session_id else f"message:v1:{request_id}"
 
 
 def unique_key(key: str, child_session_id: str, create_time: datetime) -> str:

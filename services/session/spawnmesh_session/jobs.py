@@ -1,4 +1,7 @@
-"""What happens after a run or a session has ended, at least once each: claims given up, files released, observers told."""
+"""What happens after a run or a session has ended, at least once each: claims given up, files released, observers told.
+
+No plugin of a tenant is asked here: what they may slow down has places of its own, in `operations.tell_ends`.
+"""
 
 import asyncio
 from dataclasses import dataclass
@@ -6,25 +9,20 @@ from dataclasses import dataclass
 import structlog
 from procrastinate import App, BaseRetryStrategy, Blueprint, RetryDecision
 from procrastinate.jobs import Job
-from spawnmesh.hook.v1.delivery_target_pb2 import DeliveryTargetEvent
-from spawnmesh.hook.v1.observed_pb2 import (
-    AgentEndEvent,
-    ObservedEvent,
-    SessionEndEvent,
-    SessionStartEvent,
-    SubagentEndedEvent,
-    SubagentSpawnedEvent,
-)
+from spawnmesh.hook.v1.observed_pb2 import ObservedEvent, SessionEndEvent, SessionStartEvent, SubagentSpawnedEvent
 from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
 from spawnmesh_core.errors import MeshError, name_of, refused_with
 from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Database
 from spawnmesh_postgres.jobs import DueJob
 from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.telemetry import continue_trace, traced
 
 from spawnmesh_session.labels import withdrawal_of
 from spawnmesh_session.peers import AttachmentSets, Hooks, Transcripts
+from spawnmesh_session.store import untold
+from spawnmesh_session.store.untold import UntoldEnd
 
 _PREFIX = "session"
 _LONGEST_PAUSE_SECONDS = 300
@@ -81,8 +79,8 @@ def tell_ended(
     traceparent: str,
     withdrawal: Withdrawal | None = None,
 ) -> DueJob:
-    """Tells the observers of the end of the run, or of the spawn that failed. Gives up the transcript's claim of a run that was held, whether or
-    not its runner does so, or can: nothing is written behind the end but the withdrawal, if there is one.
+    """Has observers told of the end of the run, or of the spawn that failed. Gives up the transcript's claim of a run that was held, whether
+    or not its runner does so, or can: nothing is written behind the end but the withdrawal, if there is one.
     """
     more = (
         withdrawal.as_arguments() if withdrawal else {}
@@ -120,7 +118,7 @@ def _due(task: str, **arguments: str | int) -> DueJob:
     return DueJob(f"{_PREFIX}:{task}", arguments)
 
 
-def add_tasks(app: App, sets: AttachmentSets, transcripts: Transcripts, hooks: Hooks) -> None:
+def add_tasks(app: App, database: Database, sets: AttachmentSets, transcripts: Transcripts, hooks: Hooks) -> None:
     """Gives the queue's worker what it needs to work on the jobs."""
     blueprint = Blueprint()
 
@@ -166,31 +164,7 @@ def add_tasks(app: App, sets: AttachmentSets, transcripts: Transcripts, hooks: H
         withdrawn_entry_id: str = "",
         withdrawal_epoch: int = 0,
     ) -> None:
-        events = [
-            ObservedEvent(
-                event_key=f"subagent_ended:v1:{session_id}:{run_id}",
-                session_id=session_id,
-                run_id=run_id,
-                subagent_ended=SubagentEndedEvent(parent_session_id=parent_session_id, outcome=outcome),
-            )
-        ]
-        if run_id:
-            events.append(
-                ObservedEvent(
-                    event_key=f"agent_end:v1:{session_id}:{run_id}",
-                    session_id=session_id,
-                    run_id=run_id,
-                    agent_end=AgentEndEvent(outcome=outcome),
-                )
-            )
-
-        async def tell() -> None:
-            events[0].subagent_ended.delivery_target = await hooks.delivery_target(
-                DeliveryTargetEvent(
-                    session_id=session_id, run_id=run_id, parent_session_id=parent_session_id, outcome=outcome
-                )
-            )
-            await hooks.publish(events)
+        end = UntoldEnd(session_id, run_id, parent_session_id, outcome, traceparent)
 
         async def leave_transcript() -> None:
             if withdrawn_entry_id:
@@ -199,9 +173,10 @@ def add_tasks(app: App, sets: AttachmentSets, transcripts: Transcripts, hooks: H
                 await give_up_claim(session_id, run_id, epoch)
 
         with continue_trace(traceparent), acting_for(tenant_id):
-            async with traced("tell_subagent_ended"):
-                # Neither waits for the other's service, nor for a tenant's plugin that is down.
-                steps = [leave_transcript(), tell()] if epoch else [tell()]
+            async with traced("after end"):
+                # Neither waits for the other, and observers hear although the transcript's service is down.
+                handing_over = untold.insert(database, tenant_id, end)
+                steps = [handing_over, leave_transcript()] if epoch else [handing_over]
                 for failure in await asyncio.gather(*steps, return_exceptions=True):
                     if failure is not None:
                         raise failure

@@ -147,7 +147,7 @@ class Transcripts:
         await self.peer.unary(self._stub.AcquireWriter, request, timeout_seconds=self.timeout_seconds)
 
     async def release(self, session_id: str, claim: transcript_pb.WriterClaim) -> None:
-        """Nothing is written under the claim any more, and it cannot be acquired again; one that is not the current one stays as it is."""
+        """Nothing is written under the claim or a lower one any more, whether or not it was acquired; a higher one stays as it is."""
         request = transcript_pb.ReleaseWriterRequest(session_id=session_id, claim=claim)
         await self.peer.unary(self._stub.ReleaseWriter, request, timeout_seconds=self.timeout_seconds)
 

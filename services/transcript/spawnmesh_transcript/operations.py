@@ -149,7 +149,7 @@ async def acquire_writer(database: Database, key: Key, claim: WriterClaim) -> He
 
 
 async def release_writer(database: Database, key: Key, claim: WriterClaim) -> Head:
-    """Ends the claim if it is the current one. Raises NOT_FOUND."""
+    """Ends the claim and every lower one, acquired or not: none of them is the current one from then on. Raises NOT_FOUND."""
     head = await writer_store.release_writer(database, key, claim)
     if head is None:
         raise not_found("transcript", key.session_id)

@@ -16,7 +16,7 @@ async def acquire_writer(database: Database, key: Key, claim: WriterClaim) -> tu
 
 
 async def release_writer(database: Database, key: Key, claim: WriterClaim) -> Head | None:
-    """Ends the claim if it is the current one: the head by then. None without a transcript."""
+    """Ends the claim and every lower one, acquired or not: the head by then. None without a transcript."""
     rows = await database.call(key.tenant_id, _SQL["release_writer"], _parameters(key, claim))
     return head_of(rows[0]) if rows else None
 

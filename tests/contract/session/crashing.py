@@ -8,6 +8,7 @@ from typing import Any
 from spawnmesh_session.app import Parts
 from spawnmesh_session.operations.archive import Archive
 from spawnmesh_session.operations.delete import Delete
+from spawnmesh_session.operations.kill import Kill
 from spawnmesh_session.operations.tenant_deletion import TenantDeletion
 from spawnmesh_session.operations.tenants import Tenants
 
@@ -69,6 +70,7 @@ class Crashing:
     """What ends lives, and what changes tenants, in a process that will crash."""
 
     archive: Archive
+    kill: Kill
     delete: Delete
     deletion: TenantDeletion
     tenants: Tenants
@@ -86,6 +88,7 @@ def crashing(parts: Parts, steps: Steps) -> Crashing:
     kill = replace(parts.kill, database=database, undo=undo, transcripts=transcripts)
     return Crashing(
         Archive(database, parts.endings),
+        kill,
         replace(parts.delete, database=database, kill=kill, sets=sets, transcripts=transcripts),
         replace(
             parts.deletion,

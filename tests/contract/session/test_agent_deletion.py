@@ -191,3 +191,21 @@ async def test_agents_are_for_clients_alone(mesh: Mesh) -> None:
     with pytest.raises(MeshError) as caught:
         await mesh.operator("DeleteAgent", tenant_pb.DeleteAgentRequest(agent_id="clerk"))
     assert caught.value.reason is Reason.CALLER_NOT_ALLOWED
+
+
+async def test_SpawnSession__a_repeat_answers_the_same_after_its_agent_was_deleted(mesh: Mesh) -> None:
+    await mesh.put_agent(CLERK)
+    first = await mesh.spawn(request_id="one", agent_id="clerk")
+    await delete(mesh)
+    assert (await mesh.spawn(request_id="one", agent_id="clerk")).session_id == first.session_id
+    assert (await refused(mesh.spawn(request_id="one", agent_id="default"))).reason is Reason.REQUEST_ID_REUSED
+    assert (await refused(mesh.spawn(request_id="two", agent_id="clerk"))).reason is Reason.UNKNOWN_AGENT
+
+
+async def test_SpawnSession__a_runs_repeat_answers_the_same_after_its_own_agent_was_deleted(mesh: Mesh) -> None:
+    await mesh.put_agent(CLERK)
+    held = await mesh.claim((await mesh.spawn(agent_id="clerk")).session_id)
+    first = await mesh.spawn_as(held, request_id="call:1:0", agent_id="default")
+    await delete(mesh)
+    again = await mesh.spawn_as(held, request_id="call:1:0", agent_id="default")
+    assert again.session_id == first.session_id

@@ -33,7 +33,7 @@ async def test_backlog_counts_deletions_until_they_are_finished(
         await work_once(mesh.settings, remains.dsn, mesh.tenant)
         await backlog.measure()
         assert told(reader)["delete"] == 0
-    assert before.keys() == {"spawn", "delete", "purge", "settings", "retain", "job"}
+    assert before.keys() == {"spawn", "delete", "purge", "settings", "end", "retain", "job"}
 
 
 async def test_live_runs_are_counted_by_whether_a_runner_has_them(mesh: Mesh, remains: Remains) -> None:

@@ -12,6 +12,7 @@ import pytest
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
@@ -105,6 +106,35 @@ async def test_ClaimRuns__another_claim_that_is_handing_out_a_crowded_tenants_ru
         assert len(await claimed()) == 1
 
 
+async def test_an_end_wakes_runners_where_a_run_has_waited_for_it(mesh: Mesh, postgres: Any) -> None:
+    """Of a tenant that has as many runs as it may have at once, the next one begins at the end of one of them, and not when somebody looks."""
+    await nothing_left_to_claim(mesh)
+    own = another(mesh)
+    await own.create_tenant(settings=TenantSettings(max_running_run_count=1))
+    for _ in range(4):
+        await own.spawn()
+    async with superuser(postgres) as link:
+
+        async def wakes(claimed: run_pb.ClaimedRun) -> bool:
+            """Whether runners hear of something when the claimed run ends."""
+            await link.execute("listen run_queued")
+            request = pb.KillSessionRequest(session_id=claimed.session.session_id)
+            await own.client(own.sessions.KillSession, request)
+            heard = [notify async for notify in link.notifies(timeout=0.5, stop_after=1)]
+            await link.execute("unlisten run_queued")
+            return bool(heard)
+
+        [first] = await own.claim_any()
+        assert await wakes(first)
+        raised = tenant_pb.UpdateTenantRequest(tenant_id=own.tenant, settings=TenantSettings(max_running_run_count=3))
+        raised.update_mask.paths.append("settings.max_running_run_count")
+        await own.operator("UpdateTenant", raised)
+        [second] = await own.claim_any()
+        assert not await wakes(second), "the others might have begun before"
+        third, fourth = await own.claim_any(limit=2)
+        assert [await wakes(third), await wakes(fourth)] == [False, False], "none waits"
+
+
 async def test_ClaimRuns__answer_is_never_too_large_to_be_heard(mesh: Mesh) -> None:
     """Prompts of 256 KiB, 64 times, are more than the transport takes: the runs would be handed out to nobody."""
     await nothing_left_to_claim(mesh)
@@ -158,7 +188,7 @@ async def test_sweep__run_kept_or_given_back_meanwhile_is_not_lost(
 
         async def expired() -> bool:
             async with session_database.transaction(EVERY_TENANT) as connection:
-                lost = await runs.take_lost(connection, timedelta(seconds=5))
+                lost = await runs.take_lost(connection, runs.Page(limit=64, share=16), timedelta(seconds=5))
             taken.extend(row for row in lost if row["run_id"] == run_id)
             return bool(taken)
 

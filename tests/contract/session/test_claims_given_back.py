@@ -1,7 +1,7 @@
-"""Runs whose claim nobody is left to hear of."""
+"""Runs whose claim nobody is left to hear of, and claims of runs that have ended."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -150,3 +150,49 @@ async def test_run_that_has_ended_writes_no_more_where_its_runner_keeps_the_clai
         with pytest.raises(MeshError) as caught:
             await draft(transcript, held, "43")
     assert caught.value.reason is Reason.WRITER_CLAIM_LOST
+
+
+async def failed(mesh: Mesh, held: run_pb.ClaimedRun, _remains: Remains) -> None:
+    await mesh.run(held, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="X"))
+
+
+async def given_back_and_killed(mesh: Mesh, held: run_pb.ClaimedRun, _remains: Remains) -> None:
+    await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
+    await kill(mesh, held.session.session_id)
+
+
+async def ended_by_the_sweep(mesh: Mesh, held: run_pb.ClaimedRun, remains: Remains, over: str) -> None:
+    async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as superuser:
+        where = "where tenant_id = %s and subject_id = %s"
+        await superuser.execute(f"update session.dispatch set {over} {where}", (mesh.tenant, held.run.run_id))
+    async with parts_of(mesh.settings) as parts:
+        while await sweep_of(parts, mesh.settings).end_lost_runs():
+            pass
+
+
+async def timed_out(mesh: Mesh, held: run_pb.ClaimedRun, remains: Remains) -> None:
+    await ended_by_the_sweep(mesh, held, remains, "expire_time = now()")
+
+
+async def lost_by_every_runner(mesh: Mesh, held: run_pb.ClaimedRun, remains: Remains) -> None:
+    await ended_by_the_sweep(mesh, held, remains, "due_time = now(), attempts_left = 0")
+
+
+@pytest.mark.parametrize(
+    "end", [failed, given_back_and_killed, timed_out, lost_by_every_runner], ids=lambda end: end.__name__
+)
+async def test_run_that_has_ended_before_it_wrote_never_becomes_the_writer(
+    mesh: Mesh,
+    peers: dict[str, str],
+    remains: Remains,
+    end: Callable[[Mesh, run_pb.ClaimedRun, Remains], Awaitable[None]],
+) -> None:
+    held = await mesh.claim((await mesh.spawn()).session_id)
+    await end(mesh, held, remains)
+    assert (await mesh.get(held.session.session_id)).state == session_pb2.SESSION_STATE_CLOSED
+    await work_once(mesh.settings, remains.dsn, mesh.tenant)
+    async with caller_at(peers["transcript"], "transcript") as transcript:
+        with pytest.raises(MeshError) as caught:
+            await draft(transcript, held, "behind the end")
+    assert caught.value.reason is Reason.WRITER_CLAIM_LOST
+    assert await is_free(mesh, peers["transcript"], held.session.session_id)

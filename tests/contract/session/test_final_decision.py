@@ -10,11 +10,13 @@ import pytest
 from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, LABEL_KIND_SUPERSEDED
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.acting import acting_for
+from spawnmesh_runtime.acting import acting_for, acting_with_token
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_session.operations.finalize import Draft, FinalizeSaga
 
@@ -167,15 +169,60 @@ async def test_FinalizeRun__message_after_such_a_takeover_is_read_first_and_noth
         assert (await finalize(patient, held, offered)).messages_pending.count == 1
         assert (await finalize(patient, held, offered)).messages_pending.count == 1
         assert await labels_of(transcript, held, offered.draft_entry_id) == [LABEL_KIND_FINAL, LABEL_KIND_SUPERSEDED]
-        [message] = (await patient.run(held, patient.runs.ListInbox, run_pb.ListInboxRequest())).messages
-        taken = run_pb.AcknowledgeInboxRequest(epoch=held.run.epoch, keys=[message.key])
-        await patient.run(held, patient.runs.AcknowledgeInbox, taken)
+        await take_all(patient, held)
         assert (await finalize(patient, held, better)).accepted.run.result_text == "43"
         assert await labels_of(transcript, held, better.draft_entry_id) == [LABEL_KIND_FINAL]
 
 
+async def take_all(mesh: Mesh, held: run_pb.ClaimedRun) -> None:
+    box = await mesh.run(held, mesh.runs.ListInbox, run_pb.ListInboxRequest())
+    keys = [message.key for message in box.messages]
+    await mesh.run(held, mesh.runs.AcknowledgeInbox, run_pb.AcknowledgeInboxRequest(epoch=held.run.epoch, keys=keys))
+
+
 async def nothing() -> None:
     """Between label and commit."""
+
+
+async def texts_read(transcript: Peer, held: run_pb.ClaimedRun) -> list[str]:
+    """What a model would read."""
+    stub: Any = TranscriptServiceStub(transcript.channel)
+    request = transcript_pb.AssembleContextRequest(session_id=held.session.session_id, token_budget=100_000)
+    with acting_with_token(held.run_token):
+        read = await transcript.unary(stub.AssembleContext, request)
+    return [block.text.text for entry in read.entries for block in entry.body.message.content]
+
+
+@pytest.mark.parametrize("withdrawal", ["whole", "cut off behind its label"])
+async def test_FinalizeRun__draft_that_was_taken_back_for_a_message_is_never_the_answer(
+    mesh: Mesh, transcript: Peer, withdrawal: str
+) -> None:
+    """The transcript has it in no context any more."""
+    session = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
+    held = await mesh.claim(session.session_id)
+    offered = await draft(transcript, held, "42")
+    with pytest.raises(Crash):
+        await finalize_beside(mesh, held, offered, die)
+    await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
+    await send(mesh, session.session_id)
+    held = await mesh.claim(session.session_id)
+    await draft(transcript, held, "taking the transcript over")
+    if withdrawal == "whole":
+        assert (await finalize(mesh, held, offered)).messages_pending.count == 1
+    else:
+        with pytest.raises(Crash):
+            await finalize_beside(mesh, held, offered, die)
+    await take_all(mesh, held)
+    for _ in range(2):
+        with pytest.raises(MeshError) as caught:
+            await finalize(mesh, held, offered)
+        assert (caught.value.reason, caught.value.facts["draft_entry_id"]) == (Reason.RUN_STATE, offered.draft_entry_id)
+        assert (await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_RUNNING
+    anew = await draft(transcript, held, "42")
+    assert (await finalize(mesh, held, anew)).accepted.run.result_text == "42"
+    assert await labels_of(transcript, held, offered.draft_entry_id) == [LABEL_KIND_FINAL, LABEL_KIND_SUPERSEDED]
+    assert await labels_of(transcript, held, anew.draft_entry_id) == [LABEL_KIND_FINAL]
+    assert (await texts_read(transcript, held)).count("42") == 1
 
 
 def of_no_entry() -> run_pb.FinalizeRunRequest:

@@ -16,7 +16,7 @@ from tests.contract.session.crashing import Crash
 from tests.contract.session.drafting import draft
 from tests.contract.session.harness import Mesh
 from tests.contract.session.plugins import Plugin, plugged
-from tests.contract.session.test_final_decision import die, finalize, finalize_beside
+from tests.contract.session.test_final_decision import die, finalize, finalize_beside, take_all
 
 DECIDE_AS_BEFORE = """
 select d.waiting from decide_run(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(run_id)s, %(epoch)s, %(entry_id)s) d;"""
@@ -38,12 +38,6 @@ class Reader(Plugin):
 async def transcript(peers: dict[str, str]) -> Any:
     async with caller_at(peers["transcript"], "transcript") as peer:
         yield peer
-
-
-async def take_all(mesh: Mesh, held: run_pb.ClaimedRun) -> None:
-    box = await mesh.run(held, mesh.runs.ListInbox, run_pb.ListInboxRequest())
-    keys = [message.key for message in box.messages]
-    await mesh.run(held, mesh.runs.AcknowledgeInbox, run_pb.AcknowledgeInboxRequest(epoch=held.run.epoch, keys=keys))
 
 
 async def refusal(mesh: Mesh, held: run_pb.ClaimedRun, offered: run_pb.FinalizeRunRequest) -> MeshError:

@@ -15,7 +15,9 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.acting import acting_for
 from spawnmesh_session.app import sweep_of
 
+from tests.contract.serving import caller_at
 from tests.contract.session.crashing import Crash, Steps, crashing
+from tests.contract.session.drafting import draft
 from tests.contract.session.harness import Mesh, OpenMesh, attachment
 from tests.contract.session.remains import Remains
 from tests.contract.session.test_retention import DAY
@@ -115,6 +117,42 @@ async def test_DeleteSession__large_family_that_lives_is_ended_in_pages(mesh: Me
     assert await remains.count(mesh.tenant, "session.sessions where state = 'ACTIVE'") == 101
     assert await delete(mesh, root) == 601
     assert await left(remains, mesh.tenant) == 0
+
+
+async def test_KillSession__large_family_is_ended_in_pages_and_a_repeat_ends_the_rest(
+    mesh: Mesh, remains: Remains
+) -> None:
+    """In one transaction it would take longer than a caller waits, however often it is asked for."""
+    root = (await mesh.spawn()).session_id
+    held = await mesh.claim(root)
+    parents = await copies(remains, mesh.tenant, root, 3, "aa", parents=[root], ended_for=None)
+    await copies(remains, mesh.tenant, root, 199, "bb", parents=parents, ended_for=None)
+    living = []
+    async with parts_of(mesh.settings) as parts:
+        for crash_at in (2, 4, 5):  # In the first page, behind it, and in the second.
+            with acting_for(mesh.tenant), pytest.raises(Crash):
+                await crashing(parts, Steps(crash_at)).kill.run(mesh.tenant, root, None)
+            living.append(await remains.count(mesh.tenant, "session.sessions where state = 'ACTIVE'"))
+    assert living == [601, 401, 201]
+    assert (await mesh.get(root)).latest_run.state == session_pb2.RUN_STATE_KILLED
+    for killed_now in (0, 0):
+        answer = await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=root))
+        assert answer.killed_run_count == killed_now
+    assert await remains.count(mesh.tenant, "session.sessions where state = 'ACTIVE'") == 0
+    async with caller_at(mesh.settings.transcript_target, "transcript") as transcript:
+        with pytest.raises(MeshError) as caught:
+            await draft(transcript, held, "too late")
+    assert caught.value.reason is Reason.WRITER_CLAIM_LOST
+
+
+async def test_KillSession__a_run_ends_its_own_large_family(mesh: Mesh, remains: Remains) -> None:
+    """It is killed itself with the first page."""
+    root = (await mesh.spawn()).session_id
+    held = await mesh.claim(root)
+    await copies(remains, mesh.tenant, root, 400, "aa", parents=[root], ended_for=None)
+    answer = await mesh.run(held, mesh.sessions.KillSession, pb.KillSessionRequest(session_id=root))
+    assert answer.killed_run_count == 1
+    assert await remains.count(mesh.tenant, "session.sessions where state = 'ACTIVE'") == 0
 
 
 @asynccontextmanager

@@ -16,16 +16,19 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.peers import Peer
 
 from tests.contract.serving import caller_at
+from tests.contract.session.crashing import Crash
 from tests.contract.session.drafting import draft, entries_of
 from tests.contract.session.harness import Mesh
 from tests.contract.session.plugins import plugged
 from tests.contract.session.remains import Remains
+from tests.contract.session.test_final_decision import die, finalize, finalize_beside
 from tests.contract.session.test_judged_texts import Reader
 
 SECRET = "sk-proj-" + "Ab3dEf6hIj9lMn2pQr5tUv8x"
 SAID = f"the key is {SECRET}, keep it"
 KEPT = "the key is [$redacted:provider_key], keep it"
 MASKED = TenantSettings(transcripts=TranscriptSettings(mask_secrets=True))
+UNMASKED = TenantSettings()
 
 
 @pytest.fixture
@@ -42,9 +45,9 @@ async def transcript(peers: dict[str, str]) -> Any:
         yield peer
 
 
-async def mask(mesh: Mesh) -> None:
+async def mask(mesh: Mesh, settings: TenantSettings = MASKED) -> None:
     request = tenant_pb.UpdateTenantRequest(
-        tenant_id=mesh.tenant, update_mask=FieldMask(paths=["settings.transcripts"]), settings=MASKED
+        tenant_id=mesh.tenant, update_mask=FieldMask(paths=["settings.transcripts"]), settings=settings
     )
     await mesh.operator("UpdateTenant", request)
 
@@ -100,6 +103,32 @@ async def test_FailRun__message_has_no_secret(masking: Mesh, remains: Remains) -
     assert not await is_kept(masking, remains, SECRET)
 
 
+async def test_FailRun__reason_has_no_secret(masking: Mesh, remains: Remains) -> None:
+    parent = await masking.claim((await masking.spawn()).session_id)
+    held = await masking.claim((await masking.spawn_as(parent)).session_id)
+    request = run_pb.FailRunRequest(epoch=held.run.epoch, reason=f"GOT {SECRET}", message="no")
+    for _ in range(2):
+        ended = await masking.run(held, masking.runs.FailRun, request)
+        assert ended.run.error_reason == "GOT [$redacted:provider_key]"
+    [told] = await inbox(masking, parent)
+    assert "GOT [$redacted:provider_key]. no" in told
+    assert not await is_kept(masking, remains, SECRET)
+
+
+@pytest.mark.parametrize("ending", ["succeeded", "failed"])
+async def test_announcement_tells_the_label_without_secrets(masking: Mesh, transcript: Peer, ending: str) -> None:
+    parent = await masking.claim((await masking.spawn()).session_id)
+    held = await masking.claim((await masking.spawn_as(parent, label=f"try {SECRET}")).session_id)
+    if ending == "succeeded":
+        await masking.run(held, masking.runs.FinalizeRun, await draft(transcript, held, SAID))
+    else:
+        await masking.run(held, masking.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="BAD"))
+    [told] = await inbox(masking, parent)
+    assert f"{held.session.session_id} (try [$redacted:provider_key])" in told
+    assert SECRET not in told
+    assert ending == "failed" or told.endswith(KEPT)
+
+
 @pytest.mark.parametrize("padding", ["", "x" * 20_000], ids=["small", "large"])
 async def test_SendMessage__is_kept_without_secrets_and_known_when_it_comes_again(
     masking: Mesh, remains: Remains, padding: str
@@ -126,3 +155,24 @@ async def test_what_was_kept_before_is_known_after(mesh: Mesh, transcript: Peer)
     again = await mesh.claim(session.session_id)
     assert await inbox(mesh, again) == [SAID]
     assert (await mesh.run(held, mesh.runs.FinalizeRun, offered)).accepted.run.result_text == SAID
+
+
+@pytest.mark.parametrize("cut", ["behind the end", "before the end"])
+async def test_what_was_decided_without_secrets_stays_so_where_they_are_masked_no_more(
+    masking: Mesh, transcript: Peer, remains: Remains, cut: str
+) -> None:
+    held = await masking.claim((await masking.spawn()).session_id)
+    offered = await draft(transcript, held, SAID)
+    if cut == "behind the end":
+        assert (await finalize(masking, held, offered)).accepted.run.result_text == KEPT
+    else:
+        with pytest.raises(Crash):
+            await finalize_beside(masking, held, offered, die)
+    await mask(masking, UNMASKED)
+    for _ in range(2):
+        assert (await finalize(masking, held, offered)).accepted.run.result_text == KEPT
+    offered.draft_text = "something else"
+    with pytest.raises(MeshError) as caught:
+        await finalize(masking, held, offered)
+    assert caught.value.reason is Reason.RUN_STATE
+    assert not await is_kept(masking, remains, SECRET)

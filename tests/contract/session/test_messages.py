@@ -89,3 +89,49 @@ async def test_SendMessage__queues_no_run_that_a_spawn_could_not(mesh: Mesh) -> 
     assert waiting.state == session_pb2.RUN_STATE_QUEUED
     reading = next(session_id for session_id, run in zip(idle, outcomes, strict=True) if run is waiting)
     assert (await send(own, reading, "more")).run_id == waiting.run_id  # It is read by a run that waits already.
+
+
+async def texts_of(mesh: Mesh, held: run_pb.ClaimedRun) -> list[str]:
+    listed = (await mesh.run(held, mesh.runs.ListInbox, run_pb.ListInboxRequest())).messages
+    return [message.text for message in listed]
+
+
+async def tell(mesh: Mesh, held: run_pb.ClaimedRun, session_id: str, text: str) -> None:
+    """As the run that is held, under a request_id that others use, too."""
+    request = pb.SendMessageRequest(session_id=session_id, request_id="1", text=text)
+    await mesh.run(held, mesh.sessions.SendMessage, request)
+
+
+async def test_SendMessage__request_ids_are_those_of_clients_or_of_the_runs_of_one_session(mesh: Mesh) -> None:
+    parent = await mesh.claim((await mesh.spawn()).session_id)
+    child = await mesh.claim((await mesh.spawn_as(parent, mode=session_pb2.SESSION_MODE_SESSION)).session_id)
+    session_id = child.session.session_id
+    await tell(mesh, parent, session_id, "Go on.")
+    await tell(mesh, child, session_id, "Go on.")
+    await send(mesh, session_id, "Stop.", request_id="1")
+    for _ in range(2):  # Repeats change nothing.
+        await tell(mesh, parent, session_id, "Go on.")
+        await send(mesh, session_id, "Stop.", request_id="1")
+    assert await texts_of(mesh, child) == ["Go on.", "Go on.", "Stop."]
+    with pytest.raises(MeshError) as caught:
+        await tell(mesh, parent, session_id, "Stop.")
+    assert caught.value.reason is Reason.REQUEST_ID_REUSED
+
+
+async def test_SendMessage__a_clients_message_is_read_though_a_run_said_the_same_before(mesh: Mesh) -> None:
+    held = await mesh.claim((await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)).session_id)
+    session_id = held.session.session_id
+    await tell(mesh, held, session_id, "Stop.")
+    await take_some(mesh, held)
+    await mesh.run(held, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="X"))
+    assert (await send(mesh, session_id, "Stop.", request_id="1")).state == session_pb2.RUN_STATE_QUEUED
+
+
+async def test_SendMessage__a_run_that_takes_over_repeats_what_the_one_before_sent(mesh: Mesh) -> None:
+    held = await mesh.claim((await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)).session_id)
+    session_id = held.session.session_id
+    await tell(mesh, held, session_id, "Go on.")
+    await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
+    later = await mesh.claim(session_id)
+    await tell(mesh, later, session_id, "Go on.")
+    assert await texts_of(mesh, later) == ["Go on."]

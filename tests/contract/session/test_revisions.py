@@ -16,6 +16,8 @@ from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, LABEL_KIND_SUPERSEDED
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.acting import acting_with_token
 from spawnmesh_runtime.peers import Peer
 
@@ -104,6 +106,24 @@ async def test_a_draft_that_was_sent_back_is_in_no_later_context_and_not_with_th
     entries = await entries_of(stage.transcript, child)
     kinds = [entry.body.label.kind for entry in entries if entry.body.HasField("label")]
     assert kinds == [LABEL_KIND_SUPERSEDED, LABEL_KIND_SUPERSEDED, LABEL_KIND_FINAL]
+
+
+@pytest.mark.parametrize("more", [{"is_last_turn": True}, {"has_final_effects": True}, {"draft_text": "beta"}], ids=str)
+async def test_a_draft_that_was_sent_back_is_not_the_answer_whatever_else_is_said_of_it(
+    stage: Stage, more: dict[str, Any]
+) -> None:
+    held = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
+    request = await draft(stage.transcript, held, "alpha")
+    async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=REVISE)):
+        answer = await stage.mesh.run(held, stage.mesh.runs.FinalizeRun, request)
+    assert answer.revise.number == 1
+    request.MergeFrom(run_pb.FinalizeRunRequest(**more))
+    async with plugged(stage.mesh, stage.peers, Plugin()):
+        with pytest.raises(MeshError) as caught:
+            await stage.mesh.run(held, stage.mesh.runs.FinalizeRun, request)
+        assert (caught.value.reason, caught.value.facts["draft_entry_id"]) == (Reason.RUN_STATE, request.draft_entry_id)
+        assert (await offer(stage, held, "alpha")).accepted.run.result_text == "alpha"
+    assert "alpha" in await context(stage.transcript, held)
 
 
 async def test_past_the_cap_the_last_draft_is_the_answer_and_the_log_says_so(stage: Stage) -> None:

@@ -251,6 +251,17 @@ async def test_FailRun__old_holder_is_refused_and_nothing_changes(open_mesh: Ope
         assert await inbox(short, parent) == []
 
 
+async def test_FailRun__run_that_was_given_back_is_left_to_the_next(mesh: Mesh) -> None:
+    session = await mesh.spawn()
+    held = await mesh.claim(session.session_id)
+    await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
+    with pytest.raises(MeshError) as caught:
+        await mesh.run(held, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="RUNNER_ERROR"))
+    assert (caught.value.reason, caught.value.facts["state"]) == (Reason.RUN_LEASE_LOST, "QUEUED")
+    assert (await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_QUEUED
+    await mesh.claim(session.session_id)
+
+
 async def test_FailRun__tells_the_parent_and_ends_the_session(mesh: Mesh) -> None:
     parent = await mesh.claim((await mesh.spawn()).session_id)
     child = await mesh.spawn_as(parent)

@@ -89,7 +89,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "begin_finalizing": {"epoch": 1, "entry_id": "e"},
     "decide_run": {"epoch": 1, "entry_id": "e", "text_key": "e:0"},
     "withdraw_decision": {"epoch": 1, "entry_id": "e"},
-    "set_run_state": {"epoch": 1, "state": "RUNNING", "draft_entry_id": "", "revision_count": 0},
+    "set_run_state": {"epoch": 1, "state": "RUNNING", "superseded_entry_id": "", "revision_count": 0},
     "requeue_run": {"epoch": 1},
     "end_run": {
         "epoch": 1,
@@ -115,6 +115,8 @@ BY_ID: dict[str, dict[str, Any]] = {
     "lease_dispatch": {"lease_ttl": "1 s"},
     "requeue_dispatch": {},
     "is_lost_run": {"taken_due_time": None},
+    "insert_end": {"subject_id": "new", "details": Jsonb({}), "attempts_left": 3, "kept_for": "1 day"},
+    "put_off_end": {"kept_for": "1 day", "at_least": "5 s", "at_most": "5 min", "used": 1},
     "list_children": {"page_size": 50, "include_archived": True, "before_id": "", "visible_to": ""},
     "list_descendants": {"page_size": 50, "include_archived": True, "before_id": ""},
 }

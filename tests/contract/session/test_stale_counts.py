@@ -37,7 +37,7 @@ BY_ID: dict[str, dict[str, Any]] = {
     "claim_run": {"runner_id": "r", "lease_ttl": "1 s"},
     "get_claimed": {},
     "begin_finalizing": {"epoch": 1, "entry_id": "e"},
-    "set_run_state": {"epoch": 1, "state": "RUNNING", "draft_entry_id": "", "revision_count": 0},
+    "set_run_state": {"epoch": 1, "state": "RUNNING", "superseded_entry_id": "", "revision_count": 0},
     "decide_run": {"epoch": 1, "entry_id": "e", "text_key": "e:0"},
     "withdraw_decision": {"epoch": 1, "entry_id": "e"},
     "requeue_run": {"epoch": 1},

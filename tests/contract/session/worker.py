@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import psycopg
 from spawnmesh_runtime.process import start_process
-from spawnmesh_session.app import Parts, open_parts, sweep_of
+from spawnmesh_session.app import Parts, open_parts, sweep_of, tellers_of
 from spawnmesh_session.operations.sweep import Sweep
 from spawnmesh_session.settings import SessionSettings
 
@@ -29,13 +29,15 @@ async def make_due(superuser_dsn: str, tenant: str) -> None:
 
 
 async def work_once(settings: SessionSettings, superuser_dsn: str, tenant: str) -> None:
-    """Every job that waits, and everything of the tenant that has to be swept."""
+    """Every job that waits, every end that is to be told, and everything of the tenant that has to be swept."""
     async with parts_of(settings) as parts:
         async with parts.job_app.open_async():
             await parts.job_app.run_worker_async(
                 wait=False, concurrency=4, install_signal_handlers=False, delete_jobs="successful"
             )
         await make_due(superuser_dsn, tenant)
+        while await tellers_of(parts, settings).tell_due():
+            pass
         await sweep_all(sweep_of(parts, settings))
 
 

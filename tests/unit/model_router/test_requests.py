@@ -130,6 +130,15 @@ def test_thoughts_that_are_not_signed_stay_at_home() -> None:
     assert [message["role"] for message in openai(ask(*messages))] == ["user", "user"]
 
 
+def test_anthropic_gets_no_answer_that_ends_with_a_thought() -> None:
+    signed = thinking("hm", "c2ln")
+    messages = (user(text("hi")), assistant(signed), user(text("and?")), assistant(signed, text("well"), signed))
+    sent = anthropic(ask(*messages, user(text("so?"))))
+    assert [[block["type"] for block in message["content"]] for message in sent if message["role"] == "assistant"] == [
+        ["thinking", "text"]
+    ]
+
+
 def test_odd_call_ids_change_alike_in_call_and_result() -> None:
     talk = ask(user(text("hi")), assistant(call("functions.read:0")), result("functions.read:0", text("one")))
     _, said, answered = openai(talk)

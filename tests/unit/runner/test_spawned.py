@@ -14,6 +14,7 @@ from spawnmesh_runner.tools.spawned import may_have_spawned
         (Reason.DEPENDENCY_UNAVAILABLE, True),
         (Reason.SPAWN_IN_PROGRESS, True),
         (Reason.CANCELLED, True),
+        (Reason.UNKNOWN_AGENT, False),
         (Reason.SPAWN_DEPTH_EXCEEDED, False),
         (Reason.SPAWN_REFUSED, False),
         (Reason.INVALID_REQUEST, False),

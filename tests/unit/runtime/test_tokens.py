@@ -196,6 +196,31 @@ def test_service_token_is_kept_for_each_tenant_and_renewed_in_time(setup: Setup)
     assert setup.verifier.verify(renewed).tenant_id == "acme"
 
 
+def test_a_token_for_a_plugin_opens_that_plugin_alone(setup: Setup) -> None:
+    minter, here, there = setup.minter("hook"), "grpc://one.example.com:7000", "grpc://two.example.com:7000"
+    token = minter.service_token("acme", plugin=here)
+    assert setup.verifier.of_plugin(here).verify(token) == Caller(CallerKind.SERVICE, "hook", "acme", service="hook")
+    for verifier in (setup.verifier, setup.verifier.of_plugin(there)):
+        with pytest.raises(MeshError, match="another audience"):
+            verifier.verify(token)
+    with pytest.raises(MeshError, match=f"another audience than spawnmesh/{here}"):
+        setup.verifier.of_plugin(here).verify(minter.service_token("acme"))
+
+
+def test_a_token_for_a_plugin_is_one_of_a_mesh(setup: Setup) -> None:
+    endpoint = "grpc://one.example.com:7000"
+    token = setup.minter("hook", audience="staging").service_token("acme", plugin=endpoint)
+    with pytest.raises(MeshError, match="another audience"):
+        setup.verifier.of_plugin(endpoint).verify(token)
+
+
+def test_service_token_is_kept_for_each_plugin(setup: Setup) -> None:
+    minter = setup.minter("hook")
+    plugin, other = (minter.service_token("acme", plugin=f"grpc://{one}:7000") for one in ("a", "b"))
+    assert len({plugin, other, minter.service_token("acme")}) == 3
+    assert minter.service_token("acme", plugin="grpc://a:7000") == plugin
+
+
 def test_rsa_keys_work_too(setup: Setup, write_key: Callable[..., Path], rsa_key: Any) -> None:
     write_key("transcript", rsa_key)
     verifier = TokenVerifier(JwksFile(setup.folder / "jwks.json"), clock=setup.clock)

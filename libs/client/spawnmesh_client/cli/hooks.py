@@ -181,17 +181,27 @@ def try_plugin(context: typer.Context, name: Name, as_json: AsJson = False) -> N
 def serve_module(
     context: typer.Context,
     module: Annotated[str, typer.Argument(metavar="MODULE", help="Such as my_plugin, or a dotted name.")],
-    listen: Annotated[str, typer.Option(help="host:port.")] = "127.0.0.1:0",
+    listen: Annotated[str, typer.Option(help="host:port.")] = "127.0.0.1:7000",
     jwks: Annotated[
         Path | None, typer.Option(help="The mesh's public keys; else SPAWNMESH_PLUGIN_JWKS_FILE or _JWKS_URL.")
     ] = None,
+    endpoint: Annotated[
+        str, typer.Option(help="grpc://host:port, exactly as it is registered; else that of --listen.")
+    ] = "",
+    for_tenant: Annotated[
+        list[str] | None, typer.Option(help="Whose calls it answers; may be given more than once.")
+    ] = None,
+    for_all_tenants: Annotated[
+        bool, typer.Option("--for-all-tenants", help="It answers every tenant's, as a bundled one does.")
+    ] = False,
 ) -> None:
-    """Run the handlers of a Python module as a plugin, until Ctrl-C. Only the mesh whose keys these are can call it."""
-    given: dict[str, Any] = {"listen": listen, **({"jwks_file": jwks} if jwks else {})}
+    """Run the handlers of a Python module as a plugin, until Ctrl-C. Only the mesh whose keys these are can call it, for these tenants."""
+    given: dict[str, Any] = {"listen": listen, "jwks_file": jwks, "endpoint": endpoint}
+    given |= {"tenants": for_tenant, "all_tenants": for_all_tenants}
     with reported(as_json=False):
-        settings = _plugin_settings(given)
-    if settings.jwks_file is None and settings.jwks_url is None:
-        tell("say whose calls to answer: --jwks FILE, the file jwks.json of the mesh's keys")
+        settings = _plugin_settings({name: value for name, value in given.items() if value})
+    if (missing := _missing(settings)) is not None:
+        tell(missing)
         raise typer.Exit(2)
     try:
         handlers = load_handlers(module)
@@ -200,7 +210,8 @@ def serve_module(
         raise typer.Exit(1) from None
 
     def ready(port: int) -> None:
-        print(f"serving {', '.join(handlers.hooks)} on {listen.rpartition(':')[0]}:{port}", flush=True)
+        where = f"{listen.rpartition(':')[0]}:{port}"
+        print(f"serving {', '.join(handlers.hooks)} on {where}, as {settings.registered_endpoint}", flush=True)
 
     asyncio.run(serve(handlers, settings, ready))
 
@@ -209,7 +220,18 @@ def _plugin_settings(given: dict[str, Any]) -> PluginSettings:
     try:
         return PluginSettings(**given)
     except (ValidationError, SettingsError) as error:
-        raise malformed(error, "SPAWNMESH_PLUGIN_", "listen") from None
+        raise malformed(error, "SPAWNMESH_PLUGIN_", "listen", "endpoint") from None
+
+
+def _missing(settings: PluginSettings) -> str | None:
+    """What has to be said before anything is served."""
+    if settings.jwks_file is None and settings.jwks_url is None:
+        return "say whose calls to answer: --jwks FILE, the file jwks.json of the mesh's keys"
+    if bool(settings.tenants) == settings.all_tenants:
+        return "say for whom: --for-tenant ID for each tenant that is answered, or else --for-all-tenants"
+    if not settings.registered_endpoint:
+        return "say where the mesh reaches it: --endpoint grpc://host:port, exactly as it is registered"
+    return None
 
 
 def _print_one(plugin: pb.Plugin, *, as_json: bool) -> None:

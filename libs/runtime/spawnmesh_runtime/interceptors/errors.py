@@ -39,6 +39,10 @@ def typed_errors(inner: Step, service: str, translate: Sequence[Translate]) -> S
             if refusal.reason is Reason.INTERNAL:
                 call.defect = error
                 refusal = _internal()
+            # Its frames hold what the call has in memory, and the call holds it: that would stay until such circles are looked for. Nor is the
+            # request kept for as long as the refusal is on its way.
+            refusal.__traceback__ = refusal.__context__ = refusal.__cause__ = None
+            call.request = None
             call.refusal, call.status = refusal, refusal.status.value
         return await call.context.abort(
             grpc.StatusCode[call.status], call.refusal.message, status_metadata(call.refusal, f"{service}.spawnmesh")

@@ -1,13 +1,15 @@
 """Holds requests to the rules in their contract."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
+import grpc.aio
 import protovalidate
 from google.protobuf.message import Message
 from spawnmesh_core.errors import FieldViolation, MeshError
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_runtime.call import Call, ServedMethod, Step
+from spawnmesh_runtime.call import NO_MORE, Call, ServedMethod, Step
 
 _SHOWN = 20
 
@@ -17,7 +19,7 @@ def validated_calls(inner: Step, method: ServedMethod) -> Step:
 
     async def step(call: Call) -> object:
         if method.client_streaming:
-            call.request = _validated(call.request)
+            call.request = _validated(call.context)
         else:
             require_valid(call.request)
         return await inner(call)
@@ -25,8 +27,9 @@ def validated_calls(inner: Step, method: ServedMethod) -> Step:
     return step
 
 
-async def _validated(messages: AsyncIterator[Message]) -> AsyncIterator[Message]:
-    async for message in messages:
+async def _validated(context: "grpc.aio.ServicerContext[Any, Any]") -> AsyncIterator[Message]:
+    """Not by the transport's iterator, which holds itself: what was read last would stay until such circles are looked for."""
+    while (message := await context.read()) is not NO_MORE:
         require_valid(message)
         yield message
 

@@ -30,8 +30,8 @@ class BlobEntry:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """What does not fit together, and what was lost and is there again. What is missing has to be looked at once more: it may have been stored
-    or removed since the listing.
+    """What does not fit together, and what was lost and is there again. What is missing or damaged has to be looked at once more: it may have
+    been stored or removed since the listing.
     """
 
     orphan_keys: tuple[str, ...]

@@ -32,6 +32,14 @@ class UploadState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class UploadKey:
+    """Which upload. Ids are their owner's: the session whose runs send it, or, with an empty `session_id`, the tenant's clients."""
+
+    session_id: str
+    upload_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class UploadSpec:
     """A file as it was announced."""
 
@@ -44,10 +52,11 @@ class UploadSpec:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """An upload as it is. `session_id` is that of the run that sends it, empty for a client."""
+    """An upload as it is. `session_id` is that of the runs that send it, empty for clients; `row_id` is its row's own key."""
 
     spec: UploadSpec
     session_id: str
+    row_id: str
     state: UploadState
     generation: int
     object_key: str
@@ -55,6 +64,11 @@ class Upload:
     part_bytes: int
     create_time: datetime
     expire_time: datetime
+
+    @property
+    def key(self) -> UploadKey:
+        """Which it is."""
+        return UploadKey(self.session_id, self.spec.upload_id)
 
     @property
     def durable_bytes(self) -> int:
@@ -106,7 +120,6 @@ class UploadRef:
 class NamedUpload:
     """What is known of an upload that a set names."""
 
-    session_id: str
     state: UploadState
     file: StoredFile
 
@@ -168,12 +181,10 @@ def _require_room(
     )
 
 
-def require_upload(found: Upload | None, upload_id: str, reader_session_id: str | None) -> Upload:
-    """The upload, where it exists for this reader; raises NOT_FOUND. A reader with a session sees that session's uploads only."""
+def require_upload(found: Upload | None, key: UploadKey) -> Upload:
+    """The upload that its owner asked for, where there is one. Raises NOT_FOUND."""
     if found is None or found.state is UploadState.ABORTING:
-        raise not_found("upload", upload_id)
-    if reader_session_id is not None and reader_session_id != found.session_id:
-        raise not_found("upload", upload_id)
+        raise not_found("upload", key.upload_id)
     return found
 
 
@@ -237,14 +248,12 @@ def taken_over(upload_id: str) -> MeshError:
     )
 
 
-def files_of_uploads(
-    refs: Sequence[UploadRef], found: Mapping[str, NamedUpload], uploader_session_id: str
-) -> tuple[StoredFile, ...]:
-    """The files of the uploads, as the set shall name them. Raises NOT_FOUND and UPLOAD_INCOMPLETE."""
+def files_of_uploads(refs: Sequence[UploadRef], found: Mapping[str, NamedUpload]) -> tuple[StoredFile, ...]:
+    """The files of the uploads, which are found for who may name them, as the set shall name them. Raises NOT_FOUND and UPLOAD_INCOMPLETE."""
     files = []
     for ref in refs:
         upload = found.get(ref.upload_id)
-        if upload is None or upload.state is UploadState.ABORTING or uploader_session_id not in ("", upload.session_id):
+        if upload is None or upload.state is UploadState.ABORTING:
             raise not_found("upload", ref.upload_id)
         if upload.state is not UploadState.COMPLETE:
             raise MeshError(

@@ -41,7 +41,7 @@ limit %(limit)s;
 
 -- name: expired_uploads
 -- No lock. Needs `keep_to_indexes`. Index: uploads_pkey.
-select u.upload_id
+select u.upload_id as row_id
 from uploads u
 where u.tenant_id = %(tenant_id)s and (u.expire_time < now() - make_interval(secs => %(age_seconds)s) or u.state = 'ABORTING')
     and u.upload_id > %(after)s

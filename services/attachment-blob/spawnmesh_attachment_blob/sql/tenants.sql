@@ -19,16 +19,23 @@ set settings_version = excluded.settings_version, enabled = excluded.enabled, ma
 where t.settings_version < excluded.settings_version;
 
 -- name: get_tenant
--- No lock. Index: attachment_tenants_pkey, sets_pkey, uploads_pkey. The state is that of the set that is about to be staged, null for a new
--- one; the uploads are those it names.
+-- No lock. Index: attachment_tenants_pkey, sets_pkey, uploads_owner_idx. The state is that of the set that is about to be staged, null for a new
+-- one; the uploads are those it names, of the one owner who may name them, each found as for get_upload. Needs `keep_to_indexes` for them.
 select
     t.settings_version, t.enabled, t.max_file_count, t.max_file_bytes, t.max_total_bytes, t.retention_seconds, t.download_url_seconds,
     t.purging, t.purged_version,
     (select s.state from sets s where s.tenant_id = t.tenant_id and s.set_id = %(set_id)s and s.state <> 'STAGING') as set_state,
     (
-        select jsonb_agg(jsonb_build_array(u.upload_id, u.session_id, u.name, u.size_bytes, u.sha256, u.mime_type, u.state))
-        from uploads u
-        where u.tenant_id = t.tenant_id and u.upload_id = any(%(upload_ids)s::text[])
+        select jsonb_agg(jsonb_build_array(named.upload_id, found.name, found.size_bytes, found.sha256, found.mime_type, found.state))
+        from unnest(%(upload_ids)s::text[]) named (upload_id)
+        cross join lateral (
+            select u.name, u.size_bytes, u.sha256, u.mime_type, u.state
+            from uploads u
+            where u.tenant_id = %(tenant_id)s and u.given_id between named.upload_id and named.upload_id
+                and u.session_id = %(uploader_session_id)s
+            order by u.given_id
+            limit 1
+        ) found
     ) as uploads
 from attachment_tenants t
 where t.tenant_id = %(tenant_id)s;

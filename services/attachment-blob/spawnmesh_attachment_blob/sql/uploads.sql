@@ -1,11 +1,20 @@
 -- name: insert_upload
--- Does nothing where the upload exists. Index: uploads_pkey.
+-- Does nothing where the upload exists. Where another owner's row has the id for its key, this row's key names the owner, too. A statement of its
+-- own after lock_room, so that it sees what was begun while that waited. Found by a range in order, which leaves the planner no other index.
+-- Index: uploads_pkey.
 insert into uploads
     (tenant_id, upload_id, session_id, name, size_bytes, sha256, mime_type, state, object_key, expire_time)
-values
-    (%(tenant_id)s, %(upload_id)s, %(session_id)s, %(name)s, %(size_bytes)s, %(sha256)s, %(mime_type)s, 'OPEN', %(object_key)s,
-     now() + make_interval(secs => %(ttl_seconds)s))
-on conflict (tenant_id, upload_id) do nothing;
+select
+    %(tenant_id)s, coalesce(taken.upload_id || '.' || %(session_id)s, %(upload_id)s), %(session_id)s, %(name)s, %(size_bytes)s, %(sha256)s,
+    %(mime_type)s, 'OPEN', %(object_key)s, now() + make_interval(secs => %(ttl_seconds)s)
+from (values (true)) one
+left join lateral (
+    select u.upload_id from uploads u
+    where u.tenant_id = %(tenant_id)s and u.upload_id between %(upload_id)s and %(upload_id)s
+    order by u.upload_id
+    limit 1
+) taken on true
+on conflict do nothing;
 
 -- name: lock_room
 -- Waits for whoever opens an upload of the tenant; who wants to begin to waits until the transaction ends.
@@ -20,7 +29,8 @@ from
     (
         select count(*) as open_count, coalesce(sum(u.size_bytes), 0)::bigint as open_bytes
         from uploads u
-        where u.tenant_id = %(tenant_id)s and u.state <> 'COMPLETE' and u.upload_id <> %(upload_id)s
+        where u.tenant_id = %(tenant_id)s and u.state <> 'COMPLETE'
+            and (u.session_id <> %(session_id)s or u.given_id <> %(upload_id)s)
     ) opened,
     (
         select
@@ -29,25 +39,30 @@ from
         from (
             select count(*) as upload_count, max(u.size_bytes) as size_bytes, min(u.expire_time) as first_expire_time
             from uploads u
-            where u.tenant_id = %(tenant_id)s and u.state = 'COMPLETE' and u.upload_id <> %(upload_id)s
+            where u.tenant_id = %(tenant_id)s and u.state = 'COMPLETE'
+                and (u.session_id <> %(session_id)s or u.given_id <> %(upload_id)s)
             group by u.sha256
         ) same
     ) finished;
 
 -- name: get_upload
--- No lock. Index: uploads_pkey, upload_parts_pkey.
+-- No lock. Found by a range in order, which leaves the planner no other index. Index: uploads_owner_idx, upload_parts_pkey.
 select
-    u.upload_id, u.session_id, u.name, u.size_bytes, u.sha256, u.mime_type, u.state, u.generation, u.object_key, u.multipart_id,
-    u.create_time, u.expire_time,
+    u.upload_id as row_id, u.given_id as upload_id, u.session_id, u.name, u.size_bytes, u.sha256, u.mime_type, u.state,
+    u.generation, u.object_key, u.multipart_id, u.create_time, u.expire_time,
     (select coalesce(sum(p.size_bytes), 0)::bigint from upload_parts p where p.tenant_id = u.tenant_id and p.upload_id = u.upload_id) as part_bytes
 from uploads u
-where u.tenant_id = %(tenant_id)s and u.upload_id = %(upload_id)s;
+where u.tenant_id = %(tenant_id)s and u.given_id between %(upload_id)s and %(upload_id)s and u.session_id = %(session_id)s
+order by u.given_id
+limit 1;
 
 -- name: lock_upload
--- Locks the upload: waits for whoever records a part of it or removes it. Index: uploads_pkey.
-select u.upload_id
+-- Locks the upload: waits for whoever records a part of it or removes it. Found as for get_upload. Index: uploads_owner_idx.
+select u.upload_id as row_id
 from uploads u
-where u.tenant_id = %(tenant_id)s and u.upload_id = %(upload_id)s
+where u.tenant_id = %(tenant_id)s and u.given_id between %(upload_id)s and %(upload_id)s and u.session_id = %(session_id)s
+order by u.given_id
+limit 1
 for update;
 
 -- name: lock_stored_blob
@@ -89,21 +104,22 @@ for share of b;
 -- The upload is locked by lock_upload. Index: uploads_pkey.
 update uploads
 set generation = generation + 1, expire_time = now() + make_interval(secs => %(ttl_seconds)s)
-where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and state = 'OPEN'
+where tenant_id = %(tenant_id)s and upload_id = %(row_id)s and state = 'OPEN'
 returning generation;
 
 -- name: parts_of_upload
 -- No lock: parts change under the lock of their upload alone. Index: upload_parts_pkey.
 select p.part_number, p.size_bytes, p.etag
 from upload_parts p
-where p.tenant_id = %(tenant_id)s and p.upload_id = %(upload_id)s
+where p.tenant_id = %(tenant_id)s and p.upload_id = %(row_id)s
 order by p.part_number;
 
 -- name: set_multipart
 -- Locks the upload. Gives nothing to who was taken over. Index: uploads_pkey.
 update uploads
 set multipart_id = %(multipart_id)s
-where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and generation = %(generation)s and state = 'OPEN'
+where tenant_id = %(tenant_id)s and upload_id = %(row_id)s and session_id = %(session_id)s
+    and generation = %(generation)s and state = 'OPEN'
 returning upload_id;
 
 -- name: add_part
@@ -111,7 +127,8 @@ returning upload_id;
 with held as (
     update uploads
     set expire_time = now() + make_interval(secs => %(ttl_seconds)s)
-    where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and generation = %(generation)s and state = 'OPEN'
+    where tenant_id = %(tenant_id)s and upload_id = %(row_id)s and session_id = %(session_id)s
+        and generation = %(generation)s and state = 'OPEN'
     returning tenant_id, upload_id
 )
 insert into upload_parts (tenant_id, upload_id, part_number, size_bytes, etag)
@@ -130,37 +147,46 @@ returning b.object_key;
 -- Locks the upload. Gives nothing to who was taken over. Index: uploads_pkey.
 update uploads
 set state = 'COMPLETE', multipart_id = '', expire_time = now() + make_interval(secs => %(ttl_seconds)s)
-where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and generation = %(generation)s and state = 'OPEN'
+where tenant_id = %(tenant_id)s and upload_id = %(row_id)s and session_id = %(session_id)s
+    and generation = %(generation)s and state = 'OPEN'
 returning upload_id;
 
 -- name: keep_upload
 -- The upload is locked by lock_upload. Writes nothing while more than half of its time is left. Index: uploads_pkey.
 update uploads
 set expire_time = now() + make_interval(secs => %(ttl_seconds)s)
-where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and state = 'COMPLETE'
+where tenant_id = %(tenant_id)s and upload_id = %(row_id)s and state = 'COMPLETE'
     and expire_time < now() + make_interval(secs => %(ttl_seconds)s) / 2;
 
 -- name: forget_parts
 -- The upload is locked by complete_upload. Index: upload_parts_pkey.
 delete from upload_parts
-where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s;
+where tenant_id = %(tenant_id)s and upload_id = %(row_id)s;
 
 -- name: abort_upload
--- Locks the upload; whoever writes to it is refused from then on. A COMPLETE one is left alone; so is one that is not of the generation, where one is
--- given, and one whose time is not over, where none is. Index: uploads_pkey.
+-- Locks the upload; whoever writes to it is refused from then on. One that is COMPLETE, or of another generation, is left alone.
+-- Index: uploads_pkey.
 update uploads
 set state = 'ABORTING', generation = generation + 1
-where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and state <> 'COMPLETE'
-    and case when %(generation)s::integer is null then expire_time < now() or state = 'ABORTING' else generation = %(generation)s end
-returning object_key, multipart_id;
+where tenant_id = %(tenant_id)s and upload_id = %(row_id)s and session_id = %(session_id)s
+    and generation = %(generation)s and state <> 'COMPLETE'
+returning upload_id as row_id, object_key, multipart_id;
+
+-- name: abort_expired_upload
+-- Locks the upload; whoever writes to it is refused from then on. One that is COMPLETE, or whose time is not over, is left alone.
+-- Index: uploads_pkey.
+update uploads
+set state = 'ABORTING', generation = generation + 1
+where tenant_id = %(tenant_id)s and upload_id = %(row_id)s and state <> 'COMPLETE' and (expire_time < now() or state = 'ABORTING')
+returning upload_id as row_id, object_key, multipart_id;
 
 -- name: forget_upload
 -- Its parts go with it. Index: uploads_pkey, upload_parts_pkey.
 delete from uploads
-where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and state = 'ABORTING';
+where tenant_id = %(tenant_id)s and upload_id = %(row_id)s and state = 'ABORTING';
 
 -- name: forget_expired_upload
 -- Index: uploads_pkey.
 delete from uploads
-where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and state = 'COMPLETE' and expire_time < now()
+where tenant_id = %(tenant_id)s and upload_id = %(row_id)s and state = 'COMPLETE' and expire_time < now()
 returning sha256;

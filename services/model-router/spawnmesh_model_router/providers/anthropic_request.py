@@ -17,6 +17,7 @@ Wire = dict[str, Any]
 REDACTED_THINKING = "redacted_thinking:"
 """In front of the signature of a thought that the provider gave sealed as a whole."""
 
+_THOUGHTS = ("thinking", "redacted_thinking")
 _EMPTY = "[empty message]"
 _SIGNATURE = re.compile(r"[A-Za-z0-9+/=_-]+")
 
@@ -50,7 +51,7 @@ def can_begin_to_think(messages: Sequence[message_pb2.Message]) -> bool:
             break
     called = any(block.HasField("tool_call") for block in newest)
     first = next((wire["type"] for block in newest for wire in _said(block)), "")
-    return not called or first in ("thinking", "redacted_thinking")
+    return not called or first in _THOUGHTS
 
 
 def _told(told: Told) -> Wire:
@@ -62,10 +63,15 @@ def _told(told: Told) -> Wire:
 
 
 def _messages(messages: Iterable[message_pb2.Message]) -> list[Wire]:
-    """Roles alternate: neighbours of one role are joined, and all results of an answer's calls come in one message."""
+    """Roles alternate: neighbours of one role are joined, and all results of an answer's calls come in one message.
+
+    A thought that led to nothing, since the output limit came first, is left out: an answer that ends with one would be refused.
+    """
     wire: list[Wire] = []
     for role, neighbours in groupby(messages, key=_role):
         content = [block for message in neighbours for block in _blocks(message)]
+        while role == "assistant" and content and content[-1]["type"] in _THOUGHTS:
+            content.pop()
         if content or role == "user":
             wire.append({"role": role, "content": content or [{"type": "text", "text": _EMPTY}]})
     return wire

@@ -33,6 +33,17 @@ def _without_environment(client: anthropic.AsyncAnthropic) -> anthropic.AsyncAnt
     return client
 
 
+def _give_pings(stream: anthropic.AsyncStream[Any]) -> None:
+    """Has the stream give pings too, as events that nobody reads: the SDK drops them, and nothing else may come while a model thinks."""
+    received = stream._iter_events()
+
+    async def named() -> AsyncIterator[Any]:
+        async for event in received:
+            yield type(event)(event="alive", data='{"type": "ping"}') if event.event == "ping" else event
+
+    stream._iter_events = named  # type: ignore[method-assign]  # There is no other way to what it drops.
+
+
 class AnthropicUpstream:
     """Anthropic."""
 
@@ -57,6 +68,7 @@ class AnthropicUpstream:
     async def _answer(self, body: dict[str, Any], client: anthropic.AsyncAnthropic, timing: Timing) -> Pieces:
         async with asyncio.timeout(timing.first_seconds):
             stream = await client.messages.create(**body, stream=True)
+        _give_pings(stream)
         async with stream, aclosing(read_messages(paced(aiter(stream), timing))) as pieces:
             async for piece in pieces:
                 yield piece

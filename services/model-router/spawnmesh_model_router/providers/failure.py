@@ -15,18 +15,23 @@ from spawnmesh_model_router.domain.evidence import MAX_CAUSES
 from spawnmesh_model_router.domain.reasons import FailoverReason, ModelFailure
 from spawnmesh_model_router.domain.retry import parse_retry_after
 from spawnmesh_model_router.providers.answer import ProviderFailed
+from spawnmesh_model_router.providers.pace import FellSilent
 from spawnmesh_model_router.providers.question import Question
 
-# Google tells the time in the body.
-_RETRY_DELAY = re.compile(r'"retryDelay":\s*"(\d+(?:\.\d+)?)s"')
+_DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
 
 
-def failed_call(error: Exception, provider: str, question: Question) -> ProviderFailed:
-    """The failure that the exception of a call to `provider`, which was asked the question, stands for."""
+def failed_call(error: Exception, provider: str, question: Question, *, has_output: bool) -> ProviderFailed:
+    """The failure that the exception of a call to `provider`, which was asked the question, stands for.
+
+    A model that has begun to answer and shows nothing may be thinking, for as long as a request wants it to. Behind what was shown a silence
+    rests the model, so that the caller's next try reaches another one.
+    """
     if isinstance(error, ProviderFailed):
         return error
     if isinstance(error, TimeoutError):
-        return ProviderFailed(FailoverReason.TIMEOUT, "no answer in time")
+        may_think = isinstance(error, FellSilent) and not has_output
+        return ProviderFailed(FailoverReason.TIMEOUT, "no answer in time", is_about_request=may_think)
     if isinstance(error, ValueError | TypeError | AttributeError | KeyError | IndexError):
         return ProviderFailed(FailoverReason.SERVER_ERROR, "the answer cannot be read")
     if _is_broken(error):
@@ -113,6 +118,21 @@ def _retry_after(error: Exception) -> float | None:
     if milliseconds is not None:
         return milliseconds / 1000
     seconds = parse_retry_after(headers.get("retry-after", ""), utc_now())
-    if seconds is None and (told := _RETRY_DELAY.search(_response_text(error))):
-        return float(told[1])
-    return seconds
+    return _told_delay(_response_text(error)) if seconds is None else seconds
+
+
+def _told_delay(text: str) -> float | None:
+    """Google tells the time in the body, as a detail of the error. What stands anywhere else in it may be the request's."""
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    said = _field(body[0] if isinstance(body, list) and body else body, "error")
+    details = _field(said, "details")
+    delays = (_field(detail, "retryDelay") for detail in (details if isinstance(details, list) else ()))
+    found = (_DELAY.fullmatch(delay) for delay in delays if isinstance(delay, str))
+    return next((float(delay[1]) for delay in found if delay), None)
+
+
+def _field(value: object, name: str) -> object:
+    return value.get(name) if isinstance(value, dict) else None

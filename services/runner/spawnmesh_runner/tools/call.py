@@ -8,8 +8,10 @@ import structlog
 from pydantic import ValidationError
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh_core.errors import MeshError, refused_with
+from spawnmesh_core.reasons import Reason
 from spawnmesh_materialize import MaterializeError
 
+from spawnmesh_runner.context import text_of
 from spawnmesh_runner.domain import LOST
 from spawnmesh_runner.tools.tool import AnyTool, Scope, ToolRefused, refused_path
 
@@ -18,6 +20,10 @@ log = structlog.get_logger()
 LEFT_OUT = "[left out: "
 """What a text begins with that says why it stands in the place of arguments. It is no JSON: no tool is called with it."""
 
+BLOCKED = "BLOCKED"
+"""The reason of a call that a plugin did not let be made."""
+
+_KEPT_BACK = (f"{BLOCKED}: ", f"{Reason.PLUGIN_FAILED.value}: ")
 _PLACES = ("arguments", "input", "args")  # Where providers put the arguments in a block.
 _TAKEN_OUT = (
     "$redacted"  # In what stands for a secret that was masked, and for a file's content, where the call was stored.
@@ -56,6 +62,11 @@ async def run_call(tool: AnyTool, call: message_pb2.ToolCall, scope: Scope) -> O
 def refusal(reason: str, message: str) -> Outcome:
     """The outcome of a call that was not done."""
     return Outcome(f"{reason}: {message}", reason)
+
+
+def was_kept_back(result: message_pb2.Message) -> bool:
+    """Whether it is the result of a call that plugins did not let be made. What a tool itself answered has another reason in front."""
+    return result.is_error and text_of(result).startswith(_KEPT_BACK)
 
 
 def call_arguments(call: message_pb2.ToolCall) -> object:

@@ -5,7 +5,7 @@ from spawnmesh_postgres.database import EVERY_TENANT, Database
 
 from spawnmesh_session.store import runs
 
-_KINDS = (runs.SPAWN, runs.DELETE, runs.PURGE, runs.SETTINGS, "RETAIN", "JOB")
+_KINDS = (runs.SPAWN, runs.DELETE, runs.PURGE, runs.SETTINGS, runs.END, "RETAIN", "JOB")
 
 
 class Backlog:
@@ -16,7 +16,7 @@ class Backlog:
         self._gauge = meter.create_gauge(
             "spawnmesh.session.cleanup.backlog",
             unit="{item}",
-            description="Spawns to undo, deletions to finish, settings to tell, tenants to look at and jobs, whose time has come.",
+            description="Spawns to undo, deletions to finish, settings and ends to tell, tenants to look at and jobs, whose time has come.",
         )
 
         self._runs = meter.create_gauge(

@@ -49,6 +49,15 @@ class Claimed:
         return render_session(self.session).ByteSize() + render_agent(self.agent).ByteSize() + models + _REST_BYTES
 
 
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """What a heartbeat brought; `time_left` to the deadline, by the database's clock, is less than nothing past that."""
+
+    lease_end: datetime
+    time_left: timedelta
+    waiting_count: int
+
+
 def _is_of_the_moment(error: Exception) -> bool:
     """Whether the database could not answer, so that nothing need be wrong with the run."""
     refusal = translate(error)
@@ -186,15 +195,16 @@ class Leases:
             ending = Ending(state=RunState.FAILED, error_reason=error.reason.value, error_message=error.message)
             await self.endings.end_run(connection, tenant_id, locked, ending)
 
-    async def heartbeat(self, tenant_id: str, run_id: str, epoch: int) -> tuple[datetime, int]:
-        """Extends the lease; returns its end and the number of messages that wait."""
+    async def heartbeat(self, tenant_id: str, run_id: str, epoch: int) -> Renewed:
+        """Extends the lease."""
         async with self.database.pipelined(tenant_id) as connection:
             run = await runs.lock(connection, tenant_id, run_id)
             require_held(run, epoch)
             lease_end = await runs.extend_lease(connection, tenant_id, run_id, self.lease_ttl)
             if lease_end is None:
                 raise lease_lost(run, epoch)
-            return lease_end, await inbox.count_waiting(connection, tenant_id, run["session_id"])
+            waiting_count = await inbox.count_waiting(connection, tenant_id, run["session_id"])
+            return Renewed(lease_end, run["deadline_time"] - (lease_end - self.lease_ttl), waiting_count)
 
     async def release(self, tenant_id: str, run_id: str, epoch: int) -> DictRow:
         """Back into the queue, from the runner that holds it; the same again at this epoch answers the run as it is."""

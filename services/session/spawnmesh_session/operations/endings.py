@@ -67,7 +67,7 @@ class Endings:
         is not held at `epoch`.
 
         A draft that was being made the answer of a run that ends otherwise is not to be called final: a job sees to that. Where the tenant has
-        secrets masked, none is kept of the ending.
+        secrets masked, none is kept of the ending, or told to the parent.
 
         A session that stays open gets a new run for messages that came while this one was live. Those that were there before had their run: if
         it failed over them, the next message is needed to try again, or it would go on for ever.
@@ -76,10 +76,10 @@ class Endings:
         if run["state"] in TERMINAL_RUN_STATES or epoch not in (None, run["epoch"]):
             return None
         run_id = run["run_id"]
-        ending = await _as_kept(connection, tenant_id, ending)
+        ending, told = await _as_kept(connection, tenant_id, session, ending)
         ended = await runs.begin_end(connection, tenant_id, run_id, ending, epoch=epoch)
         if locked.parent is not None:
-            await self._announce(connection, tenant_id, session, locked.parent, run_id, ending)
+            await self._announce(connection, tenant_id, session, locked.parent, run_id, ending, told)
         due = [
             jobs.tell_ended(
                 tenant_id,
@@ -141,19 +141,26 @@ class Endings:
         return NewRun(new_id(IdKind.RUN), run_timeout, self.max_run_attempts)
 
     async def _announce(
-        self, connection: Connection, tenant_id: str, child: DictRow, parent: DictRow, run_id: str, ending: Ending
+        self,
+        connection: Connection,
+        tenant_id: str,
+        child: DictRow,
+        parent: DictRow,
+        run_id: str,
+        ending: Ending,
+        told: str,
     ) -> None:
         parent_id = parent["session_id"]
-        told = await inbox.insert(
+        is_new = await inbox.insert(
             connection,
             tenant_id,
             parent_id,
             announce_key(child["session_id"], run_id),
-            announcement(child["session_id"], child["label"], ending),
+            told,
             child_session_id=child["session_id"],
             child_run_state=ending.state,
         )
-        if not told:
+        if not is_new:
             return
         await sessions.append_event(
             connection,
@@ -169,16 +176,21 @@ class Endings:
             await self.queue_run(connection, tenant_id, parent_id, parent["run_timeout"])
 
 
-async def _as_kept(connection: Connection, tenant_id: str, ending: Ending) -> Ending:
-    """Without secrets, where the tenant has them masked by now."""
-    texts = (ending.result_text, ending.error_message)
-    if ending.is_masked or not any(may_hold_secret(text) for text in texts):
-        return ending
-    if not masks_secrets((await tenants.get(connection, tenant_id))["settings"]):
-        return ending
-    return replace(
-        ending,
-        result_text=await masked(ending.result_text),
-        error_message=await masked(ending.error_message),
-        is_masked=True,
+async def _as_kept(connection: Connection, tenant_id: str, session: DictRow, ending: Ending) -> tuple[Ending, str]:
+    """The ending, and what the parent is told of it: both without secrets, where the tenant has them masked by now."""
+    texts = [session["label"]]
+    if not ending.is_masked:
+        texts += ending.result_text, ending.error_reason, ending.error_message
+    masks = any(may_hold_secret(text) for text in texts) and (
+        ending.is_masked or masks_secrets((await tenants.get(connection, tenant_id))["settings"])
     )
+    if masks and not ending.is_masked:
+        ending = replace(
+            ending,
+            result_text=await masked(ending.result_text),
+            error_reason=await masked(ending.error_reason),
+            error_message=await masked(ending.error_message),
+            is_masked=True,
+        )
+    told = announcement(session["session_id"], session["label"], ending)
+    return ending, await masked(told) if masks else told

@@ -105,8 +105,7 @@ class FinalizeSaga:
         if isinstance(begun, Pending):
             return begun
         run = begun.run
-        if run["masks_secrets"]:
-            draft = replace(draft, text=await masked(draft.text), is_masked=True, offered_key=draft.text_key)
+        draft = await _as_judged(run, draft)
         _require_text(run, draft)
         if run["state"] == RunState.SUCCEEDED:
             return run
@@ -187,7 +186,13 @@ class FinalizeSaga:
             run = await runs.lock(connection, tenant_id, draft.run_id)
             require_held(run, draft.epoch)
             await runs.set_state(
-                connection, tenant_id, draft.run_id, draft.epoch, RunState.RUNNING, revision_count=revised.number
+                connection,
+                tenant_id,
+                draft.run_id,
+                draft.epoch,
+                RunState.RUNNING,
+                revision_count=revised.number,
+                superseded_entry_id=draft.entry_id,
             )
             if revised.number > run["revision_count"]:
                 self.metrics.revised()
@@ -216,13 +221,20 @@ class FinalizeSaga:
         return await self._commit(tenant_id, draft)
 
     async def _decide(self, tenant_id: str, draft: Draft) -> DictRow | Pending:
-        """The draft is the answer, unless a message came while the hooks were asked: whoever sent it was told that this run reads it."""
+        """The draft is the answer, unless a message came while the hooks were asked: whoever sent it was told that this run reads it.
+
+        Raises RUN_STATE for a draft that the transcript calls superseded: no later run would read such an answer.
+        """
         run = await runs.decide(self.database, tenant_id, draft.run_id, draft.epoch, draft.entry_id, draft.text_key)
         _require_text(run, draft)
         if _is_answer(run, draft):
             return run
         require_open(run, draft)
-        return run if run["state"] == RunState.FINALIZING else Pending(run["waiting"])
+        if run["state"] == RunState.FINALIZING:
+            return run
+        if not run["waiting"]:
+            raise _superseded(draft)
+        return Pending(run["waiting"])
 
     async def _append(self, tenant_id: str, session_id: str, draft: Draft, key: str, entries: list[EntryBody]) -> None:
         """Appends in the run's name; RUN_LEASE_LOST where it has lost its transcript because it has lost its lease."""
@@ -256,19 +268,24 @@ class FinalizeSaga:
         """Ends the run as FAILED, for the runner that holds it; the same again at this epoch answers the run as it is."""
         async with self.database.pipelined(tenant_id) as connection:
             locked = await lock_run(connection, tenant_id, run_id)
+            if locked.run["state"] in TERMINAL_RUN_STATES:
+                return _ended_before(locked.run, epoch, ending)
+            require_held(locked.run, epoch)
             ended = await self.endings.end_run(connection, tenant_id, locked, ending, epoch=epoch)
-        if ended is not None:
-            return await _as_ended(ended, locked)
-        run = locked.run
-        if run["epoch"] != epoch:
-            raise lease_lost(run, epoch)
-        if run["state"] in TERMINAL_RUN_STATES and run["state"] != ending.state:
-            raise MeshError(
-                Reason.RUN_STATE,
-                f"run {run_id} has ended as {run['state']} already",
-                facts={"run_id": run_id, "state": run["state"]},
-            )
-        return run
+        return await _as_ended(ended, locked)
+
+
+def _ended_before(run: DictRow, epoch: int, ending: Ending) -> DictRow:
+    """The run, which ended in this way at this epoch. Raises RUN_LEASE_LOST and RUN_STATE where it did not."""
+    if run["epoch"] != epoch:
+        raise lease_lost(run, epoch)
+    if run["state"] != ending.state:
+        raise MeshError(
+            Reason.RUN_STATE,
+            f"run {run['run_id']} has ended as {run['state']} already",
+            facts={"run_id": run["run_id"], "state": run["state"]},
+        )
+    return run
 
 
 async def _as_ended(ended: AsyncCursor[DictRow] | None, locked: LockedRun) -> DictRow:
@@ -289,17 +306,36 @@ def _is_answer(run: DictRow, draft: Draft) -> bool:
     return run["state"] == RunState.SUCCEEDED and bool(run["draft_entry_id"] == draft.entry_id)
 
 
-def _require_text(run: DictRow, draft: Draft) -> None:
-    """Raises RUN_STATE where the draft's entry is the answer with another text. A replica of the release before told of no text."""
+async def _as_judged(run: DictRow, draft: Draft) -> Draft:
+    """The draft without secrets, where the tenant has them masked, or had when it was decided that it is the answer."""
+    if not run["masks_secrets"] and _decided_key(run, draft) in ("", draft.text_key):
+        return draft
+    return replace(draft, text=await masked(draft.text), is_masked=True, offered_key=draft.text_key)
+
+
+def _decided_key(run: DictRow, draft: Draft) -> str:
+    """Names the text with which it was decided that the draft is the answer; empty where it was not. A replica of the release before told of
+    no text."""
     decided: str = run["final_text_key"]
-    if run["final_entry_id"] != draft.entry_id or not decided.startswith(f"{draft.entry_id}:"):
-        return
-    if decided not in (draft.text_key, draft.offered_key):
+    return decided if run["final_entry_id"] == draft.entry_id and decided.startswith(f"{draft.entry_id}:") else ""
+
+
+def _require_text(run: DictRow, draft: Draft) -> None:
+    """Raises RUN_STATE where the draft's entry is the answer with another text."""
+    if _decided_key(run, draft) not in ("", draft.text_key, draft.offered_key):
         raise MeshError(
             Reason.RUN_STATE,
             f"it was decided with another text that draft {draft.entry_id} is the answer of run {draft.run_id}; offer the text that was judged",
             facts={"run_id": draft.run_id, "draft_entry_id": draft.entry_id},
         )
+
+
+def _superseded(draft: Draft) -> MeshError:
+    return MeshError(
+        Reason.RUN_STATE,
+        f"draft {draft.entry_id} was sent back or taken back, and no later context has it; append the answer anew, and offer that entry",
+        facts={"run_id": draft.run_id, "draft_entry_id": draft.entry_id},
+    )
 
 
 def require_open(run: DictRow, draft: Draft) -> None:

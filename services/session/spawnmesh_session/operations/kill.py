@@ -19,6 +19,8 @@ from spawnmesh_session.store import runs, sessions
 _KILLED = Ending(state=RunState.KILLED, error_reason="KILLED", error_message="the session was killed")
 _KILLED_WHILE_SPAWNING = SpawnFailure.at("kill", "the session was killed while it was being spawned")
 _FENCES_AT_ONCE = 16
+ENDED_TOGETHER = 200
+"""So many sessions are ended in a transaction, which takes it a second or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +43,28 @@ class Kill:
     transcripts: Transcripts
 
     async def run(self, tenant_id: str, session_id: str, holder: Holder | None) -> int:
-        """Ends the live runs of the session and of all its descendants, and closes them, in one transaction; returns how many runs it ended.
+        """Ends the live runs of the session and of all its descendants, and closes them; returns how many runs it ended.
 
+        A large family is ended in pages, parents first, each in a transaction: cut off, what is ended stays so, and a repeat does what is left.
         Where a run calls, the `holder`, it is of its own family alone, and RUN_LEASE_LOST where it is not held any more. A session that is still
         being spawned fails to spawn, and what there is of it is undone. Afterwards the transcripts take no more from the runners that held the
-        runs. Where transcript does not answer, that is what the caller hears, and a repeat does what is left.
+        runs, those killed before included. Where transcript does not answer, that is what the caller hears, and a repeat does what is left.
         """
-        async with self.database.transaction(tenant_id) as connection:
-            await require_holder(connection, tenant_id, holder)
-            visible_to = holder.session_id if holder else ""
-            family = await self.end_family(connection, tenant_id, session_id, visible_to)
-            held = await runs.list_killed(connection, tenant_id, family.members)
-        for member in family.spawning:
+        visible_to = holder.session_id if holder else ""
+        killed, spawning, has_more = 0, list[str](), True
+        while has_more:
+            async with self.database.transaction(tenant_id) as connection:
+                await require_holder(connection, tenant_id, holder)
+                family = await self.end_family(connection, tenant_id, session_id, visible_to, most=ENDED_TOGETHER)
+                has_more = family.has_more
+                held = [] if has_more else await runs.list_killed(connection, tenant_id, family.members)
+            holder = None  # Its own run may be among those that are killed by now.
+            killed += family.killed_run_count
+            spawning += family.spawning
+        for member in spawning:
             await self.undo.clean_up(tenant_id, member, _KILLED_WHILE_SPAWNING, settled=False)
         await self._fence(held)
-        return family.killed_run_count
+        return killed
 
     async def end_family(
         self, connection: Connection, tenant_id: str, session_id: str, visible_to: str = "", *, most: int | None = None
@@ -72,9 +81,13 @@ class Kill:
         for member in spawning:
             await self.undo.mark_failed(connection, tenant_id, member, _KILLED_WHILE_SPAWNING)
         active = [row["session_id"] for row in ending if row["state"] == SessionState.ACTIVE]
-        ended = [await self._end(connection, tenant_id, member) for member in active]
-        members = [row["session_id"] for row in family]
-        return EndedFamily(members, spawning, sum(ended), has_more=len(living) > len(ending))
+        killed = [await self._end(connection, tenant_id, member) for member in active]
+        return EndedFamily(
+            members=[row["session_id"] for row in family],
+            spawning=spawning,
+            killed_run_count=sum(killed),
+            has_more=len(living) > len(ending),
+        )
 
     async def _end(self, connection: Connection, tenant_id: str, session_id: str) -> bool:
         """Closes an active session; whether it had a live run."""

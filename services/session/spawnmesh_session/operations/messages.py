@@ -76,9 +76,10 @@ class Messages:
     async def _send(
         self, tenant_id: str, session_id: str, holder: Holder | None, request_id: str, sent: Sent
     ) -> DictRow:
-        key = message_key(request_id)
+        sender_session_id = holder.session_id if holder else ""
+        key = message_key(request_id, sender_session_id)
         async with self.database.transaction(tenant_id) as connection:
-            await sessions.get(connection, tenant_id, session_id, visible_to=holder.session_id if holder else "")
+            await sessions.get(connection, tenant_id, session_id, visible_to=sender_session_id)
             tenant = await tenants.enter_ready(connection, tenant_id)
             text = await sent.masked() if masks_secrets(tenant["settings"]) else sent.plain
             await require_holder(connection, tenant_id, holder)

@@ -102,7 +102,7 @@ class SpawnSaga:
             seen = await spawns.look(connection, tenant_id, spawn)
             parent, limits = seen.parent, limits_of(seen.settings)
             waiting, known = seen.waiting_count, seen.known
-            if waiting + _SPAWNS_AT_ONCE > limits.max_queued_run_count:
+            if known is None and waiting + _SPAWNS_AT_ONCE > limits.max_queued_run_count:
                 waiting, known = await spawns.look_again(connection, tenant_id, spawn)
             if known is not None:
                 return None

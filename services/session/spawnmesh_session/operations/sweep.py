@@ -2,9 +2,10 @@
 giving back jobs, letting time pass."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeVar
 
 import structlog
 from psycopg.rows import DictRow
@@ -32,6 +33,13 @@ _LOST = Ending(
 _CUT_OFF = SpawnFailure.at("deadline", "the spawn was cut off and undone; spawn again with a new request_id")
 _WORKER_SILENT = timedelta(seconds=60)  # Several of its heartbeats.
 _AT_ONCE = 8  # A peer that is slow for one tenant must not hold up all others.
+_ENDED_AT_ONCE = 4  # Whoever else needs the database has connections left.
+_PAGE = runs.Page(limit=32, share=_AT_ONCE // 2)
+_PAGE_OF_RUNS = runs.Page(limit=64, share=16)
+_MOST_PAGES = 100  # Of one sweep, which says then how much it was; what is left has its turn in the next.
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +81,23 @@ class Sweep:
 
     async def end_lost_runs(self) -> int:
         """Ends runs whose time is over, and those whose lease ran out with no attempt left; returns how many."""
-        async with self.database.transaction(EVERY_TENANT) as connection:
-            lost = await runs.take_lost(connection, UNDO_RETRY)
         ended = 0
-        for row in lost:
-            try:
-                ended += await self._end(row)
-            except Exception as error:  # noqa: BLE001 - one that cannot be ended stays for the next sweep, and keeps no other.
-                heed_cancellation()
-                log = structlog.get_logger().bind(tenant=row["tenant_id"], run=row["run_id"])
-                log.warning("run_not_ended", error=name_of(error))
+        for _ in range(_MOST_PAGES):
+            async with self.database.transaction(EVERY_TENANT) as connection:
+                lost = await runs.take_lost(connection, _PAGE_OF_RUNS, UNDO_RETRY)
+            if not lost:
+                break
+            ended += sum(await _side_by_side(_ENDED_AT_ONCE, self._end_if_possible, lost))
         return ended
+
+    async def _end_if_possible(self, row: DictRow) -> bool:
+        try:
+            return await self._end(row)
+        except Exception as error:  # noqa: BLE001 - one that cannot be ended stays for a later sweep, and keeps no other.
+            heed_cancellation()
+            log = structlog.get_logger().bind(tenant=row["tenant_id"], run=row["run_id"])
+            log.warning("run_not_ended", error=name_of(error))
+            return False
 
     async def _end(self, row: DictRow) -> bool:
         tenant_id, run_id = row["tenant_id"], row["run_id"]
@@ -96,16 +110,11 @@ class Sweep:
 
     async def undo_spawns(self) -> int:
         """Undoes spawns past their deadline, and repeats what could not be undone at once; returns how many were looked at."""
-        return await self._take(runs.SPAWN, self._undo)
+        return await self._take_all(runs.SPAWN, self._undo)
 
     async def finish_deletions(self) -> int:
         """Removes what peers keep of deleted sessions still; returns how many were looked at."""
-        count = 0
-        while taken := await self._take(runs.DELETE, self.delete.finish):
-            count += taken
-            if taken < runs.TAKEN_AT_ONCE:
-                break
-        return count
+        return await self._take_all(runs.DELETE, self.delete.finish)
 
     async def retain(self) -> int:
         """Applies the retention of tenants whose time has come; returns how many were looked at."""
@@ -126,28 +135,33 @@ class Sweep:
         async with self.database.transaction(EVERY_TENANT) as connection:
             return await runs.revive_jobs(connection, _WORKER_SILENT)
 
+    async def _take_all(self, kind: str, work: Callable[[str, str], Awaitable[object]]) -> int:
+        """Page by page until nothing is due, or others should have their turn; returns how many were looked at."""
+        count = 0
+        for _ in range(_MOST_PAGES):
+            if not (taken := await self._take(kind, work)):
+                break
+            count += taken
+        return count
+
     async def _take(self, kind: str, work: Callable[[str, str], Awaitable[object]]) -> int:
         async with self.database.transaction(EVERY_TENANT) as connection:
-            due = await runs.take_overdue(connection, kind, UNDO_RETRY)
+            due = await runs.take_overdue(connection, kind, _PAGE, UNDO_RETRY)
         return await self._each(kind, due, work)
 
     async def _each(self, kind: str, due: list[DictRow], work: Callable[[str, str], Awaitable[object]]) -> int:
         """Works on what is due, several at once, in the name of its tenant: `work` is given the tenant and the subject."""
-        places = asyncio.Semaphore(_AT_ONCE)
 
         async def one(row: DictRow) -> None:
-            async with places:
-                try:
-                    with acting_for(row["tenant_id"]):
-                        await work(row["tenant_id"], row["subject_id"])
-                except Exception as error:  # noqa: BLE001 - it comes again, and keeps no other.
-                    heed_cancellation()
-                    log = structlog.get_logger().bind(kind=kind, tenant=row["tenant_id"], subject=row["subject_id"])
-                    log.warning("swept_in_vain", error=name_of(error))
+            try:
+                with acting_for(row["tenant_id"]):
+                    await work(row["tenant_id"], row["subject_id"])
+            except Exception as error:  # noqa: BLE001 - it comes again, and keeps no other.
+                heed_cancellation()
+                log = structlog.get_logger().bind(kind=kind, tenant=row["tenant_id"], subject=row["subject_id"])
+                log.warning("swept_in_vain", error=name_of(error))
 
-        async with asyncio.TaskGroup() as working:
-            for row in due:
-                working.create_task(one(row))
+        await _side_by_side(_AT_ONCE, one, due)
         return len(due)
 
     async def _undo(self, tenant_id: str, session_id: str) -> None:
@@ -160,3 +174,16 @@ class Sweep:
             await self.undo.run(tenant_id, session_id, _CUT_OFF, settled=True)
         elif session["state"] == SessionState.SPAWN_FAILED:
             await self.undo.clear(tenant_id, session_id, forget=True)
+
+
+async def _side_by_side(at_once: int, work: Callable[[DictRow], Awaitable[T]], rows: Sequence[DictRow]) -> list[T]:
+    """Works on the rows, so many at once, and begins them in their order; gives what each came to."""
+    places = asyncio.Semaphore(at_once)
+
+    async def one(row: DictRow) -> T:
+        async with places:
+            return await work(row)
+
+    async with asyncio.TaskGroup() as working:
+        tasks = [working.create_task(one(row)) for row in rows]
+    return [task.result() for task in tasks]

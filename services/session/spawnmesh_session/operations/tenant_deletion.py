@@ -10,7 +10,7 @@ from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_postgres.database import Database
 
 from spawnmesh_session.domain import DeletionStep
-from spawnmesh_session.operations.kill import Kill
+from spawnmesh_session.operations.kill import ENDED_TOGETHER, Kill
 from spawnmesh_session.operations.undo import UNDO_RETRY
 from spawnmesh_session.peers import PURGE_SECONDS, AttachmentSets, Hooks, ModelRouter, PurgedPart, Transcripts
 from spawnmesh_session.store import runs, tenant_deletions, tenants
@@ -82,7 +82,7 @@ class TenantDeletion:
             async with self.database.transaction(tenant_id) as connection:
                 if not await tenant_deletions.lock(connection, deletion):
                     return False
-                family = await self.kill.end_family(connection, tenant_id, session_id)
+                family = await self.kill.end_family(connection, tenant_id, session_id, most=ENDED_TOGETHER)
                 late = self.spawn_deadline if family.spawning else timedelta(0)
                 await tenant_deletions.report(connection, deletion, killed_runs=family.killed_run_count, settle_in=late)
         if roots:

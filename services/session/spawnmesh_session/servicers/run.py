@@ -9,7 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from spawnmesh.session.v1 import run_service_pb2 as pb
 from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceServicer
 from spawnmesh_runtime.caller import current_caller
-from spawnmesh_runtime.tokens import TokenMinter
+from spawnmesh_runtime.tokens import SERVICE_TOKEN_SECONDS, TokenMinter
 
 from spawnmesh_session.domain import Ending, RunState
 from spawnmesh_session.operations.claim import Claimed, Leases
@@ -18,6 +18,9 @@ from spawnmesh_session.parse import no_nul, parse_draft, require_epoch, runtimes
 from spawnmesh_session.render import render_agent, render_message, render_run, render_session, render_thinking
 
 Context = grpc.aio.ServicerContext[object, object]
+# So long may a run that was killed still spend and upload. Each heartbeat brings a new token, a fraction of a lease after the one before.
+_TOKEN_LEASES = 4
+_TOKEN_LEAST = timedelta(seconds=SERVICE_TOKEN_SECONDS)
 _TOKEN_GRACE = timedelta(minutes=5)  # A run that is just being finalized at its deadline can still say so.
 
 
@@ -39,10 +42,13 @@ class RunServicer(RunServiceServicer):
     async def HeartbeatRun(self, request: pb.HeartbeatRunRequest, context: Context) -> pb.HeartbeatRunResponse:
         caller = current_caller()
         require_epoch(caller, request.epoch)
-        lease_end, waiting = await self.leases.heartbeat(caller.tenant_id, caller.run_id, request.epoch)
+        renewed = await self.leases.heartbeat(caller.tenant_id, caller.run_id, request.epoch)
         stamp = Timestamp()
-        stamp.FromDatetime(lease_end)
-        return pb.HeartbeatRunResponse(lease_expire_time=stamp, pending_message_count=waiting)
+        stamp.FromDatetime(renewed.lease_end)
+        token = self._token(caller.tenant_id, caller.session_id, caller.run_id, request.epoch, renewed.time_left)
+        return pb.HeartbeatRunResponse(
+            lease_expire_time=stamp, pending_message_count=renewed.waiting_count, run_token=token
+        )
 
     async def ListInbox(self, request: pb.ListInboxRequest, context: Context) -> pb.ListInboxResponse:
         caller = current_caller()
@@ -86,9 +92,12 @@ class RunServicer(RunServiceServicer):
         run = await self.leases.release(caller.tenant_id, caller.run_id, request.epoch)
         return pb.ReleaseRunResponse(run=render_run(run))
 
+    def _token(self, tenant_id: str, session_id: str, run_id: str, epoch: int, time_left: timedelta) -> str:
+        ttl = min(max(_TOKEN_LEAST, self.leases.lease_ttl * _TOKEN_LEASES), time_left + _TOKEN_GRACE)
+        return self.minter.run_token(tenant_id, session_id, run_id, epoch, ttl.total_seconds())
+
     def _render(self, claimed: Claimed) -> pb.ClaimedRun:
         run, session = claimed.run, claimed.session
-        token_ttl = run["deadline_time"] - run["queue_time"] + _TOKEN_GRACE
         lease, deadline, time_left = Duration(), Timestamp(), Duration()
         lease.FromTimedelta(self.leases.lease_ttl)
         time_left.FromTimedelta(run["time_left"])
@@ -99,8 +108,8 @@ class RunServicer(RunServiceServicer):
             session=render_session(session),
             agent=render_agent(claimed.agent),
             models=models,
-            run_token=self.minter.run_token(
-                claimed.tenant_id, session["session_id"], run["run_id"], run["epoch"], token_ttl.total_seconds()
+            run_token=self._token(
+                claimed.tenant_id, session["session_id"], run["run_id"], run["epoch"], run["time_left"]
             ),
             lease_ttl=lease,
             deadline_time=deadline,

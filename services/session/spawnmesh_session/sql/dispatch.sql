@@ -42,18 +42,9 @@ select pg_notify('run_queued', '')
 select * from take_claimable_runs(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(limit)s, %(lease_ttl)s, %(runtimes)s);
 
 -- name: take_lost_runs
--- Locks the rows taken, skips those that another sweep holds, and puts them behind all others, so that one that cannot be ended keeps no other
--- waiting; reads and writes in the scope of every tenant. Runs whose time is over, and runs whose lease ran out with no attempt left.
--- Index: dispatch_run_expiring_idx, dispatch_last_attempt_idx.
-with taken as (
-    select tenant_id, subject_id from dispatch
-    where kind = 'RUN' and (expire_time between '-infinity' and now() or (due_time <= now() and attempts_left <= 0))
-    order by due_time limit 32
-    for update skip locked
-)
-update dispatch d set due_time = greatest(due_time, now() + %(again_in)s::interval)
-from taken where d.tenant_id = taken.tenant_id and d.kind = 'RUN' and d.subject_id = taken.subject_id
-returning d.tenant_id, d.subject_id as run_id, d.expire_time <= now() as timed_out, d.due_time
+-- Locks the rows taken, skips those that others hold, and puts them behind all others, so that one that cannot be ended keeps no other waiting;
+-- in the scope of every tenant. See the function for its indexes.
+select * from take_lost_runs(%(limit)s, %(share)s, %(again_in)s)
 
 -- name: is_lost_run
 -- Locks nothing; exact while the run is locked. Its time is over, or nobody has touched it since it was taken. Index: dispatch_pkey.
@@ -62,17 +53,31 @@ where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
   and (expire_time <= now() or (attempts_left <= 0 and due_time = %(taken_due_time)s))
 
 -- name: take_overdue
--- Locks the rows taken, skips those that another sweep holds, and lets them wait again; reads and writes in the scope of every tenant. No runs.
--- Index: dispatch_kind_overdue_idx.
-with taken as (
-    select tenant_id, subject_id from dispatch
-    where kind = %(kind)s and kind <> 'RUN' and due_time between '-infinity' and now()
-    order by due_time limit %(limit)s
-    for update skip locked
+-- Locks the rows taken, skips those that others hold, and lets them wait again; in the scope of every tenant. No runs. See the function for its
+-- indexes.
+select * from take_overdue(%(kind)s, %(limit)s, %(share)s, %(busy)s, %(again_in)s)
+
+-- name: insert_end
+-- Does nothing where it waits already. Whoever tells observers hears when the transaction commits. Index: dispatch_pkey.
+with waiting as (
+    insert into dispatch (tenant_id, kind, subject_id, due_time, expire_time, attempts_left, details)
+    values (%(tenant_id)s, 'END', %(subject_id)s, now(), now() + %(kept_for)s::interval, %(attempts_left)s, %(details)s)
+    on conflict (tenant_id, kind, subject_id) do nothing
+    returning tenant_id
 )
-update dispatch d set due_time = now() + %(again_in)s::interval
-from taken where d.tenant_id = taken.tenant_id and d.kind = %(kind)s and d.subject_id = taken.subject_id
-returning d.tenant_id, d.subject_id
+select pg_notify('end_waits', '') from waiting
+
+-- name: put_off_end
+-- Locks the row: it waits as long again as it has waited since it came, within bounds, and has so many tries less. Index: dispatch_pkey.
+update dispatch set
+    due_time = now() + least(greatest(now() - (expire_time - %(kept_for)s::interval), %(at_least)s::interval), %(at_most)s::interval),
+    attempts_left = attempts_left - %(used)s
+where tenant_id = %(tenant_id)s and kind = 'END' and subject_id = %(subject_id)s
+returning expire_time <= now() as is_over
+
+-- name: drop_ends
+-- Locks the rows. Index: dispatch_pkey.
+delete from dispatch where tenant_id = %(tenant_id)s and kind = 'END'
 
 -- name: revive_jobs
 -- Locks the jobs whose worker has gone without a word, and skips those that another sweep holds: they are to be worked on again. A worker says every

@@ -87,7 +87,10 @@ left join lateral (
 
 -- name: set_run_state
 -- Locks the run. Only between states that are not terminal, and not while a draft is being made its answer. Index: runs_pkey.
-update runs set state = %(state)s, draft_entry_id = %(draft_entry_id)s, revision_count = greatest(revision_count, %(revision_count)s)
+update runs set
+    state = %(state)s, draft_entry_id = '', revision_count = greatest(revision_count, %(revision_count)s),
+    superseded_entry_ids = case when %(superseded_entry_id)s::text = any (superseded_entry_ids || ''::text) then superseded_entry_ids
+                                else superseded_entry_ids || %(superseded_entry_id)s::text end
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
   and (state = 'RUNNING' or state = 'FINALIZING' and final_entry_id = '')
 returning *
@@ -109,8 +112,9 @@ where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s an
 returning *
 
 -- name: end_run
--- Locks the run and its session; lock the session before. A terminal state is set once: no row where it has one, or is not held at the epoch. The run leaves
--- the queue, and the session has its event. Index: runs_pkey, sessions_pkey, dispatch_pkey.
+-- Locks the run and its session; lock the session before. A terminal state is set once: no row where it has one, or is not held at the epoch.
+-- The run leaves the queue, and the session has its event. Runners hear of it where as many runs were held as the tenant may have at once, and
+-- another one waits for that. Index: runs_pkey, sessions_pkey, dispatch_pkey, dispatch_tenant_due_idx, tenants_pkey.
 with ended as (
     update runs set state = %(state)s, draft_entry_id = coalesce(nullif(%(draft_entry_id)s, ''), draft_entry_id),
                     result_text = %(result_text)s, error_reason = %(error_reason)s, error_message = %(error_message)s,
@@ -125,6 +129,15 @@ with ended as (
 ), told as (
     insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state, detail)
     select e.tenant_id, e.session_id, n.last_cursor, 'RUN', e.run_id, e.state, e.error_reason from ended e cross join next n
-    returning pg_notify('session_changed', tenant_id || ':' || session_id)
+    returning pg_notify('session_changed', tenant_id || ':' || session_id),
+              case when (select true from dispatch
+                         where tenant_id = %(tenant_id)s and kind = 'RUN' and due_time between '-infinity' and now() and subject_id <> %(run_id)s
+                         order by due_time limit 1)
+                    and (select t.max_running_run_count <= (select count(*) from (
+                             select from dispatch d
+                             where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.leased and d.due_time >= '-infinity' and d.due_time > now()
+                             limit t.max_running_run_count
+                         ) running) from tenants t where t.tenant_id = %(tenant_id)s)
+                   then pg_notify('run_queued', '') end
 )
 select ended.* from ended cross join told

@@ -1,7 +1,7 @@
 """Runs and the queue they wait in."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,14 +15,23 @@ from spawnmesh_postgres.database import EVERY_TENANT, Connection, Database
 from spawnmesh_session.domain import Ending, RunState, storable
 from spawnmesh_session.store.statements import SQL
 
-# What may wait in the queue: a run, a spawn, a deleted session, a tenant that is being deleted, settings that peers are being told.
+# What may wait in the queue: a run, a spawn, a deleted session, a tenant that is being deleted, settings that peers are being told, an end that
+# observers are to be told of.
 RUN = "RUN"
 SPAWN = "SPAWN"
 DELETE = "DELETE"
 PURGE = "PURGE"
 SETTINGS = "SETTINGS"
+END = "END"
 
-TAKEN_AT_ONCE = 32
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """How much of what is due is taken at once: `limit` over all tenants, and `share` of each, less what it is `busy` with already."""
+
+    limit: int
+    share: int
+    busy: Mapping[str, int] = field(default_factory=dict)
 
 
 async def _one(connection: Connection, statement: str, **values: Any) -> DictRow | None:
@@ -141,9 +150,10 @@ async def take_claimable(database: Database, limit: int, lease_ttl: timedelta, r
     return Taken(list(zip(row["tenant_ids"] or (), row["run_ids"] or (), strict=True)), row["others_took"])
 
 
-async def take_lost(connection: Connection, again_in: timedelta) -> list[DictRow]:
-    """Ids of runs that nobody can finish; one whose lease ran out comes again after `again_in`. In the scope of every tenant."""
-    return await (await connection.execute(SQL["take_lost_runs"], {"again_in": again_in})).fetchall()
+async def take_lost(connection: Connection, page: Page, again_in: timedelta) -> list[DictRow]:
+    """Ids of runs that nobody can finish; one that is not ended comes again after `again_in`. In the scope of every tenant."""
+    values = {"limit": page.limit, "share": page.share, "again_in": again_in}
+    return await (await connection.execute(SQL["take_lost_runs"], values)).fetchall()
 
 
 async def is_lost(connection: Connection, tenant_id: str, run_id: str, taken_due_time: datetime) -> bool:
@@ -152,9 +162,15 @@ async def is_lost(connection: Connection, tenant_id: str, run_id: str, taken_due
     return row is not None
 
 
-async def take_overdue(connection: Connection, kind: str, again_in: timedelta) -> list[DictRow]:
-    """At most `TAKEN_AT_ONCE` of the kind, but RUN, whose time has come; they come again after `again_in`. In the scope of every tenant."""
-    values = {"kind": kind, "again_in": again_in, "limit": TAKEN_AT_ONCE}
+async def take_overdue(connection: Connection, kind: str, page: Page, again_in: timedelta) -> list[DictRow]:
+    """A page of the kind, but RUN, whose time has come; they come again after `again_in`. In the scope of every tenant."""
+    values = {
+        "kind": kind,
+        "limit": page.limit,
+        "share": page.share,
+        "busy": Jsonb(dict(page.busy)),
+        "again_in": again_in,
+    }
     return await (await connection.execute(SQL["take_overdue"], values)).fetchall()
 
 
@@ -221,10 +237,11 @@ async def set_state(
     epoch: int,
     state: RunState,
     *,
-    draft_entry_id: str = "",
     revision_count: int = 0,
+    superseded_entry_id: str = "",
 ) -> DictRow | None:
-    """Between RUNNING and FINALIZING at this epoch; None where the run is in neither, has another epoch, or is being ended with a draft."""
+    """Between RUNNING and FINALIZING at this epoch; None where the run is in neither, has another epoch, or is being ended with a draft. A draft
+    that is superseded is never its answer."""
     return await _one(
         connection,
         "set_run_state",
@@ -232,15 +249,15 @@ async def set_state(
         run_id=run_id,
         epoch=epoch,
         state=state.value,
-        draft_entry_id=draft_entry_id,
         revision_count=revision_count,
+        superseded_entry_id=superseded_entry_id,
     )
 
 
 async def begin_finalizing(database: Database, tenant_id: str, run_id: str, epoch: int, entry_id: str) -> DictRow:
     """The run: FINALIZING with the draft and `has_begun`, where it is held at this epoch, nothing is being made its answer and no message waits
-    for it; else as it was. With its session's `agent_id`, how many messages are `waiting`, and whether its tenant `masks_secrets`. In one
-    round trip, a transaction of its own.
+    for it; else as it was, but that a draft which was being made its answer is superseded from then on. With its session's `agent_id`, how
+    many messages are `waiting`, and whether its tenant `masks_secrets`. In one round trip, a transaction of its own.
 
     RUN_LEASE_LOST where the run was deleted.
     """
@@ -250,8 +267,9 @@ async def begin_finalizing(database: Database, tenant_id: str, run_id: str, epoc
 
 
 async def decide(database: Database, tenant_id: str, run_id: str, epoch: int, entry_id: str, text_key: str) -> DictRow:
-    """The run: FINALIZING with the draft that is being made its answer, and the key of its text; or, with messages `waiting`, RUNNING again;
-    where it is not held at this epoch, or that was decided before, as it was. In one round trip, a transaction of its own.
+    """The run: FINALIZING with the draft that is being made its answer, and the key of its text; or, with messages `waiting` or for a draft that
+    is superseded, RUNNING again; where it is not held at this epoch, or that was decided before, as it was. In one round trip, a transaction of
+    its own.
 
     RUN_LEASE_LOST where the run was deleted.
     """

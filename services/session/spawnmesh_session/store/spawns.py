@@ -37,7 +37,7 @@ _COLUMNS = (
 @dataclass(frozen=True, slots=True)
 class Seen:
     """The tenant's settings; the parent, locked; its run that spawns, None where it was deleted; the tenant's waiting runs and spawns under way,
-    exact while the queue is locked; and what `find_spawn` finds.
+    exact while the queue is locked; and what `find_spawn` finds. Where that is something the parent is None: who asks is only answered again.
     """
 
     settings: dict[str, Any]
@@ -70,7 +70,7 @@ async def look(connection: Connection, tenant_id: str, spawn: Spawn) -> Seen:
     """Enters the tenant and locks the parent, if there is one, in this order; nobody's deletion begins until the transaction ends.
 
     The request_id is looked for last: what a call at the same time has just taken must not refuse this one, which has the same answer.
-    Refused with UNKNOWN_TENANT, UNKNOWN_AGENT, and NOT_FOUND where there is no such parent.
+    Refused with UNKNOWN_TENANT; and unless the request_id is known, with UNKNOWN_AGENT, and NOT_FOUND where there is no such parent.
     """
     names = (
         *_OF_TENANT,
@@ -89,10 +89,11 @@ async def look(connection: Connection, tenant_id: str, spawn: Spawn) -> Seen:
     asked = {name: await connection.execute(SQL[name], values) for name in names}
     rows = {name: await cursor.fetchone() for name, cursor in asked.items()}
     tenant = tenants.ready(tenant_id, rows["enter_tenant"])
-    tenants.known_agent(spawn.agent_id, rows["get_agent"])
-    return Seen(
-        tenant["settings"], _parent(spawn, rows), rows.get("get_run"), _count(rows["count_waiting"]), rows["find_spawn"]
-    )
+    known, parent = rows["find_spawn"], None
+    if known is None:
+        tenants.known_agent(spawn.agent_id, rows["get_agent"])
+        parent = _parent(spawn, rows)
+    return Seen(tenant["settings"], parent, rows.get("get_run"), _count(rows["count_waiting"]), known)
 
 
 async def look_again(connection: Connection, tenant_id: str, spawn: Spawn) -> tuple[int, DictRow | None]:

@@ -88,10 +88,11 @@ async def has_clearing(connection: Connection, tenant_id: str) -> bool:
 
 
 async def drop_jobs(connection: Connection, tenant_id: str) -> int:
-    """Drops the tenant's jobs that nobody works on; returns how many are being worked on."""
+    """Drops the tenant's jobs that nobody works on, and ends that wait to be told; returns how many are, or may be, being worked on."""
     await connection.execute(SQL["drop_waiting_jobs"], {"tenant_id": tenant_id})
+    ends = await connection.execute(SQL["drop_ends"], {"tenant_id": tenant_id})
     row = await _one(connection, "count_jobs", tenant_id=tenant_id)
-    return int(row["working"]) if row else 0
+    return ends.rowcount + (int(row["working"]) if row else 0)
 
 
 async def any_sessions(connection: Connection, tenant_id: str, limit: int) -> list[str]:

@@ -141,7 +141,7 @@ class StageSetRequest(_message.Message):
     session_id: _builtins.str
     """The session that will own the set, `ses_…`."""
     uploader_session_id: _builtins.str
-    """The session whose run asks for the files, or empty for a client. Uploads of other sessions, and of clients, are NOT_FOUND for a run."""
+    """The session whose run asks for the files, or empty for a client. `uploads` are of this owner: all others are NOT_FOUND."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.InlineAttachment]:
         """Files by value."""

@@ -102,8 +102,7 @@ class AttachmentBlobServiceServicer:
     """
 
     def PrepareTenant(self, request, context):
-        """Makes the tenant ready: its bucket exists afterwards and these limits hold. Calls with an older version than the stored one change
-        nothing. Idempotent.
+        """Makes the tenant ready: its bucket exists afterwards and these limits hold. A version older than the stored one changes nothing. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -119,28 +118,29 @@ class AttachmentBlobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UploadFile(self, request_iterator, context):
-        """Takes a file in pieces: first the spec, then chunks in order, then finish, which answers when the file is stored under its hash. A stream
-        that ends without finish answers how far the upload is. What is durable outlives a cut: a new stream with the same spec goes on at
-        `durable_bytes`, and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. Bytes that the tenant has already are not moved
-        for a client: the spec is answered with COMPLETE at once; send the spec alone to learn it. For a run that holds for bytes of its own session
-        alone: those of a set that it can read, or of an upload that was finished. To know a hash of any others gives it nothing: it is answered as if
-        nobody had them, until it has sent them. They are stored once all the same. Who began the upload counts, not who goes on with it.
-        A COMPLETE upload that is announced again is answered as it is, and has half of its time left at least: who repeats a spawn can name the
-        same one for as long as it is repeated, and it counts among the tenant's finished uploads until it expires.
-        UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish;
-        after UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads, or larger
-        ones together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with
-        the limit and what there is beside it; what is open already goes on. A finished upload counts until it expires, whether or not a set named it.
+        """Takes a file in pieces: first the spec, then chunks in order, then finish, which answers when the file is stored under its hash. A stream that
+        ends without finish answers how far the upload is. What is durable outlives a cut: a new stream with the same spec goes on at `durable_bytes`,
+        and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. An upload is its owner's: the session's whose run began it, or the
+        clients' of the tenant together. So are ids: what another owner has under the same one is another upload, which nobody else sees or goes on
+        with. Bytes that the tenant has already are not moved for a client: the spec is answered with COMPLETE at once; send the spec alone to learn it.
+        For a run that holds for bytes of its own session alone: those of a set that it can read, or of an upload that was finished. To know a hash of
+        any others gives it nothing: it is answered as if nobody had them, until it has sent them. They are stored once all the same. A COMPLETE upload
+        that is announced again is answered as it is, and has half of its time left at least: who repeats a spawn can name the same one for as long as
+        it is repeated, and it counts among the tenant's finished uploads until it expires.
+        UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish; after
+        UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads, or larger ones
+        together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with the
+        limit and what there is beside it; what is open already goes on. A finished upload counts until it expires, whether or not a set named it.
         DEADLINE_EXCEEDED ends the stream of a sender that is silent, or sends less than 64 KiB a second, for longer than the service waits, by default
-        30 s; POOL_EXHAUSTED refuses one for whose bytes no place was free for 45 s. Both leave what is durable.
-        Not promised: that bytes behind `durable_bytes` survive a cut.
+        30 s. POOL_EXHAUSTED refuses one for whose bytes no place is free within 45 s, and ends one that has had its place for 10 s, when more of it is
+        durable and others wait. All leave what is durable. The spec alone needs no place. Not promised: that bytes that are not durable survive a cut.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetUpload(self, request, context):
-        """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only.
+        """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only, and a client those of clients.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -150,7 +150,7 @@ class AttachmentBlobServiceServicer:
         """Checks all items and uploads, then stores all of them as one set, or nothing: a refusal leaves no row, and an object only where S3 or the
         database failed, until a collection finds it. Nobody sees the set before all is durable. The limits hold for both together; files that were
         uploaded come behind the items, and are counted on from them in refusals. The same set id again with the same files answers the same; with
-        other files ALREADY_EXISTS. Objects are durable before the answer.
+        other files ALREADY_EXISTS. Objects are durable before the answer. POOL_EXHAUSTED where a replica has its hands full for some seconds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -190,7 +190,8 @@ class AttachmentBlobServiceServicer:
     def ReadFile(self, request, context):
         """The bytes of one file, or a range of them, in order. Read as a whole the hash is verified: bytes that do not have it end the stream with
         DATA_LOSS STORED_HASH_DIFFERS before its last piece. A range that does not cover the whole file CANNOT be verified: what comes is what is
-        stored, and only its length is sure. A released set is ATTACHMENT_SET_STATE.
+        stored, and only its length is sure. A released set is ATTACHMENT_SET_STATE. POOL_EXHAUSTED: no place was free for 15 s. DEADLINE_EXCEEDED: what
+        came was not taken, or at less than 64 KiB a second, for longer than the service waits, by default 30 s; go on with a call for the rest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -207,8 +208,9 @@ class AttachmentBlobServiceServicer:
 
     def CollectGarbage(self, request, context):
         """Compares a tenant's bucket with its rows, both ways, and repairs what interrupted work left, once it is older than the grace period. The
-        service does the same by itself from time to time. A row whose object is missing is counted, logged and left. What S3 refuses to delete, as
-        under an object lock, is logged and counted, and all the rest goes; the other counts say what there was to do.
+        service does the same by itself from time to time. A row whose object is missing, or has another size, is counted, logged and left: its bytes
+        are taken for stored no more, and who hands them over again heals all sets that have them. What S3 refuses to delete, as under an object
+        lock, is logged and counted, and all the rest goes; the other counts say what there was to do.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

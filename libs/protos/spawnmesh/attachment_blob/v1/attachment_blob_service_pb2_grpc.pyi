@@ -34,38 +34,37 @@ class AttachmentBlobServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AttachmentBlobServiceAsyncStub: ...
     PrepareTenant: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.PrepareTenantRequest, _attachment_blob_service_pb2.PrepareTenantResponse]
-    """Makes the tenant ready: its bucket exists afterwards and these limits hold. Calls with an older version than the stored one change
-    nothing. Idempotent.
-    """
+    """Makes the tenant ready: its bucket exists afterwards and these limits hold. A version older than the stored one changes nothing. Idempotent."""
     PurgeTenant: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.PurgeTenantRequest, _attachment_blob_service_pb2.PurgeTenantResponse]
     """Empties and removes the tenant's bucket, then removes all its rows. Bounded work for each call: repeat until `done`; a call that is cut
     off is gone on with by the next one. From the first call on the tenant is UNKNOWN_TENANT for uploads and new sets, until it is made
     ready again. Idempotent: a tenant of which nothing is left answers `done`.
     """
     UploadFile: _grpc.StreamUnaryMultiCallable[_attachment_blob_service_pb2.UploadFileRequest, _attachment_blob_service_pb2.UploadFileResponse]
-    """Takes a file in pieces: first the spec, then chunks in order, then finish, which answers when the file is stored under its hash. A stream
-    that ends without finish answers how far the upload is. What is durable outlives a cut: a new stream with the same spec goes on at
-    `durable_bytes`, and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. Bytes that the tenant has already are not moved
-    for a client: the spec is answered with COMPLETE at once; send the spec alone to learn it. For a run that holds for bytes of its own session
-    alone: those of a set that it can read, or of an upload that was finished. To know a hash of any others gives it nothing: it is answered as if
-    nobody had them, until it has sent them. They are stored once all the same. Who began the upload counts, not who goes on with it.
-    A COMPLETE upload that is announced again is answered as it is, and has half of its time left at least: who repeats a spawn can name the
-    same one for as long as it is repeated, and it counts among the tenant's finished uploads until it expires.
-    UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish;
-    after UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads, or larger
-    ones together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with
-    the limit and what there is beside it; what is open already goes on. A finished upload counts until it expires, whether or not a set named it.
+    """Takes a file in pieces: first the spec, then chunks in order, then finish, which answers when the file is stored under its hash. A stream that
+    ends without finish answers how far the upload is. What is durable outlives a cut: a new stream with the same spec goes on at `durable_bytes`,
+    and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. An upload is its owner's: the session's whose run began it, or the
+    clients' of the tenant together. So are ids: what another owner has under the same one is another upload, which nobody else sees or goes on
+    with. Bytes that the tenant has already are not moved for a client: the spec is answered with COMPLETE at once; send the spec alone to learn it.
+    For a run that holds for bytes of its own session alone: those of a set that it can read, or of an upload that was finished. To know a hash of
+    any others gives it nothing: it is answered as if nobody had them, until it has sent them. They are stored once all the same. A COMPLETE upload
+    that is announced again is answered as it is, and has half of its time left at least: who repeats a spawn can name the same one for as long as
+    it is repeated, and it counts among the tenant's finished uploads until it expires.
+    UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish; after
+    UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads, or larger ones
+    together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with the
+    limit and what there is beside it; what is open already goes on. A finished upload counts until it expires, whether or not a set named it.
     DEADLINE_EXCEEDED ends the stream of a sender that is silent, or sends less than 64 KiB a second, for longer than the service waits, by default
-    30 s; POOL_EXHAUSTED refuses one for whose bytes no place was free for 45 s. Both leave what is durable.
-    Not promised: that bytes behind `durable_bytes` survive a cut.
+    30 s. POOL_EXHAUSTED refuses one for whose bytes no place is free within 45 s, and ends one that has had its place for 10 s, when more of it is
+    durable and others wait. All leave what is durable. The spec alone needs no place. Not promised: that bytes that are not durable survive a cut.
     """
     GetUpload: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.GetUploadRequest, _attachment_blob_service_pb2.GetUploadResponse]
-    """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only."""
+    """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only, and a client those of clients."""
     StageSet: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.StageSetRequest, _attachment_blob_service_pb2.StageSetResponse]
     """Checks all items and uploads, then stores all of them as one set, or nothing: a refusal leaves no row, and an object only where S3 or the
     database failed, until a collection finds it. Nobody sees the set before all is durable. The limits hold for both together; files that were
     uploaded come behind the items, and are counted on from them in refusals. The same set id again with the same files answers the same; with
-    other files ALREADY_EXISTS. Objects are durable before the answer.
+    other files ALREADY_EXISTS. Objects are durable before the answer. POOL_EXHAUSTED where a replica has its hands full for some seconds.
     """
     AttachSet: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.AttachSetRequest, _attachment_blob_service_pb2.AttachSetResponse]
     """STAGED -> ATTACHED. Idempotent; ATTACHMENT_SET_STATE when the set was released."""
@@ -82,7 +81,8 @@ class AttachmentBlobServiceStub:
     ReadFile: _grpc.UnaryStreamMultiCallable[_attachment_blob_service_pb2.ReadFileRequest, _attachment_blob_service_pb2.ReadFileResponse]
     """The bytes of one file, or a range of them, in order. Read as a whole the hash is verified: bytes that do not have it end the stream with
     DATA_LOSS STORED_HASH_DIFFERS before its last piece. A range that does not cover the whole file CANNOT be verified: what comes is what is
-    stored, and only its length is sure. A released set is ATTACHMENT_SET_STATE.
+    stored, and only its length is sure. A released set is ATTACHMENT_SET_STATE. POOL_EXHAUSTED: no place was free for 15 s. DEADLINE_EXCEEDED: what
+    came was not taken, or at less than 64 KiB a second, for longer than the service waits, by default 30 s; go on with a call for the rest.
     """
     CreateDownloadUrl: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.CreateDownloadUrlRequest, _attachment_blob_service_pb2.CreateDownloadUrlResponse]
     """A URL from which a file can be fetched for a short while by whoever has it, past this service: nothing verifies the hash, and a release
@@ -91,8 +91,9 @@ class AttachmentBlobServiceStub:
     """
     CollectGarbage: _grpc.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.CollectGarbageRequest, _attachment_blob_service_pb2.CollectGarbageResponse]
     """Compares a tenant's bucket with its rows, both ways, and repairs what interrupted work left, once it is older than the grace period. The
-    service does the same by itself from time to time. A row whose object is missing is counted, logged and left. What S3 refuses to delete, as
-    under an object lock, is logged and counted, and all the rest goes; the other counts say what there was to do.
+    service does the same by itself from time to time. A row whose object is missing, or has another size, is counted, logged and left: its bytes
+    are taken for stored no more, and who hands them over again heals all sets that have them. What S3 refuses to delete, as under an object
+    lock, is logged and counted, and all the rest goes; the other counts say what there was to do.
     """
 
 @_typing.type_check_only
@@ -101,38 +102,37 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     PrepareTenant: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.PrepareTenantRequest, _attachment_blob_service_pb2.PrepareTenantResponse]  # type: ignore[assignment]
-    """Makes the tenant ready: its bucket exists afterwards and these limits hold. Calls with an older version than the stored one change
-    nothing. Idempotent.
-    """
+    """Makes the tenant ready: its bucket exists afterwards and these limits hold. A version older than the stored one changes nothing. Idempotent."""
     PurgeTenant: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.PurgeTenantRequest, _attachment_blob_service_pb2.PurgeTenantResponse]  # type: ignore[assignment]
     """Empties and removes the tenant's bucket, then removes all its rows. Bounded work for each call: repeat until `done`; a call that is cut
     off is gone on with by the next one. From the first call on the tenant is UNKNOWN_TENANT for uploads and new sets, until it is made
     ready again. Idempotent: a tenant of which nothing is left answers `done`.
     """
     UploadFile: _aio.StreamUnaryMultiCallable[_attachment_blob_service_pb2.UploadFileRequest, _attachment_blob_service_pb2.UploadFileResponse]  # type: ignore[assignment]
-    """Takes a file in pieces: first the spec, then chunks in order, then finish, which answers when the file is stored under its hash. A stream
-    that ends without finish answers how far the upload is. What is durable outlives a cut: a new stream with the same spec goes on at
-    `durable_bytes`, and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. Bytes that the tenant has already are not moved
-    for a client: the spec is answered with COMPLETE at once; send the spec alone to learn it. For a run that holds for bytes of its own session
-    alone: those of a set that it can read, or of an upload that was finished. To know a hash of any others gives it nothing: it is answered as if
-    nobody had them, until it has sent them. They are stored once all the same. Who began the upload counts, not who goes on with it.
-    A COMPLETE upload that is announced again is answered as it is, and has half of its time left at least: who repeats a spawn can name the
-    same one for as long as it is repeated, and it counts among the tenant's finished uploads until it expires.
-    UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish;
-    after UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads, or larger
-    ones together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with
-    the limit and what there is beside it; what is open already goes on. A finished upload counts until it expires, whether or not a set named it.
+    """Takes a file in pieces: first the spec, then chunks in order, then finish, which answers when the file is stored under its hash. A stream that
+    ends without finish answers how far the upload is. What is durable outlives a cut: a new stream with the same spec goes on at `durable_bytes`,
+    and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. An upload is its owner's: the session's whose run began it, or the
+    clients' of the tenant together. So are ids: what another owner has under the same one is another upload, which nobody else sees or goes on
+    with. Bytes that the tenant has already are not moved for a client: the spec is answered with COMPLETE at once; send the spec alone to learn it.
+    For a run that holds for bytes of its own session alone: those of a set that it can read, or of an upload that was finished. To know a hash of
+    any others gives it nothing: it is answered as if nobody had them, until it has sent them. They are stored once all the same. A COMPLETE upload
+    that is announced again is answered as it is, and has half of its time left at least: who repeats a spawn can name the same one for as long as
+    it is repeated, and it counts among the tenant's finished uploads until it expires.
+    UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish; after
+    UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads, or larger ones
+    together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with the
+    limit and what there is beside it; what is open already goes on. A finished upload counts until it expires, whether or not a set named it.
     DEADLINE_EXCEEDED ends the stream of a sender that is silent, or sends less than 64 KiB a second, for longer than the service waits, by default
-    30 s; POOL_EXHAUSTED refuses one for whose bytes no place was free for 45 s. Both leave what is durable.
-    Not promised: that bytes behind `durable_bytes` survive a cut.
+    30 s. POOL_EXHAUSTED refuses one for whose bytes no place is free within 45 s, and ends one that has had its place for 10 s, when more of it is
+    durable and others wait. All leave what is durable. The spec alone needs no place. Not promised: that bytes that are not durable survive a cut.
     """
     GetUpload: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.GetUploadRequest, _attachment_blob_service_pb2.GetUploadResponse]  # type: ignore[assignment]
-    """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only."""
+    """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only, and a client those of clients."""
     StageSet: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.StageSetRequest, _attachment_blob_service_pb2.StageSetResponse]  # type: ignore[assignment]
     """Checks all items and uploads, then stores all of them as one set, or nothing: a refusal leaves no row, and an object only where S3 or the
     database failed, until a collection finds it. Nobody sees the set before all is durable. The limits hold for both together; files that were
     uploaded come behind the items, and are counted on from them in refusals. The same set id again with the same files answers the same; with
-    other files ALREADY_EXISTS. Objects are durable before the answer.
+    other files ALREADY_EXISTS. Objects are durable before the answer. POOL_EXHAUSTED where a replica has its hands full for some seconds.
     """
     AttachSet: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.AttachSetRequest, _attachment_blob_service_pb2.AttachSetResponse]  # type: ignore[assignment]
     """STAGED -> ATTACHED. Idempotent; ATTACHMENT_SET_STATE when the set was released."""
@@ -149,7 +149,8 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     ReadFile: _aio.UnaryStreamMultiCallable[_attachment_blob_service_pb2.ReadFileRequest, _attachment_blob_service_pb2.ReadFileResponse]  # type: ignore[assignment]
     """The bytes of one file, or a range of them, in order. Read as a whole the hash is verified: bytes that do not have it end the stream with
     DATA_LOSS STORED_HASH_DIFFERS before its last piece. A range that does not cover the whole file CANNOT be verified: what comes is what is
-    stored, and only its length is sure. A released set is ATTACHMENT_SET_STATE.
+    stored, and only its length is sure. A released set is ATTACHMENT_SET_STATE. POOL_EXHAUSTED: no place was free for 15 s. DEADLINE_EXCEEDED: what
+    came was not taken, or at less than 64 KiB a second, for longer than the service waits, by default 30 s; go on with a call for the rest.
     """
     CreateDownloadUrl: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.CreateDownloadUrlRequest, _attachment_blob_service_pb2.CreateDownloadUrlResponse]  # type: ignore[assignment]
     """A URL from which a file can be fetched for a short while by whoever has it, past this service: nothing verifies the hash, and a release
@@ -158,8 +159,9 @@ class AttachmentBlobServiceAsyncStub(AttachmentBlobServiceStub):
     """
     CollectGarbage: _aio.UnaryUnaryMultiCallable[_attachment_blob_service_pb2.CollectGarbageRequest, _attachment_blob_service_pb2.CollectGarbageResponse]  # type: ignore[assignment]
     """Compares a tenant's bucket with its rows, both ways, and repairs what interrupted work left, once it is older than the grace period. The
-    service does the same by itself from time to time. A row whose object is missing is counted, logged and left. What S3 refuses to delete, as
-    under an object lock, is logged and counted, and all the rest goes; the other counts say what there was to do.
+    service does the same by itself from time to time. A row whose object is missing, or has another size, is counted, logged and left: its bytes
+    are taken for stored no more, and who hands them over again heals all sets that have them. What S3 refuses to delete, as under an object
+    lock, is logged and counted, and all the rest goes; the other counts say what there was to do.
     """
 
 class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -171,9 +173,7 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _attachment_blob_service_pb2.PrepareTenantRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_attachment_blob_service_pb2.PrepareTenantResponse, _abc.Awaitable[_attachment_blob_service_pb2.PrepareTenantResponse]]:
-        """Makes the tenant ready: its bucket exists afterwards and these limits hold. Calls with an older version than the stored one change
-        nothing. Idempotent.
-        """
+        """Makes the tenant ready: its bucket exists afterwards and these limits hold. A version older than the stored one changes nothing. Idempotent."""
 
     @_abc_1.abstractmethod
     def PurgeTenant(
@@ -192,21 +192,22 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_attachment_blob_service_pb2.UploadFileRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_attachment_blob_service_pb2.UploadFileResponse, _abc.Awaitable[_attachment_blob_service_pb2.UploadFileResponse]]:
-        """Takes a file in pieces: first the spec, then chunks in order, then finish, which answers when the file is stored under its hash. A stream
-        that ends without finish answers how far the upload is. What is durable outlives a cut: a new stream with the same spec goes on at
-        `durable_bytes`, and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. Bytes that the tenant has already are not moved
-        for a client: the spec is answered with COMPLETE at once; send the spec alone to learn it. For a run that holds for bytes of its own session
-        alone: those of a set that it can read, or of an upload that was finished. To know a hash of any others gives it nothing: it is answered as if
-        nobody had them, until it has sent them. They are stored once all the same. Who began the upload counts, not who goes on with it.
-        A COMPLETE upload that is announced again is answered as it is, and has half of its time left at least: who repeats a spawn can name the
-        same one for as long as it is repeated, and it counts among the tenant's finished uploads until it expires.
-        UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish;
-        after UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads, or larger
-        ones together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with
-        the limit and what there is beside it; what is open already goes on. A finished upload counts until it expires, whether or not a set named it.
+        """Takes a file in pieces: first the spec, then chunks in order, then finish, which answers when the file is stored under its hash. A stream that
+        ends without finish answers how far the upload is. What is durable outlives a cut: a new stream with the same spec goes on at `durable_bytes`,
+        and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. An upload is its owner's: the session's whose run began it, or the
+        clients' of the tenant together. So are ids: what another owner has under the same one is another upload, which nobody else sees or goes on
+        with. Bytes that the tenant has already are not moved for a client: the spec is answered with COMPLETE at once; send the spec alone to learn it.
+        For a run that holds for bytes of its own session alone: those of a set that it can read, or of an upload that was finished. To know a hash of
+        any others gives it nothing: it is answered as if nobody had them, until it has sent them. They are stored once all the same. A COMPLETE upload
+        that is announced again is answered as it is, and has half of its time left at least: who repeats a spawn can name the same one for as long as
+        it is repeated, and it counts among the tenant's finished uploads until it expires.
+        UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish; after
+        UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads, or larger ones
+        together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with the
+        limit and what there is beside it; what is open already goes on. A finished upload counts until it expires, whether or not a set named it.
         DEADLINE_EXCEEDED ends the stream of a sender that is silent, or sends less than 64 KiB a second, for longer than the service waits, by default
-        30 s; POOL_EXHAUSTED refuses one for whose bytes no place was free for 45 s. Both leave what is durable.
-        Not promised: that bytes behind `durable_bytes` survive a cut.
+        30 s. POOL_EXHAUSTED refuses one for whose bytes no place is free within 45 s, and ends one that has had its place for 10 s, when more of it is
+        durable and others wait. All leave what is durable. The spec alone needs no place. Not promised: that bytes that are not durable survive a cut.
         """
 
     @_abc_1.abstractmethod
@@ -215,7 +216,7 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _attachment_blob_service_pb2.GetUploadRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_attachment_blob_service_pb2.GetUploadResponse, _abc.Awaitable[_attachment_blob_service_pb2.GetUploadResponse]]:
-        """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only."""
+        """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only, and a client those of clients."""
 
     @_abc_1.abstractmethod
     def StageSet(
@@ -226,7 +227,7 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         """Checks all items and uploads, then stores all of them as one set, or nothing: a refusal leaves no row, and an object only where S3 or the
         database failed, until a collection finds it. Nobody sees the set before all is durable. The limits hold for both together; files that were
         uploaded come behind the items, and are counted on from them in refusals. The same set id again with the same files answers the same; with
-        other files ALREADY_EXISTS. Objects are durable before the answer.
+        other files ALREADY_EXISTS. Objects are durable before the answer. POOL_EXHAUSTED where a replica has its hands full for some seconds.
         """
 
     @_abc_1.abstractmethod
@@ -273,7 +274,8 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_attachment_blob_service_pb2.ReadFileResponse], _abc.AsyncIterator[_attachment_blob_service_pb2.ReadFileResponse]]:
         """The bytes of one file, or a range of them, in order. Read as a whole the hash is verified: bytes that do not have it end the stream with
         DATA_LOSS STORED_HASH_DIFFERS before its last piece. A range that does not cover the whole file CANNOT be verified: what comes is what is
-        stored, and only its length is sure. A released set is ATTACHMENT_SET_STATE.
+        stored, and only its length is sure. A released set is ATTACHMENT_SET_STATE. POOL_EXHAUSTED: no place was free for 15 s. DEADLINE_EXCEEDED: what
+        came was not taken, or at less than 64 KiB a second, for longer than the service waits, by default 30 s; go on with a call for the rest.
         """
 
     @_abc_1.abstractmethod
@@ -294,8 +296,9 @@ class AttachmentBlobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_attachment_blob_service_pb2.CollectGarbageResponse, _abc.Awaitable[_attachment_blob_service_pb2.CollectGarbageResponse]]:
         """Compares a tenant's bucket with its rows, both ways, and repairs what interrupted work left, once it is older than the grace period. The
-        service does the same by itself from time to time. A row whose object is missing is counted, logged and left. What S3 refuses to delete, as
-        under an object lock, is logged and counted, and all the rest goes; the other counts say what there was to do.
+        service does the same by itself from time to time. A row whose object is missing, or has another size, is counted, logged and left: its bytes
+        are taken for stored no more, and who hands them over again heals all sets that have them. What S3 refuses to delete, as under an object
+        lock, is logged and counted, and all the rest goes; the other counts say what there was to do.
         """
 
 def add_AttachmentBlobServiceServicer_to_server(servicer: AttachmentBlobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -59,7 +59,7 @@ class BlobServiceServicer:
     def PutBlob(self, request, context):
         """Keeps a payload that is too large for where it belongs. Durable before the answer; the same bytes are stored once for a tenant, whatever they
         came as. Attachment limits do not hold for it, and it does not expire: the caller releases it. The same blob id again with the same bytes
-        answers the same; with other bytes ALREADY_EXISTS; once it was released ATTACHMENT_SET_STATE.
+        answers the same; with other bytes ALREADY_EXISTS; once it was released ATTACHMENT_SET_STATE. POOL_EXHAUSTED as of StageSet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,7 +36,7 @@ class BlobServiceStub:
     PutBlob: _grpc.UnaryUnaryMultiCallable[_blob_service_pb2.PutBlobRequest, _blob_service_pb2.PutBlobResponse]
     """Keeps a payload that is too large for where it belongs. Durable before the answer; the same bytes are stored once for a tenant, whatever they
     came as. Attachment limits do not hold for it, and it does not expire: the caller releases it. The same blob id again with the same bytes
-    answers the same; with other bytes ALREADY_EXISTS; once it was released ATTACHMENT_SET_STATE.
+    answers the same; with other bytes ALREADY_EXISTS; once it was released ATTACHMENT_SET_STATE. POOL_EXHAUSTED as of StageSet.
     """
     GetBlob: _grpc.UnaryStreamMultiCallable[_blob_service_pb2.GetBlobRequest, _blob_service_pb2.GetBlobResponse]
     """A payload's bytes, or a range of them, under the rules of ReadFile."""
@@ -53,7 +53,7 @@ class BlobServiceAsyncStub(BlobServiceStub):
     PutBlob: _aio.UnaryUnaryMultiCallable[_blob_service_pb2.PutBlobRequest, _blob_service_pb2.PutBlobResponse]  # type: ignore[assignment]
     """Keeps a payload that is too large for where it belongs. Durable before the answer; the same bytes are stored once for a tenant, whatever they
     came as. Attachment limits do not hold for it, and it does not expire: the caller releases it. The same blob id again with the same bytes
-    answers the same; with other bytes ALREADY_EXISTS; once it was released ATTACHMENT_SET_STATE.
+    answers the same; with other bytes ALREADY_EXISTS; once it was released ATTACHMENT_SET_STATE. POOL_EXHAUSTED as of StageSet.
     """
     GetBlob: _aio.UnaryStreamMultiCallable[_blob_service_pb2.GetBlobRequest, _blob_service_pb2.GetBlobResponse]  # type: ignore[assignment]
     """A payload's bytes, or a range of them, under the rules of ReadFile."""
@@ -73,7 +73,7 @@ class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_blob_service_pb2.PutBlobResponse, _abc.Awaitable[_blob_service_pb2.PutBlobResponse]]:
         """Keeps a payload that is too large for where it belongs. Durable before the answer; the same bytes are stored once for a tenant, whatever they
         came as. Attachment limits do not hold for it, and it does not expire: the caller releases it. The same blob id again with the same bytes
-        answers the same; with other bytes ALREADY_EXISTS; once it was released ATTACHMENT_SET_STATE.
+        answers the same; with other bytes ALREADY_EXISTS; once it was released ATTACHMENT_SET_STATE. POOL_EXHAUSTED as of StageSet.
         """
 
     @_abc_1.abstractmethod

@@ -114,7 +114,7 @@ class UploadSpec(_message.Message):
     SHA256_FIELD_NUMBER: _builtins.int
     MIME_TYPE_FIELD_NUMBER: _builtins.int
     upload_id: _builtins.str
-    """Chosen by the caller, `upl_…`."""
+    """Chosen by the caller, `upl_…`. Its owner's: what others have under the same id is another upload."""
     name: _builtins.str
     """A portable file name, no path; the rules are those of inline items."""
     size_bytes: _builtins.int

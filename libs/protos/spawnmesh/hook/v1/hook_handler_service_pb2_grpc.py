@@ -27,7 +27,10 @@ if _version_not_supported:
 
 class HookHandlerServiceStub:
     """What a plugin serves. The mesh calls it with a service token of `hook` for the tenant and a deadline; an answer that does not
-    validate is a failure of the plugin. Only the hooks it registered for are called.
+    validate is a failure of the plugin. Only the hooks it registered for are called. The token's audience is that of the mesh, a slash and the endpoint,
+    letter by letter as it is registered: `spawnmesh/grpc://reviewer.example.com:7000`. No service of the mesh takes it. Whoever serves this is to refuse every
+    other audience, since a token that another plugin was called with is as good otherwise, and every tenant that it is not for, since any tenant may register
+    any endpoint.
     """
 
     def __init__(self, channel):
@@ -80,7 +83,10 @@ class HookHandlerServiceStub:
 
 class HookHandlerServiceServicer:
     """What a plugin serves. The mesh calls it with a service token of `hook` for the tenant and a deadline; an answer that does not
-    validate is a failure of the plugin. Only the hooks it registered for are called.
+    validate is a failure of the plugin. Only the hooks it registered for are called. The token's audience is that of the mesh, a slash and the endpoint,
+    letter by letter as it is registered: `spawnmesh/grpc://reviewer.example.com:7000`. No service of the mesh takes it. Whoever serves this is to refuse every
+    other audience, since a token that another plugin was called with is as good otherwise, and every tenant that it is not for, since any tenant may register
+    any endpoint.
     """
 
     def HandleBeforeSpawn(self, request, context):
@@ -192,7 +198,10 @@ def add_HookHandlerServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class HookHandlerService:
     """What a plugin serves. The mesh calls it with a service token of `hook` for the tenant and a deadline; an answer that does not
-    validate is a failure of the plugin. Only the hooks it registered for are called.
+    validate is a failure of the plugin. Only the hooks it registered for are called. The token's audience is that of the mesh, a slash and the endpoint,
+    letter by letter as it is registered: `spawnmesh/grpc://reviewer.example.com:7000`. No service of the mesh takes it. Whoever serves this is to refuse every
+    other audience, since a token that another plugin was called with is as good otherwise, and every tenant that it is not for, since any tenant may register
+    any endpoint.
     """
 
     @staticmethod

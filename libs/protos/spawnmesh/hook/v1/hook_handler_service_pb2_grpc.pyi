@@ -28,7 +28,10 @@ GRPC_VERSION: str
 
 class HookHandlerServiceStub:
     """What a plugin serves. The mesh calls it with a service token of `hook` for the tenant and a deadline; an answer that does not
-    validate is a failure of the plugin. Only the hooks it registered for are called.
+    validate is a failure of the plugin. Only the hooks it registered for are called. The token's audience is that of the mesh, a slash and the endpoint,
+    letter by letter as it is registered: `spawnmesh/grpc://reviewer.example.com:7000`. No service of the mesh takes it. Whoever serves this is to refuse every
+    other audience, since a token that another plugin was called with is as good otherwise, and every tenant that it is not for, since any tenant may register
+    any endpoint.
     """
 
     @_typing.overload
@@ -55,7 +58,10 @@ class HookHandlerServiceStub:
 @_typing.type_check_only
 class HookHandlerServiceAsyncStub(HookHandlerServiceStub):
     """What a plugin serves. The mesh calls it with a service token of `hook` for the tenant and a deadline; an answer that does not
-    validate is a failure of the plugin. Only the hooks it registered for are called.
+    validate is a failure of the plugin. Only the hooks it registered for are called. The token's audience is that of the mesh, a slash and the endpoint,
+    letter by letter as it is registered: `spawnmesh/grpc://reviewer.example.com:7000`. No service of the mesh takes it. Whoever serves this is to refuse every
+    other audience, since a token that another plugin was called with is as good otherwise, and every tenant that it is not for, since any tenant may register
+    any endpoint.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -78,7 +84,10 @@ class HookHandlerServiceAsyncStub(HookHandlerServiceStub):
 
 class HookHandlerServiceServicer(metaclass=_abc_1.ABCMeta):
     """What a plugin serves. The mesh calls it with a service token of `hook` for the tenant and a deadline; an answer that does not
-    validate is a failure of the plugin. Only the hooks it registered for are called.
+    validate is a failure of the plugin. Only the hooks it registered for are called. The token's audience is that of the mesh, a slash and the endpoint,
+    letter by letter as it is registered: `spawnmesh/grpc://reviewer.example.com:7000`. No service of the mesh takes it. Whoever serves this is to refuse every
+    other audience, since a token that another plugin was called with is as good otherwise, and every tenant that it is not for, since any tenant may register
+    any endpoint.
     """
 
     @_abc_1.abstractmethod

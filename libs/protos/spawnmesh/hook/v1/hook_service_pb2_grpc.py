@@ -175,7 +175,7 @@ class HookServiceServicer:
 
     def DispatchDeliveryTarget(self, request, context):
         """Asks the plugins for DELIVERY_TARGET in order of priority; the first that names one decides. A plugin that fails and is CLOSED: UNAVAILABLE
-        PLUGIN_FAILED, and the observers hear of the end when it answers again.
+        PLUGIN_FAILED. Whoever asks three times in vain has the observers told of the end without a target.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -66,7 +66,7 @@ class HookServiceStub:
     """
     DispatchDeliveryTarget: _grpc.UnaryUnaryMultiCallable[_delivery_target_pb2.DispatchDeliveryTargetRequest, _delivery_target_pb2.DispatchDeliveryTargetResponse]
     """Asks the plugins for DELIVERY_TARGET in order of priority; the first that names one decides. A plugin that fails and is CLOSED: UNAVAILABLE
-    PLUGIN_FAILED, and the observers hear of the end when it answers again.
+    PLUGIN_FAILED. Whoever asks three times in vain has the observers told of the end without a target.
     """
     DispatchBeforeCompaction: _grpc.UnaryUnaryMultiCallable[_compaction_pb2.DispatchBeforeCompactionRequest, _compaction_pb2.DispatchBeforeCompactionResponse]
     """Asks the gates for BEFORE_COMPACTION in order of priority; the first refusal decides, else instructions are joined. A plugin that fails, such as by
@@ -122,7 +122,7 @@ class HookServiceAsyncStub(HookServiceStub):
     """
     DispatchDeliveryTarget: _aio.UnaryUnaryMultiCallable[_delivery_target_pb2.DispatchDeliveryTargetRequest, _delivery_target_pb2.DispatchDeliveryTargetResponse]  # type: ignore[assignment]
     """Asks the plugins for DELIVERY_TARGET in order of priority; the first that names one decides. A plugin that fails and is CLOSED: UNAVAILABLE
-    PLUGIN_FAILED, and the observers hear of the end when it answers again.
+    PLUGIN_FAILED. Whoever asks three times in vain has the observers told of the end without a target.
     """
     DispatchBeforeCompaction: _aio.UnaryUnaryMultiCallable[_compaction_pb2.DispatchBeforeCompactionRequest, _compaction_pb2.DispatchBeforeCompactionResponse]  # type: ignore[assignment]
     """Asks the gates for BEFORE_COMPACTION in order of priority; the first refusal decides, else instructions are joined. A plugin that fails, such as by
@@ -229,7 +229,7 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_delivery_target_pb2.DispatchDeliveryTargetResponse, _abc.Awaitable[_delivery_target_pb2.DispatchDeliveryTargetResponse]]:
         """Asks the plugins for DELIVERY_TARGET in order of priority; the first that names one decides. A plugin that fails and is CLOSED: UNAVAILABLE
-        PLUGIN_FAILED, and the observers hear of the end when it answers again.
+        PLUGIN_FAILED. Whoever asks three times in vain has the observers told of the end without a target.
         """
 
     @_abc_1.abstractmethod

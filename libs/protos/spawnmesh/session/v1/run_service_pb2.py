@@ -32,7 +32,7 @@ from spawnmesh.session.v1 import session_pb2 as spawnmesh_dot_session_dot_v1_dot
 from spawnmesh.session.v1 import tenant_pb2 as spawnmesh_dot_session_dot_v1_dot_tenant__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&spawnmesh/session/v1/run_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/content/v1/message.proto\x1a#spawnmesh/content/v1/thinking.proto\x1a spawnmesh/policy/v1/policy.proto\x1a\"spawnmesh/session/v1/session.proto\x1a!spawnmesh/session/v1/tenant.proto\"\xce\x01\n\x10\x43laimRunsRequest\x12\x1d\n\trunner_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\x12 \n\rmax_run_count\x18\x02 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18@ \x00\x12\x35\n\x04wait\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0c\xbaH\t\xaa\x01\x06\"\x02\x08<2\x00\x12\x42\n\x08runtimes\x18\x04 \x03(\x0e\x32\x1d.spawnmesh.session.v1.RuntimeB\x11\xbaH\x0e\x92\x01\x0b\x18\x01\"\x07\x82\x01\x04\x10\x01 \x00\"C\n\x11\x43laimRunsResponse\x12.\n\x04runs\x18\x01 \x03(\x0b\x32 .spawnmesh.session.v1.ClaimedRun\"\xbd\x03\n\nClaimedRun\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\x12.\n\x07session\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\x12\x31\n\x05\x61gent\x18\x03 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\x12\x0e\n\x06models\x18\x04 \x03(\t\x12\x11\n\trun_token\x18\x05 \x01(\t\x12,\n\tlease_ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\rdeadline_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0btraceparent\x18\x08 \x01(\t\x12\x35\n\x08thinking\x18\t \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel\x12,\n\ttime_left\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\ttenant_id\x18\x0b \x01(\t\x12\x13\n\x0b\x66irst_epoch\x18\x0c \x01(\x03\"-\n\x13HeartbeatRunRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\"l\n\x14HeartbeatRunResponse\x12\x35\n\x11lease_expire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1d\n\x15pending_message_count\x18\x02 \x01(\x05\"\x12\n\x10ListInboxRequest\"I\n\x11ListInboxResponse\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.InboxMessage\"\xc6\x01\n\x0cInboxMessage\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x18\n\x10\x63hild_session_id\x18\x03 \x01(\t\x12\x37\n\x0f\x63hild_run_state\x18\x04 \x01(\x0e\x32\x1e.spawnmesh.session.v1.RunState\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0fidempotency_key\x18\x06 \x01(\t\"K\n\x17\x41\x63knowledgeInboxRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x18\n\x04keys\x18\x02 \x03(\tB\n\xbaH\x07\x92\x01\x04\x08\x01\x10\x64\"\x1a\n\x18\x41\x63knowledgeInboxResponse\"\xd5\x01\n\x12\x46inalizeRunRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12&\n\x0e\x64raft_entry_id\x18\x02 \x01(\tB\x0e\xbaH\x0br\t:\x04\x65nt_\x98\x01\x1e\x12\x1d\n\ndraft_text\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\x12/\n\x05usage\x18\x04 \x01(\x0b\x32 .spawnmesh.content.v1.TokenUsage\x12\x19\n\x11has_final_effects\x18\x05 \x01(\x08\x12\x14\n\x0cis_last_turn\x18\x06 \x01(\x08\"\xc9\x01\n\x13\x46inalizeRunResponse\x12\x32\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.session.v1.AcceptedH\x00\x12\x30\n\x06revise\x18\x02 \x01(\x0b\x32\x1e.spawnmesh.session.v1.RevisionH\x00\x12\x41\n\x10messages_pending\x18\x03 \x01(\x0b\x32%.spawnmesh.session.v1.MessagesPendingH\x00\x42\t\n\x07outcome\"2\n\x08\x41\x63\x63\x65pted\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\"K\n\x08Revision\x12\x13\n\x0binstruction\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x05\x12\x1a\n\x12max_revision_count\x18\x03 \x01(\x05\" \n\x0fMessagesPending\x12\r\n\x05\x63ount\x18\x01 \x01(\x05\"\x90\x01\n\x0e\x46\x61ilRunRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x1a\n\x06reason\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\x12\x19\n\x07message\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80 \x12/\n\x05usage\x18\x04 \x01(\x0b\x32 .spawnmesh.content.v1.TokenUsage\"9\n\x0f\x46\x61ilRunResponse\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\"+\n\x11ReleaseRunRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\"<\n\x12ReleaseRunResponse\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run2\x90\x06\n\nRunService\x12\x65\n\tClaimRuns\x12&.spawnmesh.session.v1.ClaimRunsRequest\x1a\'.spawnmesh.session.v1.ClaimRunsResponse\"\x07\xb2\xe1\x18\x03\n\x01\x05\x12q\n\x0cHeartbeatRun\x12).spawnmesh.session.v1.HeartbeatRunRequest\x1a*.spawnmesh.session.v1.HeartbeatRunResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x03\x12h\n\tListInbox\x12&.spawnmesh.session.v1.ListInboxRequest\x1a\'.spawnmesh.session.v1.ListInboxResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x03\x12}\n\x10\x41\x63knowledgeInbox\x12-.spawnmesh.session.v1.AcknowledgeInboxRequest\x1a..spawnmesh.session.v1.AcknowledgeInboxResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x03\x12n\n\x0b\x46inalizeRun\x12(.spawnmesh.session.v1.FinalizeRunRequest\x1a).spawnmesh.session.v1.FinalizeRunResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x03\x12\x62\n\x07\x46\x61ilRun\x12$.spawnmesh.session.v1.FailRunRequest\x1a%.spawnmesh.session.v1.FailRunResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x03\x12k\n\nReleaseRun\x12\'.spawnmesh.session.v1.ReleaseRunRequest\x1a(.spawnmesh.session.v1.ReleaseRunResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&spawnmesh/session/v1/run_service.proto\x12\x14spawnmesh.session.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"spawnmesh/content/v1/message.proto\x1a#spawnmesh/content/v1/thinking.proto\x1a spawnmesh/policy/v1/policy.proto\x1a\"spawnmesh/session/v1/session.proto\x1a!spawnmesh/session/v1/tenant.proto\"\xce\x01\n\x10\x43laimRunsRequest\x12\x1d\n\trunner_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\x12 \n\rmax_run_count\x18\x02 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18@ \x00\x12\x35\n\x04wait\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0c\xbaH\t\xaa\x01\x06\"\x02\x08<2\x00\x12\x42\n\x08runtimes\x18\x04 \x03(\x0e\x32\x1d.spawnmesh.session.v1.RuntimeB\x11\xbaH\x0e\x92\x01\x0b\x18\x01\"\x07\x82\x01\x04\x10\x01 \x00\"C\n\x11\x43laimRunsResponse\x12.\n\x04runs\x18\x01 \x03(\x0b\x32 .spawnmesh.session.v1.ClaimedRun\"\xbd\x03\n\nClaimedRun\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\x12.\n\x07session\x18\x02 \x01(\x0b\x32\x1d.spawnmesh.session.v1.Session\x12\x31\n\x05\x61gent\x18\x03 \x01(\x0b\x32\".spawnmesh.session.v1.AgentProfile\x12\x0e\n\x06models\x18\x04 \x03(\t\x12\x11\n\trun_token\x18\x05 \x01(\t\x12,\n\tlease_ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\rdeadline_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0btraceparent\x18\x08 \x01(\t\x12\x35\n\x08thinking\x18\t \x01(\x0e\x32#.spawnmesh.content.v1.ThinkingLevel\x12,\n\ttime_left\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\ttenant_id\x18\x0b \x01(\t\x12\x13\n\x0b\x66irst_epoch\x18\x0c \x01(\x03\"-\n\x13HeartbeatRunRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\"\x7f\n\x14HeartbeatRunResponse\x12\x35\n\x11lease_expire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1d\n\x15pending_message_count\x18\x02 \x01(\x05\x12\x11\n\trun_token\x18\x03 \x01(\t\"\x12\n\x10ListInboxRequest\"I\n\x11ListInboxResponse\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".spawnmesh.session.v1.InboxMessage\"\xc6\x01\n\x0cInboxMessage\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x18\n\x10\x63hild_session_id\x18\x03 \x01(\t\x12\x37\n\x0f\x63hild_run_state\x18\x04 \x01(\x0e\x32\x1e.spawnmesh.session.v1.RunState\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0fidempotency_key\x18\x06 \x01(\t\"K\n\x17\x41\x63knowledgeInboxRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x18\n\x04keys\x18\x02 \x03(\tB\n\xbaH\x07\x92\x01\x04\x08\x01\x10\x64\"\x1a\n\x18\x41\x63knowledgeInboxResponse\"\xd5\x01\n\x12\x46inalizeRunRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12&\n\x0e\x64raft_entry_id\x18\x02 \x01(\tB\x0e\xbaH\x0br\t:\x04\x65nt_\x98\x01\x1e\x12\x1d\n\ndraft_text\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\x12/\n\x05usage\x18\x04 \x01(\x0b\x32 .spawnmesh.content.v1.TokenUsage\x12\x19\n\x11has_final_effects\x18\x05 \x01(\x08\x12\x14\n\x0cis_last_turn\x18\x06 \x01(\x08\"\xc9\x01\n\x13\x46inalizeRunResponse\x12\x32\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x1e.spawnmesh.session.v1.AcceptedH\x00\x12\x30\n\x06revise\x18\x02 \x01(\x0b\x32\x1e.spawnmesh.session.v1.RevisionH\x00\x12\x41\n\x10messages_pending\x18\x03 \x01(\x0b\x32%.spawnmesh.session.v1.MessagesPendingH\x00\x42\t\n\x07outcome\"2\n\x08\x41\x63\x63\x65pted\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\"K\n\x08Revision\x12\x13\n\x0binstruction\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x05\x12\x1a\n\x12max_revision_count\x18\x03 \x01(\x05\" \n\x0fMessagesPending\x12\r\n\x05\x63ount\x18\x01 \x01(\x05\"\x90\x01\n\x0e\x46\x61ilRunRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\x12\x1a\n\x06reason\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01(\x80\x01\x12\x19\n\x07message\x18\x03 \x01(\tB\x08\xbaH\x05r\x03(\x80 \x12/\n\x05usage\x18\x04 \x01(\x0b\x32 .spawnmesh.content.v1.TokenUsage\"9\n\x0f\x46\x61ilRunResponse\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run\"+\n\x11ReleaseRunRequest\x12\x16\n\x05\x65poch\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02 \x00\"<\n\x12ReleaseRunResponse\x12&\n\x03run\x18\x01 \x01(\x0b\x32\x19.spawnmesh.session.v1.Run2\x90\x06\n\nRunService\x12\x65\n\tClaimRuns\x12&.spawnmesh.session.v1.ClaimRunsRequest\x1a\'.spawnmesh.session.v1.ClaimRunsResponse\"\x07\xb2\xe1\x18\x03\n\x01\x05\x12q\n\x0cHeartbeatRun\x12).spawnmesh.session.v1.HeartbeatRunRequest\x1a*.spawnmesh.session.v1.HeartbeatRunResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x03\x12h\n\tListInbox\x12&.spawnmesh.session.v1.ListInboxRequest\x1a\'.spawnmesh.session.v1.ListInboxResponse\"\n\x90\x02\x01\xb2\xe1\x18\x03\n\x01\x03\x12}\n\x10\x41\x63knowledgeInbox\x12-.spawnmesh.session.v1.AcknowledgeInboxRequest\x1a..spawnmesh.session.v1.AcknowledgeInboxResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x03\x12n\n\x0b\x46inalizeRun\x12(.spawnmesh.session.v1.FinalizeRunRequest\x1a).spawnmesh.session.v1.FinalizeRunResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x03\x12\x62\n\x07\x46\x61ilRun\x12$.spawnmesh.session.v1.FailRunRequest\x1a%.spawnmesh.session.v1.FailRunResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x03\x12k\n\nReleaseRun\x12\'.spawnmesh.session.v1.ReleaseRunRequest\x1a(.spawnmesh.session.v1.ReleaseRunResponse\"\n\x90\x02\x02\xb2\xe1\x18\x03\n\x01\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -90,35 +90,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HEARTBEATRUNREQUEST']._serialized_start=1062
   _globals['_HEARTBEATRUNREQUEST']._serialized_end=1107
   _globals['_HEARTBEATRUNRESPONSE']._serialized_start=1109
-  _globals['_HEARTBEATRUNRESPONSE']._serialized_end=1217
-  _globals['_LISTINBOXREQUEST']._serialized_start=1219
-  _globals['_LISTINBOXREQUEST']._serialized_end=1237
-  _globals['_LISTINBOXRESPONSE']._serialized_start=1239
-  _globals['_LISTINBOXRESPONSE']._serialized_end=1312
-  _globals['_INBOXMESSAGE']._serialized_start=1315
-  _globals['_INBOXMESSAGE']._serialized_end=1513
-  _globals['_ACKNOWLEDGEINBOXREQUEST']._serialized_start=1515
-  _globals['_ACKNOWLEDGEINBOXREQUEST']._serialized_end=1590
-  _globals['_ACKNOWLEDGEINBOXRESPONSE']._serialized_start=1592
-  _globals['_ACKNOWLEDGEINBOXRESPONSE']._serialized_end=1618
-  _globals['_FINALIZERUNREQUEST']._serialized_start=1621
-  _globals['_FINALIZERUNREQUEST']._serialized_end=1834
-  _globals['_FINALIZERUNRESPONSE']._serialized_start=1837
-  _globals['_FINALIZERUNRESPONSE']._serialized_end=2038
-  _globals['_ACCEPTED']._serialized_start=2040
-  _globals['_ACCEPTED']._serialized_end=2090
-  _globals['_REVISION']._serialized_start=2092
-  _globals['_REVISION']._serialized_end=2167
-  _globals['_MESSAGESPENDING']._serialized_start=2169
-  _globals['_MESSAGESPENDING']._serialized_end=2201
-  _globals['_FAILRUNREQUEST']._serialized_start=2204
-  _globals['_FAILRUNREQUEST']._serialized_end=2348
-  _globals['_FAILRUNRESPONSE']._serialized_start=2350
-  _globals['_FAILRUNRESPONSE']._serialized_end=2407
-  _globals['_RELEASERUNREQUEST']._serialized_start=2409
-  _globals['_RELEASERUNREQUEST']._serialized_end=2452
-  _globals['_RELEASERUNRESPONSE']._serialized_start=2454
-  _globals['_RELEASERUNRESPONSE']._serialized_end=2514
-  _globals['_RUNSERVICE']._serialized_start=2517
-  _globals['_RUNSERVICE']._serialized_end=3301
+  _globals['_HEARTBEATRUNRESPONSE']._serialized_end=1236
+  _globals['_LISTINBOXREQUEST']._serialized_start=1238
+  _globals['_LISTINBOXREQUEST']._serialized_end=1256
+  _globals['_LISTINBOXRESPONSE']._serialized_start=1258
+  _globals['_LISTINBOXRESPONSE']._serialized_end=1331
+  _globals['_INBOXMESSAGE']._serialized_start=1334
+  _globals['_INBOXMESSAGE']._serialized_end=1532
+  _globals['_ACKNOWLEDGEINBOXREQUEST']._serialized_start=1534
+  _globals['_ACKNOWLEDGEINBOXREQUEST']._serialized_end=1609
+  _globals['_ACKNOWLEDGEINBOXRESPONSE']._serialized_start=1611
+  _globals['_ACKNOWLEDGEINBOXRESPONSE']._serialized_end=1637
+  _globals['_FINALIZERUNREQUEST']._serialized_start=1640
+  _globals['_FINALIZERUNREQUEST']._serialized_end=1853
+  _globals['_FINALIZERUNRESPONSE']._serialized_start=1856
+  _globals['_FINALIZERUNRESPONSE']._serialized_end=2057
+  _globals['_ACCEPTED']._serialized_start=2059
+  _globals['_ACCEPTED']._serialized_end=2109
+  _globals['_REVISION']._serialized_start=2111
+  _globals['_REVISION']._serialized_end=2186
+  _globals['_MESSAGESPENDING']._serialized_start=2188
+  _globals['_MESSAGESPENDING']._serialized_end=2220
+  _globals['_FAILRUNREQUEST']._serialized_start=2223
+  _globals['_FAILRUNREQUEST']._serialized_end=2367
+  _globals['_FAILRUNRESPONSE']._serialized_start=2369
+  _globals['_FAILRUNRESPONSE']._serialized_end=2426
+  _globals['_RELEASERUNREQUEST']._serialized_start=2428
+  _globals['_RELEASERUNREQUEST']._serialized_end=2471
+  _globals['_RELEASERUNRESPONSE']._serialized_start=2473
+  _globals['_RELEASERUNRESPONSE']._serialized_end=2533
+  _globals['_RUNSERVICE']._serialized_start=2536
+  _globals['_RUNSERVICE']._serialized_end=3320
 # @@protoc_insertion_point(module_scope)

@@ -105,7 +105,7 @@ class ClaimedRun(_message.Message):
     TENANT_ID_FIELD_NUMBER: _builtins.int
     FIRST_EPOCH_FIELD_NUMBER: _builtins.int
     run_token: _builtins.str
-    """Bearer token for every call in the run's name; good for the run's session and nothing else."""
+    """Bearer token for every call in the run's name, until HeartbeatRun gives a newer one; good for the run's session and nothing else."""
     traceparent: _builtins.str
     """W3C trace context of the spawn; the run's spans belong under it."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType
@@ -199,8 +199,13 @@ class HeartbeatRunResponse(_message.Message):
 
     LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     PENDING_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    RUN_TOKEN_FIELD_NUMBER: _builtins.int
     pending_message_count: _builtins.int
     """Messages waiting in the inbox."""
+    run_token: _builtins.str
+    """Takes the place of the token of the claim or of the heartbeat before, in every call in the run's name that is made from now on. Empty from
+    services before there was this field: then the token of the claim is the one to go on with.
+    """
     @_builtins.property
     def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
         """When it ends now."""
@@ -210,10 +215,11 @@ class HeartbeatRunResponse(_message.Message):
         *,
         lease_expire_time: _timestamp_pb2.Timestamp | None = ...,
         pending_message_count: _builtins.int = ...,
+        run_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time", "pending_message_count", b"pending_message_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time", "pending_message_count", b"pending_message_count", "run_token", b"run_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -524,7 +530,9 @@ class FailRunRequest(_message.Message):
     epoch: _builtins.int
     """The epoch at which the run was claimed."""
     reason: _builtins.str
-    """A reason of the mesh, or one of runners alone: `RUNNER_ERROR`, `TURN_LIMIT_EXCEEDED`, `MCP_SERVER_NOT_OFFERED`."""
+    """A reason of the mesh, or one of runners alone: `RUNNER_ERROR`, `TURN_LIMIT_EXCEEDED`, `OUTPUT_LIMIT_REACHED`,
+    `MCP_SERVER_NOT_OFFERED`.
+    """
     message: _builtins.str
     """One line for people, without content and secrets."""
     @_builtins.property

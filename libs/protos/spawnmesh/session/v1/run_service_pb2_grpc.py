@@ -91,7 +91,11 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def HeartbeatRun(self, request, context):
-        """Extends the lease from now, by the database's clock. ABORTED RUN_LEASE_LOST when the run is held with a higher epoch, has ended or is deleted: stop at once.
+        """Extends the lease from now, by the database's clock, and answers with a new run token, which whoever holds the run makes its calls with from then on.
+        A token is good for five minutes, or for four leases where that is longer, and never past five minutes after the deadline: what a run that has ended
+        could still do with one, it can do for so long. Of the calls that have begun with a token, its end cuts off WatchSession and FollowEntries alone: open them
+        again with the newest. ABORTED RUN_LEASE_LOST when the run is held with a higher epoch, has ended or is deleted: stop at once. UNAUTHENTICATED
+        TOKEN_EXPIRED says the same to whoever was away for longer than that.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -119,19 +123,23 @@ class RunServiceServicer:
         inbox, all committed in one transaction. `revise`: the draft is superseded and the instruction is in the transcript; work on. Never where
         `is_last_turn` says that nobody could. `messages_pending`: messages came before it was decided that the draft is the answer; read them first, the
         transcript does not call it final. The same draft again answers the same, until the messages are acknowledged. With another text it is another draft to
-        the hooks, and once it was decided that it is the answer, another text is refused with RUN_STATE. Where the tenant has secrets masked, none is in what
-        the hooks judge, the run has as its result and the parent is told. RUN_LEASE_LOST as for HeartbeatRun;
-        RUN_STATE while another draft is being made the answer; NOT_FOUND for a draft that is not in the session's transcript, after which another may be
-        offered. Soon after the end, as after any other, the transcript takes no more under the run's claim, which whoever holds the run had better release
-        at once.
+        the hooks, and once it was decided that it is the answer, another text is refused with RUN_STATE. So is a draft that the run has superseded: one that was
+        sent back, where its hooks would let it pass now, and one that was being made the answer when its runner was lost and was taken back after that, for a
+        message or another draft. No later context has its entry; append the answer anew, and offer that entry. Where the tenant has secrets masked, none is in
+        what the hooks judge, the run has as its result and the parent is told; what was decided so stays so when they are masked no more. RUN_LEASE_LOST as for
+        HeartbeatRun; RUN_STATE while another draft is being made the answer; NOT_FOUND for a draft that is not in the session's transcript, after which another
+        may be offered. Soon after the end, as after any other, the transcript takes no more under the run's claim, whether or not it was acquired; whoever holds
+        it had better release it at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FailRun(self, request, context):
-        """Ends the run as FAILED. The parent hears of it. A draft that was being made the answer is soon called superseded in the transcript, as after every
-        other end that is not its success. Idempotent at one epoch.
+        """Ends the run as FAILED, for the runner that holds it. The parent hears of it. A draft that was being made the answer is soon called superseded in the
+        transcript, as after every other end that is not its success; not where a later run of the session has become the transcript's writer by then, or has
+        ended: then the draft stays in later contexts. Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun, also for a run that was given back;
+        RUN_STATE for one that has ended otherwise. Where the tenant has secrets masked, none is kept of `reason` and `message`, or told to the parent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -395,9 +395,9 @@ class Run(_message.Message):
     result_text: _builtins.str
     """For SUCCEEDED: the final answer; without secrets where the tenant had them masked when it came."""
     error_reason: _builtins.str
-    """For FAILED, TIMED_OUT and KILLED: the reason."""
+    """For FAILED, TIMED_OUT and KILLED: the reason; without secrets, as `result_text`."""
     error_message: _builtins.str
-    """One line for people."""
+    """One line for people; without secrets, too."""
     revision_count: _builtins.int
     """Revisions that hooks asked for."""
     @_builtins.property

@@ -383,7 +383,7 @@ class SendMessageRequest(_message.Message):
     session_id: _builtins.str
     """The session."""
     request_id: _builtins.str
-    """Names this message for its repeats."""
+    """Names this message for its repeats, among those that clients send into the session, or the runs of one session."""
     text: _builtins.str
     """What to say."""
     def __init__(

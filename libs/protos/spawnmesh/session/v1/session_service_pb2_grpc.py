@@ -142,9 +142,9 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def KillSession(self, request, context):
-        """Kills the session's live run and every descendant's, and closes them. A run that has ended already keeps its state. Idempotent. The
-        runner's writes are refused from the answer on; its model call is cancelled at its next heartbeat at the latest. Files go as after any other end.
-        From a run RUN_LEASE_LOST as for SendMessage.
+        """Kills the session's live run and every descendant's, and closes them, parents first. A run that has ended already keeps its state. Idempotent:
+        where a deadline cuts it off, what is ended of a large family stays so, and a repeat ends the rest. The runner's writes are refused from the answer
+        on; its model call is cancelled at its next heartbeat at the latest. Files go as after any other end. From a run RUN_LEASE_LOST as for SendMessage.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

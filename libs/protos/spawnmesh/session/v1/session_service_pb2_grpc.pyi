@@ -62,9 +62,9 @@ class SessionServiceStub:
     REQUEST_ID_REUSED, but for secrets in it where those are masked. From a run RUN_LEASE_LOST where it is not held any more at the epoch of its token.
     """
     KillSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.KillSessionRequest, _session_service_pb2.KillSessionResponse]
-    """Kills the session's live run and every descendant's, and closes them. A run that has ended already keeps its state. Idempotent. The
-    runner's writes are refused from the answer on; its model call is cancelled at its next heartbeat at the latest. Files go as after any other end.
-    From a run RUN_LEASE_LOST as for SendMessage.
+    """Kills the session's live run and every descendant's, and closes them, parents first. A run that has ended already keeps its state. Idempotent:
+    where a deadline cuts it off, what is ended of a large family stays so, and a repeat ends the rest. The runner's writes are refused from the answer
+    on; its model call is cancelled at its next heartbeat at the latest. Files go as after any other end. From a run RUN_LEASE_LOST as for SendMessage.
     """
     ArchiveSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ArchiveSessionRequest, _session_service_pb2.ArchiveSessionResponse]
     """Puts the session and its descendants away: they are listed only when asked for, and messages that wait are dropped. A session that is open and
@@ -113,9 +113,9 @@ class SessionServiceAsyncStub(SessionServiceStub):
     REQUEST_ID_REUSED, but for secrets in it where those are masked. From a run RUN_LEASE_LOST where it is not held any more at the epoch of its token.
     """
     KillSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.KillSessionRequest, _session_service_pb2.KillSessionResponse]  # type: ignore[assignment]
-    """Kills the session's live run and every descendant's, and closes them. A run that has ended already keeps its state. Idempotent. The
-    runner's writes are refused from the answer on; its model call is cancelled at its next heartbeat at the latest. Files go as after any other end.
-    From a run RUN_LEASE_LOST as for SendMessage.
+    """Kills the session's live run and every descendant's, and closes them, parents first. A run that has ended already keeps its state. Idempotent:
+    where a deadline cuts it off, what is ended of a large family stays so, and a repeat ends the rest. The runner's writes are refused from the answer
+    on; its model call is cancelled at its next heartbeat at the latest. Files go as after any other end. From a run RUN_LEASE_LOST as for SendMessage.
     """
     ArchiveSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ArchiveSessionRequest, _session_service_pb2.ArchiveSessionResponse]  # type: ignore[assignment]
     """Puts the session and its descendants away: they are listed only when asked for, and messages that wait are dropped. A session that is open and
@@ -203,9 +203,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.KillSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.KillSessionResponse, _abc.Awaitable[_session_service_pb2.KillSessionResponse]]:
-        """Kills the session's live run and every descendant's, and closes them. A run that has ended already keeps its state. Idempotent. The
-        runner's writes are refused from the answer on; its model call is cancelled at its next heartbeat at the latest. Files go as after any other end.
-        From a run RUN_LEASE_LOST as for SendMessage.
+        """Kills the session's live run and every descendant's, and closes them, parents first. A run that has ended already keeps its state. Idempotent:
+        where a deadline cuts it off, what is ended of a large family stays so, and a repeat ends the rest. The runner's writes are refused from the answer
+        on; its model call is cancelled at its next heartbeat at the latest. Files go as after any other end. From a run RUN_LEASE_LOST as for SendMessage.
         """
 
     @_abc_1.abstractmethod

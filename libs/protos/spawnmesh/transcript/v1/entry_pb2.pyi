@@ -384,7 +384,7 @@ class SystemNote(_message.Message):
     text: _builtins.str
     """The text the model reads."""
     topic: _builtins.str
-    """What the note is about: `attachments`, `revision`."""
+    """What the note is about: `attachments`, `revision`, `output_limit`."""
     def __init__(
         self,
         *,

@@ -150,8 +150,8 @@ class TranscriptServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseWriter(self, request, context):
-        """Gives the claim up: nothing is written under it any more, and it cannot be acquired again. Idempotent; a claim that is not the current one
-        stays as little in force as it was, and answers OK.
+        """Gives the claim up: nothing is written under it or a claim with a lower epoch any more, and none of them can be acquired, also one that never was.
+        Idempotent; where a claim with a higher epoch is in force, it stays so, and this answers OK.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

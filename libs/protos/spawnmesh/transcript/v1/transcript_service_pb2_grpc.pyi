@@ -62,8 +62,8 @@ class TranscriptServiceStub:
     is good unless yet another comes between. A claim has no time of its own and is never renewed: it holds until it is released or taken over.
     """
     ReleaseWriter: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.ReleaseWriterRequest, _transcript_service_pb2.ReleaseWriterResponse]
-    """Gives the claim up: nothing is written under it any more, and it cannot be acquired again. Idempotent; a claim that is not the current one
-    stays as little in force as it was, and answers OK.
+    """Gives the claim up: nothing is written under it or a claim with a lower epoch any more, and none of them can be acquired, also one that never was.
+    Idempotent; where a claim with a higher epoch is in force, it stays so, and this answers OK.
     """
     AppendEntries: _grpc.UnaryUnaryMultiCallable[_transcript_service_pb2.AppendEntriesRequest, _transcript_service_pb2.AppendEntriesResponse]
     """Appends all entries or none, durable before the answer, with dense seqs in the order given. The claim is checked inside the same
@@ -140,8 +140,8 @@ class TranscriptServiceAsyncStub(TranscriptServiceStub):
     is good unless yet another comes between. A claim has no time of its own and is never renewed: it holds until it is released or taken over.
     """
     ReleaseWriter: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.ReleaseWriterRequest, _transcript_service_pb2.ReleaseWriterResponse]  # type: ignore[assignment]
-    """Gives the claim up: nothing is written under it any more, and it cannot be acquired again. Idempotent; a claim that is not the current one
-    stays as little in force as it was, and answers OK.
+    """Gives the claim up: nothing is written under it or a claim with a lower epoch any more, and none of them can be acquired, also one that never was.
+    Idempotent; where a claim with a higher epoch is in force, it stays so, and this answers OK.
     """
     AppendEntries: _aio.UnaryUnaryMultiCallable[_transcript_service_pb2.AppendEntriesRequest, _transcript_service_pb2.AppendEntriesResponse]  # type: ignore[assignment]
     """Appends all entries or none, durable before the answer, with dense seqs in the order given. The claim is checked inside the same
@@ -251,8 +251,8 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transcript_service_pb2.ReleaseWriterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transcript_service_pb2.ReleaseWriterResponse, _abc.Awaitable[_transcript_service_pb2.ReleaseWriterResponse]]:
-        """Gives the claim up: nothing is written under it any more, and it cannot be acquired again. Idempotent; a claim that is not the current one
-        stays as little in force as it was, and answers OK.
+        """Gives the claim up: nothing is written under it or a claim with a lower epoch any more, and none of them can be acquired, also one that never was.
+        Idempotent; where a claim with a higher epoch is in force, it stays so, and this answers OK.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,115 @@
+"""However much of one tenant is due, what is due of the others has its turn, and costs what it is and not what all have."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from psycopg.types.json import Jsonb
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_postgres.database import EVERY_TENANT
+from spawnmesh_postgres.statements import load_statements
+
+from tests.contract.session.grown import TENANT, Grown, come_alive, grown_database
+from tests.contract.session.harness import OpenMesh
+from tests.contract.session.test_claim_faults import another, superuser, sweeping
+from tests.contract.session.test_runtime_plans import REGIMES
+from tests.contract.session.test_stale_counts import COUNTED, blocks_touched
+
+SQL = load_statements("spawnmesh_session")
+MANY = 150
+DUE = 20_000
+SHARE = 16
+_LONG_DUE = """
+insert into session.dispatch (tenant_id, kind, subject_id, due_time)
+select %s, %s, 'gone_' || i, now() - interval '1 day' from generate_series(1, %s) i
+"""
+
+
+async def test_one_sweep_times_out_the_runs_of_all_tenants(open_mesh: OpenMesh) -> None:
+    async with open_mesh() as mesh, sweeping(mesh) as sweep:
+        await mesh.create_tenant()
+        other = another(mesh)
+        await other.create_tenant()
+        soon = Duration(nanos=1_000_000)
+        for _ in range(MANY):
+            last = await mesh.spawn(run_timeout=soon, runtime=session_pb2.RUNTIME_EXTERNAL)
+        of_other = await other.spawn(run_timeout=soon)
+        await sweep.end_lost_runs()
+        for own, session in ((other, of_other), (mesh, last)):
+            assert (await own.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_TIMED_OUT
+
+
+@pytest.mark.parametrize("kind", ["SPAWN", "DELETE"])
+async def test_one_sweep_sees_to_what_is_due_of_all_tenants(open_mesh: OpenMesh, postgres: Any, kind: str) -> None:
+    many, one = (f"t-{uuid4().hex[:12]}" for _ in range(2))
+    async with open_mesh() as mesh, superuser(postgres) as link, sweeping(mesh) as sweep:
+        for tenant, count in ((many, MANY), (one, 1)):
+            await link.execute(_LONG_DUE, (tenant, kind, count))
+        assert await (sweep.undo_spawns() if kind == "SPAWN" else sweep.finish_deletions()) > MANY
+        left = await link.execute("select count(*) from session.dispatch where tenant_id = any (%s)", ([many, one],))
+        assert await left.fetchone() == (0,)
+
+
+@pytest.fixture(scope="module", params=[COUNTED[name] for name in REGIMES], ids=REGIMES)
+def crowded(postgres: Postgres, databases: dict[str, ServiceDsn], request: pytest.FixtureRequest) -> Iterator[Grown]:
+    """A tenant of which 20,000 of each kind are due, and one with a single one of each, due later.
+
+    The planner knows of other tenants at most. The databases' roles exist.
+    """
+    others, size, _ = request.param
+    with grown_database(postgres.superuser_dsn, others=others, size=size, count=0) as grown:
+        with psycopg.connect(grown.superuser_dsn, autocommit=True) as link:
+            come_alive(link, TENANT, DUE)
+            come_alive(link, "t-small", 1)
+            link.execute(
+                "update session.dispatch set due_time = now() - interval '1 second' where tenant_id = 't-small'"
+            )
+        yield grown
+
+
+LOST = {
+    "timed out": "update session.dispatch set expire_time = due_time where kind = 'RUN' and due_time <= now()",
+    "tried by all": "update session.dispatch set attempts_left = 0 where kind = 'RUN' and due_time <= now()",
+}
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+def test_a_page_of_what_is_due_costs_a_page_and_has_something_of_everyone(crowded: Grown, mode: str) -> None:
+    page = {"kind": "DELETE", "limit": 64, "share": SHARE, "busy": Jsonb({TENANT: 1}), "again_in": "5 seconds"}
+    assert taken_by_tenant(crowded, "take_overdue", page) == {TENANT: SHARE - 1, "t-small": 1}
+    assert touched(crowded, "take_overdue", page, mode) < 2_000
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+@pytest.mark.parametrize("lost", LOST.values(), ids=list(LOST))
+def test_a_page_of_lost_runs_costs_a_page_and_has_something_of_everyone(crowded: Grown, lost: str, mode: str) -> None:
+    page = {"limit": 64, "share": SHARE, "again_in": "5 seconds"}
+    with psycopg.connect(crowded.superuser_dsn, autocommit=True) as link:
+        link.execute(lost.encode())
+        try:
+            assert taken_by_tenant(crowded, "take_lost_runs", page) == {TENANT: SHARE, "t-small": 1}
+            assert touched(crowded, "take_lost_runs", page, mode) < 2_000
+        finally:
+            link.execute("update session.dispatch set attempts_left = 1, expire_time = now() + interval '1 hour'")
+
+
+def touched(grown: Grown, name: str, page: dict[str, Any], mode: str) -> int:
+    """Beyond a few blocks for each tenant, which is looked at whether or not anything of it is due."""
+    with psycopg.connect(grown.superuser_dsn) as link:
+        tenants = link.execute("select count(*) from session.tenants").fetchone() or (0,)
+    return blocks_touched(grown, EVERY_TENANT, name, page, mode) - 16 * int(tenants[0])
+
+
+def taken_by_tenant(grown: Grown, name: str, page: dict[str, Any]) -> dict[str, int]:
+    """How many of each tenant were on the page, which is given back."""
+    with psycopg.connect(grown.app_dsn) as link:
+        link.execute("select set_config('spawnmesh.tenant', %s, true)", (EVERY_TENANT,))
+        rows = link.execute(SQL[name], page).fetchall()
+        link.rollback()
+    return dict(Counter(row[0] for row in rows))
