@@ -288,15 +288,15 @@ class HookMesh:
     def tenant(self, session: Peer) -> Tenant:
         return Tenant(session, self._clients, self._transcripts)
 
-    async def plugin(self, *answers: Any) -> ScriptedPlugin:
-        """A plugin that gives these answers in turn, served on a port of its own."""
+    async def plugin(self, *answers: Any, host: str = "127.0.0.1") -> ScriptedPlugin:
+        """A plugin that gives these answers in turn, served on a port of its own to those who know it by this host."""
         plugin = ScriptedPlugin()
         if answers:
             plugin.says(*answers)
         settings = ProcessSettings(jwks_file=self._keys / "jwks.json", log_level="error")
         process = await self._stack.enter_async_context(start_process("plugin", settings))
         (port,) = free_ports(1)
-        plugin.endpoint = f"grpc://127.0.0.1:{port}"
+        plugin.endpoint = f"grpc://{host}:{port}"
         server = build_server(process, plugin=plugin.endpoint)
         add_HookHandlerServiceServicer_to_server(plugin, server)
         await self._stack.enter_async_context(_serving(server, port))

@@ -46,14 +46,10 @@ async def mesh(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[Ho
         yield opened
 
 
-def at(host: str, endpoint: str) -> str:
-    return endpoint.replace("127.0.0.1", host)
-
-
 async def test_names_of_one_tenant_keep_nobody_elses_from_being_looked_up(mesh: HookMesh, names: Names) -> None:
-    plugin, replica = await mesh.plugin(ALLOW), await mesh.replica(look_up=names.look_up)
+    plugin, replica = await mesh.plugin(ALLOW, host="good.test"), await mesh.replica(look_up=names.look_up)
     tenant, hostile = mesh.tenant(replica), mesh.tenant(replica)
-    await tenant.register("gate", at("good.test", plugin.endpoint), SPAWN)
+    await tenant.register("gate", plugin.endpoint, SPAWN)
     await hostile.prepare(1)
     registering = [
         asyncio.create_task(hostile.register(f"p{place}", f"grpc://n{place}.slow.test:80", SPAWN))
@@ -67,9 +63,9 @@ async def test_names_of_one_tenant_keep_nobody_elses_from_being_looked_up(mesh: 
 
 
 async def test_what_is_not_looked_up_is_not_held_against_the_plugin(mesh: HookMesh, names: Names) -> None:
-    plugin = await mesh.plugin(ALLOW)
+    plugin = await mesh.plugin(ALLOW, host="a.slow.test")
     tenant = mesh.tenant(await mesh.replica(look_up=names.look_up))
-    await tenant.register("gate", at("a.slow.test", plugin.endpoint), SPAWN)
+    await tenant.register("gate", plugin.endpoint, SPAWN)
     for _ in range(FAILURES_TO_OPEN):
         with refused(Reason.PLUGIN_FAILED) as caught:
             await tenant.spawn()
@@ -86,9 +82,9 @@ async def test_what_is_not_looked_up_is_not_held_against_the_plugin(mesh: HookMe
 
 
 async def test_a_plugin_with_less_time_than_its_look_up_takes_is_not_blamed(mesh: HookMesh, names: Names) -> None:
-    plugin = await mesh.plugin(ALLOW)
+    plugin = await mesh.plugin(ALLOW, host="a.slow.test")
     tenant = mesh.tenant(await mesh.replica(look_up=names.look_up))
-    await tenant.register("gate", at("a.slow.test", plugin.endpoint), SPAWN, timeout=Duration(seconds=1))
+    await tenant.register("gate", plugin.endpoint, SPAWN, timeout=Duration(seconds=1))
     for _ in range(FAILURES_TO_OPEN):
         with refused(Reason.PLUGIN_FAILED) as caught:
             await tenant.spawn()
@@ -98,16 +94,16 @@ async def test_a_plugin_with_less_time_than_its_look_up_takes_is_not_blamed(mesh
 
 
 async def test_a_tenant_with_all_its_look_ups_under_way_is_told_so(mesh: HookMesh, names: Names) -> None:
-    plugin = await mesh.plugin(ALLOW)
+    plugin = await mesh.plugin(ALLOW, host="good.test")
     tenant = mesh.tenant(await mesh.replica(look_up=names.look_up))
     slow = [tenant.register(f"p{place}", f"grpc://n{place}.slow.test:80", SPAWN) for place in range(MOST_OF_A_TENANT)]
     await tenant.prepare(1)
     await asyncio.gather(*slow)
     with refused(Reason.ENDPOINT_NOT_REACHED) as caught:
-        await tenant.register("gate", at("good.test", plugin.endpoint), SPAWN, allow_unreachable=False)
+        await tenant.register("gate", plugin.endpoint, SPAWN, allow_unreachable=False)
     assert "as many as it may have, left no room within 2 s" in caught.value.message
     names.released.set()
-    await tenant.register("gate", at("good.test", plugin.endpoint), SPAWN, allow_unreachable=False)
+    await tenant.register("gate", plugin.endpoint, SPAWN, allow_unreachable=False)
 
 
 async def test_RegisterPlugin__a_name_off_the_list_that_is_not_looked_up(mesh: HookMesh, names: Names) -> None:
