@@ -61,7 +61,7 @@ async def test_PurgeTenant__removes_policy_and_budgets_and_counts_nothing_any_mo
     async def unlimited() -> bool:
         return (await second.generate(world.ref("one"))).refusal is None
 
-    assert await eventually(unlimited, within_seconds=2) < 0.5
+    await eventually(unlimited, within_seconds=2)
     assert (await first.generate(world.ref("blind"), messages=[user("look", image_block())])).refusal is None
     assert await counted(world, first) == (0, 0)
     again = await purge(second)
