@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from spawnmesh_attachment_blob.app import open_service as open_attachment_blob
 from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
@@ -139,6 +140,14 @@ async def session_database(migrated: dict[str, ServiceDsn]) -> AsyncIterator[Dat
     """The session service's own database, as its own role."""
     async with open_database(migrated["session"].app, name="test", max_connections=4) as database:
         yield database
+
+
+@pytest.fixture
+async def empty_queue(postgres: Postgres, migrated: dict[str, ServiceDsn]) -> None:
+    """Nothing is to be claimed: runs that earlier tests let go of are handed out no more, nor once their leases have run out."""
+    dsn = postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as link:
+        await link.execute("delete from session.dispatch where kind = 'RUN'")
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from spawnmesh_session.store import tenants
 
 from tests.contract.session.harness import Mesh
 from tests.contract.session.test_agent_pages import fill
-from tests.contract.session.test_claim_faults import another, nothing_left_to_claim
+from tests.contract.session.test_claim_faults import another
 
 CLERK = AgentProfile(agent_id="clerk", system_prompt="You file.", spawnable_agents=["*"])
 
@@ -44,9 +44,7 @@ async def refused(call: Any) -> MeshError:
 
 
 async def claimed_none(mesh: Mesh) -> None:
-    """Nothing of its tenant; runs of others, which earlier tests let go of, may be claimed."""
-    held = await mesh.claim_any(wait_seconds=0.0, limit=64)
-    assert [one.session.session_id for one in held if one.tenant_id == mesh.tenant] == []
+    assert [one.session.session_id for one in await mesh.claim_any(wait_seconds=0.0, limit=64)] == []
 
 
 async def test_DeleteAgent__is_gone_for_its_tenant_alone_and_once_more_answers_the_same(mesh: Mesh) -> None:
@@ -83,8 +81,8 @@ async def test_DeleteAgent__tenant_that_is_not_there(mesh: Mesh) -> None:
     assert (await refused(found(stranger))).reason is Reason.UNKNOWN_AGENT
 
 
+@pytest.mark.usefixtures("empty_queue")
 async def test_a_waiting_run_of_a_deleted_agent_ends_when_it_is_claimed_and_its_parent_hears_why(mesh: Mesh) -> None:
-    await nothing_left_to_claim(mesh)
     await mesh.put_agent(CLERK)
     held = await mesh.claim((await mesh.spawn()).session_id)
     child = await mesh.spawn_as(held, agent_id="clerk")
@@ -112,8 +110,8 @@ async def test_a_run_that_is_held_goes_on_without_its_agent_but_spawns_no_more(m
     assert (again.run.run_id, again.agent) == (held.run.run_id, CLERK)
 
 
+@pytest.mark.usefixtures("empty_queue")
 async def test_an_open_session_takes_messages_again_once_its_agent_is_written_again(mesh: Mesh) -> None:
-    await nothing_left_to_claim(mesh)
     await mesh.put_agent(CLERK)
     session = await mesh.spawn(agent_id="clerk", mode=session_pb2.SESSION_MODE_SESSION)
     await delete(mesh)
@@ -125,10 +123,10 @@ async def test_an_open_session_takes_messages_again_once_its_agent_is_written_ag
     assert (await mesh.claim(session.session_id)).agent == CLERK
 
 
+@pytest.mark.usefixtures("empty_queue")
 async def test_an_agent_that_is_written_again_before_the_run_is_ended_has_it_given_back(
     mesh: Mesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await nothing_left_to_claim(mesh)
     await mesh.put_agent(CLERK)
     session = await mesh.spawn(agent_id="clerk")
     await delete(mesh)
@@ -143,12 +141,12 @@ async def test_an_agent_that_is_written_again_before_the_run_is_ended_has_it_giv
     assert (held.agent, held.run.attempt_count) == (CLERK, 1)
 
 
+@pytest.mark.usefixtures("empty_queue")
 async def test_a_run_whose_end_fails_is_ended_by_a_later_claim(
     open_mesh: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_mesh(lease_ttl_seconds=0.5) as mesh:
         await mesh.create_tenant()
-        await nothing_left_to_claim(mesh)
         await mesh.put_agent(CLERK)
         session = await mesh.spawn(agent_id="clerk")
         await delete(mesh)
@@ -166,8 +164,8 @@ async def test_a_run_whose_end_fails_is_ended_by_a_later_claim(
         assert (await mesh.get(session.session_id)).latest_run.error_reason == "UNKNOWN_AGENT"
 
 
+@pytest.mark.usefixtures("empty_queue")
 async def test_agents_deleted_and_written_while_runs_are_claimed_leave_every_run_ended_or_held_once(mesh: Mesh) -> None:
-    await nothing_left_to_claim(mesh)
     await mesh.put_agent(CLERK)
     spawned = [(await mesh.spawn(agent_id="clerk")).session_id for _ in range(12)]
 
@@ -180,7 +178,7 @@ async def test_agents_deleted_and_written_while_runs_are_claimed_leave_every_run
     held: list[str] = []
     for _ in range(12):
         claims = await asyncio.gather(*(mesh.claim_any(wait_seconds=0.1, limit=2) for _ in range(3)))
-        held += [one.session.session_id for claim in claims for one in claim if one.tenant_id == mesh.tenant]
+        held += [one.session.session_id for claim in claims for one in claim]
     flickering.cancel()
     with suppress(asyncio.CancelledError):
         await flickering

@@ -48,17 +48,12 @@ def another(mesh: Mesh) -> Mesh:
     return Mesh(mesh.peer, mesh.keys, mesh.settings)
 
 
-async def nothing_left_to_claim(mesh: Mesh) -> None:
-    while await mesh.claim_any(wait_seconds=0.0, limit=64):
-        pass
-
-
+@pytest.mark.usefixtures("empty_queue")
 async def test_ClaimRuns__run_that_cannot_be_handed_out_keeps_no_other_and_is_failed(
     open_mesh: OpenMesh, postgres: Any
 ) -> None:
     async with open_mesh(lease_ttl_seconds=1.5, max_run_attempts=1) as mesh:
         await mesh.create_tenant()
-        await nothing_left_to_claim(mesh)
         poisoned = await mesh.spawn()
         async with superuser(postgres) as link:
             one_too_many = "update session.runs set attempt_count = 2147483647 where tenant_id = %s"
@@ -77,8 +72,8 @@ async def test_ClaimRuns__run_that_cannot_be_handed_out_keeps_no_other_and_is_fa
             await eventually(failed)
 
 
+@pytest.mark.usefixtures("empty_queue")
 async def test_ClaimRuns__claims_at_once_do_not_exceed_the_tenants_limit(mesh: Mesh) -> None:
-    await nothing_left_to_claim(mesh)
     own = another(mesh)
     await own.create_tenant(settings=TenantSettings(max_running_run_count=5))
     spawned = {(await own.spawn()).session_id for _ in range(20)}
@@ -106,9 +101,9 @@ async def test_ClaimRuns__another_claim_that_is_handing_out_a_crowded_tenants_ru
         assert len(await claimed()) == 1
 
 
+@pytest.mark.usefixtures("empty_queue")
 async def test_an_end_wakes_runners_where_a_run_has_waited_for_it(mesh: Mesh, postgres: Any) -> None:
     """Of a tenant that has as many runs as it may have at once, the next one begins at the end of one of them, and not when somebody looks."""
-    await nothing_left_to_claim(mesh)
     own = another(mesh)
     await own.create_tenant(settings=TenantSettings(max_running_run_count=1))
     for _ in range(4):
@@ -135,9 +130,9 @@ async def test_an_end_wakes_runners_where_a_run_has_waited_for_it(mesh: Mesh, po
         assert [await wakes(third), await wakes(fourth)] == [False, False], "none waits"
 
 
+@pytest.mark.usefixtures("empty_queue")
 async def test_ClaimRuns__answer_is_never_too_large_to_be_heard(mesh: Mesh) -> None:
     """Prompts of 256 KiB, 64 times, are more than the transport takes: the runs would be handed out to nobody."""
-    await nothing_left_to_claim(mesh)
     own = another(mesh)
     await own.create_tenant(settings=TenantSettings(max_running_run_count=100))
     await own.put_agent(AgentProfile(agent_id="wordy", system_prompt="x" * 262_144))

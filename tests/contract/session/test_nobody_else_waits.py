@@ -71,9 +71,8 @@ class LosesClaims:
         return self.database.pipelined(tenant_id)
 
 
+@pytest.mark.usefixtures("empty_queue")
 async def test_ClaimRuns__run_that_the_database_could_not_claim_goes_back(mesh: Mesh) -> None:
-    while await mesh.claim_any(wait_seconds=0.0, limit=64):  # What earlier tests let go of.
-        pass
     session = await mesh.spawn()
     async with parts_of(mesh.settings) as parts:
         losing: Any = LosesClaims(parts.database)

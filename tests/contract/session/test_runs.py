@@ -70,9 +70,8 @@ async def test_ClaimRuns__hands_out_a_run_with_a_lease_and_the_next_epoch(mesh: 
     assert held.lease_ttl.seconds == 60
 
 
+@pytest.mark.usefixtures("empty_queue")
 async def test_ClaimRuns__wakes_at_once_when_a_run_is_queued(mesh: Mesh) -> None:
-    while await mesh.claim_any(wait_seconds=0.0, limit=64):
-        pass
     waiting = asyncio.create_task(mesh.claim_any(wait_seconds=10.0))
     await asyncio.sleep(0.1)
     await mesh.spawn()
@@ -89,15 +88,14 @@ async def test_ClaimRuns__no_run_is_handed_out_twice(mesh: Mesh) -> None:
     assert sorted(claimed) == sorted(spawned)
 
 
+@pytest.mark.usefixtures("empty_queue")
 async def test_ClaimRuns__tenant_with_few_runs_is_served_before_one_with_many(mesh: Mesh) -> None:
-    while await mesh.claim_any(wait_seconds=0.0, limit=64):
-        pass
     many, few = Mesh(mesh.peer, mesh.keys, mesh.settings), Mesh(mesh.peer, mesh.keys, mesh.settings)
     await many.create_tenant()
     await few.create_tenant()
     early = {(await many.spawn()).session_id for _ in range(10)}
     late = await few.spawn()
-    claimed: list[str] = []  # Also what other tests' short leases let go of.
+    claimed: list[str] = []
     while late.session_id not in claimed:
         claimed += [held.session.session_id for held in await mesh.claim_any(wait_seconds=0.0, limit=1)]
     assert len(early.intersection(claimed)) <= 1

@@ -56,11 +56,12 @@ async def test_ClaimRuns__whoever_names_both_gets_both(mesh: Mesh) -> None:
     assert spawned <= await handed_out(mesh, BOTH)
 
 
+@pytest.mark.usefixtures("empty_queue")
 async def test_ClaimRuns__runs_that_wait_for_another_runtime_keep_none_waiting(mesh: Mesh) -> None:
     """However many wait before it of the same tenant, and however few are asked for."""
     waiting = {(await mesh.spawn(runtime=RUNTIME_EXTERNAL)).session_id for _ in range(5)}
     own = (await mesh.spawn()).session_id
-    claimed: list[str] = []  # Also what other tests' short leases let go of.
+    claimed: list[str] = []
     while own not in claimed:
         [held] = await mesh.claim_any(limit=1)
         claimed.append(held.session.session_id)
