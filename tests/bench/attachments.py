@@ -1,4 +1,5 @@
-"""What it costs to hand over files, against raw puts of the same bytes into the same S3, and what a large upload takes in memory."""
+"""What it costs to hand over files, against raw puts of as many bytes into the same S3 and an RPC that commits one row, and what a large upload
+takes in memory."""
 
 import asyncio
 import hashlib
@@ -8,6 +9,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, cast
 
@@ -29,12 +31,13 @@ from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.bench.harness import Bench, Metric, Work
+from tests.bench.one_row import one_row_server
 
 KIB, MIB = 1024, 1024 * 1024
 TENANT = "bench-attachments"
 ROUNDS = 150
 WARM_UP = 20
-THREE_FILES_BOUND = 1.6
+THREE_FILES_BOUND = 1.4  # Over the puts and a row; 1.6 over the puts alone is less than the floor leaves room for.
 LARGE_MIB = 1024
 CHUNK = 1 * MIB
 MEMORY_BOUND_MIB = 200.0
@@ -43,10 +46,14 @@ MEMORY_BOUND_MIB = 200.0
 async def run(bench: Bench) -> None:
     """Stages beside raw puts, then sends a gibibyte."""
     stack = await bench.stack()
-    async with _blobs(stack) as blobs:
+    async with (
+        _blobs(stack, stack.targets["attachment-blob"]) as blobs,
+        one_row_server(stack) as target,
+        _blobs(stack, target) as one_row,
+    ):
         await blobs.prepare()
         with raw_puts(stack, TENANT) as raw:
-            await _stage_latency(bench, blobs, raw)
+            await _stage_latency(bench, blobs, Floors(raw, one_row))
         await _large_upload(bench, blobs, psutil.Process(stack.processes["attachment-blob"].pid))
 
 
@@ -111,11 +118,26 @@ class RawPuts:
         return perf_counter() - began
 
 
+@dataclass(frozen=True, slots=True)
+class Floors:
+    """Raw puts, and StageSet where it commits one row and puts nothing."""
+
+    raw: RawPuts
+    one_row: Blobs
+
+    async def puts_and_one_row(self, files: Sequence[bytes]) -> float:
+        """Seconds of the slowest put and of the call, one behind the other: rows are committed once the bytes are there."""
+        slowest = await self.raw.slowest(files)
+        began = perf_counter()
+        await self.one_row.stage(files)
+        return slowest + perf_counter() - began
+
+
 @asynccontextmanager
-async def _blobs(stack: Stack) -> AsyncIterator[Blobs]:
+async def _blobs(stack: Stack, target: str) -> AsyncIterator[Blobs]:
     minter = TokenMinter("session", stack.keys / "session.pem")
     process = Process("bench", ProcessSettings(), minter=minter, verifier=None, tracer=NoOpTracer())
-    async with open_peer(process, "attachment-blob", stack.targets["attachment-blob"]) as peer:
+    async with open_peer(process, "attachment-blob", target) as peer:
         yield Blobs(peer, stack.client_token(TENANT))
 
 
@@ -144,41 +166,43 @@ def raw_puts(stack: Stack, tenant_id: str) -> Iterator[RawPuts]:
         yield RawPuts(client, bucket, threads)
 
 
-async def _stage_latency(bench: Bench, blobs: Blobs, raw: RawPuts) -> None:
+async def _stage_latency(bench: Bench, blobs: Blobs, floors: Floors) -> None:
     for name, count, size, bound in (
         ("1x4KiB", 1, 4 * KIB, None),
         ("3x4KiB", 3, 4 * KIB, THREE_FILES_BOUND),
         ("1x1MiB", 1, MIB, None),
     ):
-        await _beside_puts(bench, blobs, raw, f"attachments.stage.{name}", (count, size), bound)
+        await _beside_floors(bench, blobs, floors, f"attachments.stage.{name}", (count, size), bound)
     known = [bench.fresh_bytes(4 * KIB) for _ in range(3)]
-    works: dict[str, Work] = {"put": lambda: raw.slowest(known), "stage": lambda: blobs.stage(known)}
+    works: dict[str, Work] = {"put": lambda: floors.raw.slowest(known), "stage": lambda: blobs.stage(known)}
     samples = await bench.compare(works, rounds=ROUNDS, warm_up=WARM_UP)
     bench.latency("attachments.stage.3x4KiB_known", samples["stage"], samples["put"])
 
 
-async def _beside_puts(
-    bench: Bench, blobs: Blobs, raw: RawPuts, name: str, files: tuple[int, int], bound: float | None
+async def _beside_floors(
+    bench: Bench, blobs: Blobs, floors: Floors, name: str, files: tuple[int, int], bound: float | None
 ) -> None:
-    """Each round stages files that nobody has, and puts the same ones. The rounds begin with either in turn, so neither is always first."""
+    """Each round stages files that nobody has, and puts others like them. The rounds begin with each in turn, so none is always first."""
     count, size = files
-    pending: list[list[bytes]] = []
 
-    def next_files() -> list[bytes]:
-        if pending:
-            return pending.pop()
-        pending.append([bench.fresh_bytes(size) for _ in range(count)])
-        return pending[0]
+    def fresh_files() -> list[bytes]:
+        return [bench.fresh_bytes(size) for _ in range(count)]
 
     async def stage() -> float:
-        data = next_files()
+        data = fresh_files()
         began = perf_counter()
         await blobs.stage(data)
         return perf_counter() - began
 
-    works: dict[str, Work] = {"put": lambda: raw.slowest(next_files()), "stage": stage}
+    works: dict[str, Work] = {
+        "put": lambda: floors.raw.slowest(fresh_files()),
+        "floor": lambda: floors.puts_and_one_row(fresh_files()),
+        "stage": stage,
+    }
     samples = await bench.compare(works, rounds=ROUNDS, warm_up=WARM_UP)
-    bench.latency(name, samples["stage"], samples["put"], bound)
+    bench.latency(name, samples["stage"], samples["floor"], bound)
+    bench.latency(f"{name}.over_puts", samples["stage"], samples["put"])
+    bench.latency(f"{name}.floor_over_puts", samples["floor"], samples["put"])
 
 
 async def _large_upload(bench: Bench, blobs: Blobs, service: psutil.Process) -> None:

@@ -1,8 +1,8 @@
 """An RPC of the mesh that commits one row and does nothing else.
 
-It has the contract of AppendEntries and everything that each RPC of a service has: the caller's token and policy, the rules of the request, the
-record of the call, a connection of the pool, the tenant's scope. `python -m tests.bench.one_row <dsn> <jwks file>` tells its port on standard
-error and serves until SIGTERM.
+It has the contracts of AppendEntries and of StageSet, and everything that each RPC of a service has: the caller's token and policy, the rules of
+the request, the record of the call, a connection of the pool, the tenant's scope. `python -m tests.bench.one_row <dsn> <jwks file>` tells its
+port on standard error and serves until SIGTERM.
 """
 
 import asyncio
@@ -13,6 +13,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
+from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import (
+    AttachmentBlobServiceServicer,
+    add_AttachmentBlobServiceServicer_to_server,
+)
 from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import (
     TranscriptServiceServicer,
@@ -33,7 +38,7 @@ _INSERT = f"insert into public.bench_floor (data) select %(data)b where {SCOPE} 
 
 @asynccontextmanager
 async def one_row_server(stack: Stack) -> AsyncIterator[str]:
-    """A process of its own that answers AppendEntries by committing its one entry as one row; gives its `host:port`."""
+    """A process of its own that commits AppendEntries' one entry, and the id of StageSet's set, as one row; gives its `host:port`."""
     await prepare_table(stack.superuser_dsn)
     arguments = ("-m", "tests.bench.one_row", stack.superuser_dsn, str(stack.keys / "jwks.json"))
     process = await asyncio.create_subprocess_exec(
@@ -48,7 +53,7 @@ async def one_row_server(stack: Stack) -> AsyncIterator[str]:
         await process.communicate()
 
 
-class _OneRow(TranscriptServiceServicer):
+class _OneEntry(TranscriptServiceServicer):
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -59,13 +64,24 @@ class _OneRow(TranscriptServiceServicer):
         return pb.AppendEntriesResponse()
 
 
+class _OneSet(AttachmentBlobServiceServicer):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def StageSet(self, request: blob_pb.StageSetRequest, context: Any) -> blob_pb.StageSetResponse:
+        """Its files go nowhere."""
+        await self._database.call(current_caller().tenant_id, _INSERT, {"data": request.set_id.encode()})
+        return blob_pb.StageSetResponse()
+
+
 async def _serve(dsn: str, jwks: Path) -> None:
     async with (
         start_process("floor", ProcessSettings(jwks_file=jwks)) as process,
         open_database(dsn, name="floor", max_connections=_CONNECTIONS, meter=process.metrics.meter) as database,
     ):
         server = build_server(process)
-        add_TranscriptServiceServicer_to_server(_OneRow(database), server)
+        add_TranscriptServiceServicer_to_server(_OneEntry(database), server)
+        add_AttachmentBlobServiceServicer_to_server(_OneSet(database), server)
         await run_until_stopped(process, server, on_ready=lambda port: print(port, file=sys.stderr, flush=True))
 
 
