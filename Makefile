@@ -1,4 +1,5 @@
 # Each task does its own set-up; a second run does not set up again. `make` alone prints the tasks.
+SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chart conformance test bench lint protos protos-check imports types unit clean
+.PHONY: help setup demo up chart conformance test test-quick bench lint protos protos-check imports types unit docs docs-check clean
 
 help: ## Print the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -47,7 +48,10 @@ test: $(READY) lint ## Run every check and every test that needs no cluster, in 
 bench: $(READY) ## Measure what the mesh costs, against floors taken in the same run; AREA=… measures one area, OUT=… writes JSON lines
 	@python -m tests.bench $(if $(AREA),--area "$(AREA)") $(if $(OUT),--out "$(OUT)")
 
-lint: $(READY) protos-check types imports ## Run the static checks
+test-quick: $(READY) lint ## Run the static checks and the unit tests
+	@pytest -n 2 -q tests/unit -p randomly --randomly-seed=$(SEED)
+
+lint: $(READY) protos-check types imports docs-check ## Run the static checks
 	@ruff check --quiet . && ruff format --check --quiet . && echo "ruff: clean"
 
 protos: $(READY) ## Compile the contracts into libs/protos
@@ -59,13 +63,19 @@ protos-check: $(READY)
 	@buf lint build/contracts.binpb --config protos/buf.yaml --exclude-path buf --exclude-path google && echo "buf lint: clean"
 
 types: $(READY)
-	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/%,$(PACKAGES))) libs/protos/generate.py
+	@mypy $(patsubst %/pyproject.toml,%,$(filter-out libs/protos/%,$(PACKAGES))) libs/protos/generate.py libs/protos/reference.py
 
 imports: $(READY)
 	@lint-imports
 
 unit: $(READY) ## Run the tests that need nothing
 	@pytest tests/unit
+
+docs: $(READY) ## Build the documentation site into build/site; a broken link fails
+	@NO_MKDOCS_2_WARNING=1 mkdocs build
+
+docs-check: $(READY)
+	@NO_MKDOCS_2_WARNING=1 mkdocs build 2>&1 | grep -vE '^INFO' ; test $${PIPESTATUS[0]} -eq 0 && echo "docs: no broken link"
 
 clean: ## Remove what the tasks made; data of `make up` stay
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,6 +1,7 @@
-"""Installs one deployable, and what it needs of this repository and of others, into a new virtual environment: `install.py NAME DIRECTORY`.
+"""Install one deployable with its dependencies into a new virtual environment.
 
-The image is built with it and the tests run it. It needs `hatchling` beside it, and takes every version from constraints.txt.
+Usage: `install.py NAME DIRECTORY`. The image is built with it, and the tests run it. It needs
+`hatchling` beside it, and takes every version from constraints.txt.
 """
 
 import re
@@ -16,7 +17,9 @@ _OURS = re.compile(r"spawnmesh-([a-z-]+)")
 
 
 def folder_of(name: str) -> Path:
-    """Where a part of the repository is. Ends the process with one line for a name that nothing has."""
+    """Return the folder of a part of the repository. An unknown name ends the process with
+    one line.
+    """
     for kind in ("services", "libs"):
         if (ROOT / kind / name / "pyproject.toml").exists():
             return ROOT / kind / name
@@ -24,7 +27,9 @@ def folder_of(name: str) -> Path:
 
 
 def closure(name: str) -> list[Path]:
-    """The folders of the part and of all parts of this repository that it stands on, sorted."""
+    """Return the folders of the part and of all parts of this repository on which it
+    depends, sorted.
+    """
     found: set[Path] = set()
     waiting = [name]
     while waiting:
@@ -38,13 +43,14 @@ def closure(name: str) -> list[Path]:
 
 
 def install(name: str, directory: Path) -> None:
-    """Makes the environment anew."""
+    """Create the environment."""
     constraints = ROOT / "constraints.txt"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     venv.create(directory, with_pip=False, clear=True)
     with tempfile.TemporaryDirectory() as wheels:
         folders = map(str, closure(name))
-        subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", wheels, *folders], check=True)  # noqa: S603
+        wheel = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", wheels, *folders]
+        subprocess.run(wheel, check=True)  # noqa: S603
         into = [*pip, "--python", str(directory / "bin" / "python"), "install", "-c", str(constraints)]
         subprocess.run([*into, *map(str, sorted(Path(wheels).glob("*.whl")))], check=True)  # noqa: S603
 

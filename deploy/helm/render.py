@@ -1,7 +1,8 @@
-"""Renders the chart as `helm template` would, with the Helm library: `python deploy/helm/render.py [--lint | --notes] [VALUES…]`.
+"""Render the chart as `helm template` does, with the Helm library.
 
-Prints the objects in the order of their files, hooks included. Exit code 1 and Helm's own words where it refuses. `--lint` is
-`helm lint --strict`, `--notes` what an installation tells.
+Usage: `python deploy/helm/render.py [--lint | --notes] [VALUES…]`. It prints the objects in the
+order of their files, hooks included. If Helm refuses, it prints Helm's message and exits with code
+1. `--lint` is `helm lint --strict`, `--notes` prints the notes of an installation.
 """
 
 import argparse
@@ -14,7 +15,9 @@ CHART = Path(__file__).parent / "spawnmesh"
 
 
 def render(values: dict[str, object], *, release: str = "mesh", namespace: str = "mesh") -> dict[str, str]:
-    """Each template's output by its file. Raises helm.HelmError for values that the schema or a template refuses."""
+    """Return each template's output by its file. Raises helm.HelmError for values that the schema
+    or a template refuses.
+    """
     with helm.Chart.load(CHART) as chart:
         chart.validate_schema(chart.merge_values(values))
         manifests = chart.render(values, name=release, namespace=namespace, is_install=True)
@@ -22,13 +25,15 @@ def render(values: dict[str, object], *, release: str = "mesh", namespace: str =
 
 
 def complaints(values: dict[str, object]) -> list[str]:
-    """What `helm lint --strict` has to say against the chart with these values."""
+    """Return the messages of `helm lint --strict` for the chart with these values."""
     report = helm.lint(CHART, values, strict=True, namespace="mesh")
-    return [f"{message['path']}: {message['error']}" for message in report["messages"] if message["severity"] >= 2]
+    return [
+        f"{message['path']}: {message['error']}" for message in report["messages"] if message["severity"] >= 2
+    ]
 
 
 def merged(files: list[Path]) -> dict[str, object]:
-    """The values of several files, later ones over earlier ones, as Helm merges them."""
+    """Return the values of several files, later ones over earlier ones, merged as Helm does."""
     values: dict[str, object] = {}
     for file in files:
         _merge(values, helm.values_from_yaml(file.read_text()))
@@ -45,7 +50,7 @@ def _merge(into: dict[str, object], over: dict[str, object]) -> None:
 
 
 def main() -> None:
-    """Prints what the arguments ask for."""
+    """Print what the arguments ask for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("values", nargs="*", type=Path)
     parser.add_argument("--lint", action="store_true")

@@ -1,8 +1,8 @@
 """Compiles the contracts in `protos/`: stubs into this package, and an image for the linter.
 
-python libs/protos/generate.py            writes the stubs
-python libs/protos/generate.py --check    exits 1 when the committed stubs differ from what the contracts give
-python libs/protos/generate.py --image F  writes a descriptor image of the contracts, comments included
+python libs/protos/generate.py writes the stubs python libs/protos/generate.py --check exits 1 when
+the committed stubs differ from what the contracts give python libs/protos/generate.py --image F
+writes a descriptor image of the contracts, comments included
 """
 
 import argparse
@@ -25,7 +25,9 @@ def contracts() -> list[str]:
 
 
 def write_rules(path: Path) -> None:
-    """Writes the descriptors of the validation rules, which no `.proto` file of ours has, for the compiler to import."""
+    """Write the descriptors of the validation rules, for which this repository has no `.proto`
+    file, for the compiler to import.
+    """
     known = descriptor_pb2.FileDescriptorSet()
     for module in (descriptor_pb2, duration_pb2, field_mask_pb2, timestamp_pb2):
         module.DESCRIPTOR.CopyToProto(known.file.add())
@@ -38,7 +40,14 @@ def compile_contracts(*options: str) -> None:
         rules = Path(scratch) / "rules.binpb"
         write_rules(rules)
         include = Path(grpc_tools.__file__).parent / "_proto"
-        arguments = ["protoc", f"-I{PROTOS}", f"-I{include}", f"--descriptor_set_in={rules}", *options, *contracts()]
+        arguments = [
+            "protoc",
+            f"-I{PROTOS}",
+            f"-I{include}",
+            f"--descriptor_set_in={rules}",
+            *options,
+            *contracts(),
+        ]
         if protoc.main(arguments) != 0:
             sys.exit("the contracts do not compile; see the lines above")
 
@@ -81,7 +90,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.image:
         options.image.parent.mkdir(parents=True, exist_ok=True)
-        compile_contracts("--include_imports", "--include_source_info", f"--descriptor_set_out={options.image}")
+        compile_contracts(
+            "--include_imports", "--include_source_info", f"--descriptor_set_out={options.image}"
+        )
     elif options.check:
         with tempfile.TemporaryDirectory() as scratch:
             generate(Path(scratch))

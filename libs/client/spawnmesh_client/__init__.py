@@ -5,7 +5,8 @@
         answer = await mesh.wait(session.session_id, 300)
         print(answer.session.latest_run.result_text)
 
-Functions answer with the messages of the contracts and raise `MeshError` for every refusal; branch on its `reason`.
+Functions return messages of the contracts and raise `MeshError` for every refusal; branch on its
+`reason`.
 """
 
 from importlib import import_module
@@ -30,7 +31,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when it is asked for: it takes half a second, which the command wants to spend where it can be interrupted."""
+    """Import the name when it is first used.
+
+    That takes half a second, during which the command can be interrupted.
+    """
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -1,4 +1,4 @@
-"""`python -m spawnmesh_client` is the `spawnmesh` command."""
+"""Entry point: `python -m spawnmesh_client` is the `spawnmesh` command."""
 
 from spawnmesh_client.cli import main
 

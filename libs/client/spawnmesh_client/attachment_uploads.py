@@ -1,4 +1,4 @@
-"""Sends files in streams that go on where they were cut off."""
+"""Uploads of files in streams that resume where they broke."""
 
 import asyncio
 import hashlib
@@ -26,44 +26,49 @@ from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.patience import Patience
+from spawnmesh_client.retry_policy import RetryPolicy
 from spawnmesh_client.token_peer import TokenPeer
 
 CHUNK_BYTES = 1024 * 1024
-_PATIENCE_SECONDS = 60.0
+_RETRY_SECONDS = 60.0
 _SLOWEST_BYTES_A_SECOND = 256 * 1024
-_LOOK_AGAIN_SECONDS = 0.5
-_STALLED_SECONDS = 30.0  # A part of the slowest stream takes 20 s.
-_PLACE_SECONDS = 600.0  # Others' files are large, too.
-_MOST_ROBBED = 10  # Each time another stream had stalled, and others than this one went on.
+_POLL_SECONDS = 0.5
+_STALLED_SECONDS = 30.0  # One part of the slowest stream takes 20 s.
+_READER_WAIT_SECONDS = 600.0  # Other senders' files are large, too.
+_MOST_ROBBED = 10  # How often another stream may stall and be continued by a third one.
 _RESENT = (Reason.UPLOAD_CRC_DIFFERS, Reason.UPLOAD_OFFSET_DIFFERS)
 _MOST_RESENT = 3
 
 _Readable = io.BufferedReader | io.BytesIO
 
 OnProgress = Callable[[str, int, int], None]
-"""Is told a file's name, how many of its bytes are sent or come, and of how many."""
+"""Receive a file's name, the number of its bytes transferred so far, and its size in bytes."""
 
 
 def no_progress(_name: str, _done: int, _size: int) -> None:
-    """For whom nobody watches."""
+    """Ignore the progress."""
 
 
-async def upload_file(peer: TokenPeer, attachment: Path | Attachment, on_progress: OnProgress = no_progress) -> Upload:
-    """The file, complete in the tenant's store, a path under its last component. Bytes that the tenant has already are not sent.
+async def upload_file(
+    peer: TokenPeer, attachment: Path | Attachment, on_progress: OnProgress = no_progress
+) -> Upload:
+    """Upload the file to the tenant's store and return the complete upload.
 
-    Outlasts cuts and restarts of the service. A repeat, by another program too, goes on where the first one was cut off; while another one
-    sends the same file, this one waits for it. Raises OSError for a file that cannot be read, and MeshError: UPLOAD_HASH_DIFFERS among
-    others, for a file that changed meanwhile.
+    A path is sent under its last component.
+
+    Bytes that the tenant already has are not sent. The upload resumes after broken streams and
+    restarts of the service, also when another program repeats it. While another program sends the
+    same file, this call waits for it. Raises OSError for a file that cannot be read, and MeshError,
+    for example UPLOAD_HASH_DIFFERS if the file changed meanwhile.
     """
     spec = await asyncio.to_thread(_spec_of, attachment)
     stub = AttachmentBlobServiceStub(peer.channel)
     begun = await _announced(peer, spec)
-    patience = Patience(_PATIENCE_SECONDS)
+    retry = RetryPolicy(_RETRY_SECONDS)
     resent = robbed = 0
-    wait_until = monotonic_seconds() + _PLACE_SECONDS
+    wait_until = monotonic_seconds() + _READER_WAIT_SECONDS
     while begun.state != UPLOAD_STATE_COMPLETE:
-        patience.calling()
+        retry.begin_attempt()
         durable_bytes = begun.durable_bytes
         try:
             with _opened(attachment) as file:
@@ -76,32 +81,38 @@ async def upload_file(peer: TokenPeer, attachment: Path | Attachment, on_progres
                 continue
             resent += error.reason in _RESENT
             if error.reason is Reason.POOL_EXHAUSTED and monotonic_seconds() < wait_until:
-                await asyncio.sleep(error.retry_after_seconds or _LOOK_AGAIN_SECONDS)
+                await asyncio.sleep(error.retry_after_seconds or _POLL_SECONDS)
             elif error.reason not in _RESENT or resent > _MOST_RESENT:
-                await patience.after(error)
+                await retry.wait_before_next(error)
             request = rpc.GetUploadRequest(upload_id=spec.upload_id)
             begun = (await peer.unary(stub.GetUpload, request)).upload
             if begun.durable_bytes > durable_bytes:
-                patience.heard()
-                resent, wait_until = 0, monotonic_seconds() + _PLACE_SECONDS
+                retry.record_answer()
+                resent, wait_until = 0, monotonic_seconds() + _READER_WAIT_SECONDS
     on_progress(spec.name, spec.size_bytes, spec.size_bytes)
     return begun
 
 
-async def _while_another_sends(peer: TokenPeer, spec: UploadSpec, begun: Upload, on_progress: OnProgress) -> Upload:
-    """The upload when another stream has made it COMPLETE or has stalled, or when it was removed and is begun anew."""
-    patience = Patience(_PATIENCE_SECONDS)
+async def _while_another_sends(
+    peer: TokenPeer, spec: UploadSpec, begun: Upload, on_progress: OnProgress
+) -> Upload:
+    """Wait while another stream sends the file.
+
+    Return the upload when it is COMPLETE, when the other stream stalled, or when it was removed and
+    begun again.
+    """
+    retry = RetryPolicy(_RETRY_SECONDS)
     grow_time = monotonic_seconds()
     while begun.state != UPLOAD_STATE_COMPLETE and monotonic_seconds() - grow_time < _STALLED_SECONDS:
-        await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-        patience.calling()
+        await asyncio.sleep(_POLL_SECONDS)
+        retry.begin_attempt()
         try:
             found = await _announced(peer, spec)
         except MeshError as error:
             if error.reason is not Reason.NOT_FOUND:  # It may be about to be removed.
-                await patience.after(error)
+                await retry.wait_before_next(error)
             continue
-        patience.heard()
+        retry.record_answer()
         on_progress(spec.name, found.durable_bytes, spec.size_bytes)
         if found.create_time != begun.create_time:
             return found
@@ -112,12 +123,14 @@ async def _while_another_sends(peer: TokenPeer, spec: UploadSpec, begun: Upload,
 
 
 async def _announced(peer: TokenPeer, spec: UploadSpec) -> Upload:
-    return await _send(peer, _only(spec), timeout_seconds=_PATIENCE_SECONDS)
+    return await _send(peer, _only(spec), timeout_seconds=_RETRY_SECONDS)
 
 
-async def _send(peer: TokenPeer, messages: AsyncIterator[rpc.UploadFileRequest], *, timeout_seconds: float) -> Upload:
+async def _send(
+    peer: TokenPeer, messages: AsyncIterator[rpc.UploadFileRequest], *, timeout_seconds: float
+) -> Upload:
     stub = AttachmentBlobServiceStub(peer.channel)
-    # A call of a stream is made like one of a message, which the type of `unary` does not tell.
+    # A call with a stream is made like one with a message; the type of `unary` does not say so.
     answer: rpc.UploadFileResponse = await peer.unary(
         cast(Any, stub.UploadFile), messages, timeout_seconds=timeout_seconds
     )
@@ -139,11 +152,13 @@ async def _messages(
         if not data:
             raise MeshError(
                 Reason.UPLOAD_HASH_DIFFERS,
-                f"{spec.name} was changed while it was read: it ends at {offset} of {spec.size_bytes} bytes; hand it over again once "
-                "nobody writes to it",
+                f"{spec.name} was changed while it was read: it ends at {offset} of {spec.size_bytes} bytes;"
+                " hand it over again when no program writes to it",
                 facts={"upload_id": spec.upload_id, "offset": offset, "size_bytes": spec.size_bytes},
             )
-        yield rpc.UploadFileRequest(chunk=UploadChunk(offset=offset, data=data, crc32c=google_crc32c.value(data)))
+        yield rpc.UploadFileRequest(
+            chunk=UploadChunk(offset=offset, data=data, crc32c=google_crc32c.value(data))
+        )
         offset += len(data)
     yield rpc.UploadFileRequest(finish=UploadFinish())
 
@@ -154,7 +169,8 @@ def _spec_of(attachment: Path | Attachment) -> UploadSpec:
         size_bytes = file.seek(0, os.SEEK_END)
     mime_type = "" if isinstance(attachment, Path) else attachment.mime_type
     mime_type = mime_type or mimetypes.guess_type(attachment.name)[0] or ""
-    # The same file has the same id, so that a repeat finds what was sent. The zeros are where ids have their time.
+    # The same file has the same id, so that a repeat finds what was sent. Ids have their time where
+    # the zeros are.
     source = f"{attachment.name}/{mime_type}/{size_bytes}/{sha256}_0000000000"
     upload_id = derived_id(IdKind.UPLOAD, source)
     return UploadSpec(
@@ -167,4 +183,4 @@ def _opened(attachment: Path | Attachment) -> AbstractContextManager[_Readable]:
 
 
 def _stream_seconds(size_bytes: int) -> float:
-    return _PATIENCE_SECONDS + size_bytes / _SLOWEST_BYTES_A_SECOND
+    return _RETRY_SECONDS + size_bytes / _SLOWEST_BYTES_A_SECOND

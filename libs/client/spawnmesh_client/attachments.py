@@ -1,4 +1,4 @@
-"""Files to hand over with a spawn."""
+"""Files that a spawn hands over inside its request."""
 
 import asyncio
 import mimetypes
@@ -14,30 +14,35 @@ from spawnmesh_core.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file by value. `mime_type` is recorded and shown, never trusted."""
+    """A file by value. `mime_type` is stored and shown, but not trusted."""
 
     name: str
     data: bytes
     mime_type: str = ""
 
 
-async def inline_items(attachments: Sequence[Path | Attachment], max_total_bytes: int) -> list[InlineAttachment]:
-    """The files as a request carries them, a path under its last component; in the order given.
+async def inline_items(
+    attachments: Sequence[Path | Attachment], max_total_bytes: int
+) -> list[InlineAttachment]:
+    """Read the files into messages for the request, in the given order.
 
-    Raises OSError for a file that cannot be read, and MeshError MESSAGE_TOO_LARGE before reading what no request could carry.
+    A path is sent under its last component.
+
+    Raises OSError for a file that cannot be read, and MeshError MESSAGE_TOO_LARGE before reading
+    more than one request can hold.
     """
     items = []
     room_bytes = max_total_bytes
     for attachment in attachments:
         if isinstance(attachment, Path):
-            # One byte more than fits shows that the file does not.
+            # One byte more than fits shows that the file does not fit.
             data = await asyncio.to_thread(_read, attachment, room_bytes + 1)
             attachment = Attachment(attachment.name, data)
         room_bytes -= len(attachment.data)
         if room_bytes < 0:
             raise MeshError(
                 Reason.MESSAGE_TOO_LARGE,
-                "the attachments are larger together than one request can carry",
+                "the attachments together exceed the size of one request",
                 facts={"max_bytes": max_total_bytes},
             )
         items.append(_inline(attachment))

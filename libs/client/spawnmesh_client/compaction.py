@@ -1,4 +1,4 @@
-"""The oldest part of a transcript as a summary, and back to what the summary was made of."""
+"""Compaction of a transcript, and the sources of a summary."""
 
 from collections.abc import AsyncIterator, Sequence
 
@@ -16,9 +16,12 @@ _PAGE = 200
 async def compact_transcript(
     peer: TokenPeer, session_id: str, *, models: Sequence[str] = (), fresh_tail: FreshTail | None = None
 ) -> pb.CompactTranscriptResponse:
-    """Has what is no longer fresh summarized, once: a long transcript takes several. The answer has no summary where that was nothing.
+    """Have the oldest part of a transcript summarized once.
 
-    Raises MeshError: CONFLICT while a run writes the transcript.
+    A long transcript takes several calls.
+
+    The response has no summary if there was nothing to summarize. Raises MeshError CONFLICT while a
+    run writes the transcript.
     """
     request = pb.CompactTranscriptRequest(session_id=session_id, models=models, fresh_tail=fresh_tail)
     stub = CompactionServiceStub(peer.channel)
@@ -26,7 +29,9 @@ async def compact_transcript(
 
 
 async def expand_summary(peer: TokenPeer, session_id: str, entry_id: str) -> AsyncIterator[Entry]:
-    """What a summary was made of, oldest first: the summary before it, where there is one, and then messages and notes."""
+    """Yield the sources of a summary, oldest first: the summary before it, if any, then messages
+    and notes.
+    """
     stub = CompactionServiceStub(peer.channel)
     after_seq = 0
     while True:

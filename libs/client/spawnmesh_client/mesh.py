@@ -1,4 +1,7 @@
-"""What a client can ask of a mesh. Every function answers with messages of the contracts and raises MeshError for a refusal."""
+"""The client of a mesh.
+
+Functions return messages of the contracts and raise MeshError for a refusal.
+"""
 
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -26,11 +29,11 @@ from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.settings import ProcessSettings
 
-from spawnmesh_client.attachment_handover import hand_over
 from spawnmesh_client.attachment_uploads import OnProgress, no_progress
 from spawnmesh_client.attachments import Attachment
-from spawnmesh_client.patience import Patience
+from spawnmesh_client.retry_policy import RetryPolicy
 from spawnmesh_client.settings import ClientSettings
+from spawnmesh_client.spawn_attachments import prepare_attachments
 from spawnmesh_client.token_peer import Token, TokenPeer
 
 if TYPE_CHECKING:  # The stubs' types for asyncio exist for type checkers only.
@@ -38,28 +41,31 @@ if TYPE_CHECKING:  # The stubs' types for asyncio exist for type checkers only.
     from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceAsyncStub
 
 _SPAWN_SECONDS = 60.0
-_WAIT_CALL_SECONDS = 60.0  # A longer wait is several calls, so that no proxy between takes one for dead.
+# A longer wait is split into several calls, so that no proxy takes it for dead.
+_WAIT_CALL_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
 _WATCH_CALL_SECONDS = 3600.0
-_PATIENCE_SECONDS = 60.0
+_RETRY_SECONDS = 60.0
 _ENTRIES_PAGE = 200
 _LIST_PAGE = 500
 
 
 class UnknownPeer(ValueError):
-    """A service is asked for that `connect` was not told of."""
+    """The target of this service was not passed to `connect`."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"connect was not told where {name} is")
+        super().__init__(f"the target of {name} was not passed to connect")
         self.name = name
 
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """A mesh, as the tenant of one token sees it. Safe to use from several tasks at once."""
+    """A mesh as the tenant of one token sees it. Several tasks may use it at once."""
 
     services: Mapping[str, TokenPeer]
-    """The services that were named to `connect`, by kebab id: for RPCs that have no function here."""
+    """The services that were passed to `connect`, by kebab id, for RPCs that have no function
+    here.
+    """
     max_message_bytes: int
 
     async def spawn(
@@ -82,14 +88,16 @@ class Mesh:
         wait_seconds: float | None = None,
         on_progress: OnProgress = no_progress,
     ) -> session_pb2.Session:
-        """A new session, durable, with its run queued; with `wait_seconds`, as `wait` finds it.
+        """Spawn a session and queue its run.
 
-        Large files are uploaded in streams before, if `connect` was told where attachment-blob is; `on_progress` hears of these.
+        It is durable on return; with `wait_seconds`, wait as `wait` does.
 
-        The same `request_id` gives the same session again for a day; without one a fresh one is drawn. A path is sent under its last component.
-        Raises OSError for a file that cannot be read.
+        Large files are uploaded before the spawn, if `connect` knows attachment-blob; `on_progress`
+        reports these uploads. For a day, the same `request_id` returns the same session; without
+        one a new id is drawn. A path is sent under its last component. Raises OSError for a file
+        that cannot be read.
         """
-        files = await hand_over(
+        files = await prepare_attachments(
             self.services.get("attachment-blob"), attachments, self.max_message_bytes * 3 // 4, on_progress
         )
         request = session_rpc.SpawnSessionRequest(
@@ -110,20 +118,25 @@ class Mesh:
             parent_session_id=parent_session_id,
         )
         with files.named():
-            answer = await self._session.unary(self._sessions.SpawnSession, request, timeout_seconds=_SPAWN_SECONDS)
+            answer = await self._session.unary(
+                self._sessions.SpawnSession, request, timeout_seconds=_SPAWN_SECONDS
+            )
         if wait_seconds is None:
             return answer.session
         return (await self._wait(answer.session.session_id, wait_seconds)).session
 
     async def session(self, session_id: str) -> session_pb2.Session:
-        """The session as it is now."""
+        """Return the session as it is now."""
         request = session_rpc.GetSessionRequest(session_id=session_id)
         return (await self._session.unary(self._sessions.GetSession, request)).session
 
     async def sessions(
         self, *, parent_session_id: str = "", page_size: int = 0, include_archived: bool = False
     ) -> AsyncIterator[session_pb2.Session]:
-        """The tenant's sessions, or the children of one, newest first; fetched page by page as they are asked for."""
+        """Yield the tenant's sessions, or the children of one, newest first.
+
+        Pages are fetched as needed.
+        """
         request = session_rpc.ListSessionsRequest(
             parent_session_id=parent_session_id, page_size=page_size, include_archived=include_archived
         )
@@ -136,80 +149,97 @@ class Mesh:
             request.page_token = page.next_page_token
 
     async def wait(self, session_id: str, timeout_seconds: float = 30.0) -> session_rpc.WaitSessionResponse:
-        """Answers when the newest run has ended or the time is over; `done` says which. Outlasts a restart of the service."""
+        """Wait until the newest run has ended or the time is over; `done` says which.
+
+        The wait continues after a restart of the service.
+        """
         began = monotonic_seconds()
-        await self.session(session_id)  # What is wrong with the call is told at once, and not waited for.
+        await self.session(session_id)  # This reports a wrong call at once, without retries.
         return await self._wait(session_id, max(0.0, began + timeout_seconds - monotonic_seconds()))
 
     async def _wait(self, session_id: str, timeout_seconds: float) -> session_rpc.WaitSessionResponse:
-        """As `wait`, for a session that has just been seen."""
+        """Wait as `wait` does, for a session that is known to exist."""
         give_up = monotonic_seconds() + timeout_seconds
-        patience = Patience(min(_PATIENCE_SECONDS, timeout_seconds))
+        retry = RetryPolicy(min(_RETRY_SECONDS, timeout_seconds))
         while True:
             left = max(0.0, give_up - monotonic_seconds())
             part = min(left, _WAIT_CALL_SECONDS)
             request = session_rpc.WaitSessionRequest(session_id=session_id, timeout=_duration(part))
-            patience.calling()
+            retry.begin_attempt()
             try:
                 answer = await self._session.unary(
                     self._sessions.WaitSession, request, timeout_seconds=part + _ANSWER_SECONDS
                 )
             except MeshError as error:
-                await patience.after(error)
+                await retry.wait_before_next(error)
                 continue
-            patience.heard()
+            retry.record_answer()
             if answer.done or part == left:
                 return answer
 
-    async def watch(self, session_id: str, after_cursor: int = 0) -> AsyncGenerator[session_pb2.SessionEvent, None]:
-        """The session's events behind the cursor, each once and in order, then the new ones; ends after a terminal one.
+    async def watch(
+        self, session_id: str, after_cursor: int = 0
+    ) -> AsyncGenerator[session_pb2.SessionEvent, None]:
+        """Yield the session's events after the cursor, each once and in order, until a terminal
+        one.
 
-        Goes on from the last event where the service restarts; gives up after a minute without an answer. A watch broken off is
-        resumed with the cursor of the last event.
+        Resume after a restart of the service; give up after a minute without an answer. To resume a
+        watch, pass the cursor of its last event.
         """
         await self.session(session_id)
-        patience = Patience(_PATIENCE_SECONDS)
+        retry = RetryPolicy(_RETRY_SECONDS)
         while True:
             request = session_rpc.WatchSessionRequest(session_id=session_id, after_cursor=after_cursor)
-            events = self._session.stream(self._sessions.WatchSession, request, timeout_seconds=_WATCH_CALL_SECONDS)
-            patience.calling()
+            events = self._session.stream(
+                self._sessions.WatchSession, request, timeout_seconds=_WATCH_CALL_SECONDS
+            )
+            retry.begin_attempt()
             try:
                 async with aclosing(events):
                     async for answer in events:
-                        patience.heard()
+                        retry.record_answer()
                         after_cursor = answer.event.cursor
                         yield answer.event
                 return
             except MeshError as error:
-                await patience.after(error)
+                await retry.wait_before_next(error)
 
     async def send(self, session_id: str, text: str, *, request_id: str | None = None) -> session_pb2.Run:
-        """The run that will read the message. The same `request_id` again changes nothing; without one a fresh one is drawn."""
+        """Send a message and return the run that will read it.
+
+        The same `request_id` again changes nothing; without one a new id is drawn.
+        """
         request = session_rpc.SendMessageRequest(
             session_id=session_id, request_id=request_id or uuid.uuid4().hex, text=text
         )
         return (await self._session.unary(self._sessions.SendMessage, request)).run
 
     async def kill(self, session_id: str) -> session_rpc.KillSessionResponse:
-        """Ends the session and its descendants; how many runs that killed."""
+        """End the session and its descendants; return the number of killed runs."""
         request = session_rpc.KillSessionRequest(session_id=session_id)
         return await self._session.unary(self._sessions.KillSession, request)
 
     async def archive(self, session_id: str) -> session_rpc.ArchiveSessionResponse:
-        """Puts an ended session and its descendants away; how many that were."""
+        """Archive an ended session and its descendants; return their number."""
         request = session_rpc.ArchiveSessionRequest(session_id=session_id)
         return await self._session.unary(self._sessions.ArchiveSession, request)
 
     async def delete(self, session_id: str) -> session_rpc.DeleteSessionResponse:
-        """Kills and deletes the session and its descendants, with transcripts and files; how many that were."""
+        """Kill and delete the session and its descendants, with transcripts and files; return
+        their number.
+        """
         request = session_rpc.DeleteSessionRequest(session_id=session_id)
-        return await self._session.unary(self._sessions.DeleteSession, request, timeout_seconds=_SPAWN_SECONDS)
+        return await self._session.unary(
+            self._sessions.DeleteSession, request, timeout_seconds=_SPAWN_SECONDS
+        )
 
     async def transcript(self, session_id: str, *, after_seq: int = 0) -> AsyncIterator[entry_pb2.Entry]:
-        """Every entry behind `after_seq`, fetched page by page as they are asked for."""
+        """Yield every entry after `after_seq`. Pages are fetched as needed."""
         peer = self.service("transcript")
         stub = TranscriptServiceStub(peer.channel)
-        request = transcript_rpc.ListEntriesRequest(session_id=session_id, after_seq=after_seq, page_size=_ENTRIES_PAGE)
+        request = transcript_rpc.ListEntriesRequest(
+            session_id=session_id, after_seq=after_seq, page_size=_ENTRIES_PAGE
+        )
         while True:
             page = await peer.unary(stub.ListEntries, request)
             for entry in page.entries:
@@ -219,21 +249,21 @@ class Mesh:
             request.after_seq = page.entries[-1].seq
 
     async def put_agent(self, agent: tenant_pb2.AgentProfile) -> tenant_pb2.AgentProfile:
-        """Writes an agent of the tenant; runs claimed from now on see it."""
+        """Write an agent of the tenant. Runs that are claimed from now on use it."""
         request = tenant_rpc.PutAgentRequest(agent=agent)
         return (await self._session.unary(self._tenants.PutAgent, request)).agent
 
     async def agent(self, agent_id: str) -> tenant_pb2.AgentProfile:
-        """One agent of the tenant; raises UNKNOWN_AGENT where there is none of that id."""
+        """Return one agent of the tenant. Raises UNKNOWN_AGENT."""
         request = tenant_rpc.GetAgentRequest(agent_id=agent_id)
         return (await self._session.unary(self._tenants.GetAgent, request)).agent
 
     async def delete_agent(self, agent_id: str) -> None:
-        """Deletes an agent of the tenant, if there is one of that id; runs that are claimed from now on fail."""
+        """Delete an agent of the tenant, if it exists. Runs that are claimed from now on fail."""
         await self._session.unary(self._tenants.DeleteAgent, tenant_rpc.DeleteAgentRequest(agent_id=agent_id))
 
     async def agents(self) -> Sequence[tenant_pb2.AgentProfile]:
-        """All of the tenant's agents, by id, fetched page by page; none where the tenant has not been created."""
+        """Return all of the tenant's agents, by id; none if the tenant does not exist."""
         request = tenant_rpc.ListAgentsRequest(page_size=_LIST_PAGE)
         found: list[tenant_pb2.AgentProfile] = []
         while True:
@@ -246,9 +276,13 @@ class Mesh:
     async def create_tenant(
         self, tenant_id: str, *, display_name: str = "", settings: tenant_pb2.TenantSettings | None = None
     ) -> tenant_pb2.Tenant:
-        """For operators: the tenant, made where it does not exist."""
-        request = tenant_rpc.CreateTenantRequest(tenant_id=tenant_id, display_name=display_name, settings=settings)
-        answer = await self._session.unary(self._tenants.CreateTenant, request, timeout_seconds=_SPAWN_SECONDS)
+        """Create the tenant if it does not exist. For operators."""
+        request = tenant_rpc.CreateTenantRequest(
+            tenant_id=tenant_id, display_name=display_name, settings=settings
+        )
+        answer = await self._session.unary(
+            self._tenants.CreateTenant, request, timeout_seconds=_SPAWN_SECONDS
+        )
         return answer.tenant
 
     async def update_tenant(
@@ -260,7 +294,10 @@ class Mesh:
         settings: tenant_pb2.TenantSettings | None = None,
         settings_version: int = 0,
     ) -> tuple[tenant_pb2.Tenant, Sequence[str]]:
-        """For operators: changes what `paths` name, such as `settings.max_spawn_depth`; the tenant, and services that are still to be told."""
+        """Change the fields in `paths`, such as `settings.max_spawn_depth`. For operators.
+
+        Return the tenant, and the services that do not know the change yet.
+        """
         request = tenant_rpc.UpdateTenantRequest(
             tenant_id=tenant_id,
             display_name=display_name,
@@ -268,21 +305,26 @@ class Mesh:
             update_mask=FieldMask(paths=paths),
             settings_version=settings_version,
         )
-        answer = await self._session.unary(self._tenants.UpdateTenant, request, timeout_seconds=_SPAWN_SECONDS)
+        answer = await self._session.unary(
+            self._tenants.UpdateTenant, request, timeout_seconds=_SPAWN_SECONDS
+        )
         return answer.tenant, answer.stale_services
 
     async def tenant(self, tenant_id: str) -> tenant_pb2.Tenant:
-        """For operators: one tenant, or what its deletion reports."""
+        """Return one tenant, or the progress of its deletion. For operators."""
         request = tenant_rpc.GetTenantRequest(tenant_id=tenant_id)
         return (await self._session.unary(self._tenants.GetTenant, request)).tenant
 
     async def delete_tenant(self, tenant_id: str) -> tenant_pb2.Tenant:
-        """For operators: begins to delete the tenant with all that it has; `tenant` shows how far that is."""
+        """Begin to delete the tenant with all its data; `tenant` returns the progress.
+
+        For operators.
+        """
         request = tenant_rpc.DeleteTenantRequest(tenant_id=tenant_id)
         return (await self._session.unary(self._tenants.DeleteTenant, request)).tenant
 
     async def tenants(self) -> Sequence[tenant_pb2.Tenant]:
-        """For operators: every tenant, by id, fetched page by page."""
+        """Return every tenant, by id. For operators."""
         request = tenant_rpc.ListTenantsRequest(page_size=_LIST_PAGE)
         found: list[tenant_pb2.Tenant] = []
         while True:
@@ -293,7 +335,7 @@ class Mesh:
             request.page_token = page.next_page_token
 
     def service(self, name: str) -> TokenPeer:
-        """A service by its kebab id. Raises UnknownPeer for one whose target was not given."""
+        """Return a service by its kebab id. Raises UnknownPeer if its target is not known."""
         peer = self.services.get(name)
         if peer is None:
             raise UnknownPeer(name)
@@ -323,11 +365,12 @@ async def connect(
     token: Token,
     settings: ProcessSettings | None = None,
 ) -> AsyncIterator[Mesh]:
-    """A mesh by its services' targets, each `host:port` or `dns:///host:port`; its channels are closed with the block.
+    """Connect to a mesh by its services' targets, each `host:port` or `dns:///host:port`.
 
-    Connects at the first call. `token` may be a function, called before each call, for a program that outlives its tokens. TLS files and the
-    largest message come from `settings`, or from `SPAWNMESH_…` in the environment. Calls are traced with the program's own OpenTelemetry
-    tracer provider, if it has one.
+    The first call opens the connection, and the end of the block closes it. `token` may be a
+    function that is called before each call, for a program that outlives its tokens. TLS files and
+    the message limit come from `settings`, or from `SPAWNMESH_…` in the environment. Calls are
+    traced with the program's own OpenTelemetry tracer provider, if it has one.
     """
     targets = {
         "session": session,
@@ -342,7 +385,9 @@ async def connect(
         services = {}
         for name, target in targets.items():
             if target:
-                services[name] = TokenPeer(await stack.enter_async_context(open_peer(process, name, target)), token)
+                services[name] = TokenPeer(
+                    await stack.enter_async_context(open_peer(process, name, target)), token
+                )
         yield Mesh(services, chosen.max_message_bytes)
 
 

@@ -1,4 +1,4 @@
-"""Tokens of transcripts counted anew, after the tenant's vocabulary was changed."""
+"""Recounts of transcripts' tokens after a change of the tenant's vocabulary."""
 
 from dataclasses import dataclass
 
@@ -6,16 +6,16 @@ from spawnmesh.transcript.v1 import storage_service_pb2 as pb
 from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
 from spawnmesh_core.errors import MeshError
 
-from spawnmesh_client.patience import Patience
+from spawnmesh_client.retry_policy import RetryPolicy
 from spawnmesh_client.token_peer import TokenPeer
 
-_PATIENCE_SECONDS = 60.0
+_RETRY_SECONDS = 60.0
 _CALL_SECONDS = 60.0
 
 
 @dataclass(slots=True)
 class Recount:
-    """What was counted of a transcript, or would be."""
+    """The counts of a transcript, or what they would be."""
 
     token_vocabulary: str = ""
     examined_entry_count: int = 0
@@ -25,22 +25,24 @@ class Recount:
 
 
 async def recount_transcript(peer: TokenPeer, session_id: str, *, dry_run: bool) -> Recount:
-    """Counts a whole transcript, some entries a call, and outlasts restarts of the service; one that is cut off may be repeated.
+    """Recount a complete transcript in several calls.
 
-    Raises MeshError: NOT_FOUND for a session without a transcript.
+    Raises MeshError NOT_FOUND without a transcript.
+
+    It continues after restarts of the service, and may be repeated if interrupted.
     """
     stub = StorageServiceStub(peer.channel)
     request = pb.RecountTranscriptRequest(session_id=session_id, dry_run=dry_run)
-    patience = Patience(_PATIENCE_SECONDS)
+    retry = RetryPolicy(_RETRY_SECONDS)
     total = Recount()
     while True:
-        patience.calling()
+        retry.begin_attempt()
         try:
             done = await peer.unary(stub.RecountTranscript, request, timeout_seconds=_CALL_SECONDS)
         except MeshError as error:
-            await patience.after(error)
+            await retry.wait_before_next(error)
             continue
-        patience.heard()
+        retry.record_answer()
         total.token_vocabulary = done.token_vocabulary
         total.examined_entry_count += done.examined_entry_count
         total.recounted_entry_count += done.recounted_entry_count

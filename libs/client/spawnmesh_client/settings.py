@@ -1,4 +1,4 @@
-"""Where the mesh is and who asks, from `SPAWNMESH_…` in the environment."""
+"""Settings of the command and of plugins that it serves, from `SPAWNMESH_…` in the environment."""
 
 import re
 from ipaddress import ip_address
@@ -12,38 +12,48 @@ _PLUGIN_ENDPOINT = re.compile(r"grpc://[^/\s]+:\d{1,5}")
 
 
 class ClientSettings(ProcessSettings):
-    """The command reads all of it; the library only what its channels need: the TLS files and `max_message_bytes`.
+    """The command reads all of them; the library reads only the TLS files and
+    `max_message_bytes`.
 
-    `signing_key_file` is a key of an issuer `client`, for whoever mints tokens of their own; `token_audience` is what the mesh wants in these.
+    `signing_key_file` is a key of the issuer `client`, to mint tokens; `token_audience` is their
+    audience.
     """
 
     model_config = SettingsConfigDict(env_prefix="SPAWNMESH_", frozen=True, extra="ignore")
 
     session_target: str = ""
-    """`host:port`. With it the local `mesh.json` is not looked at, so that its keys never vouch to a foreign mesh."""
+    """`host:port`.
+
+    If set, the local `mesh.json` is not read, so that its keys never sign for another mesh.
+    """
     transcript_target: str = ""
     attachment_blob_target: str = ""
     model_router_target: str = ""
     hook_target: str = ""
     token: SecretStr = SecretStr("")
     tenant: str = "demo"
-    """Whom tokens that are minted here are for; a token that is given names its own."""
+    """The tenant of tokens that are minted here. A given token names its own tenant."""
     data: Path = Path(".data")
-    """Directory in which a mesh on this machine leaves `mesh.json`."""
+    """The directory in which a mesh on this machine writes `mesh.json`."""
 
 
 class PluginSettings(ProcessSettings):
-    """Of a plugin that the command serves; `jwks_file` or `jwks_url` are the public keys of the mesh that may call it, and `token_audience`
-    is that of the mesh."""
+    """Settings of a plugin that the command serves.
+
+    `jwks_file` or `jwks_url` hold the public keys of the mesh that may call it, and
+    `token_audience` is that mesh's audience.
+    """
 
     model_config = SettingsConfigDict(env_prefix="SPAWNMESH_PLUGIN_", frozen=True, extra="ignore")
 
     endpoint: str = ""
-    """`grpc://host:port` as it is registered, letter by letter: what it is called with is good there and nowhere else."""
+    """`grpc://host:port` exactly as it is registered: tokens for this endpoint are valid nowhere
+    else.
+    """
     tenants: list[str] = Field(default_factory=list)
-    """Whose calls are answered."""
+    """The tenants whose calls are answered."""
     all_tenants: bool = False
-    """Every tenant's are, as those of a plugin that the operator of the mesh has for all."""
+    """Answer every tenant's calls, as a plugin of the mesh's operator does."""
 
     @field_validator("endpoint")
     @classmethod
@@ -54,7 +64,7 @@ class PluginSettings(ProcessSettings):
 
     @property
     def registered_endpoint(self) -> str:
-        """`endpoint`, else the address that is listened at; empty where that is none that anybody could dial."""
+        """Return `endpoint`, or else the listen address; empty if no peer could connect to it."""
         if self.endpoint:
             return self.endpoint
         return "" if self.listen_port == 0 or _is_every_address(self.listen_host) else f"grpc://{self.listen}"

@@ -1,4 +1,4 @@
-"""What a tenant's transcripts take."""
+"""The storage that a tenant's transcripts use."""
 
 from collections.abc import AsyncIterator
 
@@ -11,7 +11,7 @@ _PAGE = 200
 
 
 async def list_transcripts(peer: TokenPeer) -> AsyncIterator[pb.TranscriptSize]:
-    """Each transcript of the tenant by session id, fetched page by page as they are asked for."""
+    """Yield the tenant's transcripts by session id. Pages are fetched as needed."""
     stub = StorageServiceStub(peer.channel)
     request = pb.ListTranscriptsRequest(page_size=_PAGE)
     while True:

@@ -1,4 +1,4 @@
-"""Large payloads of transcripts moved between the database and the blob store."""
+"""Tiering: move large payloads of transcripts between the database and the blob store."""
 
 from dataclasses import dataclass
 
@@ -6,10 +6,10 @@ from spawnmesh.transcript.v1 import storage_service_pb2 as pb
 from spawnmesh.transcript.v1.storage_service_pb2_grpc import StorageServiceStub
 from spawnmesh_core.errors import MeshError
 
-from spawnmesh_client.patience import Patience
+from spawnmesh_client.retry_policy import RetryPolicy
 from spawnmesh_client.token_peer import TokenPeer
 
-_PATIENCE_SECONDS = 60.0
+_RETRY_SECONDS = 60.0
 _CALL_SECONDS = 60.0
 _COUNTS = (
     "examined_entry_count",
@@ -24,7 +24,10 @@ _COUNTS = (
 
 @dataclass(slots=True)
 class Tiering:
-    """What was done, or would be, spelled as in the contract. What a call did whose answer was lost is not counted."""
+    """Counts of moved entries, or of those that would move, named as in the contract.
+
+    Moves of a call whose answer was lost are not counted.
+    """
 
     examined_entry_count: int = 0
     externalized_entry_count: int = 0
@@ -36,29 +39,33 @@ class Tiering:
     failure_reason: str = ""
 
     def add(self, done: "pb.TierTranscriptResponse | Tiering") -> None:
-        """So much more."""
+        """Add the counts of one call."""
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(done, name))
         self.failure_reason = done.failure_reason or self.failure_reason
 
 
-async def tier_transcript(peer: TokenPeer, session_id: str, action: pb.TierAction.ValueType, done: Tiering) -> None:
-    """Goes through a whole transcript, some entries a call, and outlasts restarts of the service; one that is cut off may be repeated.
+async def tier_transcript(
+    peer: TokenPeer, session_id: str, action: pb.TierAction.ValueType, done: Tiering
+) -> None:
+    """Tier a complete transcript in several calls.
 
-    What was done is added to `done` call by call, and is there also when a later one fails. Raises MeshError: NOT_FOUND for a session without
-    a transcript, TIER_DISABLED.
+    Add each call's counts to `done`, also if a later call fails.
+
+    It continues after restarts of the service, and may be repeated if interrupted. Raises
+    MeshError: NOT_FOUND for a session without a transcript, TIER_DISABLED.
     """
     stub = StorageServiceStub(peer.channel)
     request = pb.TierTranscriptRequest(session_id=session_id, action=action)
-    patience = Patience(_PATIENCE_SECONDS)
+    retry = RetryPolicy(_RETRY_SECONDS)
     while True:
-        patience.calling()
+        retry.begin_attempt()
         try:
             answer = await peer.unary(stub.TierTranscript, request, timeout_seconds=_CALL_SECONDS)
         except MeshError as error:
-            await patience.after(error)
+            await retry.wait_before_next(error)
             continue
-        patience.heard()
+        retry.record_answer()
         done.add(answer)
         if answer.done:
             return

@@ -1,4 +1,4 @@
-"""Session files into the mesh and out of it, and what transcripts say searched."""
+"""Session files: import and export. Also search in transcripts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -15,11 +15,11 @@ from spawnmesh_core.line_chain import LineChain
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.attachment_uploads import OnProgress, no_progress
-from spawnmesh_client.patience import Patience
+from spawnmesh_client.retry_policy import RetryPolicy
 from spawnmesh_client.token_peer import TokenPeer
 
 _CHUNK_BYTES = 1024 * 1024
-_PATIENCE_SECONDS = 60.0
+_RETRY_SECONDS = 60.0
 _SLOWEST_BYTES_A_SECOND = 128 * 1024
 _EXPORT_CALL_SECONDS = 3600.0
 _SEARCH_SECONDS = 30.0
@@ -28,45 +28,52 @@ _SEARCH_SECONDS = 30.0
 async def import_file(
     peer: TokenPeer, file: Path, session_id: str, on_progress: OnProgress = no_progress
 ) -> archive_rpc.ImportTranscriptResponse:
-    """The session file as the transcript of that session, a fresh id; the same id and file again go on with an import that was cut off.
+    """Import the session file as the transcript of a new session id.
 
-    Outlasts cuts and restarts of the service. Raises OSError for a file that cannot be read, and MeshError: IMPORT_MALFORMED with the lines, and
-    IMPORT_CONTENT_DIFFERS where the id names an import of another file.
+    With the same id and file, an interrupted import continues. It resumes after broken streams and
+    restarts of the service. Raises OSError for a file that cannot be read, and MeshError:
+    IMPORT_MALFORMED with the lines, IMPORT_CONTENT_DIFFERS if the id belongs to an import of
+    another file.
     """
     size = (await asyncio.to_thread(file.stat)).st_size
-    patience = Patience(_PATIENCE_SECONDS)
+    retry = RetryPolicy(_RETRY_SECONDS)
     while True:
-        patience.calling()
+        retry.begin_attempt()
         try:
-            so_far = await _send(peer, _spec_alone(session_id), timeout_seconds=_PATIENCE_SECONDS)
-            patience.heard()
+            so_far = await _send(peer, _spec_alone(session_id), timeout_seconds=_RETRY_SECONDS)
+            retry.record_answer()
             with file.open("rb") as source:
                 spec = await asyncio.to_thread(_spec_behind, session_id, source, so_far.durable_bytes)
                 rest = _messages(spec, source, lambda done: on_progress(file.name, done, size))
                 left = max(0, size - so_far.durable_bytes)
-                return await _send(peer, rest, timeout_seconds=_PATIENCE_SECONDS + left / _SLOWEST_BYTES_A_SECOND)
+                return await _send(
+                    peer, rest, timeout_seconds=_RETRY_SECONDS + left / _SLOWEST_BYTES_A_SECOND
+                )
         except MeshError as error:
-            if not refused_with(error, Reason.IMPORT_OFFSET_DIFFERS):  # A stream that was thought dead has got further.
-                await patience.after(error)
+            if not refused_with(
+                error, Reason.IMPORT_OFFSET_DIFFERS
+            ):  # A stream that seemed dead has progressed.
+                await retry.wait_before_next(error)
 
 
 async def export_file(peer: TokenPeer, session_id: str, target: BinaryIO) -> int:
-    """Writes the session's transcript as a session file; how many bytes. Goes on where the service restarts.
+    """Write the session's transcript as a session file and return the number of bytes.
 
-    What is written is whole lines, also where it ends with MeshError.
+    It resumes after restarts of the service. Only complete lines are written, also before a
+    MeshError.
     """
     stub = ArchiveServiceStub(peer.channel)
     request = archive_rpc.ExportTranscriptRequest(session_id=session_id)
-    patience = Patience(_PATIENCE_SECONDS)
+    retry = RetryPolicy(_RETRY_SECONDS)
     written = 0
     while True:
         waiting = bytearray()
         pieces = peer.stream(stub.ExportTranscript, request, timeout_seconds=_EXPORT_CALL_SECONDS)
-        patience.calling()
+        retry.begin_attempt()
         try:
             async with aclosing(pieces):
                 async for piece in pieces:
-                    patience.heard()
+                    retry.record_answer()
                     waiting += piece.data
                     if piece.read_seq > request.after_seq:
                         await asyncio.to_thread(target.write, bytes(waiting))
@@ -75,24 +82,27 @@ async def export_file(peer: TokenPeer, session_id: str, target: BinaryIO) -> int
                         request.after_seq, request.incarnation = piece.read_seq, piece.incarnation
             return written
         except MeshError as error:
-            await patience.after(error)
+            await retry.wait_before_next(error)
 
 
 async def search_entries(
     peer: TokenPeer, request: search_rpc.SearchEntriesRequest, *, limit: int
 ) -> AsyncIterator[search_rpc.SearchHit]:
-    """Up to `limit` hits, fetched page by page as they are asked for. Waits while a long transcript is read for its first search."""
+    """Yield up to `limit` hits. Pages are fetched as needed.
+
+    The first search of a long transcript waits until it is indexed.
+    """
     stub = SearchServiceStub(peer.channel)
-    patience = Patience(_PATIENCE_SECONDS)
+    retry = RetryPolicy(_RETRY_SECONDS)
     found = 0
     while True:
-        patience.calling()
+        retry.begin_attempt()
         try:
             page = await peer.unary(stub.SearchEntries, request, timeout_seconds=_SEARCH_SECONDS)
         except MeshError as error:
-            await patience.after(error)
+            await retry.wait_before_next(error)
             continue
-        patience.heard()
+        retry.record_answer()
         for hit in page.hits:
             yield hit
             found += 1
@@ -106,7 +116,7 @@ async def search_entries(
 async def _send(
     peer: TokenPeer, messages: AsyncIterator[archive_rpc.ImportTranscriptRequest], *, timeout_seconds: float
 ) -> archive_rpc.ImportTranscriptResponse:
-    stub: Any = ArchiveServiceStub(peer.channel)  # Its type for a stream of requests is none that a peer names.
+    stub: Any = ArchiveServiceStub(peer.channel)
     answer: archive_rpc.ImportTranscriptResponse = await peer.unary(
         stub.ImportTranscript, messages, timeout_seconds=timeout_seconds
     )
@@ -118,7 +128,10 @@ async def _spec_alone(session_id: str) -> AsyncIterator[archive_rpc.ImportTransc
 
 
 def _spec_behind(session_id: str, source: BinaryIO, durable_bytes: int) -> archive_rpc.ImportSpec:
-    """Of a stream that goes on there, with the file read as far. A file that is shorter has no such bytes; the service says so."""
+    """Return the spec of a stream that continues there, and read the file up to that offset.
+
+    A shorter file has no such bytes, and the service refuses it.
+    """
     spec = archive_rpc.ImportSpec(session_id=session_id)
     if durable_bytes:
         chain, left = LineChain(), durable_bytes

@@ -1,1 +1,1 @@
-"""Ids, clock, reasons and typed errors: no I/O, no grpc."""
+"""Ids, clock, reasons and typed errors. The package does no I/O and does not import grpc."""

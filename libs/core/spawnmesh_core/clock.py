@@ -1,4 +1,7 @@
-"""The one place that reads this machine's clock. Leases and deadlines that several processes share use the database's instead."""
+"""The only module that reads the clock of this machine.
+
+Leases and deadlines that several processes share use the clock of the database instead.
+"""
 
 import time
 from collections.abc import Callable
@@ -9,10 +12,10 @@ Monotonic = Callable[[], float]
 
 
 def utc_now() -> datetime:
-    """Now, in UTC."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 def monotonic_seconds() -> float:
-    """Seconds of a clock that never goes back; only differences mean anything."""
+    """Return the seconds of a clock that never goes back; only differences have a meaning."""
     return time.monotonic()

@@ -1,7 +1,8 @@
-"""Typed errors: every refusal is a class or a value with a reason and its facts, on both sides of the wire.
+"""Typed errors: a refusal has a reason and facts, and is the same on both sides of the wire.
 
-Raise `MeshError(Reason.…, "what happened and what to do", **facts)`; the errors interceptor turns it into a gRPC status with
-`google.rpc.ErrorInfo`, and the client turns that back into a `MeshError` of the same reason. Match with `refused_with`, never by text.
+Raise `MeshError(Reason.…, "what happened and what to do", facts={…})`. The errors interceptor turns
+it into a gRPC status with `google.rpc.ErrorInfo`, and the client turns the status into a
+`MeshError` of the same reason. Match errors with `refused_with`, never by their text.
 """
 
 from collections.abc import Mapping
@@ -15,17 +16,21 @@ Fact = str | int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class FieldViolation:
-    """One field of a request that is malformed: its path (`attachments[2].name`) and what is wrong with it."""
+    """A malformed field of a request: its path (`attachments[2].name`) and a description of the
+    error.
+    """
 
     field: str
     description: str
 
 
 class MeshError(Exception):
-    """A refusal with a reason. Nothing in it may be secret: message and facts reach the caller, logs and traces.
+    """A refusal with a reason.
 
-    `status` defaults to the one of the reason; SPAWN_FAILED alone is raised with another, that of its cause. `retry_after_seconds` is sent as
-    `google.rpc.RetryInfo`. `domain` is empty until the error has crossed the wire; then it names the service that refused.
+    Put no secret in it: the message and the facts reach the caller, logs and traces. `status`
+    defaults to the status of the reason; only SPAWN_FAILED is raised with another status, the one
+    of its cause. `retry_after_seconds` is sent as `google.rpc.RetryInfo`. `domain` is empty until
+    the error has crossed the wire; then it names the service that refused.
     """
 
     def __init__(
@@ -53,21 +58,27 @@ class MeshError(Exception):
 
 
 def not_found(what: str, identifier: str) -> MeshError:
-    """The refusal for an id that the caller's tenant does not have, whoever else may have it."""
+    """Return the refusal for an id that the tenant of the caller does not have.
+
+    It is the same for an id of another tenant and for an id that does not exist.
+    """
     return MeshError(
         Reason.NOT_FOUND, f"there is no {what} {identifier} here", facts={"resource": what, "id": identifier}
     )
 
 
 def invalid(field: str, description: str) -> MeshError:
-    """The refusal for one malformed field."""
+    """Return the refusal for one malformed field."""
     return MeshError(
         Reason.INVALID_REQUEST, f"{field}: {description}", violations=(FieldViolation(field, description),)
     )
 
 
 def unavailable(dependency: str, *, retry_after_seconds: float = 1.0) -> MeshError:
-    """The refusal when something this service stands on does not answer; `dependency` is its name, never its address."""
+    """Return the refusal for a dependency that does not answer.
+
+    `dependency` is its name, never its address.
+    """
     return MeshError(
         Reason.DEPENDENCY_UNAVAILABLE,
         f"{dependency} does not answer; call again later",
@@ -76,8 +87,10 @@ def unavailable(dependency: str, *, retry_after_seconds: float = 1.0) -> MeshErr
     )
 
 
-def name_of(error: BaseException) -> str:
-    """What a log calls it: a refusal by its reason and who refused, or who was not there; anything else by its type."""
+def error_label(error: BaseException) -> str:
+    """Return the text for logs: reason and service or dependency of a refusal, else the
+    error type.
+    """
     if not isinstance(error, MeshError):
         return type(error).__name__
     who = error.facts.get("dependency") or error.domain
@@ -85,7 +98,7 @@ def name_of(error: BaseException) -> str:
 
 
 def refused_with(error: BaseException | None, *reasons: Reason) -> bool:
-    """Whether the error, or one it was caused by, was a refusal with one of these reasons."""
+    """Return whether the error, or an error in its cause chain, has one of these reasons."""
     while error is not None:
         if isinstance(error, MeshError) and error.reason in reasons:
             return True

@@ -1,17 +1,27 @@
-"""A JSON text as a tree whose nodes know where they stand in the text, so that one value can be replaced and the rest kept byte for byte."""
+"""Parse a JSON text into a tree whose nodes know their position in the text.
+
+A value can be replaced while every other byte of the text is kept.
+"""
 
 import re
 from dataclasses import dataclass
 from json import JSONDecoder, dumps
 
 MAX_DEPTH = 100
-"""Deeper nesting than any tool call has; a text beyond it is refused rather than half understood."""
+"""The deepest nesting that is parsed.
+
+Tool calls nest less; a text with deeper nesting is refused.
+"""
 
 MAX_NODES = 500_000
-"""Values in one document, keys not counted: about a second of work. A document of eight megabytes has fewer, unless they are of 16 bytes each
-with their keys; without a limit, one of nothing but commas has eight times as many."""
+"""The most values in one document, without keys: about a second of work.
 
-# Not strict: some providers send raw line breaks inside strings, and a text that is not understood is not redacted.
+A document of eight megabytes has fewer values, unless a value with its key takes only 16 bytes.
+Without this limit, a document that consists of commas would have eight times as many.
+"""
+
+# Not strict: some providers send raw line breaks inside strings. A text that is not parsed is not
+# redacted.
 _STRINGS = JSONDecoder(strict=False)
 _SPACE = re.compile(r"[ \t\n\r]*")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -23,12 +33,14 @@ class NotJson(ValueError):
 
 
 class TooManyNodes(NotJson):
-    """The text has more values than it is searched for, whether or not it is JSON."""
+    """The text has more values than the limit. It may or may not be JSON."""
 
 
 @dataclass(slots=True)
 class NodeBudget:
-    """How many values may still be read of a document, with those of the JSON texts in its strings."""
+    """The number of values that may still be read from a document and from JSON texts in its
+    strings.
+    """
 
     left: int = MAX_NODES
 
@@ -60,7 +72,10 @@ class List:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """An object; a key that is there twice is in `members` twice. `keys` are where each member's key begins and ends."""
+    """An object.
+
+    A repeated key is in `members` as often. `keys` has the start and end of each key.
+    """
 
     start: int
     end: int
@@ -68,7 +83,7 @@ class Object:
     keys: tuple[tuple[int, int], ...]
 
     def member(self, name: str) -> "Node | None":
-        """The last of this name, as JSON readers take it; None where there is none."""
+        """Return the last member of this name, as JSON readers do; None if there is none."""
         return next((child for key, child in reversed(self.members) if key == name), None)
 
 
@@ -77,7 +92,7 @@ Node = Scalar | String | List | Object
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Puts `text` where the value from `start` to `end` was."""
+    """A replacement of the text from `start` to `end` by `text`."""
 
     start: int
     end: int
@@ -85,9 +100,10 @@ class Edit:
 
 
 def parse_json(text: str, budget: NodeBudget | None = None) -> Node:
-    """The one JSON value that `text` is. Raises NotJson, also for nesting beyond MAX_DEPTH, and TooManyNodes.
+    """Parse a text that is one JSON value.
 
-    What it reads is taken from `budget`; without one, it may read MAX_NODES.
+    Raises NotJson, also for nesting beyond MAX_DEPTH, and TooManyNodes. Each value reduces
+    `budget`; the default budget is MAX_NODES.
     """
     node = _value(text, _skip_space(text, 0), 0, NodeBudget() if budget is None else budget)
     if _skip_space(text, node.end) != len(text):
@@ -96,17 +112,21 @@ def parse_json(text: str, budget: NodeBudget | None = None) -> Node:
 
 
 def may_have_too_many_nodes(text: str) -> bool:
-    """A cheap look that is never wrong about a text of few values: each of them but the first follows one of these characters."""
+    """Return False only if the text has at most MAX_NODES values.
+
+    The check is cheap and may return True for fewer values: it counts the characters that precede
+    each value but the first.
+    """
     return sum(map(text.count, ",[{")) >= MAX_NODES
 
 
 def quoted(text: str) -> str:
-    """The text as a JSON string. A lone surrogate can only be written as an escape."""
+    """Return the text as a JSON string. A lone surrogate can only be written as an escape."""
     return dumps(text, ensure_ascii=_SURROGATE.search(text) is not None)
 
 
 def apply_edits(text: str, edits: list[Edit]) -> str:
-    """The text with the edits made; they may not overlap."""
+    """Return the text with the edits applied. Edits must not overlap."""
     pieces: list[str] = []
     done = 0
     for edit in sorted(edits, key=lambda one: one.start):

@@ -1,15 +1,19 @@
-"""A hash of a file's beginning that can be gone on with: it is chained over lines, and so is the same however the bytes come in pieces."""
+"""A resumable hash of the beginning of a file.
+
+The hash is chained over lines, so it does not depend on how the bytes are split into chunks.
+"""
 
 import hashlib
 
 NO_LINES = bytes(32)
-"""The chain of nothing."""
+"""The chain value of an empty file."""
 
 
 class LineChain:
-    """For each line, its end (`\\n`) included: SHA-256 of the chain of the lines before, and then of the line.
+    """Hash of lines: for each line, SHA-256 of the chain of the lines before and then of the line.
 
-    Begins behind lines whose chain is known. Keeps no bytes, however long a line is.
+    A line includes its end (`\\n`). Start with the value of a known chain to continue it. The
+    object keeps no bytes, whatever the length of a line.
     """
 
     def __init__(self, value: bytes = NO_LINES) -> None:
@@ -18,7 +22,7 @@ class LineChain:
         self._is_within_line = False
 
     def update(self, data: bytes) -> None:
-        """The next bytes; they may begin and end within lines."""
+        """Add the next bytes; they may begin and end within lines."""
         start = 0
         while end := data.find(b"\n", start) + 1:
             self._line.update(memoryview(data)[start:end])
@@ -32,5 +36,7 @@ class LineChain:
 
     @property
     def value(self) -> bytes:
-        """32 bytes, as if the file ended here: what there is of a line counts as one."""
+        """The 32 bytes of the chain if the file ended here; an incomplete last line counts as a
+        line.
+        """
         return self._line.digest() if self._is_within_line else self._value

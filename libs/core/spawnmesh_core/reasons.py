@@ -1,10 +1,10 @@
-"""The reasons a call can be refused with, spelled as in the contracts (a test compares the two)."""
+"""The reasons for refusing a call, spelled as in the contracts (a test compares the two)."""
 
 from enum import StrEnum, auto
 
 
 class Reason(StrEnum):
-    """One reason each; `spawnmesh/errors/v1/reason.proto` says what each means."""
+    """Reasons for a refusal; `spawnmesh/errors/v1/reason.proto` documents each of them."""
 
     @staticmethod
     def _generate_next_value_(name: str, start: int, count: int, last_values: list[str]) -> str:

@@ -1,8 +1,9 @@
-"""Finds secrets by their form and puts a typed marker in place of each: whoever replays what was masked can tell.
+"""Find secrets by their form and replace each with a typed marker.
 
-Transcripts and what plugins are told are masked by these same rules.
+The marker lets a reader of the masked text see that a secret was there. The same rules mask
+transcripts and the events that plugins receive.
 
-A form has to be one that ids, cursors, hashes, images and source code do not have: what only looks random is left alone.
+A form must not match ids, cursors, hashes, images, source code or text that merely looks random.
 """
 
 import re
@@ -27,7 +28,7 @@ from spawnmesh_core.json_text import (
 
 
 class Secret(StrEnum):
-    """What kind of secret it was; the value stands in the marker."""
+    """The kinds of secret; the value is part of the marker."""
 
     PROVIDER_KEY = auto()
     BEARER_TOKEN = auto()
@@ -36,21 +37,25 @@ class Secret(StrEnum):
 
 
 def marker(kind: Secret) -> str:
-    """What stands where the secret was. No character in it needs an escape in JSON, YAML or a shell's quotes."""
+    """Return the text that replaces a secret. It needs no escape in JSON, YAML or shell quotes."""
     return f"[$redacted:{kind}]"
 
 
 def _start(begun: str = "") -> str:
-    """Nothing that goes on as base64, an identifier or a path does is before a key, of which `begun` is what already stands there.
+    """Return the lookbehind for the start of a key: it must not continue base64, an identifier or a
+    path.
 
-    A line break or a tab that is still written as an escape is none of these, and neither is a terminal's colour.
+    `begun` is the part of the key that the pattern has already matched. An escaped line break or
+    tab, and the escape sequence of a terminal colour, may precede a key.
     """
     colours = (r"\x1b\[[0-9]m", r"\x1b\[[0-9]{2}m", r"\x1b\[[0-9];[0-9]{2}m")
-    return "|".join((rf"(?<![A-Za-z0-9+/_.-]{begun})", *(f"(?<={one}{begun})" for one in (r"\\[nrt]", *colours))))
+    return "|".join(
+        (rf"(?<![A-Za-z0-9+/_.-]{begun})", *(f"(?<={one}{begun})" for one in (r"\\[nrt]", *colours)))
+    )
 
 
 _START = f"(?:{_start()})"
-# Nor behind one.
+# A key must not be followed by characters that continue it.
 _END = r"(?![A-Za-z0-9+/=_-])"
 
 _PREFIXED = "|".join(
@@ -90,7 +95,21 @@ _PREFIXED = "|".join(
     )
 )
 _PROVIDER_HINTS = (
-    *("sk-", "sk_", "rk_", "aiza", "akia", "asia", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-"),
+    *(
+        "sk-",
+        "sk_",
+        "rk_",
+        "aiza",
+        "akia",
+        "asia",
+        "ghp_",
+        "gho_",
+        "ghu_",
+        "ghs_",
+        "ghr_",
+        "github_pat_",
+        "glpat-",
+    ),
     *(
         "xox",
         "hf_",
@@ -109,23 +128,28 @@ _PROVIDER_HINTS = (
     ),
     *("tvly-", "jina_", "fw_", "gocspx-", "absk", "hvs.", "dapi", "whsec_"),
 )
-_NO_PART = (
-    r"\"'`<>{}\\"  # Of what names a user or is a password in a URL; they end one in source code, or are its place.
-)
+# Characters that are in no user name or password of a URL: in source code they end it or mark a
+# placeholder.
+_NO_PART = r"\"'`<>{}\\"
 _JWT = r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{16,}"
-# Words and digits both: a name in source code has no three digits in a row of 24 characters by accident, a key has.
+# Letters and at least three digits: a name of 24 characters in source code rarely has three digits,
+# a key has.
 _RANDOM = r"(?=(?:[A-Za-z/+_-]*[0-9]){3})(?=[0-9/+_-]*[A-Za-z])[A-Za-z0-9/+_-]{24,}={0,2}"
 _KEY_NAMES = r"(?:api[_-]?key|secret[_-]?access[_-]?key|account[_-]?key|client[_-]?secret)"
-# Of one length, in both cases, and with something that no name in source code has: of these, one in twenty has not three digits.
+# A fixed length, both cases, and a character that no name has: one key in twenty has fewer than
+# three digits.
 _AWS_FORM = r"(?=[A-Z0-9/+]{0,39}[a-z])(?=[a-z0-9/+]{0,39}[A-Z])(?=[A-Za-z]{0,39}[0-9/+])[A-Za-z0-9/+]{40}"
 _AWS_NAMES = r"(?:secret[ _-]?(?:access[ _-]?)?key|aws[_-]?secret)"
-_TELEGRAM_FORM = r"(?=[A-Z0-9_-]{0,34}[a-z])(?=[a-z0-9_-]{0,34}[A-Z])(?=A|[A-Za-z]{0,34}[0-9_-])[A-Za-z0-9_-]{35}"
+_TELEGRAM_FORM = (
+    r"(?=[A-Z0-9_-]{0,34}[a-z])(?=[a-z0-9_-]{0,34}[A-Z])(?=A|[A-Za-z]{0,34}[0-9_-])[A-Za-z0-9_-]{35}"
+)
 
 
 class _Form(NamedTuple):
-    """One form of secret. The group `secret` is what goes. `hints` are the texts of which one is in whatever matches, in lower case.
+    """A form of secret. The group `secret` of the pattern is replaced.
 
-    Where there is no such text, `look` finds something in whatever matches, also in a JSON text with it.
+    Every match contains one of `hints`, in lower case. If no such text exists, every match contains
+    a match of `look`, also within a JSON text.
     """
 
     kind: Secret
@@ -145,15 +169,18 @@ _FORMS = (
         ("private key",),
         re.compile(
             r"(?P<secret>-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
-            r"(?=(?:(?!-----BEGIN )[\s\\nrA-Za-z0-9:, .()-]){0,400}?[A-Za-z0-9+/]{40})[A-Za-z0-9+/=\s\\:,.()-]{40,}?"
+            r"(?=(?:(?!-----BEGIN )[\s\\nrA-Za-z0-9:, .()-]){0,400}?[A-Za-z0-9+/]{40})"
+            r"[A-Za-z0-9+/=\s\\:,.()-]{40,}?"
             r"(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----|(?=[^A-Za-z0-9+/=\s\\:,.()-])|\Z))"
         ),
     ),
-    _Form(  # Each line behind a number, a quote's mark or within quotes, whatever they are: both ends are there.
+    # Lines with a line number, a quotation mark or quotes around them: both ends must be present.
+    _Form(
         Secret.PRIVATE_KEY,
         ("private key",),
         re.compile(
-            r"(?P<secret>-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----(?=(?:(?!-----(?:BEGIN|END) ).){0,400}?[A-Za-z0-9+/]{40})"
+            r"(?P<secret>-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
+            r"(?=(?:(?!-----(?:BEGIN|END) ).){0,400}?[A-Za-z0-9+/]{40})"
             r"(?:(?!-----(?:BEGIN|END) ).){40,16384}?-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----)",
             re.DOTALL,
         ),
@@ -161,7 +188,8 @@ _FORMS = (
     _Form(
         Secret.URL_CREDENTIALS,
         (),
-        # To the last @ before the path. A variable is no password, nor is a marker, and what stands before an image's digest is its tag.
+        # Up to the last @ before the path. A variable, a marker and the tag before an image digest
+        # are no passwords.
         re.compile(
             rf"(?<![A-Za-z0-9])[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}:(?:\\?/){{2}}[^\s/?#:{_NO_PART}$]{{0,256}}:(?!(?:\$\w{{1,100}}){{1,4}}@)"
             rf"(?P<secret>(?:[^\s/?#{_NO_PART}$]|\$(?![({{]|redacted:)|(?<=\w)'(?=\w)){{1,512}})@(?=[\w\[])(?!sha(?:256|384|512):)"
@@ -198,7 +226,8 @@ _FORMS = (
         Secret.PROVIDER_KEY,
         ("secret",),
         re.compile(
-            rf"(?i:{_AWS_NAMES})[\"'\\]{{0,4}}(?:\s{{0,4}}(?:[:=]>?|>)\s{{0,4}}|[ \t]{{1,4}}(?:is )?)[\"'`\\]{{0,4}}(?P<secret>{_AWS_FORM})"
+            rf"(?i:{_AWS_NAMES})[\"'\\]{{0,4}}(?:\s{{0,4}}(?:[:=]>?|>)\s{{0,4}}|[ \t]{{1,4}}(?:is )?)"
+            rf"[\"'`\\]{{0,4}}(?P<secret>{_AWS_FORM})"
             r"(?![A-Za-z0-9/+_=.(\[-])"
         ),
     ),
@@ -213,16 +242,18 @@ _FORMS = (
     _Form(
         Secret.PROVIDER_KEY,
         (),
-        # Where a token begins is seen behind its first digit: a search that begins with a character of few goes over a text fast.
+        # The lookbehind follows the first digit: a search that begins with a small character class
+        # is fast.
         re.compile(rf"(?P<secret>[0-9](?:{_start('[0-9]')}|(?<=/bot[0-9]))[0-9]{{7,9}}:{_TELEGRAM_FORM})(?![A-Za-z0-9+=_-])"),
         look=re.compile(r"[0-9]{8}:[A-Za-z0-9_-]{35}"),
     ),
 )  # fmt: skip
 
-# Where a value is what another party handed out to be handed back, or is no text.
+# Members whose value another party issued and expects back unchanged, or whose value is no text.
 _KEPT_KEYS = frozenset(
-    {"id", "toolcallid", "tooluseid", "callid", "parentid", "sessionid", "runid", "entryid", "targetid", "fromid", "messageid", "requestid"}
-    | {"responseid", "thinking", "thinkingsignature", "signature", "thoughtsignature", "encryptedcontent", "sha256", "etag"}
+    {"id", "toolcallid", "tooluseid", "callid", "parentid", "sessionid", "runid", "entryid", "targetid"}
+    | {"fromid", "messageid", "requestid", "responseid", "thinking", "thinkingsignature", "signature"}
+    | {"thoughtsignature", "encryptedcontent", "sha256", "etag"}
 )  # fmt: skip
 _KEPT_ENDINGS = ("cursor", "pagetoken", "nexttoken", "continuationtoken", "synctoken")
 _KEY_NAME = re.compile(r"(?i)^(?:.*[_-])?(?:x-?)?" + _KEY_NAMES + "$")
@@ -231,18 +262,24 @@ _AWS_NAME = re.compile(rf"(?i)^.*{_AWS_NAMES}$")
 _AWS_VALUE = re.compile(_AWS_FORM)
 _BASIC_NAMES = ("authorization", "proxyauthorization")
 _BASIC_VALUE = re.compile(r"\s*(?i:basic)[ \t]+(?P<secret>[A-Za-z0-9+/]{8,}={0,2})\s*")
-# In one piece or in long lines: words and private keys in their armour are made of the same characters. What was read is never read again.
+# One run or long lines: words and armoured private keys consist of the same characters. Never
+# backtracks.
 _BASE64 = re.compile(
-    r"(?:data:[\w/+.;=-]++,)?(?:[A-Za-z0-9+/_-]{256,}+|\s*+(?:[A-Za-z0-9+/]{60,}+\s++){3,}+[A-Za-z0-9+/]*+)={0,2}+\s*+"
+    r"(?:data:[\w/+.;=-]++,)?"
+    r"(?:[A-Za-z0-9+/_-]{256,}+|\s*+(?:[A-Za-z0-9+/]{60,}+\s++){3,}+[A-Za-z0-9+/]*+)={0,2}+\s*+"
 )
 _PUNCTUATION = re.compile(r"[\W_]+")
 
 
-_SHORTEST = 8  # No form is shorter, with what tells it.
+_SHORTEST = 8  # The shortest match of any form, with the text that identifies it.
 
 
-class Hidden(NamedTuple):
-    """What a marker was put in place of. `depth` counts the JSON strings around the one that it stood in: in there it may have been escaped."""
+class MaskedValue(NamedTuple):
+    """A value that a marker replaced.
+
+    `depth` is the number of JSON strings around the string of the value; within them it may be
+    escaped.
+    """
 
     kind: Secret
     value: str
@@ -250,7 +287,7 @@ class Hidden(NamedTuple):
 
 
 class _Member(NamedTuple):
-    """What the name of a member tells of its value, and of each item where that is a list."""
+    """Properties that the name of a member implies for its value, or for each item of a list."""
 
     is_kept: bool = False
     is_key: bool = False
@@ -261,10 +298,11 @@ class _Member(NamedTuple):
 _NO_MEMBER = _Member()
 
 
-class _Found(list[Hidden]):
-    """What was replaced so far, and how many values may still be read: those in the strings of a document count with its own.
+class _Found(list[MaskedValue]):
+    """The values replaced so far, and the budget of values that may still be read.
 
-    `texts` is where in the document those strings begin that are not searched for JSON.
+    Values of JSON texts in strings count too. `texts` has the start positions of the strings that
+    are not searched for JSON.
     """
 
     def __init__(self, max_values: int = MAX_NODES, texts: Collection[int] = ()) -> None:
@@ -274,26 +312,35 @@ class _Found(list[Hidden]):
 
 
 def mask_text(text: str) -> str:
-    """The text with each secret in it replaced; the same text where there is none."""
+    """Return the text with each secret replaced; the same text if there is none."""
     return _mask_text(text, 0, _Found())
 
 
 def mask_document(text: str, *, max_values: int = MAX_NODES, texts: Collection[int] = ()) -> str:
-    """A JSON text with the secrets in its strings and keys replaced, and every other byte as it is. Raises NotJson, and TooManyNodes.
+    """Return a JSON text with the secrets in its strings and keys replaced, and every other byte
+    kept.
 
-    JSON in a string is searched as JSON, but in the strings that begin at `texts`, which are masked as `mask_text` does.
+    JSON in a string is searched as JSON, except in the strings that start at the positions `texts`:
+    these are masked as `mask_text` does. Raises NotJson and TooManyNodes.
     """
     return _mask_document(text, 0, _Found(max_values, texts))
 
 
-def mask_and_tell(text: str) -> tuple[str, list[Hidden]]:
-    """What `mask_document` makes of a JSON text, and what it replaces, in the order in which it does. Raises NotJson, and TooManyNodes."""
+def mask_with_findings(text: str) -> tuple[str, list[MaskedValue]]:
+    """Return the result of `mask_document` and the values it replaced, in order.
+
+    Raises NotJson and TooManyNodes.
+    """
     found = _Found()
     return _mask_document(text, 0, found), list(found)
 
 
 def may_hold_secret(text: str) -> bool:
-    """A cheap look that is never wrong about a text without secrets: in JSON, escapes may hide any of them."""
+    """Return False only if the text has no secret.
+
+    The check is cheap and may return True for a text without secrets: in JSON, escapes may hide any
+    of them.
+    """
     lower = text.casefold()
     return "\\u" in lower or any(form.may_be_in(text, lower) for form in _FORMS)
 
@@ -318,7 +365,7 @@ def _replacement(kind: Secret, depth: int, hidden: _Found) -> Callable[[re.Match
     def replaced(found: re.Match[str]) -> str:
         group = "secret" if found["secret"] is not None else "basic"
         whole, start = found.group(), found.start()
-        hidden.append(Hidden(kind, found[group], depth))
+        hidden.append(MaskedValue(kind, found[group], depth))
         return whole[: found.start(group) - start] + marker(kind) + whole[found.end(group) - start :]
 
     return replaced
@@ -356,17 +403,18 @@ def _masked_value(member: _Member, value: str, depth: int, hidden: _Found, *, is
     if member.is_kept or _BASE64.fullmatch(value):
         return value
     if (member.is_key and _RANDOM_VALUE.fullmatch(value)) or (member.is_aws and _AWS_VALUE.fullmatch(value)):
-        hidden.append(Hidden(Secret.PROVIDER_KEY, value, depth))
+        hidden.append(MaskedValue(Secret.PROVIDER_KEY, value, depth))
         return marker(Secret.PROVIDER_KEY)
     if member.is_basic and (basic := _BASIC_VALUE.fullmatch(value)):
-        hidden.append(Hidden(Secret.BEARER_TOKEN, basic["secret"], depth))
+        hidden.append(MaskedValue(Secret.BEARER_TOKEN, basic["secret"], depth))
         return value[: basic.start("secret")] + marker(Secret.BEARER_TOKEN) + value[basic.end("secret") :]
     masked = _mask_text(value, depth, hidden)
     if not is_text and "\\" in masked and masked.lstrip()[:1] in ("{", "["):
         try:
-            return _mask_document(masked, depth + 1, hidden)  # JSON in a string, where an escape may hide one.
+            # An escape of the JSON text may hide a secret.
+            return _mask_document(masked, depth + 1, hidden)
         except TooManyNodes:
-            raise  # What was not searched to its end is not passed on as if it had been.
+            raise  # A text that was searched only in part must not pass as masked.
         except NotJson:
             return masked
     return masked

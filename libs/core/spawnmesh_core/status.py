@@ -1,4 +1,4 @@
-"""gRPC status codes by name, and the one table that says which reason goes with which."""
+"""gRPC status codes by name, and the table that maps each reason to its status code."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from spawnmesh_core.reasons import Reason
 
 
 class Status(StrEnum):
-    """The gRPC status codes that are used; names are gRPC's."""
+    """The gRPC status codes that the mesh uses, with the names that gRPC gives them."""
 
     CANCELLED = "CANCELLED"
     INVALID_ARGUMENT = "INVALID_ARGUMENT"
@@ -109,4 +109,6 @@ _REASONS: dict[Status, tuple[Reason, ...]] = {
     Status.INTERNAL: (Reason.INTERNAL,),
 }
 
-STATUS_OF: dict[Reason, Status] = {reason: status for status, reasons in _REASONS.items() for reason in reasons}
+STATUS_OF: dict[Reason, Status] = {
+    reason: status for status, reasons in _REASONS.items() for reason in reasons
+}

@@ -1,4 +1,8 @@
-"""Puts secrets back where a document that somebody wrote who was shown markers has a marker in place of one."""
+"""Replace the markers in a document with the secrets that they stand for.
+
+A plugin that receives a masked document may return a changed document. Its markers are replaced
+with the values of the original document.
+"""
 
 import re
 from collections import Counter
@@ -17,28 +21,34 @@ from spawnmesh_core.json_text import (
     parse_json,
     quoted,
 )
-from spawnmesh_core.secrets import Hidden, Secret, marker, mask_and_tell
+from spawnmesh_core.secrets import MaskedValue, Secret, marker, mask_with_findings
 
 _ANY_MARKER = re.compile(r"\[\$redacted:(?P<kind>[a-z_]*)(?P<end>\]?)")
 
 
 class NotRestorable(ValueError):
-    """A marker does not tell which secret it stands for; the text says so without any of them."""
+    """A marker does not identify one secret. The text contains no secret."""
 
 
 def unmask_document(written: str, original: str, max_bytes: int) -> str:
-    """The JSON text `written`, where each marker is replaced by what it stood for when the JSON text `original` was shown masked.
+    """Return the JSON text `written` with each marker replaced by the value it stands for in
+    `original`.
 
-    Raises NotRestorable for a marker whose kind stood for none or for several values in `original`, for one that was in `original` itself, also
-    in the JSON of a string, for one in a key that was not shown so or is in the JSON of a string, one of no kind, one that was cut, for what is
-    no JSON, and where the result had more than `max_bytes`.
+    Raises NotRestorable in these cases:
+
+    - The kind of the marker stands for no value or for several values in `original`.
+    - The marker is in `original` itself, also in a JSON text of a string.
+    - The marker is in a key that `original` does not have, or in a key of a JSON text of a string.
+    - The marker has no known kind, or it is cut off.
+    - `written` is no JSON value.
+    - The result has more than `max_bytes`.
     """
     if "\\" not in written and _ANY_MARKER.search(written) is None:
         return written
     budget = NodeBudget()
     try:
         node = parse_json(written, budget)
-        values, keys = _told_of(original)
+        values, keys = _values_by_marker(original)
         restored = _Restoring(values, keys, max_bytes, budget).document(written, node)
     except NotJson as error:
         raise NotRestorable("is not one JSON value of reasonable depth and size") from error
@@ -47,15 +57,20 @@ def unmask_document(written: str, original: str, max_bytes: int) -> str:
     return restored
 
 
-def _told_of(original: str) -> tuple[Mapping[str, frozenset[str | None]], Mapping[str, frozenset[str | None]]]:
-    """The values of each kind, and what stood where a key was shown with a marker; None among them stands for what a marker cannot name."""
+def _values_by_marker(
+    original: str,
+) -> tuple[Mapping[str, frozenset[str | None]], Mapping[str, frozenset[str | None]]]:
+    """Return the values of each kind, and the original of each key with a marker.
+
+    None among them stands for a value that a marker cannot identify.
+    """
     values: dict[str, set[str | None]] = {}
     try:
-        shown, hidden = mask_and_tell(original)
+        shown, hidden = mask_with_findings(original)
         before, after = parse_json(original), parse_json(shown)
         written, seen = _markers_in(before), _markers_in(after)
     except NotJson:
-        return {}, {}  # Which was never shown, as nothing of it was understood.
+        return {}, {}  # A text that cannot be parsed is never shown to a plugin.
     for one in hidden:
         values.setdefault(one.kind, set()).add(_restorable(one))
     put = Counter(str(one.kind) for one in hidden)
@@ -81,13 +96,18 @@ def _keys(before: Node, after: Node) -> Mapping[str, frozenset[str | None]]:
     return {key: frozenset(hidden) for key, hidden in keys.items()}
 
 
-def _restorable(hidden: Hidden) -> str | None:
-    """None for a value that is spelled differently within the JSON of a string: outside of it, it would be another text."""
+def _restorable(hidden: MaskedValue) -> str | None:
+    """Return the value; None if its spelling within the JSON text of a string differs from the
+    value.
+    """
     return None if hidden.depth and quoted(hidden.value)[1:-1] != hidden.value else hidden.value
 
 
 def _markers_in(root: Node) -> Counter[str]:
-    """How often each kind's markers are in a document, as `_Restoring` would find them. Raises TooManyNodes."""
+    """Count the markers of each kind in a document, as `_Restoring` finds them.
+
+    Raises TooManyNodes.
+    """
     kinds: Counter[str] = Counter()
     budget = NodeBudget()
     nodes = [root]
@@ -106,7 +126,10 @@ def _markers_in(root: Node) -> Counter[str]:
 
 
 def _document_in(text: str, budget: NodeBudget) -> Node | None:
-    """The JSON in a string, where an escape may hide a marker; None where none can be. Raises TooManyNodes."""
+    """Return the JSON text of a string in which an escape may hide a marker; None if there is none.
+
+    Raises TooManyNodes.
+    """
     if "\\" not in text or text.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -118,7 +141,9 @@ def _document_in(text: str, budget: NodeBudget) -> Node | None:
 
 
 class _Restoring:
-    """Counts what it puts in: a short text of many markers must not become one that fills the memory."""
+    """Replace markers and count the bytes: a short text of many markers must not fill the
+    memory.
+    """
 
     def __init__(
         self,
@@ -154,7 +179,8 @@ class _Restoring:
 
     def _key(self, key: str, keys: Mapping[str, frozenset[str | None]]) -> str:
         hidden = tuple(keys.get(key, ()))
-        if len(hidden) != 1 or hidden[0] is None:  # A secret that was shown in a value is none for a key.
+        # Only a key of the original counts: the secret of a value is not restored in a key.
+        if len(hidden) != 1 or hidden[0] is None:
             raise NotRestorable("has a marker in a key")
         return self._count(hidden[0])
 
@@ -171,7 +197,9 @@ class _Restoring:
             raise NotRestorable(f"has {found.group()}, which stood for nothing in the original")
         value = values[0]
         if len(values) > 1 or value is None:
-            raise NotRestorable(f"has {found.group()}, which does not tell which value in the original it stands for")
+            raise NotRestorable(
+                f"has {found.group()}, which does not tell which value in the original it stands for"
+            )
         return self._count(value)
 
     def _count(self, value: str) -> str:

@@ -1,4 +1,4 @@
-"""Signatures of webhook calls: what the mesh sends with a call, and how a plugin finds out that the call is the mesh's and is new."""
+"""Sign webhook calls, and verify that a webhook call comes from the mesh and is recent."""
 
 import hashlib
 import hmac
@@ -13,19 +13,20 @@ _SIGNATURE = re.compile(r"t=(?P<time>[0-9]{1,12}),v1=(?P<mac>[0-9a-f]{64})")
 
 
 class SignatureRefused(Exception):
-    """The call is not to be believed; the text says why."""
+    """The call is not authentic or not recent; the text gives the cause."""
 
 
 def sign(secret: str, delivery_id: str, body: bytes, unix_seconds: int) -> str:
-    """The value of SIGNATURE_HEADER for a call made at that time."""
+    """Return the value of SIGNATURE_HEADER for a call at that time."""
     return f"t={unix_seconds},v1={_mac(secret, delivery_id, body, unix_seconds)}"
 
 
 def verify(secret: str, headers: Mapping[str, str], body: bytes, unix_seconds: float) -> str:
-    """The id of the delivery, for a call that is genuine and at most five minutes old. Raises SignatureRefused.
+    """Return the delivery id of a call that is authentic and at most five minutes old.
 
-    Header names are compared without regard to case. Within the window an id is to be answered once: whoever keeps those of five minutes and
-    refuses a second one cannot be told the same twice by somebody who listened.
+    Raises SignatureRefused for other calls. Header names are compared without regard to case. To
+    detect a replayed call, keep the delivery ids of the last five minutes and refuse an id that is
+    repeated.
     """
     given = {name.lower(): value for name, value in headers.items()}
     found = _SIGNATURE.fullmatch(given.get(SIGNATURE_HEADER.lower(), ""))

@@ -1,4 +1,7 @@
-"""The commands `up` and `demo` of `spawnmesh`. What they need is imported when they run: any other command starts without it."""
+"""The commands `up` and `demo` of `spawnmesh`.
+
+Their imports happen when they run, so that every other command starts without them.
+"""
 
 import json
 import os
@@ -10,12 +13,12 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 from spawnmesh_client.cli.run import reported, settings_of
-from spawnmesh_runtime.foreground import run_in_foreground
+from spawnmesh_runtime.interruptible import run_interruptible
 
 from spawnmesh_devstack.failures import StackError
 
 _WIDTH_WITHOUT_TERMINAL = 140
-_INTERRUPTED = 130  # what a shell says of a program that Ctrl-C ended
+_INTERRUPTED = 130  # the exit code that a shell gives to a program that Ctrl-C ended
 
 T = TypeVar("T")
 
@@ -28,14 +31,16 @@ Model = Annotated[
 
 
 def add_commands(app: typer.Typer) -> None:
-    """`up` and `demo`."""
+    """Add `up` and `demo` to the command."""
     app.command()(up)
     app.command()(demo)
 
 
 def up(
     context: typer.Context,
-    data: Annotated[Path | None, typer.Option(help="Where data are kept; SPAWNMESH_DATA, else `.data`.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Where data are kept; SPAWNMESH_DATA, else `.data`.")
+    ] = None,
     model: Model = None,
     port: Annotated[
         list[str] | None,
@@ -59,7 +64,9 @@ def up(
     ports = _ports(port or ())
 
     def work(console: Console) -> Coroutine[Any, Any, None]:
-        return run_up(console, directory, model=model, environment=os.environ, ports=ports, mcp_config=mcp_config)
+        return run_up(
+            console, directory, model=model, environment=os.environ, ports=ports, mcp_config=mcp_config
+        )
 
     _run(work)
 
@@ -68,7 +75,9 @@ def demo(
     model: Model = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")] = False,
 ) -> None:
-    """Run the main job on real files through every service of a mesh of its own, and show the proof."""
+    """Run the main job on real files through every service of a mesh of its own, and show the
+    proof.
+    """
     from spawnmesh_devstack.demo import Outcome, run_demo
 
     def work(console: Console) -> Coroutine[Any, Any, Outcome]:
@@ -78,24 +87,24 @@ def demo(
     if as_json:
         print(json.dumps(outcome.report, indent=2))
     if outcome.failed:
-        _tell("not so: " + "; ".join(outcome.failed))
+        _print_error("not so: " + "; ".join(outcome.failed))
         raise typer.Exit(1)
 
 
 def _run(work: Callable[[Console], Coroutine[Any, Any, T]], *, as_json: bool = False) -> T:
-    """Runs it to its end. A failure is told in one line, and the command ends with exit code 1."""
-    stream = sys.stderr if as_json else sys.stdout  # what is for people stays out of a program's document
+    """Run a command to its end. Print a failure in one line and exit with code 1."""
+    stream = sys.stderr if as_json else sys.stdout  # text for people stays out of a JSON document
     console = Console(file=stream, width=None if stream.isatty() else _WIDTH_WITHOUT_TERMINAL)
     try:
-        return run_in_foreground(work(console))
+        return run_interruptible(work(console))
     except StackError as error:
-        _tell(str(error))
+        _print_error(str(error))
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         raise typer.Exit(_INTERRUPTED) from None
 
 
-def _tell(line: str) -> None:
+def _print_error(line: str) -> None:
     print(f"error: {line}", file=sys.stderr)
 
 

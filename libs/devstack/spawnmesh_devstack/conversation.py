@@ -1,4 +1,4 @@
-"""What a chat-completions request says so far, as a scripted agent reads it."""
+"""The conversation in a chat-completions request, as a scripted agent reads it."""
 
 import json
 import re
@@ -11,14 +11,14 @@ _ATTACHED_IN = re.compile(r"Attached files: \d+.* in `([^`]+)`")
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Something a user said; the mesh's own notes and messages come as a user's too."""
+    """A user text. Notes and messages of the mesh come as user texts too."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A tool call and the text that came back. `value` is empty where that was no JSON object."""
+    """A tool call and the text of its result. `value` is empty if the text is not a JSON object."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -28,7 +28,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The system prompt, the tools on offer, and what happened, oldest first."""
+    """The system prompt, the offered tools, and what happened, oldest first."""
 
     system_prompt: str
     tools: frozenset[str]
@@ -36,21 +36,27 @@ class Conversation:
 
     @property
     def attachments_directory(self) -> str | None:
-        """Where the mesh's note says the attached files are."""
+        """The directory of the attached files in the mesh's note."""
         found = [match.group(1) for text in self.said() if (match := _ATTACHED_IN.search(text))]
         return found[-1] if found else None
 
     def said(self) -> list[str]:
-        """Every user text, oldest first."""
+        """All user texts, oldest first."""
         return [event.text for event in self.events if isinstance(event, Said)]
 
     def results(self, tool: str, **arguments: object) -> list[Result]:
-        """The results of a tool, oldest first; only of calls with these arguments."""
+        """Return the results of a tool, oldest first, only of calls with these arguments."""
         found = (event for event in self.events if isinstance(event, Result) and event.tool == tool)
-        return [result for result in found if all(result.arguments.get(key) == arguments[key] for key in arguments)]
+        return [
+            result
+            for result in found
+            if all(result.arguments.get(key) == arguments[key] for key in arguments)
+        ]
 
     def since(self, phrase: str) -> "Conversation | None":
-        """What happened after a user text with this phrase; None where nobody said it."""
+        """Return what happened after a user text with this phrase, or None if there is no such
+        text.
+        """
         for place, event in enumerate(self.events):
             if isinstance(event, Said) and phrase in event.text:
                 return Conversation(self.system_prompt, self.tools, self.events[place + 1 :])
@@ -58,7 +64,9 @@ class Conversation:
 
 
 def read_conversation(request: Mapping[str, Any]) -> Conversation:
-    """Reads the messages of a request. Raises ValueError, KeyError or TypeError where they are no chat."""
+    """Parse the messages of a request. Raises ValueError, KeyError or TypeError if they are not a
+    chat.
+    """
     system: list[str] = []
     events: list[Said | Result] = []
     calls: dict[str, tuple[str, Mapping[str, Any]]] = {}

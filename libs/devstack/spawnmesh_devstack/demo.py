@@ -1,4 +1,4 @@
-"""The demo: the mesh's main job on real files, through every service, and the proof of it."""
+"""The demo: the main job of the mesh on real files, through every service, with its proof."""
 
 import shutil
 import tempfile
@@ -37,7 +37,7 @@ _REAL_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A job, and how its outcome is judged."""
+    """A job and the checks of its outcome."""
 
     job: Job
     judge: Callable[[Document, Done], list[Check]]
@@ -45,16 +45,19 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The whole document, and the names of the required checks that it does not stand."""
+    """The complete document, and the names of the required checks that failed."""
 
     report: Document
     failed: Sequence[str]
 
 
-async def run_demo(console: Console, *, model: str | None, environment: Mapping[str, str], quiet: bool) -> Outcome:
-    """Starts a mesh of its own, does the job, shows it unless `quiet`, and stops the mesh.
+async def run_demo(
+    console: Console, *, model: str | None, environment: Mapping[str, str], quiet: bool
+) -> Outcome:
+    """Start a mesh, do the job, print it unless `quiet`, and stop the mesh.
 
-    Raises StackError where the job could not be done. Then, and where a check fails, the logs are kept, and where is said.
+    Raises StackError if the job could not be done. In that case, and if a check fails, the logs are
+    kept and their path is printed.
     """
     home = Path(tempfile.mkdtemp(prefix="spawnmesh-demo-"))
     keep = False
@@ -80,7 +83,9 @@ async def _run(
     started = time.monotonic()
     choice = await choose(environment, model)
     console.print(f"The agents think with {choice.description}.")
-    plan = _small(home / "files", choice) if choice.kind is ModelKind.SMOLLM2 else _story(home / "files", choice)
+    plan = (
+        _small(home / "files", choice) if choice.kind is ModelKind.SMOLLM2 else _story(home / "files", choice)
+    )
     tenant_id = f"demo-{SystemRandom().getrandbits(40):x}"
 
     def report_progress(line: str) -> None:
@@ -101,7 +106,7 @@ async def _run(
     left = left.with_processes(pids)
     spans = load_spans(
         stack.traces_file, done.parent.trace_id
-    )  # Whole now: a process sends what it has before it ends.
+    )  # Complete now: a process sends its spans before it ends.
     report = document(done, told, spans, left, model=choice.name)
     checks = [*plan.judge(report, done), *common_checks(report)]
     report = with_checks(report, checks, time.monotonic() - started)
@@ -111,7 +116,7 @@ async def _run(
 
 
 def _story(files: Path, choice: Choice) -> Plan:
-    """The whole story: the coordinator, its child, and its grandchild."""
+    """Return the full story: the coordinator, its child and its grandchild."""
     scripted = choice.kind is ModelKind.SCRIPTED
     truth = make_files(files, SystemRandom().getrandbits(32), small=not scripted)
     timeout_seconds = _SCRIPTED_SECONDS if scripted else _REAL_SECONDS
@@ -123,11 +128,13 @@ def _story(files: Path, choice: Choice) -> Plan:
 
 
 def _small(files: Path, choice: Choice) -> Plan:
-    """What a small model can do of it."""
+    """Return the part that a small model can do."""
     password = make_note(files, SystemRandom().getrandbits(32))
     return Plan(
         job=small_job(files, choice),
-        judge=lambda report, done: small_checks(report, done.transcripts[done.parent.session_id], password, choice),
+        judge=lambda report, done: small_checks(
+            report, done.transcripts[done.parent.session_id], password, choice
+        ),
     )
 
 

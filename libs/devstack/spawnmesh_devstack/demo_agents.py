@@ -1,4 +1,4 @@
-"""Who works in the demo: the agents' profiles, and the plugin that reviews them."""
+"""The agents of the demo and the plugin that reviews them."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,8 @@ from spawnmesh_devstack.demo_plugin import NAME
 from spawnmesh_devstack.scripted_agents import ANALYST, BRIEF_NAME, COORDINATOR, COUNTER
 
 TASK = (
-    "Report three figures of the attached files: the sum of the column `amount` of the table, the number of lines of the "
+    "Report three figures of the attached files: the sum of the column `amount` of the table, the number "
+    "of lines of the "
     "text, and the SHA-256 of the picture."
 )
 
@@ -19,14 +20,19 @@ _SPAWNING = ["sessions_spawn", "sessions_wait"]
 
 
 def profiles(models: Sequence[str]) -> list[AgentProfile]:
-    """The coordinator, who may spawn an analyst, who may spawn a counter; each asks the models in this order."""
+    """Return the coordinator, which may spawn an analyst, which may spawn a counter. Each calls the
+    models in this order.
+    """
     return [
         AgentProfile(
             agent_id=COORDINATOR,
             system_prompt=(
-                f"You are the {COORDINATOR}. List the attached files, then spawn one `{ANALYST}`: hand it every file by its "
-                f"`path`, and with `content` a file {BRIEF_NAME} that says what is wanted. Wait for it, then answer with its "
-                "figures, word for word. Where you are asked to verify, list your own files again and compare."
+                f"You are the {COORDINATOR}. List the attached files, then spawn one `{ANALYST}`: hand it "
+                "every file by its "
+                f"`path`, and with `content` a file {BRIEF_NAME} that says what is wanted. Wait for it, "
+                "then answer with its "
+                "figures, word for word. Where you are asked to verify, list your own files again and "
+                "compare."
             ),
             models=models,
             tools=[*_READING, *_SPAWNING],
@@ -35,8 +41,10 @@ def profiles(models: Sequence[str]) -> list[AgentProfile]:
         AgentProfile(
             agent_id=ANALYST,
             system_prompt=(
-                f"You are the {ANALYST}. List the attached files, read {BRIEF_NAME}, the table and the picture yourself, and "
-                f"spawn one `{COUNTER}` with the text, by its `path`. Wait for it, then answer in three lines: "
+                f"You are the {ANALYST}. List the attached files, read {BRIEF_NAME}, the table and the "
+                "picture yourself, and "
+                f"spawn one `{COUNTER}` with the text, by its `path`. Wait for it, then answer in three "
+                "lines: "
                 "`sum of amount: N`, `lines: N`, `sha256 of NAME: HEX`."
             ),
             models=models,
@@ -45,7 +53,9 @@ def profiles(models: Sequence[str]) -> list[AgentProfile]:
         ),
         AgentProfile(
             agent_id=COUNTER,
-            system_prompt=f"You are the {COUNTER}. Read the attached text and answer in one line: `lines: N`.",
+            system_prompt=(
+                f"You are the {COUNTER}. Read the attached text and answer in one line: `lines: N`."
+            ),
             models=models,
             tools=_READING,
         ),
@@ -53,7 +63,9 @@ def profiles(models: Sequence[str]) -> list[AgentProfile]:
 
 
 def plugin_at(port: int) -> hook_service_pb2.Plugin:
-    """The demo's plugin for its registration: it gates spawns and drafts, and hears of ends."""
+    """Return the registration of the demo's plugin: it gates spawns and drafts, and
+    observes ends.
+    """
     return hook_service_pb2.Plugin(
         name=NAME,
         endpoint=f"grpc://127.0.0.1:{port}",

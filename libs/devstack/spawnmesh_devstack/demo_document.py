@@ -1,4 +1,4 @@
-"""The demo's outcome as one JSON document, and the checks it has to stand."""
+"""The outcome of the demo as one JSON document, and the checks that it must pass."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,9 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that has to be so. What is not `required` depends on how clever a real model is: it is told, not judged."""
+    """One condition. If it is not `required`, it depends on the quality of a real model and is
+    reported only.
+    """
 
     name: str
     passed: bool
@@ -37,7 +39,7 @@ def document(
     *,
     model: str,
 ) -> Document:
-    """Everything but `checks` and `seconds`."""
+    """Return the document without `checks` and `seconds`."""
     return {
         "model": model,
         "receipt": receipt_of(done.parent),
@@ -74,7 +76,7 @@ def document(
 
 
 def redactions(done: Done) -> Iterator[dict[str, Any]]:
-    """The markers that stand in the transcripts' spawn calls where contents were."""
+    """Return the markers that replace file contents in the spawn calls of the transcripts."""
     for entries in done.transcripts.values():
         for entry in entries:
             for attachment in _handed_over(entry):
@@ -83,7 +85,9 @@ def redactions(done: Done) -> Iterator[dict[str, Any]]:
 
 
 def story_checks(report: Document, directory: Path, truth: Truth, *, scripted: bool) -> list[Check]:
-    """Whether the job was done as told: what the files say, one failover, one revision, each result announced once."""
+    """Check the story: the facts of the files, one failover, one revision, each result announced
+    once.
+    """
     answer = report["answer"].splitlines()
     states = [session["run_state"] for session in report["sessions"]]
     children = [session["session_id"] for session in report["sessions"] if session["parent_session_id"]]
@@ -95,10 +99,13 @@ def story_checks(report: Document, directory: Path, truth: Truth, *, scripted: b
         Check("the coordinator answered" + (f" ({trouble})" if trouble else ""), states[0] == "SUCCEEDED"),
         Check("a child and a grandchild worked for it", states == ["SUCCEEDED"] * 3, scripted),
         Check("the answer has the picture's SHA-256", truth.picture_sha256 in report["answer"], scripted),
-        Check("the answer has the sum of the table", f"sum of amount: {truth.sum_of_amount}" in answer, scripted),
+        Check(
+            "the answer has the sum of the table", f"sum of amount: {truth.sum_of_amount}" in answer, scripted
+        ),
         Check("the answer has the number of lines", f"lines: {truth.line_count}" in answer, scripted),
         Check(
-            "one model was over its limit and the next answered", bool(failed) and len(failed) < len(report["attempts"])
+            "one model was over its limit and the next answered",
+            bool(failed) and len(failed) < len(report["attempts"]),
         ),
         Check("a hook had the answer revised once", len(report["revisions"]) == 1, scripted),
         Check("the revised answer is verified", VERIFIED in answer, scripted),
@@ -109,24 +116,27 @@ def story_checks(report: Document, directory: Path, truth: Truth, *, scripted: b
 
 
 def common_checks(report: Document) -> list[Check]:
-    """Whether the trace is whole and nothing is left."""
+    """Check that the trace is complete and that nothing is left."""
     trace = report["trace"]
     missing = sorted(set(DEPLOYABLES) - set(trace["services"]))
     left = [f"{count} {what}" for what, count in report["leftovers"].items() if count]
     return [
-        Check("one trace shows every service" + (f" (missing: {', '.join(missing)})" if missing else ""), not missing),
+        Check(
+            "one trace shows every service" + (f" (missing: {', '.join(missing)})" if missing else ""),
+            not missing,
+        ),
         Check("no span lacks its parent", trace["orphan_spans"] == 0),
         Check("nothing is left behind" + (f" ({', '.join(left)})" if left else ""), not left),
     ]
 
 
 def with_checks(report: Document, checks: Sequence[Check], seconds: float) -> Document:
-    """The whole document."""
+    """Return the complete document."""
     return {**report, "checks": [asdict(check) for check in checks], "seconds": round(seconds, 1)}
 
 
 def receipt_of(session: session_pb2.Session) -> Document:
-    """What the client was answered at the spawn."""
+    """Return the receipt that the client got at the spawn."""
     receipt = session.receipt
     return {
         "session_id": session.session_id,
@@ -135,7 +145,9 @@ def receipt_of(session: session_pb2.Session) -> Document:
         "trace_id": session.trace_id,
         "count": receipt.count,
         "total_bytes": receipt.total_bytes,
-        "files": [{"name": file.name, "bytes": file.size_bytes, "sha256": file.sha256} for file in receipt.files],
+        "files": [
+            {"name": file.name, "bytes": file.size_bytes, "sha256": file.sha256} for file in receipt.files
+        ],
         "rel_dir": receipt.rel_dir,
         "mount_path": receipt.mount_path,
     }
@@ -171,7 +183,9 @@ def _handed_over(entry: entry_pb2.Entry) -> Iterator[Mapping[str, Any]]:
         if block.tool_call.name == "sessions_spawn":
             call = json.loads(block.tool_call.block_json)
             arguments = call.get("arguments", call.get("input", {}))
-            yield from (json.loads(arguments) if isinstance(arguments, str) else arguments).get("attachments", ())
+            yield from (json.loads(arguments) if isinstance(arguments, str) else arguments).get(
+                "attachments", ()
+            )
 
 
 def _receipt_is_true(receipt: Document, directory: Path) -> bool:
@@ -180,7 +194,7 @@ def _receipt_is_true(receipt: Document, directory: Path) -> bool:
 
 
 def _is_redacted(report: Document) -> bool:
-    """The marker in the parent's transcript has the hash of the file that its child was given."""
+    """Return whether the marker in the parent's transcript has the hash of the child's file."""
     stored = {
         file["sha256"]
         for session in report["sessions"]

@@ -1,4 +1,4 @@
-"""What proves the demo's story: the trace, the tries at models, and that nothing is left behind."""
+"""The evidence of the demo: the trace, the attempts at models, and that nothing is left."""
 
 import asyncio
 import time
@@ -19,7 +19,8 @@ DEPLOYABLES = ("attachment-blob", "hook", "model-router", "runner", "session", "
 _POLL_SECONDS = 0.2
 _SETTLE_SECONDS = 30.0
 _BUCKET_PREFIX = "spawnmesh-"
-# What has to be empty once every session has ended, of one tenant; the queue of jobs knows no tenant.
+# The tables that must be empty for a tenant once all its sessions have ended. The job queue knows
+# no tenant.
 _NOTHING_IN = {
     "attachment_blob.set_files": "tenant_id = %(tenant)s",
     "attachment_blob.blobs": "tenant_id = %(tenant)s",
@@ -33,7 +34,7 @@ _NOTHING_IN = {
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What is still there: S3 objects, rows by table, workspaces, and processes by name."""
+    """The leftovers: S3 objects, rows by table, workspaces, and processes by name."""
 
     objects: Sequence[str]
     rows: Mapping[str, int]
@@ -42,7 +43,7 @@ class Leftovers:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of each; all zero is what is hoped for."""
+        """The number of each; the demo expects zeros."""
         return {
             "objects": len(self.objects),
             "rows": sum(self.rows.values()),
@@ -51,12 +52,14 @@ class Leftovers:
         }
 
     def with_processes(self, pids: Mapping[str, int]) -> "Leftovers":
-        """The same, with those of these processes that still run."""
+        """Return the same with those of the given processes that still run."""
         return replace(self, processes=[name for name, pid in pids.items() if psutil.pid_exists(pid)])
 
 
 async def leftovers(stack: Stack, tenant_id: str) -> Leftovers:
-    """What is left of the tenant's sessions once the jobs behind their ends are done, or the patience is."""
+    """Return what is left of the tenant's sessions once the follow-up jobs are done, or after the
+    time-out.
+    """
     give_up = time.monotonic() + _SETTLE_SECONDS
     while True:
         left = Leftovers(
@@ -70,7 +73,9 @@ async def leftovers(stack: Stack, tenant_id: str) -> Leftovers:
 
 
 def attempts(spans: Sequence[Span]) -> list[dict[str, object]]:
-    """Every try at a model, in order: session, model, milliseconds, and why it failed; the reason is empty where it did not."""
+    """Return every attempt at a model, in order: session, model, milliseconds, and the reason of
+    the failure, empty on success.
+    """
     return [
         {
             "session_id": span.attributes.get("gen_ai.conversation.id", ""),
@@ -86,7 +91,9 @@ def attempts(spans: Sequence[Span]) -> list[dict[str, object]]:
 
 
 def _objects(s3: S3Endpoint, tenant_id: str) -> list[str]:
-    client = Minio(s3.endpoint, access_key=s3.access_key, secret_key=s3.secret_key, secure=False, region=s3.region)
+    client = Minio(
+        s3.endpoint, access_key=s3.access_key, secret_key=s3.secret_key, secure=False, region=s3.region
+    )
     found = client.list_objects(f"{_BUCKET_PREFIX}{tenant_id}", recursive=True)
     return [str(item.object_name) for item in found]
 

@@ -1,4 +1,4 @@
-"""The files of the demo, made anew each time, and what is true of them."""
+"""The files of the demo, generated each time, and the facts in them."""
 
 import csv
 import hashlib
@@ -11,13 +11,24 @@ from random import Random
 
 TABLE, TEXT, PICTURE = "ledger.csv", "journal.txt", "map.png"
 
-WORDS = ("harbour", "lantern", "orchard", "copper", "meadow", "signal", "river", "winter", "anchor", "granite")
+WORDS = (
+    "harbour",
+    "lantern",
+    "orchard",
+    "copper",
+    "meadow",
+    "signal",
+    "river",
+    "winter",
+    "anchor",
+    "granite",
+)
 _SIDE_PIXELS = 48
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What an answer about the files has to say."""
+    """The facts that an answer about the files must contain."""
 
     sum_of_amount: int
     line_count: int
@@ -25,20 +36,23 @@ class Truth:
 
 
 def make_files(directory: Path, seed: int, *, small: bool = False) -> Truth:
-    """Writes a table, a text and a picture; the truth is taken from the bytes on disk. Another seed gives other files.
+    """Write a table, a text and a picture, and read the facts from the bytes on disk. Another seed
+    gives other files.
 
-    `small` ones have few enough lines for a model that has to add and count in its head.
+    `small` files have few enough lines for a model that adds and counts without tools.
     """
     random = Random(seed)  # noqa: S311 - made-up figures, no secrets
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / TABLE).write_bytes(_table(random, random.randint(5, 7) if small else random.randint(180, 240)))
+    (directory / TABLE).write_bytes(
+        _table(random, random.randint(5, 7) if small else random.randint(180, 240))
+    )
     (directory / TEXT).write_bytes(_text(random, random.randint(6, 9) if small else random.randint(90, 140)))
     (directory / PICTURE).write_bytes(_picture(random))
     return truth_of(directory)
 
 
 def truth_of(directory: Path) -> Truth:
-    """The figures of the files in a directory."""
+    """Return the facts of the files in a directory."""
     with (directory / TABLE).open(newline="") as table:
         total = sum(int(row["amount"]) for row in csv.DictReader(table))
     return Truth(
@@ -63,7 +77,7 @@ def _text(random: Random, line_count: int) -> bytes:
 
 
 def _picture(random: Random) -> bytes:
-    """A PNG, 8 bits of red, green and blue for a pixel."""
+    """Return a PNG with 8 bits for each of red, green and blue."""
     tint = random.randbytes(3)
     rows = b"".join(
         b"\0" + b"".join(bytes((level * (x + y)) % 256 for level in tint) for x in range(_SIDE_PIXELS))
@@ -79,5 +93,5 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def hashes(directory: Path) -> dict[str, str]:
-    """SHA-256 of each file in a directory."""
+    """Return the SHA-256 of each file in a directory."""
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in directory.iterdir()}

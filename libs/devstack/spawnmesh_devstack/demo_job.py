@@ -1,4 +1,4 @@
-"""The demo's job: a client hands three files to a coordinator, and waits for its answer."""
+"""The demo's job: a client gives three files to a coordinator and waits for its answer."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from spawnmesh_devstack.stack import Stack
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to be done in the demo: who is spawned by the client, with which task and files, and within what time."""
+    """The job: the agent that the client spawns, its task and files, and the time limit."""
 
     agents: Sequence[AgentProfile]
     task: str
@@ -40,7 +40,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of it: sessions parent before child, and of each its transcript and its events."""
+    """The result: sessions, parents before children, each with its transcript and its events."""
 
     sessions: Sequence[Session]
     transcripts: dict[str, list[Entry]]
@@ -53,9 +53,10 @@ class Done:
 
 
 async def do_job(stack: Stack, tenant_id: str, job: Job, spawned: Callable[[Session], None]) -> Done:
-    """Makes the tenant, its agents and its plugin, does the job, and gathers what is known of it; tells `spawned` early.
+    """Create the tenant, its agents and its plugin, do the job, and collect the result. Call
+    `spawned` early.
 
-    Raises StackError where the mesh refuses, or the time is over.
+    Raises StackError if the mesh refuses or the time is over.
     """
     try:
         async with _connection(stack, stack.admin_token()) as operator:
@@ -65,7 +66,11 @@ async def do_job(stack: Stack, tenant_id: str, job: Job, spawned: Callable[[Sess
                 await mesh.put_agent(agent)
             await _register_plugin(stack, mesh, tenant_id)
             session = await mesh.spawn(
-                job.task, agent_id=job.first_agent, attachments=job.files, label="the demo's job", mount_path="input"
+                job.task,
+                agent_id=job.first_agent,
+                attachments=job.files,
+                label="the demo's job",
+                mount_path="input",
             )
             spawned(session)
             if not (await mesh.wait(session.session_id, job.timeout_seconds)).done:
@@ -76,11 +81,15 @@ async def do_job(stack: Stack, tenant_id: str, job: Job, spawned: Callable[[Sess
 
 
 async def deliveries(stack: Stack, tenant_id: str) -> list[hook_service_pb2.Delivery]:
-    """What the hooks were asked and told, oldest first. Observers hear of an end a moment after it."""
+    """Return the calls and deliveries of hooks, oldest first. Observers hear of an end a moment
+    after it.
+    """
     async with _connection(stack, stack.client_token(tenant_id)) as mesh:
         hooks = mesh.service("hook")
         request = hook_service_pb2.ListDeliveriesRequest()
-        return [*reversed((await hooks.unary(HookServiceStub(hooks.channel).ListDeliveries, request)).deliveries)]
+        return [
+            *reversed((await hooks.unary(HookServiceStub(hooks.channel).ListDeliveries, request)).deliveries)
+        ]
 
 
 def _connection(stack: Stack, token: str) -> AbstractAsyncContextManager[Mesh]:
@@ -106,12 +115,16 @@ async def _register_plugin(stack: Stack, mesh: Mesh, tenant_id: str) -> None:
 
 async def _gather(mesh: Mesh, parent_id: str) -> Done:
     sessions = [await mesh.session(parent_id)]
-    for session in sessions:  # grows while it is walked: children behind their parents
+    for session in sessions:  # the list grows in the loop: children follow their parents
         sessions += [child async for child in mesh.sessions(parent_session_id=session.session_id)]
     return Done(
         sessions=sessions,
         transcripts={
-            session.session_id: [entry async for entry in mesh.transcript(session.session_id)] for session in sessions
+            session.session_id: [entry async for entry in mesh.transcript(session.session_id)]
+            for session in sessions
         },
-        events={session.session_id: [event async for event in mesh.watch(session.session_id)] for session in sessions},
+        events={
+            session.session_id: [event async for event in mesh.watch(session.session_id)]
+            for session in sessions
+        },
     )

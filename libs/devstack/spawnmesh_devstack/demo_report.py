@@ -1,4 +1,4 @@
-"""The demo's outcome for people."""
+"""Print the outcome of the demo for people."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -20,33 +20,42 @@ _ROLES = {1: "user", 2: "assistant", 3: "tool result"}
 
 
 def show_receipt(console: Console, receipt: Document) -> None:
-    """What the client was answered at the spawn."""
+    """Print the receipt of the spawn."""
     table = Table(title=f"Receipt of {receipt['session_id']}", title_justify="left")
     for column in ("file", "bytes", "sha256"):
         table.add_column(column, justify="right" if column == "bytes" else "left", no_wrap=column != "sha256")
     for file in receipt["files"]:
         table.add_row(Text(file["name"]), str(file["bytes"]), file["sha256"])
     console.print(table)
-    console.print(f"{receipt['count']} files, {receipt['total_bytes']} bytes, for the run in {receipt['rel_dir']}")
+    console.print(
+        f"{receipt['count']} files, {receipt['total_bytes']} bytes, for the run in {receipt['rel_dir']}"
+    )
 
 
 def show_sessions(console: Console, report: Document) -> None:
-    """Who answered what."""
+    """Print the sessions and their answers."""
     for session in report["sessions"]:
-        title = f"{session['agent_id']} {session['session_id']}, {session['run_state']} after {session['seconds']} s"
+        title = (
+            f"{session['agent_id']} {session['session_id']}, {session['run_state']} after "
+            f"{session['seconds']} s"
+        )
         body = session["result_text"] or session["error_reason"]
         console.print(Panel(Text(body), title=Text("  " * session["depth"] + title), title_align="left"))
 
 
 def show_transcript(console: Console, title: str, entries: Iterable[entry_pb2.Entry]) -> None:
-    """The stored entries, long texts cut."""
+    """Print the stored entries, with long texts cut."""
     table = Table(title=title, title_justify="left", show_lines=True)
     table.add_column("seq", justify="right")
     table.add_column("kind", no_wrap=True)
     table.add_column("what is stored", overflow="fold")
     for entry in entries:
-        kind, text = _told(entry.body)
-        cut = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}… ({len(text)} characters)"
+        kind, text = _described(entry.body)
+        cut = (
+            text
+            if len(text) <= _SHOWN_CHARACTERS
+            else f"{text[:_SHOWN_CHARACTERS]}… ({len(text)} characters)"
+        )
         shown = Text(cut)
         shown.highlight_words(["$redacted"], "bold red")
         table.add_row(str(entry.seq), kind, shown)
@@ -54,7 +63,7 @@ def show_transcript(console: Console, title: str, entries: Iterable[entry_pb2.En
 
 
 def show_attempts(console: Console, report: Document) -> None:
-    """Every try at a model, and what the hooks did."""
+    """Print every attempt at a model and the decisions of the hooks."""
     agents = {session["session_id"]: session["agent_id"] for session in report["sessions"]}
     table = Table(title="Tries at models", title_justify="left")
     for column in ("agent", "model", "outcome", "ms"):
@@ -66,14 +75,16 @@ def show_attempts(console: Console, report: Document) -> None:
     console.print(table)
     for revision in report["revisions"]:
         agent = agents.get(revision["session_id"], "")
-        console.print(f"{revision['plugin']} asked the {agent} for a revision, after {revision['milliseconds']} ms")
+        console.print(
+            f"{revision['plugin']} asked the {agent} for a revision, after {revision['milliseconds']} ms"
+        )
     for announced in report["announced"]:
         pair = f"{agents[announced['child_session_id']]} -> {agents[announced['parent_session_id']]}"
         console.print(f"announced once: {pair}, {announced['run_state']}")
 
 
 def show_trace(console: Console, report: Document, spans: Sequence[Span]) -> None:
-    """The waterfall of what took its time."""
+    """Print the trace as a waterfall."""
     trace = report["trace"]
     shown = condensed(spans)
     console.print(f"Trace {trace['trace_id']}: {trace['spans']} spans of {', '.join(trace['services'])}")
@@ -83,20 +94,26 @@ def show_trace(console: Console, report: Document, spans: Sequence[Span]) -> Non
 
 
 def show_end(console: Console, report: Document) -> None:
-    """What is left, what was checked, and how long it all took."""
+    """Print what is left, the checks, and the duration."""
     left = ", ".join(f"{count} {what}" for what, count in report["leftovers"].items())
     console.print(f"Left behind: {left}")
     for check in (Check(**check) for check in report["checks"]):
         mark = (
-            "[green]ok[/green]  " if check.passed else "[red]no[/red]  " if check.required else "[yellow]no[/yellow]  "
+            "[green]ok[/green]  "
+            if check.passed
+            else "[red]no[/red]  "
+            if check.required
+            else "[yellow]no[/yellow]  "
         )
         console.print(
-            mark, Text(check.name + ("" if check.required or check.passed else ", as this model did it")), sep=""
+            mark,
+            Text(check.name + ("" if check.required or check.passed else ", as this model did it")),
+            sep="",
         )
     console.print(f"{report['seconds']} s in all, with {report['model']}")
 
 
-def _told(body: entry_pb2.EntryBody) -> tuple[str, str]:
+def _described(body: entry_pb2.EntryBody) -> tuple[str, str]:
     match body.WhichOneof("kind"):
         case "message":
             message = body.message

@@ -1,7 +1,7 @@
-"""What a small model can be asked: one session, one file, one fact.
+"""The job for a small model: one session, one file, one fact.
 
-SmolLM2 is too small to plan with tools. The scripted `opener` reads the file for it and then is over its limit, so the
-router turns to SmolLM2, which answers from the bytes of the file in its prompt.
+SmolLM2 is too small to plan with tools. The scripted `opener` reads the file for it and then is
+over its limit, so the router calls SmolLM2, which answers from the file's bytes in its prompt.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _TIMEOUT_SECONDS = 300.0
 
 
 def make_note(directory: Path, seed: int) -> str:
-    """Writes a file with a password in it, and gives the password."""
+    """Write a file with a password in it, and return the password."""
     password = "-".join(Random(seed).sample(WORDS, 2))  # noqa: S311 - it protects nothing
     directory.mkdir(parents=True, exist_ok=True)
     (directory / _FILE).write_text(f"The password is {password}.\n")
@@ -29,7 +29,7 @@ def make_note(directory: Path, seed: int) -> str:
 
 
 def small_job(directory: Path, choice: Choice) -> Job:
-    """One reader with one file."""
+    """Return the job: one reader with one file."""
     reader = AgentProfile(
         agent_id="reader",
         system_prompt="You answer questions about a file in one short sentence.",
@@ -40,12 +40,17 @@ def small_job(directory: Path, choice: Choice) -> Job:
 
 
 def small_checks(report: Document, entries: Sequence[Entry], password: str, choice: Choice) -> list[Check]:
-    """Whether the file's bytes reached the model, and it answered. That it understood them is told, not judged."""
+    """Check that the model received the file's bytes and answered. Whether it understood them is
+    reported only.
+    """
     read = [entry.body.message for entry in entries if entry.body.message.tool_name == "read_file"]
     answered = [one for one in report["attempts"] if one["model"] == choice.name and not one["reason"]]
     tried = [one for one in report["attempts"] if one["reason"]]
     return [
-        Check("the file's bytes are in what the model was sent", any(password in str(message) for message in read)),
+        Check(
+            "the file's bytes are in what the model was sent",
+            any(password in str(message) for message in read),
+        ),
         Check("the scripted model gave way and the real one answered", bool(tried) and bool(answered)),
         Check("the run succeeded", report["sessions"][0]["run_state"] == "SUCCEEDED"),
         Check(f"the answer names the password {password}", password in report["answer"], required=False),

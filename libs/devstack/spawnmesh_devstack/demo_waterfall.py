@@ -1,4 +1,4 @@
-"""A trace, made short enough to be looked at."""
+"""Shorten a trace so that it can be read."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,9 +11,11 @@ _TELLING = ("chat ", "invoke_agent ", "execute_tool ")
 
 
 def condensed(spans: Sequence[Span]) -> list[Span]:
-    """The spans that tell the story: RPCs under their method's name and once for both of their sides, without what took no time.
+    """Return the spans that tell the story: each RPC once under its method's name, without spans
+    that took no time.
 
-    A span that is left out has no descendants left; every service that was in the trace still is.
+    A span is left out only if none of its descendants is shown. Every service of the trace is still
+    in it.
     """
     merged = _one_per_rpc(spans)
     by_id = {span.span_id: span for span in merged}
@@ -33,7 +35,7 @@ def condensed(spans: Sequence[Span]) -> list[Span]:
 
 
 def _one_per_rpc(spans: Sequence[Span]) -> list[Span]:
-    """A client's span whose only child is the server's span of the same call gives way to it."""
+    """Replace a client span whose only child is the server span of the same call by that child."""
     by_id = {span.span_id: span for span in spans}
     children = Counter(span.parent_span_id for span in spans)
     merged = []

@@ -1,12 +1,12 @@
-"""What can go wrong while a mesh starts on one machine, each told in one line."""
+"""Failures of a mesh on one machine, each with a text of one line."""
 
 
 class StackError(Exception):
-    """A part of the local stack cannot do its work; the text is one line for the person at the terminal."""
+    """A part of the local stack cannot work. The text is one line for a person at the terminal."""
 
 
 class PortBusy(StackError):
-    """Somebody else listens on a port that was asked for by number."""
+    """Another process listens on a port that was requested by number."""
 
     def __init__(self, port: int, purpose: str) -> None:
         super().__init__(f"port {port} for {purpose} is in use by another process")
@@ -15,7 +15,9 @@ class PortBusy(StackError):
 
 
 class StartFailed(StackError):
-    """A child process ended, or stayed silent, before it was ready. `log_tail` holds the end of its log."""
+    """A child process ended, or stayed silent, before it was ready. `log_tail` has the end of its
+    log.
+    """
 
     def __init__(self, name: str, why: str, log_tail: str) -> None:
         lines = log_tail.strip().splitlines()

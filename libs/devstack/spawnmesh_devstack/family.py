@@ -1,4 +1,4 @@
-"""A process with everything that came from it."""
+"""A process with all its descendants."""
 
 import os
 from contextlib import suppress
@@ -8,9 +8,10 @@ import psutil
 
 
 def family(leader: psutil.Process) -> list[psutil.Process]:
-    """The leader, its descendants, and what else is in its process group, as far as they still run.
+    """Return the leader, its descendants, and the members of its process group that still run.
 
-    PostgreSQL's backends leave the group but stay descendants; an orphan loses its parent but stays in the group.
+    The backends of PostgreSQL leave the group but stay descendants; an orphan loses its parent but
+    stays in the group.
     """
     found: dict[int, psutil.Process] = {}
     if runs(leader):
@@ -18,7 +19,7 @@ def family(leader: psutil.Process) -> list[psutil.Process]:
         with suppress(psutil.NoSuchProcess):
             found |= {child.pid: child for child in leader.children(recursive=True)}
     elif psutil.pid_exists(leader.pid) and not leader.is_running():
-        return []  # the number belongs to a stranger now, and so would its group
+        return []  # the number belongs to an unrelated process now, and so would its group
     for process in psutil.process_iter():
         with suppress(ProcessLookupError, psutil.NoSuchProcess):
             if os.getpgid(process.pid) == leader.pid:
@@ -27,14 +28,16 @@ def family(leader: psutil.Process) -> list[psutil.Process]:
 
 
 def signal_all(processes: list[psutil.Process], signal: Signals) -> None:
-    """Sends the signal to each that still runs."""
+    """Send the signal to each process that still runs."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal)
 
 
 def runs(process: psutil.Process) -> bool:
-    """Whether this very process still runs: neither gone, nor waiting to be reaped, nor another with its number."""
+    """Return whether this very process still runs: it is neither gone, nor a zombie, nor another
+    process with its number.
+    """
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""Whether a process is ready: asked from outside, the way its users would meet it."""
+"""Wait until a process is ready, checked from outside as its users would."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,24 +14,29 @@ from spawnmesh_devstack.ports import LOOPBACK
 from spawnmesh_devstack.processes import Process, until_ready
 
 _PROBE_SECONDS = 1.0
-_START_SECONDS = 100.0  # All of a mesh may start at once, on two cores that others use, too.
-# It is tried again soon after nobody was there, which takes a second and more by default. `min` is how long who is there has to greet.
-_RECONNECT = [(f"grpc.{name}_reconnect_backoff_ms", ms) for name, ms in (("initial", 50), ("max", 50), ("min", 5_000))]
+_START_SECONDS = 100.0  # All of a mesh can start at once, on two cores that other programs use too.
+# By default, gRPC waits a second and more before it reconnects. `min` is the time a server has to
+# greet.
+_RECONNECT = [
+    (f"grpc.{name}_reconnect_backoff_ms", ms) for name, ms in (("initial", 50), ("max", 50), ("min", 5_000))
+]
 
 
 async def until_serving(process: Process, port: int) -> None:
-    """Waits for the gRPC health check to say SERVING. Raises StartFailed."""
+    """Wait for the gRPC health check to say SERVING. Raises StartFailed."""
     async with grpc.aio.insecure_channel(f"{LOOPBACK}:{port}", options=_RECONNECT) as channel:
         await until_ready(process, lambda: _serves(channel), _START_SECONDS)
 
 
 async def until_listening(process: Process, port: int) -> None:
-    """Waits for the port to take connections. Raises StartFailed."""
+    """Wait for the port to accept connections. Raises StartFailed."""
     await until_ready(process, lambda: _listens(port), _START_SECONDS)
 
 
 async def until_working(process: Process, dsn: str, since: datetime) -> None:
-    """Waits for a worker of the session service's queue that was not there before `since`, by the database's clock. Raises StartFailed."""
+    """Wait for a worker of the session service's queue that started after `since`, by the database
+    clock. Raises StartFailed.
+    """
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
         await until_ready(process, _works(connection, since), _START_SECONDS)
 
@@ -56,7 +61,9 @@ async def _listens(port: int) -> bool:
     return False
 
 
-def _works(connection: psycopg.AsyncConnection[tuple[object, ...]], since: datetime) -> Callable[[], Awaitable[bool]]:
+def _works(
+    connection: psycopg.AsyncConnection[tuple[object, ...]], since: datetime
+) -> Callable[[], Awaitable[bool]]:
     statement = "select exists (select from session.procrastinate_workers where last_heartbeat > %s)"
 
     async def probe() -> bool:

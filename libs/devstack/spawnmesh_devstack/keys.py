@@ -10,7 +10,9 @@ ISSUERS = key_files.ISSUERS
 
 
 def make_keys(directory: Path) -> Path:
-    """Makes what is missing of the keys and `jwks.json`, whose path it gives. Raises StackError for a key file that cannot be used."""
+    """Create the missing keys and `jwks.json`, and return its path. Raises StackError for a key
+    file that cannot be used.
+    """
     try:
         return key_files.make_keys(directory)
     except key_files.KeyUnusable as error:

@@ -1,4 +1,4 @@
-"""The mesh's own processes: how each is started, and which variables it is given."""
+"""The processes of the mesh: how each is started and which variables it gets."""
 
 import os
 import sys
@@ -23,14 +23,15 @@ _PEERS = {
     "session": ("attachment-blob", "transcript", "hook", "model-router"),
     RUNNER: ("session", "transcript", "model-router", "attachment-blob", "hook"),
 }
-# What a program needs to run at all. Everything else of the caller's, keys above all, stays with the caller.
+# The variables that every program needs. All other variables of the caller, especially keys, are
+# not passed on.
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _SPAN_DELAY_MILLISECONDS = "100"
 _TELEMETRY = "OTEL_"
 
 
 class Readiness(Enum):
-    """How a process shows that it is ready."""
+    """The way in which a process shows that it is ready."""
 
     GRPC = "the standard gRPC health check answers SERVING"
     TCP = "the port takes connections"
@@ -40,7 +41,9 @@ class Readiness(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process of the mesh and all it is started with; `port` is what it listens on, where it listens."""
+    """A process of the mesh and everything needed to start it; `port` is the port on which it
+    listens, if any.
+    """
 
     name: str
     argv: tuple[str, ...]
@@ -51,9 +54,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all members share. `extra` are variables asked for by whoever starts the mesh.
+    """The parts that all members share. `extra` are variables that the caller asked for.
 
-    `databases` is filled once PostgreSQL is ready, and `s3` knows its endpoint once it is.
+    `databases` is filled once PostgreSQL is ready, and `s3` has its endpoint once S3 is.
     """
 
     keys: Path
@@ -67,85 +70,91 @@ class Surroundings:
 
 
 def snake(kebab: str) -> str:
-    """The name in Python and PostgreSQL of what is called `kebab` elsewhere."""
+    """Return the snake_case name of a kebab-case name."""
     return kebab.replace("-", "_")
 
 
 def prefix_of(service: str) -> str:
-    """What the names of a service's variables begin with."""
+    """Return the prefix of a service's variables."""
     return f"{snake(service).upper()}_"
 
 
 def numbered(name: str, number: int) -> str:
-    """What the process is called: `session`, `session-2` and so on."""
+    """Return the name of the n-th process: `session`, `session-2` and so on."""
     return name if number == 1 else f"{name}-{number}"
 
 
 def base_environment() -> dict[str, str]:
-    """The variables of ours that any process may see."""
+    """Return the variables that every process gets."""
     return {name: os.environ[name] for name in _INHERITED if name in os.environ}
 
 
 def service_member(service: str, port: int, around: Surroundings, number: int = 1) -> Member:
-    """A serving process of one of the five."""
+    """Return a serving process of one of the five services."""
     argv = python_module(f"spawnmesh_{snake(service)}", "serve")
     return Member(numbered(service, number), argv, _env(service, port, around), Readiness.GRPC, port)
 
 
 def worker_member(around: Surroundings, number: int = 1) -> Member:
-    """A background process of the session service; it listens nowhere."""
+    """Return a background process of the session service; it listens on no port."""
     argv = python_module("spawnmesh_session", "worker")
     return Member(numbered(WORKER, number), argv, _env("session", None, around), Readiness.JOBS)
 
 
 def blob_worker_member(around: Surroundings, number: int = 1) -> Member:
-    """A collector of the attachment-blob service; it listens nowhere."""
+    """Return a collector of the attachment-blob service; it listens on no port."""
     argv = python_module("spawnmesh_attachment_blob", "worker")
-    return Member(numbered(BLOB_WORKER, number), argv, _env("attachment-blob", None, around), Readiness.STARTED)
+    return Member(
+        numbered(BLOB_WORKER, number), argv, _env("attachment-blob", None, around), Readiness.STARTED
+    )
 
 
 def hook_worker_member(around: Surroundings, number: int = 1) -> Member:
-    """What tells observers for the hook service; it listens nowhere."""
+    """Return an outbox relay of the hook service; it listens on no port."""
     argv = python_module("spawnmesh_hook", "worker")
     return Member(numbered(HOOK_WORKER, number), argv, _env("hook", None, around), Readiness.STARTED)
 
 
 def transcript_worker_member(around: Surroundings, number: int = 1) -> Member:
-    """What looks after transcripts; it listens nowhere."""
+    """Return a background process of the transcript service; it listens on no port."""
     argv = python_module("spawnmesh_transcript", "worker")
-    return Member(numbered(TRANSCRIPT_WORKER, number), argv, _env("transcript", None, around), Readiness.STARTED)
+    return Member(
+        numbered(TRANSCRIPT_WORKER, number), argv, _env("transcript", None, around), Readiness.STARTED
+    )
 
 
 def runner_member(name: str, port: int, around: Surroundings) -> Member:
-    """A runner; the port answers health checks only."""
-    return Member(name, python_module("spawnmesh_runner", "serve"), _env(RUNNER, port, around), Readiness.GRPC, port)
+    """Return a runner; its port answers health checks only."""
+    return Member(
+        name, python_module("spawnmesh_runner", "serve"), _env(RUNNER, port, around), Readiness.GRPC, port
+    )
 
 
 def scripted_model_member(port: int) -> Member:
-    """The model server that plays by rule."""
+    """Return the server of the scripted model."""
     argv = python_module("spawnmesh_devstack.scripted_model", "--port", str(port))
     return Member("scripted-model", argv, base_environment(), Readiness.TCP, port)
 
 
 def smollm2_member(port: int) -> Member:
-    """The small real model."""
+    """Return the server of the small real model."""
     argv = python_module("spawnmesh_devstack.smollm2", "--port", str(port))
     return Member("smollm2", argv, base_environment(), Readiness.TCP, port)
 
 
 def sink_member(port: int, file: Path) -> Member:
-    """The receiver of traces."""
+    """Return the receiver of traces."""
     argv = python_module("spawnmesh_devstack.otlp_sink", "--port", str(port), "--file", str(file))
     return Member("otlp-sink", argv, base_environment(), Readiness.TCP, port)
 
 
 def python_module(module: str, *arguments: str) -> tuple[str, ...]:
-    """The command line that runs a module with this interpreter."""
+    """Return the command line that runs a module with this interpreter."""
     return (sys.executable, "-m", module, *arguments)
 
 
 def process_variables(service: str, port: int | None, keys: Path, otlp_endpoint: str) -> dict[str, str]:
-    """What any process built on the runtime needs, under the service's prefix."""
+    """Return the variables of a process that uses the runtime, under the service's prefix."""
     own = {"JWKS_FILE": str(keys / "jwks.json"), "OTLP_ENDPOINT": otlp_endpoint, "DRAIN_GRACE_SECONDS": "1"}
     if (keys / f"{service}.pem").exists():
         own["SIGNING_KEY_FILE"] = str(keys / f"{service}.pem")
@@ -185,12 +194,10 @@ def _own_variables(service: str, around: Surroundings) -> dict[str, str]:
                 "STS_ENDPOINT": s3.sts_endpoint,
                 "STS_ROLE_ARN": s3.role_arn,
             }
-        case "transcript":
-            return {"COOL_DELAY_SECONDS": "0"}  # no other version is beside it
         case "model-router":
             return {"CONFIG_FILE": str(around.router_config_file)}
         case "hook":
-            return {"ALLOW_PRIVATE_ENDPOINTS": "true"}  # plugins run on this very machine
+            return {"ALLOW_PRIVATE_ENDPOINTS": "true"}  # plugins run on this machine
         case "runner":
             return {"WORKSPACE_ROOT": str(around.workspace_root)}
         case _:
@@ -198,7 +205,9 @@ def _own_variables(service: str, around: Surroundings) -> dict[str, str]:
 
 
 def _asked_for(service: str, extra: Mapping[str, str]) -> dict[str, str]:
-    """A variable goes to the service whose prefix it has, one of OpenTelemetry to all, any other, such as a provider's key, to the router."""
+    """Return the variables for a service: those with its prefix, and those of OpenTelemetry. All
+    others, such as a provider's key, go to the router.
+    """
     prefixes = (_TELEMETRY, *(prefix_of(name) for name in (*SERVICES, RUNNER)))
     mine = {name: value for name, value in extra.items() if name.startswith((_TELEMETRY, prefix_of(service)))}
     if service == "model-router":

@@ -1,4 +1,6 @@
-"""The file in the data directory by which others find a running mesh, and the lock that keeps a second one away."""
+"""The file in the data directory by which other programs find a running mesh, and the lock that
+excludes a second mesh.
+"""
 
 import fcntl
 import json
@@ -14,9 +16,9 @@ _NAME = "mesh.json"
 
 @contextmanager
 def sole_use(data_dir: Path) -> Iterator[Path]:
-    """Makes the directory, holds it during the block and gives its absolute path.
+    """Create the directory, lock it during the block, and return its absolute path.
 
-    Raises StackError while another mesh runs on it, and where it cannot be made or written to.
+    Raises StackError while another mesh runs on it, and if it cannot be created or written.
     """
     data_dir = data_dir.absolute()
     try:
@@ -31,7 +33,7 @@ def sole_use(data_dir: Path) -> Iterator[Path]:
     except BlockingIOError:
         os.close(descriptor)
         raise StackError(f"a mesh is running on {data_dir} already") from None
-    (data_dir / _NAME).unlink(missing_ok=True)  # of a mesh that was killed
+    (data_dir / _NAME).unlink(missing_ok=True)  # left by a mesh that was killed
     try:
         yield data_dir
     finally:
@@ -42,7 +44,7 @@ def sole_use(data_dir: Path) -> Iterator[Path]:
 def write_mesh_file(
     data_dir: Path, *, targets: Mapping[str, str], keys: Path, traces: Path, pids: Mapping[str, int]
 ) -> None:
-    """Writes `mesh.json` (0600) as a whole; it goes away with `sole_use`."""
+    """Write `mesh.json` (0600) atomically; `sole_use` removes it."""
     content = {"targets": dict(targets), "keys": str(keys), "traces": str(traces), "pids": dict(pids)}
     half = data_dir / f".{_NAME}.new"
     descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

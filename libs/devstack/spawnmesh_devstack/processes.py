@@ -1,7 +1,8 @@
-"""Child processes that end with this one, even when it is killed with SIGKILL.
+"""Child processes that end with this process, even if it is killed with SIGKILL.
 
-Two guards: Linux signals the child at the death of the thread that started it (`tied`), and a watchdog process ends the
-child with all its descendants. Only the second can wait, insist, and reach grandchildren.
+There are two guards. Linux signals the child when the thread that started it dies (`tied`). A
+watchdog process ends the child with all its descendants; only the watchdog can wait, insist, and
+reach grandchildren.
 """
 
 import asyncio
@@ -30,9 +31,11 @@ _ORPHAN_GRACE_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Command:
-    """What to run. Output is appended to `log_file` (0600); standard input is empty; `env` None inherits ours.
+    """The command to run. Output is appended to `log_file` (0600), standard input is empty, and
+    `env` None inherits the environment.
 
-    `user` is a system account to become, which needs root. `orphan_signal` is what the child gets when we die.
+    `user` is a system account to switch to, which needs root. `orphan_signal` is the signal for the
+    child when this process dies.
     """
 
     name: str
@@ -46,9 +49,11 @@ class Command:
 
 
 class Process:
-    """A started child. Ended ones are reaped whenever `returncode` is read."""
+    """A started child. A child that has ended is reaped whenever `returncode` is read."""
 
-    def __init__(self, command: Command, child: subprocess.Popen[bytes], watchdog: Watchdog, log_start: int) -> None:
+    def __init__(
+        self, command: Command, child: subprocess.Popen[bytes], watchdog: Watchdog, log_start: int
+    ) -> None:
         self.name = command.name
         self.pid = child.pid
         self._command = command
@@ -63,41 +68,47 @@ class Process:
         return self._child.poll()
 
     async def wait(self) -> int:
-        """Waits for the process's end, however long that takes."""
+        """Wait for the end of the process without a time-out."""
         await _until(lambda: self.returncode is not None)
         return self._child.returncode
 
     async def stop(self, grace_seconds: float = 5.0) -> None:
-        """Asks the process to end, kills it after the grace, and leaves nothing of its family running. Repeatable."""
+        """Ask the process to end, kill it after the grace period, and leave none of its descendants
+        running. Repeatable.
+        """
         if self.returncode is None:
             members = family(self._leader)
             signal_all([self._leader], self._command.stop_signal)
-            signal_all(members, SIGCONT)  # a paused one would never see the request
+            signal_all(members, SIGCONT)  # a paused process would never see the request
             await _until(lambda: self.returncode is not None, grace_seconds)
             signal_all(members, SIGKILL)
-        await self._bury()
+        await self._end_descendants()
 
     async def kill(self) -> None:
-        """Ends the whole family with SIGKILL, as a crash would, and reaps it."""
+        """End the process and its descendants with SIGKILL, as a crash would, and reap it."""
         signal_all(family(self._leader), SIGKILL)
-        await self._bury()
+        await self._end_descendants()
 
     def pause(self) -> None:
-        """Freezes the whole family until `resume`; its connections stay open and answer nothing."""
+        """Stop the process and its descendants until `resume`; their connections stay open and
+        answer nothing.
+        """
         signal_all(family(self._leader), SIGSTOP)
 
     def resume(self) -> None:
-        """Lets a paused family go on."""
+        """Continue a paused process and its descendants."""
         signal_all(family(self._leader), SIGCONT)
 
     def tail(self, lines: int = 20) -> str:
-        """The last lines of what this process (not a former one with the same log) has written so far."""
+        """Return the last lines that this process (not a predecessor with the same log) has written
+        so far.
+        """
         with self._command.log_file.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start, end - _TAIL_BYTES))
             return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
 
-    async def _bury(self) -> None:
+    async def _end_descendants(self) -> None:
         await self.wait()
         while rest := family(self._leader):
             signal_all(rest, SIGKILL)
@@ -106,9 +117,10 @@ class Process:
 
 
 def start_process(command: Command, watchdog: Watchdog) -> Process:
-    """Starts the child in a session of its own, so that Ctrl-C reaches it through us only.
+    """Start the child in a session of its own, so that Ctrl-C reaches it only through this process.
 
-    Call it from the main thread: the child dies with the thread that started it. Raises RuntimeError elsewhere.
+    Call it from the main thread: the child dies with the thread that started it. Raises
+    RuntimeError elsewhere.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("child processes are tied to a thread; start them from the main one")
@@ -133,7 +145,9 @@ def start_process(command: Command, watchdog: Watchdog) -> Process:
 
 
 async def until_ready(process: Process, probe: Callable[[], Awaitable[bool]], timeout_seconds: float) -> None:
-    """Asks `probe` until it says yes. Raises StartFailed when the process ends before, or after the timeout."""
+    """Call `probe` until it returns True. Raises StartFailed if the process ends before, or after
+    the time-out.
+    """
     deadline = time.monotonic() + timeout_seconds
     while not await probe():
         if process.returncode is not None:
@@ -145,13 +159,18 @@ async def until_ready(process: Process, probe: Callable[[], Awaitable[bool]], ti
 
 async def _until(condition: Callable[[], bool], timeout_seconds: float = math.inf) -> None:
     deadline = time.monotonic() + timeout_seconds
-    while True:  # polled, so that a process belongs to no event loop: tests and commands end it in another one
+    while (
+        True
+        # polled, so that a process belongs to no event loop: tests and commands end it in another
+        # one
+    ):
         if condition() or time.monotonic() > deadline:
             return
         await asyncio.sleep(_POLL_SECONDS)
 
 
 def _tie(command: Command) -> tuple[str, ...]:
-    # Isolated and without site-packages, the wrapper is gone within some 15 ms; the environment passes through it.
+    # Isolated and without site-packages, the wrapper is gone within about 15 ms. It passes the
+    # environment on.
     interpreter = (sys.executable, "-IS", tied.__file__)
     return (*interpreter, str(os.getpid()), str(int(command.orphan_signal)), command.user or "-", "--")

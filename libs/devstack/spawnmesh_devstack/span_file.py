@@ -1,4 +1,4 @@
-"""The file that traces are recorded in: the requests of exporters as they came, each behind its length."""
+"""The file in which traces are recorded: the requests of exporters, each after its length."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,9 @@ _STATUS_PREFIX = "STATUS_CODE_"
 
 @dataclass(frozen=True)
 class Span:
-    """One finished span; ids in hex, times in nanoseconds since 1970. A root has the parent ''."""
+    """One finished span. Ids are in hex, times are in nanoseconds since 1970. A root has the parent
+    ''.
+    """
 
     trace_id: str
     span_id: str
@@ -34,30 +36,32 @@ class Span:
 
     @property
     def duration_ms(self) -> float:
-        """Its length in milliseconds."""
+        """The duration in milliseconds."""
         return (self.end_unix_nanos - self.start_unix_nanos) / _NANOS_PER_MS
 
 
 def framed(request: bytes) -> bytes:
-    """An ExportTraceServiceRequest as it stands in the file."""
+    """Return an ExportTraceServiceRequest in the form of the file."""
     return len(request).to_bytes(_LENGTH_BYTES, "big") + request
 
 
 def load_spans(file: Path, trace_id: str) -> list[Span]:
-    """The trace's spans by start time. What is still being written is left out; no file, no spans."""
+    """Return the spans of the trace by start time, without incomplete records. Without a file there
+    are none.
+    """
     sought = bytes.fromhex(trace_id)
-    # Most requests are of other traces: looking for the bytes first spares their parsing.
+    # Most requests are of other traces: searching for the bytes first avoids parsing them.
     spans = [span for request in _requests(file) if sought in request for span in _spans_of(request)]
     return sorted((span for span in spans if span.trace_id == trace_id), key=by_start)
 
 
 def load_all_spans(file: Path) -> list[Span]:
-    """Every span, in the order in which they came."""
+    """Return every span, in the order of arrival."""
     return [span for request in _requests(file) for span in _spans_of(request)]
 
 
 def by_start(span: Span) -> tuple[int, str]:
-    """Orders spans by when they began."""
+    """Return the spans in order of their start."""
     return span.start_unix_nanos, span.span_id
 
 
@@ -90,7 +94,9 @@ def _spans(resource_spans: trace_pb2.ResourceSpans) -> Iterator[Span]:
                 start_unix_nanos=span.start_time_unix_nano,
                 end_unix_nanos=span.end_time_unix_nano,
                 kind=trace_pb2.Span.SpanKind.Name(span.kind).removeprefix(_KIND_PREFIX).lower(),
-                status=trace_pb2.Status.StatusCode.Name(span.status.code).removeprefix(_STATUS_PREFIX).lower(),
+                status=trace_pb2.Status.StatusCode.Name(span.status.code)
+                .removeprefix(_STATUS_PREFIX)
+                .lower(),
                 status_message=span.status.message,
                 attributes=_attributes(span.attributes),
                 links=[_link(link) for link in span.links],

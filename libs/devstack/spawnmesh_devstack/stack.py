@@ -1,4 +1,6 @@
-"""A whole mesh on this machine: every part a real process, all of them gone when the block is left."""
+"""A whole mesh on this machine: every part is a real process, and all of them end with the
+block.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -11,7 +13,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
-from spawnmesh_core.side_by_side import side_by_side
+from spawnmesh_core.task_group import run_concurrently
 from spawnmesh_runtime.tokens import TokenMinter
 
 from spawnmesh_devstack import members
@@ -38,14 +40,15 @@ from spawnmesh_devstack.watchdog import Watchdog
 
 _NEEDS_S3 = "attachment-blob"
 _SINK = "otlp-sink"
-_STOP_SECONDS = 5.0  # a process gives the calls it is serving one second, and then sends what spans it has
+_STOP_SECONDS = 5.0  # a process gives its calls one second, and then sends its spans
 _TOKEN_SECONDS = 12 * 3600.0
 
 
 class Stack:
-    """A mesh; `processes` holds all that run by name, except for PostgreSQL's and S3's own.
+    """A mesh. `processes` has all processes by name, except those of PostgreSQL and S3.
 
-    Leaving it as a context stops them: runners first, since they lean on the rest; the trace sink last, since all send to it.
+    Leaving the context stops them: runners first, because they depend on the rest; the trace sink
+    last, because all send to it.
     """
 
     def __init__(
@@ -61,7 +64,9 @@ class Stack:
 
     @property
     def targets(self) -> Mapping[str, str]:
-        """Each service's `host:port` by its kebab id; of several replicas all of them, as gRPC takes them in turn."""
+        """Each service's `host:port` by its kebab id; for several replicas all of them, in the form
+        that gRPC uses in turn.
+        """
         return self._surroundings.targets
 
     @property
@@ -71,67 +76,71 @@ class Stack:
 
     @property
     def traces_file(self) -> Path:
-        """Where the spans go, as `span_file` reads them."""
+        """The file of spans, in the format of `span_file`."""
         return self.data_dir / "traces.otlp"
 
     @property
     def workspace_root(self) -> Path:
-        """Where the runners make their workspaces."""
+        """The directory of the runners' workspaces."""
         return self._surroundings.workspace_root
 
     @property
     def otlp_endpoint(self) -> str:
-        """Where a process sends its spans."""
+        """The endpoint for spans."""
         return self._surroundings.otlp_endpoint
 
     @property
     def databases(self) -> Mapping[str, ServiceDsn]:
-        """How each service enters the database, by its snake name."""
+        """The database access of each service, by its snake name."""
         return self._surroundings.databases
 
     @property
     def superuser_dsn(self) -> str:
-        """The mesh's database for the superuser, whom no policy of a table stops."""
+        """The mesh's database for the superuser, whom no row policy restricts."""
         return urlunsplit(urlsplit(self.postgres.superuser_dsn)._replace(path=f"/{DATABASE}"))
 
     @property
     def pids(self) -> dict[str, int]:
-        """Every process's id by its name, PostgreSQL and S3 included."""
+        """The id of every process by its name, including PostgreSQL and S3."""
         storage = (self.postgres.process, *self.s3.processes)
         return {process.name: process.pid for process in (*storage, *self.processes.values())}
 
     def admin_token(self) -> str:
-        """A token for an operator, good for twelve hours."""
+        """Return a token for an operator, valid for twelve hours."""
         return TokenMinter("client", self.keys / "client.pem").admin_token("devstack", _TOKEN_SECONDS)
 
     def client_token(self, tenant_id: str) -> str:
-        """A token for a client of the tenant, good for twelve hours."""
-        return TokenMinter("client", self.keys / "client.pem").client_token(tenant_id, "devstack", _TOKEN_SECONDS)
+        """Return a token for a client of the tenant, valid for twelve hours."""
+        return TokenMinter("client", self.keys / "client.pem").client_token(
+            tenant_id, "devstack", _TOKEN_SECONDS
+        )
 
     async def start(self, *several: Member) -> None:
-        """Starts processes side by side; returns when all are ready. Raises StartFailed, and StackError for a name in use."""
+        """Start processes in parallel; return when all are ready. Raises StartFailed, and
+        StackError for a name in use.
+        """
         for member in several:
             if member.name in self._members:
                 raise StackError(f"there is a process {member.name} already")
             self._members[member.name] = member
-        await side_by_side(self._launch(member) for member in several)
+        await run_concurrently(self._launch(member) for member in several)
 
     async def start_runner(self) -> Process:
-        """Starts one more runner: `runner`, `runner-2` and so on."""
+        """Start one more runner: `runner`, `runner-2` and so on."""
         number = 1 + sum(name.partition("-")[0] == RUNNER for name in self._members)
         name = RUNNER if number == 1 else f"{RUNNER}-{number}"
         await self.start(members.runner_member(name, free_ports(1)[0], self._surroundings))
         return self.processes[name]
 
     async def restart(self, name: str) -> Process:
-        """Stops a process in good order, if it still runs, and starts it anew on the same port."""
+        """Stop a process in order, if it still runs, and start it again on the same port."""
         await self.processes[name].stop(_STOP_SECONDS)
         process = await self._launch(self._members[name])
         self.write_down()
         return process
 
     def write_down(self) -> None:
-        """Writes where everything is, for other programs to find."""
+        """Write the addresses of everything for other programs."""
         traces = self.traces_file
         write_mesh_file(self.data_dir, targets=self.targets, keys=self.keys, traces=traces, pids=self.pids)
 
@@ -179,11 +188,13 @@ async def open_stack(
     ports: Mapping[str, int] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Stack]:
-    """A mesh that keeps its data in `data_dir`. Without a router configuration, the scripted model is started and configured.
+    """Open a mesh that keeps its data in `data_dir`. Without a router configuration, the scripted
+    model is started and configured.
 
-    `replicas` is how many there are of each service and each worker. `ports` asks for some by name (a service's, for its first replica; `s3`,
-    `otlp`, `scripted-model`); the others are free ones. A variable in
-    `environment` goes to the service whose prefix it has, one of OpenTelemetry's to all, any other to model-router alone. Raises StackError.
+    `replicas` is the number of each service and each worker. `ports` requests ports by name (a
+    service's, for its first replica; `s3`, `otlp`, `scripted-model`); the others are free ones. A
+    variable in `environment` goes to the service whose prefix it has, one of OpenTelemetry to all,
+    any other to model-router only. Raises StackError.
     """
     async with AsyncExitStack() as exits:
         data_dir = exits.enter_context(sole_use(data_dir))
@@ -210,7 +221,10 @@ async def open_stack(
         migrated = asyncio.Event()
 
         def serving(name: str) -> list[Member]:
-            return [members.service_member(name, port, around, number) for number, port in enumerate(ports_of[name], 1)]
+            return [
+                members.service_member(name, port, around, number)
+                for number, port in enumerate(ports_of[name], 1)
+            ]
 
         async def start_on_database() -> None:
             await postgres.start()
@@ -224,7 +238,9 @@ async def open_stack(
             others.append(members.sink_member(port_of[OTLP], stack.traces_file))
             if router_config is None:
                 others.append(members.scripted_model_member(port_of[SCRIPTED_MODEL]))
-            await side_by_side([stack.start(*others), *(stack.start_runner() for _ in range(runner_count))])
+            await run_concurrently(
+                [stack.start(*others), *(stack.start_runner() for _ in range(runner_count))]
+            )
 
         async def start_on_s3() -> None:
             await s3.start()
@@ -232,19 +248,19 @@ async def open_stack(
             collectors = [members.blob_worker_member(around, number) for number in range(1, replicas + 1)]
             await stack.start(*serving(_NEEDS_S3), *collectors)
 
-        await side_by_side([start_on_database(), start_on_s3()])
+        await run_concurrently([start_on_database(), start_on_s3()])
         stack.write_down()
         report("the mesh is ready")
         yield stack
 
 
 def _ports_of_services(port_of: Mapping[str, int], replicas: int) -> dict[str, list[int]]:
-    """For each service a port for each replica, the first one's as chosen."""
+    """Return a port for each replica of each service; the first one is the chosen one."""
     more = iter(free_ports((replicas - 1) * len(SERVICES)))
     return {service: [port_of[service], *islice(more, replicas - 1)] for service in SERVICES}
 
 
 def _target(ports: Sequence[int]) -> str:
-    """What a channel is opened to."""
+    """Return the target for a channel."""
     addresses = ",".join(f"{LOOPBACK}:{port}" for port in ports)
     return addresses if len(ports) == 1 else f"ipv4:{addresses}"

@@ -1,4 +1,4 @@
-"""A mesh together with the models its agents think with."""
+"""A mesh together with the models of its agents."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -20,9 +20,10 @@ async def open_thinking_stack(
     ports: Mapping[str, int] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Stack]:
-    """A mesh whose router knows the chosen model, and the scripted ones beside it. `environment` is as for `open_stack`.
+    """Open a mesh whose router has the chosen model, and the scripted ones beside it. `environment`
+    is as for `open_stack`.
 
-    Raises StackError, also for SmolLM2 where it is not installed.
+    Raises StackError, also for SmolLM2 if it is not installed.
     """
     small = choice.kind is ModelKind.SMOLLM2
     if small:
@@ -34,6 +35,8 @@ async def open_thinking_stack(
         servers.append(members.smollm2_member(all_ports[SMOLLM2]))
     config = config_for(choice, all_ports[SCRIPTED_MODEL], all_ports[SMOLLM2])
     given = {**scripted_environment(), **choice.secrets, **(environment or {})}
-    async with open_stack(data_dir, report, router_config=config, ports=all_ports, environment=given) as stack:
+    async with open_stack(
+        data_dir, report, router_config=config, ports=all_ports, environment=given
+    ) as stack:
         await stack.start(*servers)
         yield stack

@@ -1,4 +1,4 @@
-"""`spawnmesh trace`: what happened in a session, as the local mesh recorded it."""
+"""The command `spawnmesh trace`: the trace of a session as the local mesh recorded it."""
 
 import re
 from dataclasses import asdict
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from spawnmesh_client.cli.run import AsJson, reported, settings_of, with_mesh
 from spawnmesh_client.cli.show import console, print_json
-from spawnmesh_client.whereabouts import LocalRefusal, locate
+from spawnmesh_client.endpoints import LocalRefusal, find_endpoints
 from spawnmesh_core.ids import IdKind, is_id
 from spawnmesh_core.reasons import Reason
 
@@ -19,7 +19,7 @@ _TRACE_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def add_commands(app: typer.Typer) -> None:
-    """`trace`."""
+    """Add `trace` to the command."""
     app.command()(trace)
 
 
@@ -28,7 +28,9 @@ def trace(
     of: Annotated[str, typer.Argument(metavar="TRACE_ID|SESSION_ID", help="32 hex digits, or `ses_…`")],
     as_json: AsJson = False,
 ) -> None:
-    """Draw a trace as a waterfall. Only a mesh on this machine keeps its traces where they can be read."""
+    """Draw a trace as a waterfall. Only a mesh on this machine keeps its traces where they can be
+    read.
+    """
     trace_id = _trace_id(context, of, as_json)
     with reported(as_json=as_json):
         spans = load_spans(_traces_file(context), trace_id)
@@ -54,7 +56,9 @@ def _trace_id(context: typer.Context, of: str, as_json: bool) -> str:
 
 
 def _traces_file(context: typer.Context) -> Path:
-    traces = locate(settings_of(context)).traces
+    traces = find_endpoints(settings_of(context)).traces
     if traces is None:
-        raise LocalRefusal(Reason.NOT_FOUND, "this mesh keeps its traces elsewhere; ask its own collector for this one")
+        raise LocalRefusal(
+            Reason.NOT_FOUND, "this mesh keeps its traces elsewhere; ask its own collector for this one"
+        )
     return traces

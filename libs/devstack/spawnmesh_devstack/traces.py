@@ -1,4 +1,4 @@
-"""What a trace looks like: who called whom, what is missing, and a picture of it."""
+"""Inspect a trace: its calls between services, missing spans, and a picture of it."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -14,27 +14,33 @@ _SERVICE_STYLES = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", 
 
 
 def services(spans: Sequence[Span]) -> list[str]:
-    """The names of the services in it, sorted."""
+    """Return the names of its services, sorted."""
     return sorted({span.service for span in spans})
 
 
 def edges(spans: Sequence[Span]) -> list[tuple[str, str]]:
-    """Which service called which, as (parent, child), unique and sorted; spans inside one service are no edge."""
+    """Return the calls between services as (parent, child), unique and sorted. Spans inside of one
+    service are no edge.
+    """
     by_id = {span.span_id: span for span in spans}
-    pairs = ((by_id[span.parent_span_id].service, span.service) for span in spans if span.parent_span_id in by_id)
+    pairs = (
+        (by_id[span.parent_span_id].service, span.service) for span in spans if span.parent_span_id in by_id
+    )
     return sorted({(parent, child) for parent, child in pairs if parent != child})
 
 
 def orphans(spans: Sequence[Span]) -> list[Span]:
-    """The spans whose parent is not among them."""
+    """Return the spans whose parent is missing."""
     known = {span.span_id for span in spans}
     return [span for span in spans if span.parent_span_id and span.parent_span_id not in known]
 
 
 def waterfall(spans: Sequence[Span], width: int) -> list[Text]:
-    """One line of `width` columns for each span: tree of service and name, offset, duration and a bar on the time axis.
+    """Return one line of `width` columns for each span: tree of service and name, offset, duration,
+    and a bar on the time axis.
 
-    Offset and duration are in ms, the offset from the first span's start. An orphan stands at the left like a root.
+    Offset and duration are in ms, the offset from the start of the first span. An orphan is drawn
+    like a root.
     """
     if not spans:
         return []
@@ -42,7 +48,9 @@ def waterfall(spans: Sequence[Span], width: int) -> list[Text]:
     whole = max(max(span.end_unix_nanos for span in spans) - first, 1)
     label_width = max(16, (width - _NUMBERS_WIDTH) * 3 // 5)
     bar_width = max(_SHORTEST_BAR, width - _NUMBERS_WIDTH - label_width)
-    styles = {name: _SERVICE_STYLES[place % len(_SERVICE_STYLES)] for place, name in enumerate(services(spans))}
+    styles = {
+        name: _SERVICE_STYLES[place % len(_SERVICE_STYLES)] for place, name in enumerate(services(spans))
+    }
     lines = []
     for depth, span in _tree(spans):
         style = "red" if span.status == "error" else styles[span.service]
@@ -52,14 +60,16 @@ def waterfall(spans: Sequence[Span], width: int) -> list[Text]:
         offset_ms = (span.start_unix_nanos - first) / _NANOS_PER_MS
         numbers = f"{offset_ms:>9.1f} {span.duration_ms:>9.1f} ms".ljust(_NUMBERS_WIDTH)
         start = min((span.start_unix_nanos - first) * bar_width // whole, bar_width - 1)
-        end = -(-(span.end_unix_nanos - first) * bar_width // whole)  # rounded up: the shortest span still shows
+        end = -(
+            -(span.end_unix_nanos - first) * bar_width // whole
+        )  # rounded up, so that the shortest span is visible
         bar = (" " * start + "█" * max(1, end - start)).ljust(bar_width)[:bar_width]
         lines.append(label.append(numbers).append(bar, style=style))
     return lines
 
 
 def _tree(spans: Sequence[Span]) -> Iterator[tuple[int, Span]]:
-    """Parents before children, siblings by start, each with its depth."""
+    """Yield parents before children, siblings by start, each with its depth."""
     known = {span.span_id for span in spans}
     children: dict[str, list[Span]] = defaultdict(list)
     for span in sorted(spans, key=by_start):

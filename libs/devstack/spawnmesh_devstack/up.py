@@ -1,4 +1,4 @@
-"""A mesh that stays up until it is told to stop."""
+"""A mesh that runs until it is told to stop."""
 
 import asyncio
 import shlex
@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 from spawnmesh_client.mesh import connect
 from spawnmesh_core.errors import MeshError
-from spawnmesh_core.side_by_side import first_failure
+from spawnmesh_core.task_group import first_failure
 from spawnmesh_runtime.process import stop_signals
 from spawnmesh_runtime.settings import ProcessSettings
 
@@ -33,7 +33,9 @@ async def run_up(
     ports: Mapping[str, int],
     mcp_config: Path | None = None,
 ) -> None:
-    """Starts a mesh, says how to use it, and stops it at SIGINT or SIGTERM, also where that comes while it starts. Raises StackError."""
+    """Start a mesh, print how to use it, and stop it at SIGINT or SIGTERM, also during its start.
+    Raises StackError.
+    """
     choice = await choose(environment, model)
     given = {} if mcp_config is None else {"RUNNER_MCP_CONFIG_FILE": str(mcp_config)}
     try:
@@ -69,14 +71,16 @@ async def _stay_up(
 
 
 async def _watch(console: Console, stack: Stack) -> None:
-    """Tells of each process that ends by itself, for as long as the mesh is up."""
+    """Report each process that ends by itself while the mesh is up."""
     ended: set[int] = set()
     while True:
         for process in stack.processes.values():
             if process.returncode is not None and process.pid not in ended:
                 ended.add(process.pid)
                 log = stack.data_dir / "logs" / f"{process.name}.log"
-                console.print(f"{process.name} ended with status {process.returncode}; its log is {log}", style="red")
+                console.print(
+                    f"{process.name} ended with status {process.returncode}; its log is {log}", style="red"
+                )
         await asyncio.sleep(_LOOK_SECONDS)
 
 
@@ -91,5 +95,7 @@ def _show(console: Console, stack: Stack, data: Path, choice: Choice) -> None:
     console.print(Text(stack.client_token(TENANT)), soft_wrap=True)
     where = "" if data == _USUAL_DATA else f"SPAWNMESH_DATA={shlex.quote(str(stack.data_dir))} "
     console.print("\nA first call, in another terminal:")
-    console.print(Text(f"{where}spawnmesh spawn 'What is in the file?' --attach README.md --wait"), soft_wrap=True)
+    console.print(
+        Text(f"{where}spawnmesh spawn 'What is in the file?' --attach README.md --wait"), soft_wrap=True
+    )
     console.print("\nCtrl-C stops the mesh.")

@@ -1,7 +1,8 @@
-"""Ends the children of a process that died without doing so itself.
+"""End the children of a process that died without ending them.
 
-`python -m spawnmesh_devstack.watchdog` reads one JSON line for each child that starts or has ended. The end of its
-input means that the parent is gone, however that happened; what is on the list then gets its signal, a grace, SIGKILL.
+`python -m spawnmesh_devstack.watchdog` reads one JSON line for each child that starts or has ended.
+The end of its input means that the parent is gone. Each listed child then gets its signal, a grace
+period, and SIGKILL.
 """
 
 import json
@@ -22,9 +23,10 @@ _POLL_SECONDS = 0.02
 
 
 class Watchdog:
-    """The parent's side: a process that outlives this one just long enough to end the children on its list.
+    """The parent's side: a process that outlives this one just long enough to end the listed
+    children.
 
-    Leaving the context ends what is still on the list in the same way.
+    Leaving the context ends the listed children in the same way.
     """
 
     def __init__(self) -> None:
@@ -36,7 +38,8 @@ class Watchdog:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C in the terminal is for the parent, which needs its watchdog until its end
+            # Ctrl-C in the terminal is for the parent, which needs its watchdog until its end
+            start_new_session=True,
             text=True,
         )
         return self
@@ -54,19 +57,19 @@ class Watchdog:
 
     @property
     def pid(self) -> int:
-        """The watchdog's own process id."""
+        """The process id of the watchdog."""
         return self._running().pid
 
     def watch(self, pid: int, signal: Signals, grace_seconds: float) -> None:
-        """Puts a child on the list. Raises BrokenPipeError when the watchdog itself was killed."""
-        self._tell({"pid": pid, "signal": int(signal), "grace_seconds": grace_seconds})
+        """Add a child to the list. Raises BrokenPipeError if the watchdog was killed."""
+        self._send({"pid": pid, "signal": int(signal), "grace_seconds": grace_seconds})
 
     def forget(self, pid: int) -> None:
-        """Takes a child that has ended off the list."""
+        """Remove a child that has ended from the list."""
         with suppress(BrokenPipeError):
-            self._tell({"pid": pid, "signal": 0, "grace_seconds": 0})
+            self._send({"pid": pid, "signal": 0, "grace_seconds": 0})
 
-    def _tell(self, order: dict[str, float]) -> None:
+    def _send(self, order: dict[str, float]) -> None:
         stdin = self._running().stdin
         assert stdin is not None
         stdin.write(json.dumps(order) + "\n")
@@ -79,7 +82,9 @@ class Watchdog:
 
 
 def guard(orders: TextIO) -> None:
-    """Follows the orders until they end, then ends every listed family; returns when all are gone."""
+    """Follow the orders until they end, then end every listed child with its descendants; return
+    when all are gone.
+    """
     listed: dict[int, tuple[psutil.Process, Signals, float]] = {}
     for line in orders:
         order = json.loads(line)
@@ -92,7 +97,7 @@ def guard(orders: TextIO) -> None:
     ended = time.monotonic()
     families = [(leader, family(leader), ended + grace) for leader, _, grace in listed.values()]
     for leader, signal, _ in listed.values():
-        # A paused process takes no signal but SIGKILL until it goes on.
+        # A paused process takes no signal but SIGKILL until it continues.
         signal_all([leader], signal)
         signal_all([leader], SIGCONT)
     while any(runs(member) for _, members, _ in families for member in members):
@@ -100,7 +105,7 @@ def guard(orders: TextIO) -> None:
             if not runs(leader) or time.monotonic() >= deadline:
                 signal_all(members, SIGKILL)
         time.sleep(_POLL_SECONDS)
-    for leader, _, _ in listed.values():  # what was born while its leader was ending
+    for leader, _, _ in listed.values():  # children that started while their leader was ending
         signal_all(family(leader), SIGKILL)
 
 

@@ -1,6 +1,6 @@
-"""Writes an attachment set into a workspace so that no symlink can lead it astray.
+"""Writes an attachment set into a workspace without following any symlink.
 
-Everything here is synchronous file work: an async caller runs it in a thread. Linux only.
+All functions are synchronous: an async caller runs them in a thread. Linux only.
 """
 
 from spawnmesh_materialize.errors import MaterializeError, MaterializeReason

@@ -1,7 +1,8 @@
-"""Walking down from a directory descriptor, one component at a time and through no symlink.
+"""Opens directories below a descriptor, one component at a time and through no symlink.
 
-A path is looked up by the kernel in one go, and whoever can rename a directory on the way can lead it elsewhere. Here
-each component is opened relative to the descriptor of the one before, so the way down is fixed once it has been walked.
+The kernel resolves a path in one step. An attacker who can rename a directory of the path can
+redirect it. Here each component is opened relative to the descriptor of the previous one, so that
+a later rename has no effect.
 """
 
 import errno
@@ -17,13 +18,14 @@ DIRECTORY_MODE = 0o700
 _DIRECTORY_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Step = Callable[[int, str], int]
-"""Opens the directory of a name below a descriptor, or raises OSError."""
+"""Opens a directory by its name below a descriptor. Raises OSError."""
 
 
 def components(relative: str) -> tuple[str, ...]:
-    """The components of a path below a root; `.` and doubled slashes vanish, so the root itself has none.
+    """Return the components of a path below a root, without `.` and empty components.
 
-    Raises MaterializeError INVALID_PATH for an absolute path, `..` anywhere, a NUL, or text that is no file name.
+    The root itself has no components. Raises MaterializeError INVALID_PATH for an absolute path, a
+    `..`, a NUL, or text that cannot be encoded as a file name.
     """
     parts = tuple(part for part in relative.split("/") if part not in ("", "."))
     if relative.startswith("/") or ".." in parts or "\0" in relative or not _is_encodable(relative):
@@ -32,12 +34,12 @@ def components(relative: str) -> tuple[str, ...]:
 
 
 def open_directory_at(parent_fd: int, name: str) -> int:
-    """A descriptor of the directory `name`. Raises OSError, ELOOP where `name` is a symlink."""
+    """Open the directory `name`. Raises OSError, which is ELOOP if `name` is a symlink."""
     return _open_at(parent_fd, name, os.O_RDONLY)
 
 
 def make_directory_at(parent_fd: int, name: str) -> int:
-    """Makes the directory `name`, mode 0700 under any umask, and opens it. Raises OSError."""
+    """Create the directory `name` with mode 0700 under any umask, and open it. Raises OSError."""
     os.mkdir(name, DIRECTORY_MODE, dir_fd=parent_fd)
     try:
         return open_private_directory_at(parent_fd, name)
@@ -48,7 +50,7 @@ def make_directory_at(parent_fd: int, name: str) -> int:
 
 
 def open_or_make_directory_at(parent_fd: int, name: str) -> int:
-    """Opens the directory `name`, made with mode 0700 if it is missing. Raises OSError."""
+    """Open the directory `name`. Create it with mode 0700 if it is missing. Raises OSError."""
     try:
         return make_directory_at(parent_fd, name)
     except FileExistsError:
@@ -56,8 +58,11 @@ def open_or_make_directory_at(parent_fd: int, name: str) -> int:
 
 
 def open_private_directory_at(parent_fd: int, name: str) -> int:
-    """Opens a directory of ours after giving it mode 0700, should it have another one. Raises OSError."""
-    # An O_PATH descriptor can be had of a directory that may not be read, and chmod takes it by its entry in /proc.
+    """Open a directory that this library manages, after setting its mode to 0700.
+
+    Raises OSError.
+    """
+    # O_PATH works without the right to read the directory. chmod reaches it by its entry in /proc.
     fd = _open_at(parent_fd, name, os.O_PATH)
     try:
         if stat.S_IMODE(os.fstat(fd).st_mode) != DIRECTORY_MODE:
@@ -68,7 +73,7 @@ def open_private_directory_at(parent_fd: int, name: str) -> int:
 
 
 def open_or_make_private_directory_at(parent_fd: int, name: str) -> int:
-    """Opens a directory of ours with mode 0700, made if it is missing. Raises OSError."""
+    """Open a managed directory with mode 0700. Create it if it is missing. Raises OSError."""
     try:
         return make_directory_at(parent_fd, name)
     except FileExistsError:
@@ -76,7 +81,10 @@ def open_or_make_private_directory_at(parent_fd: int, name: str) -> int:
 
 
 def is_kind_at(parent_fd: int | None, name: str, is_kind: Callable[[int], bool]) -> bool:
-    """Whether `name` itself, not what it may point at, is of a kind such as `stat.S_ISDIR`; False if it is missing."""
+    """Return whether `name` is of a kind such as `stat.S_ISDIR`; False if it is missing.
+
+    A symlink is not followed.
+    """
     try:
         return is_kind(os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode)
     except FileNotFoundError:
@@ -85,9 +93,10 @@ def is_kind_at(parent_fd: int | None, name: str, is_kind: Callable[[int], bool])
 
 @contextmanager
 def opened_below(root: Path, parts: Sequence[str], step: Step = open_directory_at) -> Iterator[int]:
-    """A descriptor of the directory `parts` below `root`, opened step by step; what lies above `root` is trusted.
+    """Open the directory `parts` below `root`, one component at a time. The path of `root` is
+    trusted.
 
-    Raises MaterializeError; its `depth` counts components from 1, the root being 0.
+    Raises MaterializeError. Its `depth` is the number of the component, from 1, and 0 for the root.
     """
     with os_errors_typed(depth=0):
         fd = _open_at(None, os.fspath(root), os.O_RDONLY)
@@ -106,7 +115,8 @@ def _open_at(parent_fd: int | None, name: str, access: int) -> int:
     try:
         return os.open(name, access | _DIRECTORY_FLAGS, dir_fd=parent_fd)
     except NotADirectoryError:
-        # The kernel says the same of a symlink and of a file; the caller should hear which it was.
+        # The kernel returns the same error for a symlink and a file. The caller needs the
+        # difference.
         if is_kind_at(parent_fd, name, stat.S_ISLNK):
             raise OSError(errno.ELOOP, "symlink") from None
         raise

@@ -1,4 +1,4 @@
-"""Deleting a tree that somebody hostile may have built, and may still be changing."""
+"""Deletes a tree that an attacker may have built, and may be changing at the same time."""
 
 import errno
 import os
@@ -9,26 +9,27 @@ from contextlib import contextmanager
 
 from spawnmesh_materialize.descend import is_kind_at, open_private_directory_at
 
-# A pass takes one level off a tree. Nobody nests so deep by accident, and one who keeps adding must not hold us for ever.
+# Each pass removes one level of the tree. The bound stops an attacker who keeps adding levels.
 _MAX_PASSES = 100_000
-_MAX_TRIES = 10
-# What is said of an entry that was moved, replaced or filled since it was looked at: then it has to be looked at again.
+_MAX_ATTEMPTS = 10
+# Errors for an entry that was moved, replaced or filled since it was inspected: inspect it again.
 _CHANGED = frozenset({errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY})
 
 
 def erase_at(parent_fd: int, name: str) -> None:
-    """Deletes `name` and all below it; a symlink goes itself, never what it points at. Nothing there is no error.
+    """Delete `name` and everything below it. A symlink is deleted and not followed.
 
-    Several may do so at once, and somebody may move what is below meanwhile. Raises OSError.
+    A missing entry is no error. Concurrent calls are safe, even if entries are moved meanwhile.
+    Raises OSError.
     """
-    for _ in range(_MAX_TRIES):
-        with _looked_at_again():
+    for _ in range(_MAX_ATTEMPTS):
+        with _ignore_concurrent_change():
             _erase_once(parent_fd, name)
         try:
             os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
         except FileNotFoundError:
             return
-    raise OSError(errno.ENOTEMPTY, "somebody keeps filling it")
+    raise OSError(errno.ENOTEMPTY, "entries are added while it is deleted")
 
 
 def _erase_once(parent_fd: int, name: str) -> None:
@@ -44,30 +45,30 @@ def _erase_once(parent_fd: int, name: str) -> None:
 
 
 def empty_directory(top_fd: int) -> None:
-    """Deletes all that is below a directory, wherever it may have been moved to. Raises OSError.
+    """Delete everything below a directory, even if the directory is moved. Raises OSError.
 
-    Depth costs neither stack nor descriptors: subdirectories are moved up to the top and taken from there.
+    Subdirectories are moved up to the top, so that depth costs neither stack nor descriptors.
     """
     for _ in range(_MAX_PASSES):
         names = os.listdir(top_fd)
         if not names:
             return
         for name in names:
-            with _looked_at_again():
+            with _ignore_concurrent_change():
                 _erase_one_level(top_fd, name)
 
 
 def _erase_one_level(top_fd: int, name: str) -> None:
-    """Deletes a file, or a directory after moving its own subdirectories up beside it."""
+    """Delete a file, or a directory whose subdirectories are moved up beside it first."""
     if not is_kind_at(top_fd, name, stat.S_ISDIR):
         os.unlink(name, dir_fd=top_fd)
         return
     fd = open_private_directory_at(top_fd, name)
     try:
         for entry in os.listdir(fd):
-            with _looked_at_again():
+            with _ignore_concurrent_change():
                 if is_kind_at(fd, entry, stat.S_ISDIR):
-                    # Moving a directory rewrites its "..", which takes the right to write to it.
+                    # Moving a directory rewrites its "..", which needs write permission on it.
                     os.close(open_private_directory_at(fd, entry))
                     os.rename(entry, secrets.token_hex(16), src_dir_fd=fd, dst_dir_fd=top_fd)
                 else:
@@ -78,8 +79,8 @@ def _erase_one_level(top_fd: int, name: str) -> None:
 
 
 @contextmanager
-def _looked_at_again() -> Iterator[None]:
-    """Ends the block at an entry that changed meanwhile."""
+def _ignore_concurrent_change() -> Iterator[None]:
+    """End the block without an error if the entry changed meanwhile."""
     try:
         yield
     except OSError as error:

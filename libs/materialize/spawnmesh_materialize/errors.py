@@ -1,4 +1,4 @@
-"""What can go wrong between a workspace and its disk."""
+"""Errors of work on a workspace's files."""
 
 import errno
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class MaterializeReason(StrEnum):
-    """Stable identifiers of a refusal or failure."""
+    """Stable identifiers of errors."""
 
     INVALID_SET_ID = "INVALID_SET_ID"
     INVALID_NAME = "INVALID_NAME"
@@ -26,7 +26,10 @@ class MaterializeReason(StrEnum):
 
 
 class MaterializeError(Exception):
-    """A refusal or failure; `facts` hold numbers and symbols, never a name, a path of the host or content."""
+    """An error of this library.
+
+    `facts` hold numbers and symbols, never a name, a path of the host or content.
+    """
 
     def __init__(self, reason: MaterializeReason, **facts: str | int) -> None:
         self.reason = reason
@@ -42,7 +45,7 @@ _REASON_BY_ERRNO = {
     errno.ELOOP: MaterializeReason.UNSAFE_PATH,
     errno.ENOTDIR: MaterializeReason.NOT_A_DIRECTORY,
     errno.EISDIR: MaterializeReason.NOT_A_FILE,
-    errno.ENXIO: MaterializeReason.NOT_A_FILE,  # a pipe without a reader, or a socket
+    errno.ENXIO: MaterializeReason.NOT_A_FILE,  # A pipe without a reader, or a socket.
     errno.EEXIST: MaterializeReason.ALREADY_EXISTS,
     errno.ENAMETOOLONG: MaterializeReason.INVALID_PATH,
     errno.ENOSPC: MaterializeReason.DISK_FULL,
@@ -55,12 +58,16 @@ _REASON_BY_ERRNO = {
 
 
 def reason_of(error: OSError) -> MaterializeReason:
+    """Return the reason for the errno, or IO_FAILED."""
     return _REASON_BY_ERRNO.get(error.errno or 0, MaterializeReason.IO_FAILED)
 
 
 @contextmanager
 def os_errors_typed(**facts: str | int) -> Iterator[None]:
-    """Turns an OSError of the block into a MaterializeError, and cuts it off: its text names paths."""
+    """Turn an OSError of the block into a MaterializeError.
+
+    The OSError is not chained, since its text contains paths.
+    """
     try:
         yield
     except OSError as error:

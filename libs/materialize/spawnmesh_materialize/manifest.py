@@ -1,4 +1,4 @@
-"""What a set holds: as a list handed over, and as the file that lies beside its contents."""
+"""The files of a set, and the manifest that is stored beside them."""
 
 import json
 import re
@@ -15,7 +15,7 @@ _SET_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """One file of a set; `sha256` is lower-case hex."""
+    """A file of a set. `sha256` is lower-case hex."""
 
     name: str
     size_bytes: int
@@ -24,7 +24,7 @@ class FileRecord:
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A file to be written: its record, and its contents, which are read once and only if they are needed."""
+    """A file to write. `chunks` are read at most once, and only if the file has to be written."""
 
     name: str
     size_bytes: int
@@ -37,26 +37,29 @@ class FileSource:
 
 
 def check_set_id(set_id: str) -> None:
-    """Raises MaterializeError unless `set_id` is 1-128 of `[A-Za-z0-9_-]`, not led by a mark."""
+    """Raise MaterializeError unless `set_id` is 1-128 of `[A-Za-z0-9_-]`.
+
+    The first character has to be a letter or a digit.
+    """
     if not _SET_ID.fullmatch(set_id):
         raise MaterializeError(MaterializeReason.INVALID_SET_ID)
 
 
 def check_names(files: Sequence[FileSource]) -> None:
-    """Raises MaterializeError INVALID_NAME with the `index` of a file whose name is unfit, or taken before.
+    """Raise MaterializeError INVALID_NAME with the `index` of an invalid or duplicate name.
 
-    Names have been judged for portability long before; this is only what keeps a file in its directory.
+    This only keeps each file in its directory. Portability is checked before, by attachment-blob.
     """
-    taken = {_key(MANIFEST_NAME)}
+    keys = {_key(MANIFEST_NAME)}
     for index, file in enumerate(files):
         key = _key(file.name)
-        if key in taken or not _stays_in_directory(file.name):
+        if key in keys or not _stays_in_directory(file.name):
             raise MaterializeError(MaterializeReason.INVALID_NAME, index=index)
-        taken.add(key)
+        keys.add(key)
 
 
 def manifest_bytes(set_id: str, records: Iterable[FileRecord]) -> bytes:
-    """The manifest as stored: the same bytes for the same files, whatever order they came in."""
+    """Return the manifest to store: the same bytes for the same files in any order."""
     files = [
         {"name": record.name, "bytes": record.size_bytes, "sha256": record.sha256}
         for record in sorted(records, key=lambda record: record.name)
@@ -65,7 +68,10 @@ def manifest_bytes(set_id: str, records: Iterable[FileRecord]) -> bytes:
 
 
 def _key(name: str) -> str:
-    """What the attachment-blob service calls two names the same by: anything stricter would refuse a set that it accepted."""
+    """Return the key by which the attachment-blob service compares names.
+
+    A stricter key would refuse sets that the service accepted.
+    """
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 

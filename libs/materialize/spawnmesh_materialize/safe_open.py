@@ -1,7 +1,7 @@
-"""Reading, writing and listing inside a workspace, for tools whose paths come from a model.
+"""Opens files and lists directories by paths that a model chose.
 
-Paths are relative to the workspace's root, with `/` between components. No component may be a symlink, and nothing but
-regular files and directories is opened. All functions raise MaterializeError.
+Paths are relative to the workspace's root, with `/` between components. No component may be a
+symlink. Only regular files and directories are opened. All functions raise MaterializeError.
 """
 
 import os
@@ -11,11 +11,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO
 
-from spawnmesh_materialize.descend import components, open_directory_at, open_or_make_directory_at, opened_below
+from spawnmesh_materialize.descend import (
+    components,
+    open_directory_at,
+    open_or_make_directory_at,
+    opened_below,
+)
 from spawnmesh_materialize.errors import MaterializeError, MaterializeReason, os_errors_typed
 
 FILE_MODE = 0o600
-# Without O_NONBLOCK, opening a pipe would wait for its other end; on a regular file it has no effect.
+# Without O_NONBLOCK, opening a pipe would wait for its other end. Regular files ignore it.
 _FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -28,7 +33,7 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a directory; a symlink is listed as itself. `size_bytes` is 0 for all but files."""
+    """An entry of a directory. A symlink is not followed. `size_bytes` is 0 except for files."""
 
     name: str
     kind: EntryKind
@@ -36,19 +41,20 @@ class Entry:
 
 
 def open_for_reading(root: Path, relative: str) -> BinaryIO:
-    """The regular file at `relative`, from its start."""
+    """Open the regular file at `relative` for reading."""
     return os.fdopen(_open_regular(root, relative, os.O_RDONLY), "rb")
 
 
 def open_for_writing(root: Path, relative: str, *, create_parents: bool = False) -> BinaryIO:
-    """The file at `relative`, emptied, or made with mode 0600 under any umask; missing directories get 0700.
+    """Open the file at `relative` for writing, and empty it.
 
-    A file that has another name too (a hard link) is refused: that name may lie outside.
+    A missing file is created with mode 0600 under any umask, missing directories with 0700. A file
+    with several hard links is refused, since another name may lie outside the root.
     """
     fd = _open_regular(root, relative, os.O_WRONLY | os.O_CREAT, create_parents=create_parents)
     try:
         with os_errors_typed():
-            # Truncating only now: O_TRUNC would have emptied the file before its links could be counted.
+            # Truncate only now: O_TRUNC would empty the file before its links are counted.
             if os.fstat(fd).st_nlink > 1:
                 raise MaterializeError(MaterializeReason.UNSAFE_PATH, links=os.fstat(fd).st_nlink)
             os.ftruncate(fd, 0)
@@ -59,7 +65,10 @@ def open_for_writing(root: Path, relative: str, *, create_parents: bool = False)
 
 
 def list_directory(root: Path, relative: str = ".") -> list[Entry]:
-    """The entries of the directory at `relative`, by name; those that vanish meanwhile are left out."""
+    """Return the entries of the directory at `relative`, sorted by name.
+
+    Entries that vanish meanwhile are omitted.
+    """
     with opened_below(root, components(relative)) as fd, os_errors_typed():
         found = [_entry(fd, name) for name in os.listdir(fd)]
         return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.name)
@@ -98,7 +107,7 @@ def _open_regular(root: Path, relative: str, flags: int, *, create_parents: bool
 
 
 def _open_or_create(directory_fd: int, name: str, flags: int) -> tuple[int, bool]:
-    """The descriptor, and whether the file was made by this call: only then is its mode ours to set."""
+    """Return the descriptor, and whether this call created the file and so has to set its mode."""
     if flags & os.O_CREAT:
         try:
             return os.open(name, flags | os.O_EXCL | _FILE_FLAGS, FILE_MODE, dir_fd=directory_fd), True

@@ -1,4 +1,4 @@
-"""Puts a set into a workspace, whole or not at all."""
+"""Writes a set into a workspace, completely or not at all."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from spawnmesh_materialize.descend import make_directory_at, open_or_make_private_directory_at, opened_below
 from spawnmesh_materialize.erase import empty_directory
 from spawnmesh_materialize.errors import MaterializeError, MaterializeReason, os_errors_typed
-from spawnmesh_materialize.layout import HOME, passing_name, rel_dir_of
+from spawnmesh_materialize.layout import HOME, rel_dir_of, staging_name
 from spawnmesh_materialize.manifest import (
     MANIFEST_NAME,
     FileRecord,
@@ -24,29 +24,30 @@ from spawnmesh_materialize.remove_set import prune_home
 from spawnmesh_materialize.safe_open import FILE_MODE
 
 _NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# Whoever removes another set at the same moment takes empty parents with it, from under the feet of a start.
+# A concurrent removal of another set may delete the empty parent directories: then start again.
 _MAX_STARTS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Materialized:
-    """A set in place: its directory relative to the workspace, and its files by name."""
+    """A written set: its directory relative to the workspace, and its files sorted by name."""
 
     rel_dir: str
     files: tuple[FileRecord, ...]
 
 
 def materialize(workspace: Path, set_id: str, files: Iterable[FileSource]) -> Materialized:
-    """Writes `files` and their manifest to `<workspace>/.spawnmesh/attachments/<set_id>/`.
+    """Write `files` and their manifest to `<workspace>/.spawnmesh/attachments/<set_id>/`.
 
-    Directories get mode 0700 and files 0600 under any umask. Size and SHA-256 of each file are checked as it is
-    written; all is flushed to disk, then renamed into place. A set that is there with the same manifest is left as it is
-    and no chunk is read (its files belong to the agent by then and may have changed); with another one it is refused as
-    DIFFERENT_SET.
+    - Directories get mode 0700 and files 0600 under any umask.
+    - Size and SHA-256 of each file are checked. All files are flushed to disk, then the directory
+      is renamed into place.
+    - If the set exists with the same manifest, it is left as it is and no chunk is read. The agent
+      may have changed its files. A set with another manifest raises DIFFERENT_SET.
+    - On return, the path from the workspace to the set has been checked to contain no symlink.
 
-    Raises MaterializeError, and whatever `chunks` raises, unchanged; after either, nothing of the set is left. Only a
-    killed process leaves its staging directory behind: `remove` takes it. Success means that the set was reached at its
-    place, from the workspace down and through no symlink, after everything was written.
+    Raises MaterializeError, and any error of `chunks` unchanged. After an error, nothing of the set
+    is left. Only a killed process leaves a temporary directory behind, which `remove` deletes.
     """
     check_set_id(set_id)
     sources = list(files)
@@ -64,7 +65,10 @@ def materialize(workspace: Path, set_id: str, files: Iterable[FileSource]) -> Ma
 
 
 def _is_in_place(workspace: Path, set_id: str, manifest: bytes) -> bool:
-    """False if there is no set of that id. Raises MaterializeError if there is another one, or anything else."""
+    """Return whether the set is in place.
+
+    Raises MaterializeError if the id belongs to another set.
+    """
     try:
         with opened_below(workspace, [*HOME, set_id]) as set_fd:
             is_same = _holds_manifest(set_fd, manifest)
@@ -84,12 +88,12 @@ def _holds_manifest(set_fd: int, manifest: bytes) -> bool:
         return False
     with os.fdopen(fd, "rb") as file, os_errors_typed():
         status = os.fstat(fd)
-        # One of another size is another one, and need not be read to know it.
+        # A manifest of another size differs and need not be read.
         return stat.S_ISREG(status.st_mode) and status.st_size == len(manifest) and file.read() == manifest
 
 
 def _write_and_place(workspace: Path, set_id: str, sources: list[FileSource], manifest: bytes) -> None:
-    staging = passing_name(set_id)
+    staging = staging_name(set_id)
     with ExitStack() as open_fds:
         home_fd, staging_fd = _start_staging(workspace, staging, open_fds)
         try:
@@ -103,13 +107,15 @@ def _write_and_place(workspace: Path, set_id: str, sources: list[FileSource], ma
 
 
 def _start_staging(workspace: Path, staging: str, open_fds: ExitStack) -> tuple[int, int]:
-    """Descriptors of the directory that holds sets, and of a new one in it; `open_fds` closes both."""
+    """Open the directory of all sets and a new directory in it. `open_fds` closes both."""
     starts_left = _MAX_STARTS
     while True:
         starts_left -= 1
         try:
             with ExitStack() as opened:
-                home_fd = opened.enter_context(opened_below(workspace, HOME, open_or_make_private_directory_at))
+                home_fd = opened.enter_context(
+                    opened_below(workspace, HOME, open_or_make_private_directory_at)
+                )
                 with os_errors_typed():
                     staging_fd = make_directory_at(home_fd, staging)
                 opened.callback(os.close, staging_fd)
@@ -144,7 +150,7 @@ def _write_manifest(staging_fd: int, manifest: bytes) -> None:
 
 @contextmanager
 def _new_file(directory_fd: int, name: str, **facts: int) -> Iterator[int]:
-    """A descriptor of a file that was not there before, with mode 0600 under any umask; flushed to disk at the end."""
+    """Create a file with mode 0600 under any umask, and flush it to disk after the block."""
     with os_errors_typed(**facts):
         fd = os.open(name, _NEW_FILE_FLAGS, FILE_MODE, dir_fd=directory_fd)
     try:
@@ -163,15 +169,17 @@ def _write_all(fd: int, data: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-def _place(workspace: Path, set_id: str, staging: str, home_fd: int, staging_fd: int, manifest: bytes) -> None:
-    """Gives the finished directory the set's name, and makes sure that it is found there from the workspace down."""
+def _place(
+    workspace: Path, set_id: str, staging: str, home_fd: int, staging_fd: int, manifest: bytes
+) -> None:
+    """Rename the finished directory to the set's name, and check that the path leads to it."""
     with os_errors_typed():
         os.fsync(staging_fd)
     try:
         with os_errors_typed():
             os.rename(staging, set_id, src_dir_fd=home_fd, dst_dir_fd=home_fd)
     except MaterializeError:
-        # Another call may have been faster: what counts then is whether it wrote the same.
+        # Another call may have been faster. That is fine if it wrote the same set.
         if not _is_in_place(workspace, set_id, manifest):
             raise
         _discard(home_fd, (staging,), staging_fd)
@@ -184,7 +192,10 @@ def _place(workspace: Path, set_id: str, staging: str, home_fd: int, staging_fd:
 
 
 def _discard(home_fd: int, names: Iterable[str], staging_fd: int) -> None:
-    """Deletes what was written, wherever it was moved, and its directory if that has one of `names`; no other one."""
+    """Delete the written files, even if their directory was moved.
+
+    Delete the directory itself if it has one of `names`.
+    """
     with suppress(OSError):
         empty_directory(staging_fd)
     for name in names:

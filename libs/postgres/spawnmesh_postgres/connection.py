@@ -1,4 +1,4 @@
-"""Connections that do not wait for a silent server when their caller has given up, and whether one has been closed meanwhile."""
+"""Connections with bounded waits, and a check for connections that must be replaced."""
 
 import asyncio
 import select
@@ -12,21 +12,24 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import Row
 
 _INTERVAL_SECONDS = 0.1
-_CANCEL_SECONDS = 0.8  # Twice this long at most; a server that is there takes milliseconds to stop a statement.
-
-_LAST_WORDS = 4  # What a server says before it closes a connection, and its end, come in fewer reads.
+# At most twice this time; a server that answers stops a statement in milliseconds.
+_CANCEL_SECONDS = 0.8
 
 RV = TypeVar("RV")
 
 
-class ImpatientConnection(AsyncConnection[Row]):
-    """As the driver's own; where a cancelled task waits for a statement and the server does not stop it at once, the connection is closed.
+class BoundedCancelConnection(AsyncConnection[Row]):
+    """A connection whose cancelled statements end within bounded time.
 
-    The driver itself asks for five seconds, and for five more waits for what comes of it.
+    If a task is cancelled while it waits for a statement, the connection asks the server to cancel
+    the statement. If the server does not stop it within 1.6 s, the connection is closed. The driver
+    itself takes up to ten seconds.
     """
 
-    async def wait(self, gen: PQGen[RV], interval: float = _INTERVAL_SECONDS, timeout: float | None = None) -> RV:
-        """What all that is asked of the server goes through."""
+    async def wait(
+        self, gen: PQGen[RV], interval: float = _INTERVAL_SECONDS, timeout: float | None = None
+    ) -> RV:
+        """Wait for the server. Every operation of the connection calls this method."""
         try:
             return await waiting.wait_async(gen, self.pgconn.socket, interval=interval, timeout=timeout)
         except asyncio.CancelledError:
@@ -35,10 +38,12 @@ class ImpatientConnection(AsyncConnection[Row]):
             raise
 
     async def _stop(self, gen: PQGen[RV]) -> None:
-        """The connection is idle again afterwards, or closed."""
+        """Stop the statement, and leave the connection idle or closed."""
         try:
             await self.cancel_safe(timeout=_CANCEL_SECONDS)
-            await waiting.wait_async(gen, self.pgconn.socket, interval=_INTERVAL_SECONDS, timeout=_CANCEL_SECONDS)
+            await waiting.wait_async(
+                gen, self.pgconn.socket, interval=_INTERVAL_SECONDS, timeout=_CANCEL_SECONDS
+            )
         except QueryCanceled:
             pass
         except psycopg.Error:
@@ -48,18 +53,13 @@ class ImpatientConnection(AsyncConnection[Row]):
             raise
 
 
-def is_gone(connection: AsyncConnection[Any]) -> bool:
-    """Whether the server closed the connection while it was idle, as a restart does: then no call has to fail to find that out.
+def is_stale(connection: AsyncConnection[Any]) -> bool:
+    """Return whether an idle connection must be replaced, for example after a restart of the
+    server.
 
-    Costs no round trip: on a connection that waits for nothing, there is hardly anything to read but its end.
+     An idle connection receives input only if the server closes it or changes a setting that it
+    reports. The check costs no round trip.
     """
-    waiting = select.poll()
-    waiting.register(connection.fileno(), select.POLLIN)
-    try:
-        for _ in range(_LAST_WORDS):
-            if not waiting.poll(0):
-                return False
-            connection.pgconn.consume_input()
-    except psycopg.OperationalError:
-        return True
-    return False
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))

@@ -1,4 +1,4 @@
-"""Connections to a service's own database, and transactions that see one tenant's rows only."""
+"""A pool of connections to the database of a service, and transactions for one tenant."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,22 +14,26 @@ from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from spawnmesh_core.ids import TENANT_ID
 
-from spawnmesh_postgres.connection import ImpatientConnection, is_gone
+from spawnmesh_postgres.connection import BoundedCancelConnection, is_stale
 from spawnmesh_postgres.pool_metrics import PoolMetrics
 
 Connection = AsyncConnection[DictRow]
 
-EVERY_TENANT = "*"
-"""Not a tenant: the scope in which a queue that serves all tenants reads the tables whose policies say so, and no others."""
+ALL_TENANTS = "*"
+"""The scope of queues that serve all tenants. Only the policies of such tables admit it."""
 
 SCOPE = "set_config('spawnmesh.tenant', %(tenant_id)s, true)"
-"""In a statement for `Database.call`: scopes the transaction to the tenant, and is the tenant's id."""
+"""An expression in a statement for `Database.call`: it scopes the transaction to the
+tenant and returns the tenant id.
+"""
 
 _SET_SCOPE = f"select {SCOPE}"
-_SET_SCOPE_AND_END = f"select {SCOPE}, set_config('transaction_timeout', %(end)s, true)"
-_KNOWS_TRANSACTION_TIMEOUT = 170_000  # The versions before take a pipeline whose client is silent for one at work.
+_SET_SCOPE_AND_TIMEOUT = f"select {SCOPE}, set_config('transaction_timeout', %(timeout)s, true)"
+# Earlier versions do not time out a pipeline whose client is silent.
+_HAS_TRANSACTION_TIMEOUT = 170_000
 
-_ROLLBACK_SECONDS = 1.0  # Takes a server no time, unless it is silent; then the connection is worth nothing.
+# A server that answers needs milliseconds; otherwise the connection is closed.
+_ROLLBACK_SECONDS = 1.0
 
 _NO_METER = NoOpMeter("spawnmesh")
 
@@ -37,18 +41,19 @@ _NOTIFY = "select pg_notify(%(channel)s, payload) from unnest(%(payloads)s::text
 
 
 def _check_scope(tenant_id: str) -> None:
-    if tenant_id != EVERY_TENANT and TENANT_ID.fullmatch(tenant_id) is None:
+    if tenant_id != ALL_TENANTS and TENANT_ID.fullmatch(tenant_id) is None:
         raise ValueError("a transaction needs a well-formed tenant id")
 
 
 def _scope(tenant_id: str) -> str:
-    # Nothing that passes needs more of a quote than these, and composing it would be most of what a begin costs here.
+    # A valid scope needs no escaping, and composing the statement would be most of the cost of a
+    # begin.
     _check_scope(tenant_id)
     return f"set local spawnmesh.tenant = '{tenant_id}'"
 
 
 async def _roll_back(connection: Connection) -> None:
-    """The connection is free of its transaction afterwards, or closed: what made the block fail is what its caller is to hear."""
+    """Roll back the transaction or close the connection, without hiding the original error."""
     if connection.closed:
         return
     try:
@@ -59,58 +64,63 @@ async def _roll_back(connection: Connection) -> None:
 
 
 class Database:
-    """A pool of connections as the service's own role, which row-level security binds."""
+    """A pool of connections with the service's own role, to which row-level security applies."""
 
     def __init__(self, pool: AsyncConnectionPool[Connection], metrics: PoolMetrics) -> None:
         self._pool = pool
         self._metrics = metrics
-        self._taken: dict[Connection, tuple[float, float]] = {}  # When it was asked for, and when it was had.
+        # The times of request and acquisition.
+        self._in_use: dict[Connection, tuple[float, float]] = {}
 
     @property
     def in_use(self) -> int:
-        """How many connections somebody has."""
-        return len(self._taken)
+        """The number of connections in use."""
+        return len(self._in_use)
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
-        """A connection of the pool. Where none is to be had although not all are in use, the server is not there: OperationalError.
+        """Take a connection from the pool for the block.
 
-        One on which the server takes no writes is closed: the next one may lead to another server, or begin with other settings.
+        Raises OperationalError if no connection can be made although the pool is not exhausted: the
+        server does not answer. A connection to a read-only server is closed, since a new one may
+        lead to another server or start with other settings.
         """
-        connection = await self._take()
+        connection = await self._acquire()
         try:
             yield connection
         except psycopg.errors.ReadOnlySqlTransaction:
             await connection.close()
             raise
         finally:
-            await self._give_back(connection)
+            await self._release(connection)
 
-    async def _take(self) -> Connection:
-        asked = perf_counter()
+    async def _acquire(self) -> Connection:
+        requested = perf_counter()
         try:
-            while is_gone(connection := await self._pool.getconn()):
-                await self._pool.putconn(connection)  # Which makes another one instead.
+            while is_stale(connection := await self._pool.getconn()):
+                await connection.close()
+                await self._pool.putconn(connection)  # The pool replaces it.
         except PoolTimeout as error:
             self._metrics.timed_out()
             if self.in_use < self._pool.max_size:
                 raise psycopg.OperationalError("no connection could be made") from error
             raise
-        self._taken[connection] = (asked, perf_counter())
-        self._metrics.taken()
+        self._in_use[connection] = (requested, perf_counter())
+        self._metrics.acquired()
         return connection
 
-    async def _give_back(self, connection: Connection) -> None:
-        asked, taken = self._taken.pop(connection)
-        self._metrics.given_back(waited_seconds=taken - asked, had_seconds=perf_counter() - taken)
+    async def _release(self, connection: Connection) -> None:
+        requested, acquired = self._in_use.pop(connection)
+        self._metrics.released(waited_seconds=acquired - requested, used_seconds=perf_counter() - acquired)
         await self._pool.putconn(connection)
 
     @asynccontextmanager
     async def transaction(self, tenant_id: str) -> AsyncIterator[Connection]:
-        """One transaction that sees and writes the rows of this tenant and nothing else.
+        """Open a transaction that sees and writes only the rows of this tenant.
 
-        Begun and scoped in a single round trip; committed at the end of the block, rolled back when it raises. Put nothing slow inside: no RPC,
-        no S3. Raises ValueError for a scope that is neither a well-formed tenant id nor EVERY_TENANT.
+        It begins and is scoped in one round trip. It is committed at the end of the block and
+        rolled back if the block raises. Do nothing slow in the block: no RPC, no S3. Raises
+        ValueError if the scope is neither a well-formed tenant id nor ALL_TENANTS.
         """
         begin = f"begin; {_scope(tenant_id)}".encode()
         async with self._connection() as connection:
@@ -123,12 +133,15 @@ class Database:
             await connection.commit()
 
     @asynccontextmanager
-    async def transaction_of(
+    async def transaction_with_statement(
         self, tenant_id: str, statement: str, parameters: Mapping[str, Any]
     ) -> AsyncIterator[tuple[Connection, list[DictRow]]]:
-        """Like `transaction`, and its first statement goes along with its beginning, in one round trip: its rows come with the connection.
+        """Open a transaction as `transaction` does, and run its first statement in the
+        same round trip.
 
-        The parameters are written into the text, so the statement is planned anew each time: for the call of a function, whose own are not.
+        Yields the connection and the rows of the statement. The parameters are written into the
+        text, so the statement is planned each time: use it to call a function, whose statements
+        keep their plans.
         """
         begin = f"begin; {_scope(tenant_id)};"
         async with self._connection() as connection:
@@ -144,30 +157,34 @@ class Database:
             await connection.commit()
 
     @asynccontextmanager
-    async def pipelined(self, tenant_id: str, *, at_most_seconds: float = 60.0) -> AsyncIterator[Connection]:
-        """As `transaction`, with a round trip only where rows are fetched, and one at the end.
+    async def pipelined(self, tenant_id: str, *, timeout_seconds: float = 60.0) -> AsyncIterator[Connection]:
+        """Open a transaction as `transaction` does, in pipeline mode.
 
-        What is executed and not fetched goes with the next fetch, and what went wrong with it is raised there, or at the end of the block.
-        A cursor may also be fetched from behind the block. A block that takes longer than `at_most_seconds` is ended by the server, with its
-        connection: whoever waits for its locks does not wait for a client that has stopped. Raises ValueError as `transaction` does.
+        A round trip happens only when rows are fetched, and at the end of the block. Statements
+        without a fetch are sent with the next fetch; their errors are raised there or at the end of
+        the block. A cursor may be fetched after the block. The server ends a block that takes
+        longer than `timeout_seconds`, and its connection: the locks of a stopped client must not
+        block others. Raises ValueError as `transaction` does.
         """
         _check_scope(tenant_id)
         async with self._connection() as connection:
             try:
                 async with connection.pipeline():
-                    # Each in the words of one statement, which is all that a pipeline takes.
+                    # A pipeline accepts one statement for each message.
                     await connection.execute("begin")
-                    if connection.info.server_version >= _KNOWS_TRANSACTION_TIMEOUT:
-                        bounds = {"tenant_id": tenant_id, "end": f"{at_most_seconds * 1000:.0f}ms"}
-                        await connection.execute(_SET_SCOPE_AND_END, bounds)
+                    if connection.info.server_version >= _HAS_TRANSACTION_TIMEOUT:
+                        bounds = {"tenant_id": tenant_id, "timeout": f"{timeout_seconds * 1000:.0f}ms"}
+                        await connection.execute(_SET_SCOPE_AND_TIMEOUT, bounds)
                     else:
                         await connection.execute(_SET_SCOPE, {"tenant_id": tenant_id})
                     try:
                         yield connection
                     except asyncio.CancelledError:
-                        await connection.close()  # Leaving the pipeline would wait for whatever was sent.
+                        # Leaving the pipeline would wait for all sent statements.
+                        await connection.close()
                         raise
-                    await connection.execute("commit")  # `commit()` would look at a state that is not known yet.
+                    # `commit()` needs the transaction status, which is not known yet.
+                    await connection.execute("commit")
             except Exception:
                 if connection.info.pipeline_status is not PipelineStatus.OFF:
                     await connection.close()
@@ -175,51 +192,56 @@ class Database:
                     await _roll_back(connection)
                 raise
             except BaseException:
-                await (
-                    connection.close()
-                )  # Cut off wherever it was, also while it left the pipeline; the pool makes another one.
+                # Interrupted at an unknown point, also while leaving the pipeline; the pool
+                # replaces it.
+                await connection.close()
                 raise
 
     async def call(self, tenant_id: str, statement: str, parameters: Mapping[str, Any]) -> list[DictRow]:
-        """Runs one statement as a transaction of its own, in a single round trip, and gives its rows.
+        """Run one statement as its own transaction, in one round trip, and return its rows.
 
-        The statement is to be a call of a function that takes its tenant from the very expression SCOPE, with `tenant_id` among the parameters:
-        so the scope is set before anything in the function runs, and is gone with the statement. Raises ValueError for a statement without it,
-        and for what is not a well-formed tenant id.
+        The statement must call a function that takes its tenant from the expression SCOPE;
+        `tenant_id` is added to the parameters. The scope is set before the function runs and ends
+        with the statement. Raises ValueError for a statement without SCOPE and for a malformed
+        tenant id.
         """
         if SCOPE not in statement:
-            raise ValueError(f"a statement that is called takes its tenant from {SCOPE}")
+            raise ValueError(f"the statement must take its tenant from {SCOPE}")
         _check_scope(tenant_id)
-        connection = await self._take()  # No context manager: this is what services do most.
+        # No context manager: this is the most frequent operation.
+        connection = await self._acquire()
         values = {**parameters, "tenant_id": tenant_id}
         try:
             cursor = await connection.execute(statement, values, binary=True)
             return await cursor.fetchall()
         except psycopg.errors.FeatureNotSupported:
-            # A migration has changed a row that it gives since it was prepared here. It was not run, and would never be on this connection.
+            # A migration changed the result type of the prepared statement. It did not run and
+            # cannot run again.
             cursor = await connection.execute(statement, values, binary=True, prepare=False)
             rows = await cursor.fetchall()
             await connection.close()
             return rows
         except psycopg.errors.ReadOnlySqlTransaction:
-            await connection.close()  # As `_connection` does.
+            await connection.close()  # As in `_connection`.
             raise
         finally:
-            await self._give_back(connection)
+            await self._release(connection)
 
     async def notify(self, channel: str, payloads: Sequence[str]) -> None:
-        """Wakes whoever listens to the channel, once for each payload, in a transaction that writes nothing."""
+        """Notify the listeners of the channel once for each payload, in a transaction
+        that writes nothing.
+        """
         async with self._connection() as connection:
             await connection.execute(_NOTIFY, {"channel": channel, "payloads": list(payloads)})
 
     async def check(self) -> None:
-        """Raises when no connection answers."""
+        """Raise an error if no connection answers."""
         async with self._connection() as connection:
             await connection.execute("select 1")
 
 
 async def _configure(connection: Connection) -> None:
-    await connection.set_autocommit(True)  # Transactions are begun by `Database.transaction` alone.
+    await connection.set_autocommit(True)  # Only `Database.transaction` begins transactions.
 
 
 @asynccontextmanager
@@ -233,11 +255,12 @@ async def open_database(
     pooled: bool = False,
     meter: Meter = _NO_METER,
 ) -> AsyncIterator[Database]:
-    """Opens the pool: at most `max_connections`, each statement cut off after `statement_timeout_seconds`.
+    """Open the pool, with a timeout for each statement.
 
-    A caller who finds every connection in use waits `wait_seconds` and is then refused with psycopg_pool.PoolTimeout. Opening does not wait for
-    the server: a process starts while its database is down, and answers UNAVAILABLE until it is up. `pooled` is for a DSN that leads through a
-    pooler in transaction mode: nothing is left on a connection for the next transaction, and the timeouts are those of the role.
+    If all `max_connections` are in use, a caller waits `wait_seconds` and then gets
+    psycopg_pool.PoolTimeout. Opening does not wait for the server: a process starts while its
+    database is down, and answers UNAVAILABLE until it is up. `pooled` is for a DSN through a pooler
+    in transaction mode: the pool keeps no state on connections, and the role sets the timeouts.
     """
     arguments: dict[str, Any] = {
         "row_factory": dict_row,
@@ -248,10 +271,12 @@ async def open_database(
         arguments["prepare_threshold"] = None
     else:
         milliseconds = int(statement_timeout_seconds * 1000)
-        arguments["options"] = f"-c statement_timeout={milliseconds} -c idle_in_transaction_session_timeout=60000"
+        arguments["options"] = (
+            f"-c statement_timeout={milliseconds} -c idle_in_transaction_session_timeout=60000"
+        )
     pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
         dsn,
-        connection_class=ImpatientConnection[DictRow],
+        connection_class=BoundedCancelConnection[DictRow],
         kwargs=arguments,
         min_size=min(2, max_connections),
         max_size=max_connections,
@@ -270,6 +295,9 @@ async def open_database(
         await pool.close(timeout=5.0)
 
 
-async def rescope(connection: Connection, tenant_id: str) -> None:
-    """Turns the rest of the transaction to another tenant: a queue picks work in the scope EVERY_TENANT and then does it for its tenant."""
+async def switch_tenant(connection: Connection, tenant_id: str) -> None:
+    """Change the scope of the transaction to another tenant.
+
+    A queue selects work in the scope ALL_TENANTS and then does it for the tenant.
+    """
     await connection.execute(_scope(tenant_id).encode())

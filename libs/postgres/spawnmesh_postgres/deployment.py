@@ -1,4 +1,4 @@
-"""DeploymentService, which every service with a database serves: its release, its schema, its workers."""
+"""DeploymentService of every service with a database: its release, schema and workers."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -15,28 +15,30 @@ from spawnmesh.deployment.v1.deployment_service_pb2_grpc import (
 )
 
 from spawnmesh_postgres.database import Database
-from spawnmesh_postgres.schema_version import Standing, standing_of, until_schema_known
-from spawnmesh_postgres.worker_beats import SeenWorker, workers_seen
+from spawnmesh_postgres.schema_version import SchemaStatus, schema_status, wait_for_schema
+from spawnmesh_postgres.worker_heartbeats import WorkerPresence, list_workers
 
 Context = aio.ServicerContext[Any, Any]
-AnsweringAlone = Callable[[Callable[[aio.Server], None]], AbstractAsyncContextManager[object]]
-"""A server that refuses everything but what the function adds to it, for as long as the block lasts."""
+ServeNotReady = Callable[[Callable[[aio.Server], None]], AbstractAsyncContextManager[object]]
+"""Serve only the services that the function adds, for the block."""
 
 
 class DeploymentServicer(DeploymentServiceServicer):
-    """One RPC."""
+    """Implement DescribeReplica."""
 
     def __init__(
         self,
         service: str,
-        schema: Callable[[], Awaitable[Standing]],
-        workers: Callable[[], Awaitable[Sequence[SeenWorker]]],
+        schema: Callable[[], Awaitable[SchemaStatus]],
+        workers: Callable[[], Awaitable[Sequence[WorkerPresence]]],
     ) -> None:
         self._service = service
         self._schema = schema
         self._workers = workers
 
-    async def DescribeReplica(self, request: pb.DescribeReplicaRequest, context: Context) -> pb.DescribeReplicaResponse:
+    async def DescribeReplica(
+        self, request: pb.DescribeReplicaRequest, context: Context
+    ) -> pb.DescribeReplicaResponse:
         schema = await self._schema()
         workers = [] if schema.objection else await self._workers()
         return pb.DescribeReplicaResponse(
@@ -50,41 +52,47 @@ class DeploymentServicer(DeploymentServiceServicer):
 
 
 def add_deployment(server: aio.Server, database: Database, service: str, workers: Sequence[str] = ()) -> None:
-    """Serves it for the service, by kebab id, whose package is named after it; `workers` are those that there should be."""
+    """Add the DeploymentService of a service, given by kebab id.
 
-    async def schema() -> Standing:
-        return await standing_of(database, package=_package_of(service))
+    `workers` are its expected workers.
+    """
 
-    async def seen() -> Sequence[SeenWorker]:
+    async def schema() -> SchemaStatus:
+        return await schema_status(database, package=_package_of(service))
+
+    async def present() -> Sequence[WorkerPresence]:
         try:
-            return await workers_seen(database, workers)
+            return await list_workers(database, workers)
         except (psycopg.Error, PoolTimeout):
-            return [SeenWorker(name, 0, None) for name in workers]
+            return [WorkerPresence(name, 0, None) for name in workers]
 
-    add_DeploymentServiceServicer_to_server(DeploymentServicer(service, schema, seen), server)
+    add_DeploymentServiceServicer_to_server(DeploymentServicer(service, schema, present), server)
 
 
-async def await_schema(service: str, dsn: str, answering_alone: AnsweringAlone) -> None:
-    """Waits until the schema is one that the service runs on. Whoever asks meanwhile is told why it waits."""
+async def await_schema(service: str, dsn: str, serve_not_ready: ServeNotReady) -> None:
+    """Wait until the service can run on the schema.
 
-    def meanwhile(found: Callable[[], Standing]) -> AbstractAsyncContextManager[object]:
-        async def schema() -> Standing:
+    DescribeReplica reports the cause while it waits.
+    """
+
+    def meanwhile(found: Callable[[], SchemaStatus]) -> AbstractAsyncContextManager[object]:
+        async def schema() -> SchemaStatus:
             return found()
 
-        async def nobody() -> Sequence[SeenWorker]:
+        async def no_workers() -> Sequence[WorkerPresence]:
             return ()
 
-        servicer = DeploymentServicer(service, schema, nobody)
-        return answering_alone(lambda server: add_DeploymentServiceServicer_to_server(servicer, server))
+        servicer = DeploymentServicer(service, schema, no_workers)
+        return serve_not_ready(lambda server: add_DeploymentServiceServicer_to_server(servicer, server))
 
-    await until_schema_known(dsn, package=_package_of(service), meanwhile=meanwhile)
+    await wait_for_schema(dsn, package=_package_of(service), meanwhile=meanwhile)
 
 
 def _package_of(service: str) -> str:
     return f"spawnmesh_{service.replace('-', '_')}"
 
 
-def _rendered_schema(schema: Standing) -> pb.Schema:
+def _rendered_schema(schema: SchemaStatus) -> pb.Schema:
     return pb.Schema(
         state=pb.SchemaState.Value(f"SCHEMA_STATE_{schema.state}"),
         known_migration_id=schema.known_id,
@@ -93,7 +101,7 @@ def _rendered_schema(schema: Standing) -> pb.Schema:
     )
 
 
-def _rendered_worker(worker: SeenWorker) -> pb.Worker:
+def _rendered_worker(worker: WorkerPresence) -> pb.Worker:
     rendered = pb.Worker(name=worker.name, process_count=worker.process_count)
     if worker.last_seen_time is not None:
         rendered.last_seen_time.FromDatetime(worker.last_seen_time)

@@ -1,4 +1,4 @@
-"""What a database failure means to the caller."""
+"""Turn the failures of PostgreSQL into refusals."""
 
 import psycopg
 from psycopg import errors
@@ -6,8 +6,8 @@ from psycopg_pool import PoolClosed, PoolTimeout
 from spawnmesh_core.errors import MeshError, unavailable
 from spawnmesh_core.reasons import Reason
 
-_LOST_A_RACE = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable)
-_NOT_THERE = (
+_CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable)
+_UNAVAILABLE = (
     errors.AdminShutdown,
     errors.CrashShutdown,
     errors.CannotConnectNow,
@@ -21,38 +21,48 @@ _NOT_IN_ENCODING = errors.CharacterNotInRepertoire.sqlstate
 
 
 def translate(error: BaseException) -> MeshError | None:
-    """The refusal that a psycopg failure stands for, by its class and SQLSTATE; None for one that is a defect of ours.
+    """Return the refusal for a failure of psycopg, by its class and SQLSTATE; None for
+    an internal error.
 
-    Whether a transaction committed is unknown after a lost connection: callers repeat under their request_id or idempotency key.
+    After a lost connection it is unknown whether the transaction was committed. Callers repeat the
+    call with the same request_id or idempotency key.
     """
     if isinstance(error, PoolTimeout):
         return MeshError(
-            Reason.POOL_EXHAUSTED, "every database connection is in use; call again later", retry_after_seconds=1.0
+            Reason.POOL_EXHAUSTED,
+            "every database connection is in use; call again later",
+            retry_after_seconds=1.0,
         )
     if isinstance(error, PoolClosed):
-        return MeshError(Reason.DRAINING, "the process is shutting down; call another replica", retry_after_seconds=1.0)
-    if isinstance(error, _LOST_A_RACE):
         return MeshError(
-            Reason.CONFLICT, "the transaction lost against another one; call again", retry_after_seconds=0.05
+            Reason.DRAINING, "the process is shutting down; call another replica", retry_after_seconds=1.0
+        )
+    if isinstance(error, _CONFLICTS):
+        return MeshError(
+            Reason.CONFLICT,
+            "the transaction conflicts with another one; call again",
+            retry_after_seconds=0.05,
         )
     if isinstance(error, errors.FeatureNotSupported) and "cached plan" in str(error):
-        return MeshError(Reason.CONFLICT, "the schema has just been migrated; call again", retry_after_seconds=0.05)
-    if isinstance(error, _NOT_THERE):
+        return MeshError(
+            Reason.CONFLICT, "the schema has just been migrated; call again", retry_after_seconds=0.05
+        )
+    if isinstance(error, _UNAVAILABLE):
         return unavailable("PostgreSQL")
-    if isinstance(error, errors.ReadOnlySqlTransaction):  # A standby, or a primary that takes no writes for a while.
+    # A standby, or a primary that is read-only for a while.
+    if isinstance(error, errors.ReadOnlySqlTransaction):
         return MeshError(
             Reason.DEPENDENCY_UNAVAILABLE,
-            "PostgreSQL takes no writes at the moment; call again later",
+            "PostgreSQL is read-only at the moment; call again later",
             retry_after_seconds=1.0,
             facts={"dependency": "PostgreSQL"},
         )
-    if isinstance(error, psycopg.DataError) and error.sqlstate in (
-        None,
-        _NOT_IN_ENCODING,
-    ):  # NUL, which no text column takes.
+    # A text column cannot store NUL.
+    if isinstance(error, psycopg.DataError) and error.sqlstate in (None, _NOT_IN_ENCODING):
         return MeshError(
             Reason.INVALID_REQUEST, "a text of the request contains a character that cannot be stored (NUL)"
         )
-    if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:  # No server answered, or it went away.
+    # No server answered, or the connection was lost.
+    if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
         return unavailable("PostgreSQL")
     return None

@@ -1,4 +1,4 @@
-"""Durable background jobs, put into the queue by the transaction that makes them due."""
+"""Durable background jobs, enqueued by the transaction that makes them due."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import make_conninfo
 from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool
-from spawnmesh_core.cancellation import heed_cancellation
+from spawnmesh_core.cancellation import raise_if_cancelled
 
-from spawnmesh_postgres.connection import is_gone
+from spawnmesh_postgres.connection import is_stale
 from spawnmesh_postgres.database import Connection
 
 _RECONNECT_SECONDS = 1.0
@@ -24,15 +24,16 @@ _RECONNECT_SECONDS = 1.0
 _ENQUEUE = """
     select procrastinate_defer_jobs_v1(array_agg(job))
     from jsonb_populate_recordset(null::procrastinate_job_to_defer_v1, %(jobs)s) as job
-"""  # As the library does, which would wait for the ids.
+"""
 
 JobArguments = Mapping[str, str | int]
 
 
 def open_job_app(dsn: str, *, name: str, max_connections: int = 4) -> App:
-    """The queue of one service; its tables are in the service's own schema. Open it with `async with app.open_async()` to work on jobs.
+    """Return the job queue of a service. Its tables are in the schema of the service.
 
-    Queue tables are the library's and serve all tenants: a job carries ids, never content.
+    Open it with `async with app.open_async()` to run jobs. The tables belong to procrastinate and
+    serve all tenants: a job carries ids, never content.
     """
     conninfo = make_conninfo(dsn, application_name=name)
     connector = PsycopgConnector(pool_factory=_pool, conninfo=conninfo, min_size=1, max_size=max_connections)
@@ -40,7 +41,10 @@ def open_job_app(dsn: str, *, name: str, max_connections: int = 4) -> App:
 
 
 def _pool(**arguments: Any) -> AsyncConnectionPool[AsyncConnection[Any]]:
-    """One round trip for each statement of the library's: each is whole by itself, needs no transaction around it, and no question before."""
+    """Return a pool with one round trip for each statement of procrastinate.
+
+    Each of its statements is atomic, so it needs no transaction and no check of the connection.
+    """
     return AsyncConnectionPool(**{**arguments, "configure": _without_transactions, "check": _check})
 
 
@@ -49,31 +53,35 @@ async def _without_transactions(connection: AsyncConnection[Any]) -> None:
 
 
 async def _check(connection: AsyncConnection[Any]) -> None:
-    """Has the pool make another one where the server has closed this one."""
-    if is_gone(connection):
+    """Make the pool replace a connection that the server has closed."""
+    if is_stale(connection):
+        await connection.close()
         raise psycopg.OperationalError("the server has closed the connection")
 
 
 @dataclass(frozen=True, slots=True)
 class DueJob:
-    """A task by its name, and what it is called with."""
+    """A job to enqueue: the name of its task and the arguments."""
 
     task: str
     arguments: JobArguments
 
 
 async def enqueue(app: App, connection: Connection, *due: DueJob) -> None:
-    """Puts jobs into the queue when the caller's transaction commits, all in one statement, which is not waited for in a pipeline.
+    """Enqueue jobs in the caller's transaction, with one statement. Each job runs at least once.
 
-    Each runs at least once.
+    In a pipeline it costs no round trip. The API of procrastinate fetches the ids of the jobs,
+    which does.
     """
-    await connection.execute(_ENQUEUE, {"jobs": described(app, *due)})
+    await connection.execute(_ENQUEUE, {"jobs": jobs_parameter(app, *due)})
 
 
-def described(app: App, *due: DueJob) -> Jsonb:
-    """What `procrastinate_defer_jobs_v1` is to be told of the jobs: a list of `procrastinate_job_to_defer_v1`."""
-    made = [app.configure_task(one.task).make_new_job(**one.arguments) for one in due]
-    jobs = [
+def jobs_parameter(app: App, *due: DueJob) -> Jsonb:
+    """Return the argument of `procrastinate_defer_jobs_v1`: a list of
+    `procrastinate_job_to_defer_v1`.
+    """
+    jobs = [app.configure_task(one.task).make_new_job(**one.arguments) for one in due]
+    parameters = [
         {
             "queue_name": job.queue,
             "task_name": job.task_name,
@@ -82,15 +90,16 @@ def described(app: App, *due: DueJob) -> Jsonb:
             "queueing_lock": job.queueing_lock,
             "args": job.task_kwargs,
         }
-        for job in made
+        for job in jobs
     ]
-    return Jsonb(jobs)
+    return Jsonb(parameters)
 
 
-async def work_on_jobs(app: App, *, concurrency: int, grace_seconds: float) -> None:
-    """Works on jobs until cancelled; while the database is away it tries again. Jobs that a lost worker held are not its own to take.
+async def run_job_worker(app: App, *, concurrency: int, grace_seconds: float) -> None:
+    """Run jobs until cancelled, and reconnect while the database is down.
 
-    Once cancelled, the jobs under way have the grace to end in; what takes longer is given back, to be tried again.
+    After a cancellation, running jobs have the grace to end; the others are returned to the queue.
+    The worker does not take over the jobs of a lost worker.
     """
     log = structlog.get_logger()
     while True:
@@ -103,18 +112,24 @@ async def work_on_jobs(app: App, *, concurrency: int, grace_seconds: float) -> N
                     delete_jobs="successful",
                     shutdown_graceful_timeout=grace_seconds,
                 )
-            finally:  # Also where opening was cut off: a pool that is left open has tasks that go on after they are cancelled.
+            # Also if opening was interrupted: an open pool has tasks that continue after a
+            # cancellation.
+            finally:
                 await app.close_async()
         except (ConnectorException, psycopg.Error) as error:
-            heed_cancellation()
-            log.warning("job_worker_lost_database", error=type(error).__name__, retry_seconds=_RECONNECT_SECONDS)
+            raise_if_cancelled()
+            log.warning(
+                "job_worker_lost_database", error=type(error).__name__, retry_seconds=_RECONNECT_SECONDS
+            )
         await asyncio.sleep(_RECONNECT_SECONDS)
 
 
 def install_job_tables(owner_dsn: str) -> bool:
-    """Creates the queue's tables in the owner's schema; False where they exist."""
+    """Create the tables of the queue in the owner's schema. Returns False if they exist."""
     with psycopg.connect(owner_dsn) as connection:
-        connection.execute("select pg_advisory_xact_lock(hashtext('install_job_tables'), hashtext(current_schema()))")
+        connection.execute(
+            "select pg_advisory_xact_lock(hashtext('install_job_tables'), hashtext(current_schema()))"
+        )
         row = connection.execute("select to_regclass('procrastinate_jobs')").fetchone()
         if row is not None and row[0] is not None:
             return False

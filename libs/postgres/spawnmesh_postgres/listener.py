@@ -1,4 +1,4 @@
-"""One connection that hears NOTIFY and wakes whoever waits for it."""
+"""A connection that listens for NOTIFY and wakes its subscribers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager, contextmanager
 import psycopg
 import structlog
 from psycopg import sql
-from spawnmesh_core.cancellation import heed_cancellation
+from spawnmesh_core.cancellation import raise_if_cancelled
 
-from spawnmesh_postgres.connection import ImpatientConnection
+from spawnmesh_postgres.connection import BoundedCancelConnection
 
 _RECONNECT_SECONDS = 0.5
 
 
 class Subscription:
-    """Remembers whether something came since the last wait, so that nothing is missed between looking and waiting."""
+    """A subscription. It remembers notifications between two waits, so that none is missed."""
 
     def __init__(self) -> None:
         self._came = asyncio.Event()
@@ -24,9 +24,10 @@ class Subscription:
         self._came.set()
 
     async def wait(self, timeout_seconds: float) -> bool:
-        """Waits until a notification comes, or has come since the last wait; False when the time is over first.
+        """Wait for a notification, or return at once if one came since the last wait.
 
-        A notification says "look again", not what happened: several may be one, and one comes after every reconnect.
+        Returns False after the timeout. A notification means "look again": several may be merged
+        into one, and every reconnect sends one.
         """
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -38,14 +39,18 @@ class Subscription:
 
 
 class Listener:
-    """Hears the channels it was opened with. Not promised: that every notification arrives; a broken connection loses what came meanwhile."""
+    """Listens on the channels it was opened with.
+
+    It does not promise that every notification arrives: those sent while the connection is down are
+    lost.
+    """
 
     def __init__(self) -> None:
         self._subscriptions: dict[tuple[str, str | None], set[Subscription]] = {}
 
     @contextmanager
     def subscription(self, channel: str, payload: str | None = None) -> Iterator[Subscription]:
-        """Subscribes to a channel: to this payload only, or to all where it is None."""
+        """Subscribe to a channel, for one payload or, with None, for all payloads."""
         subscription = Subscription()
         members = self._subscriptions.setdefault((channel, payload), set())
         members.add(subscription)
@@ -57,23 +62,23 @@ class Listener:
                 self._subscriptions.pop((channel, payload), None)
 
     def notify(self, channel: str, payload: str) -> None:
-        """Wakes those who wait for this channel and payload."""
+        """Wake the subscribers of this channel and payload."""
         for key in ((channel, payload), (channel, None)):
             for subscription in self._subscriptions.get(key, ()):
                 subscription.wake()
 
     def wake_all(self) -> None:
-        """Wakes everyone: something may have been missed."""
+        """Wake all subscribers: a notification may have been missed."""
         for members in self._subscriptions.values():
             for subscription in members:
                 subscription.wake()
 
 
-async def _listen_for_ever(listener: Listener, dsn: str, name: str, channels: tuple[str, ...]) -> None:
+async def _listen_forever(listener: Listener, dsn: str, name: str, channels: tuple[str, ...]) -> None:
     log = structlog.get_logger()
     while True:
         try:
-            async with await ImpatientConnection.connect(
+            async with await BoundedCancelConnection.connect(
                 dsn, autocommit=True, application_name=name, connect_timeout=5
             ) as link:
                 for channel in channels:
@@ -82,16 +87,16 @@ async def _listen_for_ever(listener: Listener, dsn: str, name: str, channels: tu
                 async for notification in link.notifies():
                     listener.notify(notification.channel, notification.payload)
         except psycopg.Error as error:
-            heed_cancellation()
+            raise_if_cancelled()
             log.warning("listener_lost", sqlstate=error.sqlstate, retry_seconds=_RECONNECT_SECONDS)
         await asyncio.sleep(_RECONNECT_SECONDS)
 
 
 @asynccontextmanager
 async def open_listener(dsn: str, *, name: str, channels: tuple[str, ...]) -> AsyncIterator[Listener]:
-    """Listens until the block ends, reconnecting for as long as it takes."""
+    """Listen during the block, and reconnect as often as necessary."""
     listener = Listener()
-    task = asyncio.create_task(_listen_for_ever(listener, dsn, name, channels), name=f"listen {name}")
+    task = asyncio.create_task(_listen_forever(listener, dsn, name, channels), name=f"listen {name}")
     try:
         yield listener
     finally:

@@ -1,4 +1,4 @@
-"""The migrations that a package carries, and what each of them asks of the processes that run on its outcome."""
+"""The migration files of a package, with their checksums."""
 
 import hashlib
 import re
@@ -10,9 +10,11 @@ _CONTRACTS = re.compile(r"^-- contracts\b", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class MigrationFile:
-    """One migration. `contracts` is true for one that takes away what processes from before it need: they do not run on its outcome.
+    """A migration.
 
-    Such a file says so in a line `-- contracts: …` and comes a release after the one that stopped to need what it takes away.
+    `contracts` is true if it removes something that earlier releases need: they cannot run after
+    it. Such a file has a line `-- contracts: …`. It comes a release after the one that stopped
+    needing what it removes.
     """
 
     migration_id: str
@@ -21,11 +23,16 @@ class MigrationFile:
 
 
 def migration_files(package: str) -> tuple[MigrationFile, ...]:
-    """The package's `migrations/*.sql` by name. The hash does not depend on how lines end."""
+    """Return the package's `migrations/*.sql` by name.
+
+    The checksum does not depend on line endings.
+    """
     found = []
     for file in (files(package) / "migrations").iterdir():
         if file.name.endswith(".sql"):
             text = "\n".join(file.read_text(encoding="utf-8").splitlines())
             digest = hashlib.sha256(text.encode()).hexdigest()
-            found.append(MigrationFile(file.name.removesuffix(".sql"), digest, _CONTRACTS.search(text) is not None))
+            found.append(
+                MigrationFile(file.name.removesuffix(".sql"), digest, _CONTRACTS.search(text) is not None)
+            )
     return tuple(sorted(found, key=lambda one: one.migration_id))

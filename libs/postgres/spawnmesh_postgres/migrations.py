@@ -1,4 +1,4 @@
-"""Brings a service's schema to the newest version, once, however many replicas try at the same time."""
+"""Migrate the schema of a service to the newest version, once, whatever number of replicas try."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -12,13 +12,21 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from yoyo import get_backend, read_migrations
 
-from spawnmesh_postgres.held_locks import HELD, Patience, holder_of, settle, watching
+from spawnmesh_postgres.lock_waits import (
+    LOCK_ERRORS,
+    LockRetry,
+    advisory_lock_holder,
+    configure_session,
+    watch_blockers,
+)
 from spawnmesh_postgres.migration_files import MigrationFile, migration_files
 
 CHECKSUMS = "_yoyo_checksum"
-"""The table beside the migration tool's own in which the content of what was applied is remembered."""
+"""The table with the checksums of the applied migrations, beside the table of yoyo."""
 
-_LOCK_KEY = 0x5350574E  # "SPWN": one advisory lock for each database; it goes away with its connection, so a killed migration leaves none.
+# "SPWN": one advisory lock for each database. It ends with its session, so a killed process leaves
+# none.
+_LOCK_KEY = 0x5350574E
 
 _CREATE_CHECKSUMS = """
 create table if not exists {table} (
@@ -29,7 +37,7 @@ create table if not exists {table} (
 )
 """
 
-# Read and written by worker_beats alone. It is this library's own and holds nothing of any tenant.
+# Only worker_heartbeats uses it. It has no data of tenants.
 _CREATE_WORKERS = """
 create table if not exists {table} (
     name       text not null,
@@ -39,33 +47,39 @@ create table if not exists {table} (
 )
 """
 
-_RECORD = (
-    "insert into {table} (migration_id, sha256, contracts) values (%s, %s, %s) on conflict (migration_id) do nothing"
-)
+_RECORD = """
+insert into {table} (migration_id, sha256, contracts) values (%s, %s, %s)
+on conflict (migration_id) do nothing
+"""
 
 
 class MigrationChanged(Exception):
-    """A migration that was applied has another content now. Applied ones are never edited: what is to change takes a new one."""
+    """An applied migration has another content now. Never edit one: add a new migration."""
 
     def __init__(self, migration_id: str) -> None:
-        super().__init__(f"migration {migration_id} was applied with another content; restore it and add a new one")
+        super().__init__(
+            f"migration {migration_id} was applied with another content; restore it and add a new one"
+        )
         self.migration_id = migration_id
 
 
 class MigrationFailed(Exception):
-    """A migration was not applied, for what the message says; its cause is the driver's. One in a transaction has left nothing."""
+    """A migration was not applied. Its cause is the error of the driver.
+
+    A transactional migration has left no changes.
+    """
 
     def __init__(self, migration_id: str, why: str) -> None:
         super().__init__(f"{migration_id} was not applied: {why}")
         self.migration_id = migration_id
 
 
-class AnotherMigrates(Exception):
-    """Another migration of the same database did not end in time. Nothing was tried."""
+class MigrationLocked(Exception):
+    """Another migration of the same database did not end in time. Nothing was applied."""
 
 
 class _LockHeld(Exception):
-    """A try that ended by a lock that somebody else holds, and is described by `lock`."""
+    """An attempt failed because another session holds a lock, which `lock` describes."""
 
     def __init__(self, migration_id: str, lock: str) -> None:
         super().__init__(f"{migration_id} waits for {lock}")
@@ -73,9 +87,9 @@ class _LockHeld(Exception):
         self.lock = lock
 
 
-_PATIENCE = Patience()
-# Classes of SQLSTATE. A server that refuses a login, or is not there, mostly leaves none at all.
-_NOT_LET_IN = ("28", "3D")
+_LOCK_RETRY = LockRetry()
+# Classes of SQLSTATE. Most failed logins have no SQLSTATE.
+_LOGIN_FAILURES = ("28", "3D")
 
 
 def migrate(
@@ -83,60 +97,65 @@ def migrate(
     *,
     package: str,
     schema: str,
-    patience: Patience = _PATIENCE,
-    tell: Callable[[str], object] = lambda _line: None,
+    retry: LockRetry = _LOCK_RETRY,
+    report: Callable[[str], object] = lambda _line: None,
 ) -> list[str]:
-    """Applies the package's `migrations/*.sql` that the schema lacks, in order, each in a transaction; returns their names.
+    """Apply the missing `migrations/*.sql` of the package in order, and return their names.
 
-    Connects as the schema's owner, never as the role that serves. Forward only. Waits while another migration of this database runs, and for
-    locks, as `patience` says; `tell` is given a line for each time that it waited in vain. Raises MigrationChanged, before anything is applied,
-    where an applied one is no longer what it was, AnotherMigrates, and MigrationFailed for one that the database refuses or whose locks were
-    never free; those before it are applied then.
+    Each migration runs in a transaction, as the owner of the schema, never as the role of the
+    service. There are no downgrades. The function waits for other migrations of the database and
+    for locks, as `retry` states; `report` receives a line for each failed attempt.
+
+    Raises MigrationChanged before anything is applied if an applied migration has changed,
+    MigrationLocked, and MigrationFailed if the database refuses a migration or its locks are never
+    free. The migrations before the failed one stay applied.
     """
     applied: list[str] = []
-    end = monotonic() + patience.seconds
+    deadline = monotonic() + retry.seconds
     while True:
         try:
-            _apply_rest(owner_dsn, package, schema, applied, patience, end, tell)
+            _apply_rest(owner_dsn, package, schema, applied, retry, deadline, report)
         except _LockHeld as held:
-            if monotonic() + patience.pause_seconds >= end:
-                why = f"it waited in vain for {held.lock}; {patience.seconds:g} s are over"
+            if monotonic() + retry.pause_seconds >= deadline:
+                why = f"it waited {retry.seconds:g} s for {held.lock}"
                 raise MigrationFailed(held.migration_id, why) from held.__cause__
-            tell(f"{held}; tried again in {patience.pause_seconds:g} s")
-            sleep(patience.pause_seconds)  # With nothing open: others may migrate meanwhile, also what this one was to.
+            report(f"{held}; next attempt in {retry.pause_seconds:g} s")
+            # Without a connection: another process may migrate meanwhile.
+            sleep(retry.pause_seconds)
         else:
             return applied
 
 
-def migrate_and_tell(
+def run_migrate_command(
     owner_dsn: str,
     *,
     package: str,
     schema: str,
-    first: Callable[[str], object] | None = None,
-    patience: Patience = _PATIENCE,
+    before: Callable[[str], object] | None = None,
+    retry: LockRetry = _LOCK_RETRY,
 ) -> None:
-    """`migrate` as a command: tells what it did in one line, what it waits for in others, and ends the process with one where it cannot.
+    """Run `migrate` as a command. Raises SystemExit with one line if it fails.
 
-    `first` is given the DSN before, for tables that a library brings along.
+    It prints the waits and the result. `before` receives the DSN before, for tables that a library
+    installs.
     """
     if not owner_dsn:
-        raise SystemExit(f"{schema}: migrating takes {schema.upper()}_DATABASE_OWNER_URL, which is not set")
+        raise SystemExit(f"{schema}: set {schema.upper()}_DATABASE_OWNER_URL to migrate")
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         print(f"{schema}: {line}", flush=True)
 
     try:
-        if first is not None:
-            first(owner_dsn)
-        applied = migrate(owner_dsn, package=package, schema=schema, patience=patience, tell=tell)
-    except (MigrationChanged, MigrationFailed, AnotherMigrates) as error:
+        if before is not None:
+            before(owner_dsn)
+        applied = migrate(owner_dsn, package=package, schema=schema, retry=retry, report=report)
+    except (MigrationChanged, MigrationFailed, MigrationLocked) as error:
         raise SystemExit(f"{schema}: {error}") from None
     except psycopg.Error as error:
-        if _is_of_entering(error):
-            raise SystemExit(f"{schema}: the database does not let the schema's owner in") from None
-        raise SystemExit(f"{schema}: the schema cannot be migrated: {_words_of(error)}") from None
-    tell(f"{', '.join(applied) or 'nothing'} applied")
+        if _is_login_failure(error):
+            raise SystemExit(f"{schema}: the database refuses the login of the schema's owner") from None
+        raise SystemExit(f"{schema}: the schema cannot be migrated: {_message_of(error)}") from None
+    report(f"{', '.join(applied) or 'nothing'} applied")
 
 
 def _apply_rest(
@@ -144,86 +163,107 @@ def _apply_rest(
     package: str,
     schema: str,
     applied: list[str],
-    patience: Patience,
-    end: float,
-    tell: Callable[[str], object],
+    retry: LockRetry,
+    deadline: float,
+    report: Callable[[str], object],
 ) -> None:
-    """One try. What it applied is added to `applied`, also where it raises _LockHeld for what comes then."""
+    """Make one attempt.
+
+    The applied migrations are added to `applied`, also if it raises _LockHeld.
+    """
     table = sql.Identifier(schema, CHECKSUMS)
     known = migration_files(package)
-    with psycopg.connect(owner_dsn, autocommit=True) as lock, as_file(files(package) / "migrations") as folder:
-        settle(lock)
-        _wait_for_others(lock, patience, end, tell)
+    with (
+        psycopg.connect(owner_dsn, autocommit=True) as lock,
+        as_file(files(package) / "migrations") as folder,
+    ):
+        configure_session(lock)
+        _wait_for_others(lock, retry, deadline, report)
         lock.execute(sql.SQL(_CREATE_CHECKSUMS).format(table=table))
         lock.execute(sql.SQL(_CREATE_WORKERS).format(table=sql.Identifier(schema, "_spawnmesh_worker")))
         _refuse_changed(lock, table, known)
         backend = get_backend(_yoyo_uri(owner_dsn, schema))
         try:
-            settle(backend.connection)
-            backend.break_lock()  # Its own, a row: who left one was killed, since nobody else has our lock.
+            configure_session(backend.connection)
+            # A row of yoyo: a killed process left it, since only we hold the lock.
+            backend.break_lock()
             for migration in backend.to_apply(read_migrations(str(folder))):
-                _apply(migration, backend, lock, patience)
+                _apply(migration, backend, lock, retry)
                 applied.append(migration.id)
         finally:
             backend.connection.close()
-        # After the migrations themselves: a process that reads these finds everything they promise. What was applied and not recorded, because
-        # we were killed here, is recorded by the next call.
+        # After the migrations: a process that reads the checksums finds what they promise. If the
+        # process is killed here, the next call records them.
         for file in known:
-            lock.execute(sql.SQL(_RECORD).format(table=table), (file.migration_id, file.sha256, file.contracts))
+            lock.execute(
+                sql.SQL(_RECORD).format(table=table), (file.migration_id, file.sha256, file.contracts)
+            )
 
 
-def _wait_for_others(lock: psycopg.Connection, patience: Patience, end: float, tell: Callable[[str], object]) -> None:
-    """Until no other migration of this database runs. Nobody waits behind this one but more of them, so it makes no pauses."""
-    at_once = f"{(patience.lock_seconds + patience.pause_seconds) * 1000:.0f}ms"
+def _wait_for_others(
+    lock: psycopg.Connection, retry: LockRetry, deadline: float, report: Callable[[str], object]
+) -> None:
+    """Wait until no other migration of this database runs.
+
+    Only other migrations wait behind this one, so it makes no pauses.
+    """
+    timeout = f"{(retry.lock_seconds + retry.pause_seconds) * 1000:.0f}ms"
     while True:
         try:
             with lock.transaction():
-                lock.execute("select set_config('lock_timeout', %s, true)", (at_once,))
-                lock.execute("select pg_advisory_lock(%s)", (_LOCK_KEY,))  # Outlives the transaction.
+                lock.execute("select set_config('lock_timeout', %s, true)", (timeout,))
+                # Held until the session ends.
+                lock.execute("select pg_advisory_lock(%s)", (_LOCK_KEY,))
                 return
-        except HELD:
-            other = f"another migration of this database, by {holder_of(lock, _LOCK_KEY) or 'a process that has ended'}"
-            if monotonic() >= end:
-                raise AnotherMigrates(f"waited in vain for {other}; {patience.seconds:g} s are over") from None
-            tell(f"waits for {other}")
+        except LOCK_ERRORS:
+            holder = advisory_lock_holder(lock, _LOCK_KEY) or "a process that has ended"
+            other = f"another migration of this database, by {holder}"
+            if monotonic() >= deadline:
+                raise MigrationLocked(f"waited {retry.seconds:g} s for {other}") from None
+            report(f"waiting for {other}")
 
 
-def _apply(migration: Any, backend: Any, onlooker: psycopg.Connection, patience: Patience) -> None:
-    """What the tool's `apply_one` does, in one transaction with the mark that it was done: killed in between, it could not be repeated.
+def _apply(migration: Any, backend: Any, observer: psycopg.Connection, retry: LockRetry) -> None:
+    """Apply a migration and record it in the same transaction.
 
-    One that says `-- transactional: false` has none. It is neither cut off nor repeated, since what it has done so far would stay.
+    yoyo's `apply_one` uses two transactions: a process killed in between could not repeat the
+    migration. A migration with `-- transactional: false` has no transaction. It has no lock timeout
+    and is not repeated, since its completed statements stay.
     """
     migration.load()
-    whole = migration.use_transactions
+    transactional = migration.use_transactions
     with backend.copy() as own:
         connection: psycopg.Connection = own.connection
-        settle(connection, lock_seconds=patience.lock_seconds if whole else 0.0)
-        (pid,) = connection.execute("select pg_backend_pid()").fetchone() or (0,)  # What a pooler tells is no process.
-        with watching(onlooker, pid, lock_seconds=patience.lock_seconds) as held_up_by:
+        configure_session(connection, lock_seconds=retry.lock_seconds if transactional else 0.0)
+        (pid,) = connection.execute("select pg_backend_pid()").fetchone() or (0,)
+        with watch_blockers(observer, pid, lock_seconds=retry.lock_seconds) as blocker:
             try:
-                with own.transaction() if whole else nullcontext():
+                with own.transaction() if transactional else nullcontext():
                     migration.process_steps(own, "apply")
                     own.log_migration(migration, "apply")
                     own.mark_one(migration, log=False)
             except psycopg.Error as error:
-                if whole and isinstance(error, HELD):
-                    raise _LockHeld(migration.id, held_up_by()) from error
-                raise MigrationFailed(migration.id, _words_of(error)) from error
+                if transactional and isinstance(error, LOCK_ERRORS):
+                    raise _LockHeld(migration.id, blocker()) from error
+                raise MigrationFailed(migration.id, _message_of(error)) from error
 
 
-def _is_of_entering(error: psycopg.Error) -> bool:
+def _is_login_failure(error: psycopg.Error) -> bool:
     if error.sqlstate is None:
         return isinstance(error, psycopg.OperationalError)
-    return error.sqlstate.startswith(_NOT_LET_IN)
+    return error.sqlstate.startswith(_LOGIN_FAILURES)
 
 
-def _words_of(error: psycopg.Error) -> str:
-    """The server's own first words, which repeat no data; those of what broke the connection where that is what was noticed last."""
-    told: BaseException | None = error
-    while told is not None:
-        if isinstance(told, psycopg.Error) and told.diag.message_primary:
-            return told.diag.message_primary
-        told = told.__context__
+def _message_of(error: psycopg.Error) -> str:
+    """Return the primary message of the server, which contains no data.
+
+    If the connection was lost, it is the message of the error that broke it.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, psycopg.Error) and cause.diag.message_primary:
+            return cause.diag.message_primary
+        cause = cause.__context__
     return (
         "the connection to the database was lost"
         if isinstance(error, psycopg.OperationalError)
@@ -231,7 +271,9 @@ def _words_of(error: psycopg.Error) -> str:
     )
 
 
-def _refuse_changed(connection: psycopg.Connection, table: sql.Identifier, known: tuple[MigrationFile, ...]) -> None:
+def _refuse_changed(
+    connection: psycopg.Connection, table: sql.Identifier, known: tuple[MigrationFile, ...]
+) -> None:
     found = connection.execute(sql.SQL("select migration_id, sha256 from {}").format(table)).fetchall()
     recorded: dict[str, str] = dict(found)
     for file in known:

@@ -1,7 +1,9 @@
-"""One database in which each service sees its own schema and nothing else: `python -m spawnmesh_postgres.roles DIRECTORY`.
+"""Prepare one database with a schema for each service: `python -m
+spawnmesh_postgres.roles DIRECTORY`.
 
-The directory holds how to enter, a URL in each file: `admin-url` for a role with CREATEROLE that makes the database (CREATEDB) or owns it, and
-for each service `<service>-url` and `<service>-owner-url`, whose users and passwords are what is made.
+The directory has a URL in each file: `admin-url` for a role with CREATEROLE that owns the database
+or creates it (CREATEDB), and for each service `<service>-url` and `<service>-owner-url`. The users
+and passwords of the latter are created.
 """
 
 import sys
@@ -13,62 +15,71 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from spawnmesh_postgres.database_url import NOT_ONE, is_database_url
+from spawnmesh_postgres.database_url import NOT_A_URL, is_database_url
 
 _ADMIN, _APP, _OWNER, _DIRECT = "admin-url", "-url", "-owner-url", "-direct-url"
-_LOCK_KEY = 0x524F4C45  # "ROLE": roles belong to the whole server; two preparations at once would fail on each other's.
+# "ROLE": roles belong to the server; two concurrent preparations would conflict.
+_LOCK_KEY = 0x524F4C45
 
 _CLOSE_DATABASE = """
 REVOKE ALL ON DATABASE {database} FROM PUBLIC;
 REVOKE ALL ON SCHEMA public FROM PUBLIC
 """
 
-# Only a superuser may as much as say NOSUPERUSER or NOBYPASSRLS: a new role has neither, and one that exists is looked at.
+# Only a superuser may use NOSUPERUSER or NOBYPASSRLS. A new role has neither; an existing one is
+# checked.
 _PREPARE_ROLE = """
 ALTER ROLE {role} LOGIN NOINHERIT;
 ALTER ROLE {role} SET search_path = {schema};
 GRANT CONNECT ON DATABASE {database} TO {role}
 """
 
-# EXECUTE is granted to PUBLIC by default, which only a revoke without a schema undoes.
+# PUBLIC has EXECUTE by default; only a REVOKE without a schema removes it.
 _PREPARE_SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS {schema} AUTHORIZATION {owner};
 ALTER ROLE {app} SET statement_timeout = '30s';
 ALTER ROLE {app} SET idle_in_transaction_session_timeout = '60s';
 GRANT USAGE ON SCHEMA {schema} TO {app};
 ALTER DEFAULT PRIVILEGES FOR ROLE {owner} REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC;
-ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA {schema} GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {app};
+ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA {schema}
+    GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {app};
 ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA {schema} GRANT USAGE, SELECT ON SEQUENCES TO {app};
 ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA {schema} GRANT EXECUTE ON FUNCTIONS TO {app}
 """
 
 
 _IS_TOO_STRONG = """
-SELECT 1 FROM pg_roles WHERE rolname = %s AND (rolsuper OR rolbypassrls OR rolcreatedb OR rolcreaterole OR rolreplication)
+SELECT 1 FROM pg_roles WHERE rolname = %s
+   AND (rolsuper OR rolbypassrls OR rolcreatedb OR rolcreaterole OR rolreplication)
 """
 
 
 class MalformedUrlError(ValueError):
-    """A file that has no URL; the message names it and repeats nothing of it."""
+    """A file has no URL. The message names the file and does not repeat its content."""
 
 
 class TooStrongRoleError(ValueError):
-    """A role that exists has more rights than one of a service may have; the message names it."""
+    """An existing role has more rights than the role of a service may have.
+
+    The message names the role.
+    """
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class DatabaseUrls:
     """The two ways into a schema: the role that serves, and the one that owns it and migrates."""
 
     app: str
     owner: str
 
 
-def prepare_database(admin_dsn: str, entries: Mapping[str, Entries]) -> None:
-    """Makes the database, and a schema with two roles for each service by its snake name; what exists stays, with the passwords of the entries.
+def prepare_database(admin_dsn: str, entries: Mapping[str, DatabaseUrls]) -> None:
+    """Makes the database, and a schema with two roles for each service by its snake
+    name; what exists stays, with the passwords of the entries.
 
-    What the owner creates in its schema becomes usable by the app role by itself; a migration may take rights back. Raises ValueError where the
-    entries are of several databases, or one names no user, and TooStrongRoleError where a role that exists could do more than use its schema.
+    What the owner creates in its schema becomes usable by the app role by itself; a migration may
+    take rights back. Raises ValueError where the entries are of several databases, or one names no
+    user, and TooStrongRoleError where a role that exists could do more than use its schema.
     """
     databases = {_part(dsn, "dbname") for entry in entries.values() for dsn in (entry.app, entry.owner)}
     if len(databases) != 1:
@@ -95,12 +106,16 @@ def _make_role(connection: psycopg.Connection, role: str, password: object) -> N
         )
     if not _exists(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s", role):
         _run(connection, "CREATE ROLE {role}", role=role)
-    # On a managed server the admin is no superuser, and may give a schema only to a role that it is a member of.
+    # On a managed server the admin is no superuser and needs membership to give a schema to a role.
     _run(connection, "GRANT {role} TO CURRENT_USER", role=role)
     if password:
-        # Hashed here, so that the server's statement log does not have the password.
-        encrypted = connection.pgconn.encrypt_password(str(password).encode(), role.encode(), b"scram-sha-256")
-        statement = sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(role), sql.Literal(encrypted.decode()))
+        # Hashed here: the statement log of the server must not contain the password.
+        encrypted = connection.pgconn.encrypt_password(
+            str(password).encode(), role.encode(), b"scram-sha-256"
+        )
+        statement = sql.SQL("ALTER ROLE {} PASSWORD {}").format(
+            sql.Identifier(role), sql.Literal(encrypted.decode())
+        )
         connection.execute(statement)
 
 
@@ -121,13 +136,13 @@ def _exists(connection: psycopg.Connection, query: str, name: str) -> bool:
     return connection.execute(query.encode(), (name,)).fetchone() is not None
 
 
-def _read_entries(directory: Path) -> dict[str, Entries]:
+def _read_entries(directory: Path) -> dict[str, DatabaseUrls]:
     owners = sorted(file for file in directory.iterdir() if file.name.endswith(_OWNER))
     for service in (file.name.removesuffix(_OWNER) for file in owners):
         if (directory / (service + _DIRECT)).exists():
-            _read(directory, service + _DIRECT)  # Nothing is made of it; the service could not read it either.
+            _read(directory, service + _DIRECT)  # Only checked; the service reads it itself.
     return {
-        file.name.removesuffix(_OWNER).replace("-", "_"): Entries(
+        file.name.removesuffix(_OWNER).replace("-", "_"): DatabaseUrls(
             app=_read(directory, file.name.removesuffix(_OWNER) + _APP), owner=_read(directory, file.name)
         )
         for file in owners
@@ -135,15 +150,18 @@ def _read_entries(directory: Path) -> dict[str, Entries]:
 
 
 def _read(directory: Path, name: str) -> str:
-    """The URL in a file. Raises MalformedUrlError."""
+    """Return the URL in a file. Raises MalformedUrlError."""
     url = (directory / name).read_text().strip()
     if not is_database_url(url):
-        raise MalformedUrlError(f"{name} {NOT_ONE}")
+        raise MalformedUrlError(f"{name} {NOT_A_URL}")
     return url
 
 
 def main(arguments: list[str]) -> None:
-    """Prepares the database and tells for which services; what is wrong ends the process with one line that repeats no URL."""
+    """Prepare the database and print the services.
+
+    Raises SystemExit with one line, without URLs, if that fails.
+    """
     if len(arguments) != 1:
         raise SystemExit("usage: python -m spawnmesh_postgres.roles DIRECTORY")
     directory = Path(arguments[0])
@@ -155,11 +173,13 @@ def main(arguments: list[str]) -> None:
     except (MalformedUrlError, TooStrongRoleError) as error:
         raise SystemExit(f"the database cannot be prepared: {error}") from None
     except psycopg.errors.InsufficientPrivilege as error:
-        raise SystemExit(f"the role of admin-url may not prepare the database: {error.diag.message_primary}") from None
+        raise SystemExit(
+            f"the role of admin-url may not prepare the database: {error.diag.message_primary}"
+        ) from None
     except (ValueError, psycopg.ProgrammingError) as error:
         raise SystemExit(f"the database cannot be prepared: {type(error).__name__}") from None
     except psycopg.OperationalError:
-        raise SystemExit("the database does not let the role of admin-url in") from None
+        raise SystemExit("the database refuses the login of the role of admin-url") from None
     print(f"prepared for {', '.join(entries)}")
 
 

@@ -1,4 +1,4 @@
-"""Whether the schema in the database is one that a process knows."""
+"""Compare the schema of the database with the migrations that a process knows."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -12,28 +12,28 @@ import structlog
 from psycopg import AsyncConnection, errors, sql
 from psycopg_pool import PoolTimeout
 
-from spawnmesh_postgres.database import EVERY_TENANT, Database
+from spawnmesh_postgres.database import ALL_TENANTS, Database
 from spawnmesh_postgres.migration_files import MigrationFile, migration_files
 from spawnmesh_postgres.migrations import CHECKSUMS
 
-_LOOK_AGAIN_SECONDS = 1.0
-# Through a pooler too: one statement, nothing prepared.
+_POLL_SECONDS = 1.0
+# One unprepared statement, so that it works through a pooler.
 _READ = sql.SQL("select migration_id, sha256, contracts from {}").format(sql.Identifier(CHECKSUMS))
-_ONLY_READS = "show transaction_read_only"  # Also where the server is a standby.
+_READ_ONLY = "show transaction_read_only"  # It is also on for a standby.
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A migration that the database says it has had."""
+    """A migration that the database has recorded as applied."""
 
     sha256: str
     contracts: bool
 
 
 class SchemaState(StrEnum):
-    """How a schema stands to what a process knows. A process runs on the first two."""
+    """The state of a schema for a process. A process runs on CURRENT and AHEAD."""
 
     CURRENT = "CURRENT"
     AHEAD = "AHEAD"
@@ -43,9 +43,11 @@ class SchemaState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """`known_id` and `applied_id` are the newest migrations of process and database, '' for none. `objection` says why the process must not run
-    on the schema, and is '' where it may.
+class SchemaStatus:
+    """The result of a comparison.
+
+    `known_id` and `applied_id` are the newest migrations of the process and the database; '' means
+    none. `objection` states why the process must not run on the schema; '' means that it may.
     """
 
     state: SchemaState
@@ -54,73 +56,79 @@ class Standing:
     objection: str = ""
 
 
-def standing(known: Iterable[MigrationFile], applied: Mapping[str, Applied]) -> Standing:
-    """How a schema that had those migrations stands to a process that knows these.
+def compare_schema(known: Iterable[MigrationFile], applied: Mapping[str, Applied]) -> SchemaStatus:
+    """Compare the applied migrations with the known ones.
 
-    A newer schema is fine as long as nothing that the process needs was taken away from it: so old and new run side by side in an upgrade.
+    A newer schema is accepted if nothing that the process needs was removed: old and new releases
+    run side by side during an upgrade.
     """
     files = {file.migration_id: file for file in known}
     newest = max(files, default=""), max(applied, default="")
     for migration_id, file in sorted(files.items()):
-        there = applied.get(migration_id)
-        if there is None:
-            return Standing(SchemaState.BEHIND, *newest, f"the schema is older: it lacks {migration_id}")
-        if there.sha256 != file.sha256:
+        found_file = applied.get(migration_id)
+        if found_file is None:
+            return SchemaStatus(SchemaState.BEHIND, *newest, f"the schema is older: it lacks {migration_id}")
+        if found_file.sha256 != file.sha256:
             why = f"the schema is another one: {migration_id} was applied with another content"
-            return Standing(SchemaState.UNFIT, *newest, why)
+            return SchemaStatus(SchemaState.UNFIT, *newest, why)
     more = sorted(set(applied) - set(files))
     for migration_id in more:
         if applied[migration_id].contracts:
             why = f"the schema is too new: {migration_id} took away what this version needs"
-            return Standing(SchemaState.UNFIT, *newest, why)
-    return Standing(SchemaState.AHEAD if more else SchemaState.CURRENT, *newest)
+            return SchemaStatus(SchemaState.UNFIT, *newest, why)
+    return SchemaStatus(SchemaState.AHEAD if more else SchemaState.CURRENT, *newest)
 
 
-async def until_schema_known(
+async def wait_for_schema(
     dsn: str,
     *,
     package: str,
-    meanwhile: Callable[[Callable[[], Standing]], AbstractAsyncContextManager[Any]] | None = None,
+    meanwhile: Callable[[Callable[[], SchemaStatus]], AbstractAsyncContextManager[Any]] | None = None,
 ) -> None:
-    """Waits until the schema that the role of `dsn` sees is one the package can run on; says in the log what it waits for.
+    """Wait until the package can run on the schema that the role of `dsn` sees, and log the cause.
 
-    `meanwhile` is open while there is something to wait for, and told by the function that it is given what was found last.
+    `meanwhile` is entered only if there is something to wait for. It receives a function that
+    returns the latest result.
     """
     known = migration_files(package)
-    found = await _standing_by(dsn, known)
+    found = await _status_by(dsn, known)
     if not found.objection:
         return
     async with AsyncExitStack() as waiting:
         if meanwhile is not None:
             await waiting.enter_async_context(meanwhile(lambda: found))
-        told = ""
+        logged = ""
         while found.objection:
-            if found.objection != told:
+            if found.objection != logged:
                 log.warning("schema_not_ready", reason=found.objection)
-                told = found.objection
-            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-            found = await _standing_by(dsn, known)
+                logged = found.objection
+            await asyncio.sleep(_POLL_SECONDS)
+            found = await _status_by(dsn, known)
 
 
-async def standing_of(database: Database, *, package: str) -> Standing:
-    """How the database's schema stands to the package now. One that is as it should be, on a server that takes no writes, is UNKNOWN."""
+async def schema_status(database: Database, *, package: str) -> SchemaStatus:
+    """Return the state of the schema now. A valid schema on a read-only server is UNKNOWN."""
     known = migration_files(package)
-    only_reads = False
+    read_only = False
     try:
-        async with database.transaction(EVERY_TENANT) as connection:
-            only_reads = await (await connection.execute(_ONLY_READS)).fetchone() == {"transaction_read_only": "on"}
+        async with database.transaction(ALL_TENANTS) as connection:
+            read_only = await (await connection.execute(_READ_ONLY)).fetchone() == {
+                "transaction_read_only": "on"
+            }
             rows = await (await connection.execute(_READ)).fetchall()
     except errors.UndefinedTable:
         rows = []
     except (psycopg.OperationalError, PoolTimeout):
         return _unknown(known)
-    found = standing(known, {row["migration_id"]: Applied(row["sha256"], row["contracts"]) for row in rows})
-    if only_reads and not found.objection:
-        return replace(found, state=SchemaState.UNKNOWN, objection="the database takes no writes")
+    found = compare_schema(
+        known, {row["migration_id"]: Applied(row["sha256"], row["contracts"]) for row in rows}
+    )
+    if read_only and not found.objection:
+        return replace(found, state=SchemaState.UNKNOWN, objection="the database is read-only")
     return found
 
 
-async def _standing_by(dsn: str, known: tuple[MigrationFile, ...]) -> Standing:
+async def _status_by(dsn: str, known: tuple[MigrationFile, ...]) -> SchemaStatus:
     try:
         async with await AsyncConnection.connect(dsn, autocommit=True, connect_timeout=5) as connection:
             rows = await (await connection.execute(_READ, prepare=False)).fetchall()
@@ -128,8 +136,10 @@ async def _standing_by(dsn: str, known: tuple[MigrationFile, ...]) -> Standing:
         rows = []
     except psycopg.OperationalError:
         return _unknown(known)
-    return standing(known, {row[0]: Applied(row[1], row[2]) for row in rows})
+    return compare_schema(known, {row[0]: Applied(row[1], row[2]) for row in rows})
 
 
-def _unknown(known: tuple[MigrationFile, ...]) -> Standing:
-    return Standing(SchemaState.UNKNOWN, max(file.migration_id for file in known), "", "the database does not answer")
+def _unknown(known: tuple[MigrationFile, ...]) -> SchemaStatus:
+    return SchemaStatus(
+        SchemaState.UNKNOWN, max(file.migration_id for file in known), "", "the database does not answer"
+    )

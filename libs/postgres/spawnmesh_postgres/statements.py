@@ -1,4 +1,4 @@
-"""A service's SQL, kept in files and called by name."""
+"""Named SQL statements, kept in a file beside the module that runs them."""
 
 import re
 from importlib.resources import files
@@ -6,19 +6,17 @@ from importlib.resources import files
 _NAME = re.compile(r"^-- name: ([a-z][a-z0-9_]*)\s*$", re.MULTILINE)
 
 
-def load_statements(package: str) -> dict[str, str]:
-    """The statements in `<package>/sql/*.sql` by name.
+def load_statements(module: str) -> dict[str, str]:
+    """Return the statements of `<module>.sql`, which lies beside `<module>.py`, by name.
 
-    A statement begins at a line `-- name: claim_runs` and ends at the next one. The comment lines under the name say its locks and its index.
-    Raises ValueError where two statements share a name.
+    A store module calls it with its `__name__`. A statement begins at a line `-- name: claim_runs`
+    and ends at the next such line. Raises ValueError if two statements of the file share a name.
     """
+    package, _, name = module.rpartition(".")
+    parts = _NAME.split((files(package) / f"{name}.sql").read_text(encoding="utf-8"))
     statements: dict[str, str] = {}
-    for file in sorted((files(package) / "sql").iterdir(), key=lambda entry: entry.name):
-        if not file.name.endswith(".sql"):
-            continue
-        parts = _NAME.split(file.read_text(encoding="utf-8"))
-        for name, body in zip(parts[1::2], parts[2::2], strict=True):
-            if name in statements:
-                raise ValueError(f"two statements of {package} are named {name}")
-            statements[name] = body.strip()
+    for statement, body in zip(parts[1::2], parts[2::2], strict=True):
+        if statement in statements:
+            raise ValueError(f"two statements of {module} are named {statement}")
+        statements[statement] = body.strip()
     return statements

@@ -1,1 +1,1 @@
-"""How any Spawnmesh process runs: server, interceptors, channels, auth, telemetry."""
+"""The runtime of every process: server, interceptors, channels, auth, telemetry."""

@@ -1,4 +1,4 @@
-"""One RPC being served, as the interceptors hand it on."""
+"""The RPC that is being served, as the interceptors pass it on."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from spawnmesh_runtime.methods import Policy
 
 @dataclass(frozen=True, slots=True)
 class ServedMethod:
-    """An RPC of this process: its names, and what its contract says."""
+    """An RPC of this process: its names and the policy of its contract."""
 
     service: str
     name: str
@@ -23,10 +23,11 @@ class ServedMethod:
 
 @dataclass(slots=True)
 class Call:
-    """The request (for client streaming: the iterator over requests), and what becomes known about the call on the way.
+    """The request and the facts that interceptors learn about the call.
 
-    `status` is the gRPC name of the outcome, valid once the errors interceptor is left; `refusal` is what was told to the caller, `defect` what
-    was kept from it.
+    `request` is the iterator over requests for client streaming. `status` is the gRPC name of the
+    outcome; it is valid after the errors interceptor. `refusal` is the error that the caller
+    received, `defect` the internal error that it did not receive.
     """
 
     request: Any
@@ -40,5 +41,5 @@ class Call:
 
 Step = Callable[[Call], Awaitable[Any]]
 
-NO_MORE: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # The stubs do not have it.
-"""What `Call.context.read()` gives behind the last message."""
+END_OF_STREAM: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # The stubs do not have it.
+"""The value that `Call.context.read()` returns after the last message."""

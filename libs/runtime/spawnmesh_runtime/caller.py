@@ -1,4 +1,4 @@
-"""Who makes the call that is being served: what a verified token stands for."""
+"""The caller of the RPC that is being served, as its verified token states it."""
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -18,10 +18,11 @@ class CallerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A verified caller. `tenant_id` is empty for ADMIN and RUNNER alone; session, run and epoch are set for RUN, `service` for SERVICE.
+    """A verified caller.
 
-    `permissions` are what a CLIENT may do beyond what every client may; the services that ask for one say so in their contracts. At
-    `expire_timestamp`, in seconds since the epoch, the token's time is over.
+    `tenant_id` is empty only for ADMIN and RUNNER. Session, run and epoch are set for RUN,
+    `service` is set for SERVICE. `permissions` extend what a CLIENT may do; the contracts name the
+    permissions that RPCs require. The token expires at `expire_timestamp`, in seconds since 1970.
     """
 
     kind: CallerKind
@@ -39,18 +40,18 @@ _caller: ContextVar[Caller | None] = ContextVar("spawnmesh_caller", default=None
 
 
 def current_caller() -> Caller:
-    """The caller of the RPC being served. Raises LookupError outside of one."""
+    """Return the caller of the RPC being served. Raises LookupError outside of an RPC."""
     caller = _caller.get()
     if caller is None:
         raise LookupError("no call is being served here")
     return caller
 
 
-def caller_if_any() -> Caller | None:
-    """The caller of the RPC being served, or None outside of one."""
+def caller_or_none() -> Caller | None:
+    """Return the caller of the RPC being served, or None outside of an RPC."""
     return _caller.get()
 
 
-def enter_call_of(caller: Caller | None) -> None:
-    """Sets the caller for the current task and for tasks it starts from now on."""
+def set_caller(caller: Caller | None) -> None:
+    """Set the caller for the current task and for tasks that it starts later."""
     _caller.set(caller)

@@ -1,4 +1,4 @@
-"""How connections are kept, on both ends."""
+"""Options of gRPC servers and channels."""
 
 import json
 from functools import cache
@@ -8,23 +8,25 @@ from spawnmesh_runtime.settings import ProcessSettings
 
 Options = list[tuple[str, str | int]]
 
-_CONNECTION_AGE_MS = (
-    60_000  # A client looks for new replicas when a connection ends; running calls are let finish on the old one.
-)
-_CONNECT_MS = 5_000  # An attempt has so long until the peer has greeted; a busy one takes its time, and one that is not there refuses at once.
+# A client looks for new replicas when a connection closes; running calls finish on the old
+# connection.
+_CONNECTION_AGE_MS = 60_000
+# Time for a peer to complete the HTTP/2 handshake. A busy peer needs time; a missing one refuses at
+# once.
+_CONNECT_MS = 5_000
 _PING_EVERY_MS = 30_000
 _PING_TIMEOUT_MS = 5_000
-_MAX_HEADER_BYTES = (
-    64 * 1024
-)  # Refusals travel in headers; the transport's own limit is too near to one with many violations.
+# A refusal is sent in headers. The default limit is too small for one with many field violations.
+_MAX_HEADER_BYTES = 64 * 1024
 
 
 def server_options(settings: ProcessSettings) -> Options:
-    """For `grpc.aio.server`."""
+    """Return the options for `grpc.aio.server`."""
     return [
         *_both_ends(settings),
-        ("grpc.so_reuseport", 0),  # Two processes on one port is a mistake that must show.
-        # What nobody reads yet stays with its sender, but for 64 KiB: windows that grow with the line would be megabytes for each call.
+        ("grpc.so_reuseport", 0),  # Two processes on one port are a mistake that must be visible.
+        # Unread data stays with the sender, except for 64 KiB: dynamic windows would buffer
+        # megabytes for each call.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.max_connection_age_ms", _CONNECTION_AGE_MS),
         ("grpc.http2.min_ping_interval_without_data_ms", _PING_EVERY_MS // 3),
@@ -33,14 +35,15 @@ def server_options(settings: ProcessSettings) -> Options:
 
 
 def peer_options(settings: ProcessSettings) -> Options:
-    """For a channel to a service with several replicas, some of which come and go."""
+    """Return the options for a channel to a service whose replicas come and go."""
     return [
         *_both_ends(settings),
         ("grpc.service_config", _service_config()),
         ("grpc.enable_http_proxy", 0),
-        # A new channel is no heir to the failures of another one to the same address.
+        # A new channel does not share the backoff of another channel to the same address.
         ("grpc.use_local_subchannel_pool", 1),
-        # A peer that restarts must be found again in well under the default of up to two minutes.
+        # A restarted peer must be found again sooner than by the default backoff of up to two
+        # minutes.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
         ("grpc.max_reconnect_backoff_ms", 2_000),
@@ -62,9 +65,11 @@ def _both_ends(settings: ProcessSettings) -> Options:
 
 @cache
 def _service_config() -> str:
-    """Replicas in turn; one call is tried up to three times where nobody answered and its contract says that repeating is safe.
+    """Return the service config: round robin, and up to three attempts for calls that
+    may be repeated.
 
-    CANCELLED is what a call gets that reaches a server in the instant in which it stops.
+    The contract states which RPCs may be repeated. CANCELLED is retryable because a server that
+    stops answers it to a call that arrives in that moment.
     """
     methods = [
         {"service": service.full_name, "method": method.name}
@@ -80,5 +85,8 @@ def _service_config() -> str:
         "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
     }
     return json.dumps(
-        {"loadBalancingConfig": [{"round_robin": {}}], "methodConfig": [{"name": methods, "retryPolicy": retry}]}
+        {
+            "loadBalancingConfig": [{"round_robin": {}}],
+            "methodConfig": [{"name": methods, "retryPolicy": retry}],
+        }
     )

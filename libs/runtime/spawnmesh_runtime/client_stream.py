@@ -1,6 +1,7 @@
-"""Calls that send a stream.
+"""Call RPCs with a request stream and report how the call really failed.
 
-The transport's client tells neither what kept a message from being made, nor what a server said that did not wait for the last one.
+The client of grpc.aio hides two errors: the exception of the request iterator, and the status of a
+server that answers before it has read the last message.
 """
 
 import asyncio
@@ -13,28 +14,31 @@ import grpc.aio
 T = TypeVar("T")
 
 
-async def answer_to_stream(method: Any, messages: AsyncIterator[Any], **options: Any) -> Any:
-    """Calls `stub.Method` with the messages. Raises AioRpcError as the call really ended, and what kept a message from being made."""
-    sent = Messages(messages)
+async def call_client_stream(method: Any, messages: AsyncIterator[Any], **options: Any) -> Any:
+    """Call `stub.Method` with the messages and return the response.
+
+    Raises AioRpcError with the status that the server sent, and the exception of `messages`.
+    """
+    sent = RequestMessages(messages)
     call = method(sent, **options)
-    end = EarlyEnd(call)
+    status = FirstStatus(call)
     try:
         return await call
     except grpc.aio.AioRpcError as error:
-        raise end.of(error) from None
+        raise status.of(error) from None
     except asyncio.CancelledError:
         sent.raise_failure()
         raise
 
 
-class Messages(Generic[T]):
-    """The messages of a call, and what kept the last one from being made.
+class RequestMessages(Generic[T]):
+    """The messages of a call, and the exception of their iterator.
 
-    The transport cancels the call for that, so that its caller would look cancelled.
+    grpc.aio cancels the call if the iterator fails, so the caller only sees a cancellation.
     """
 
-    def __init__(self, made: AsyncIterator[T]) -> None:
-        self._made = made
+    def __init__(self, messages: AsyncIterator[T]) -> None:
+        self._messages = messages
         self._failure: Exception | None = None
 
     def __aiter__(self) -> AsyncIterator[T]:
@@ -42,54 +46,61 @@ class Messages(Generic[T]):
 
     async def _each(self) -> AsyncIterator[T]:
         try:
-            async for message in self._made:
+            async for message in self._messages:
                 yield message
         except Exception as error:
             self._failure = error
             raise
 
     def raise_failure(self) -> None:
-        """Raises it where there was one and nobody has cancelled the current task."""
+        """Raise the exception of the iterator, if there is one and the current task is
+        not cancelled.
+        """
         task = asyncio.current_task()
         if self._failure is not None and not (task and task.cancelling()):
             raise self._failure
 
 
-class EarlyEnd:
-    """Remembers how a call of a client stream ended.
+class FirstStatus:
+    """The first status of a client-streaming call.
 
-    The transport's client forgets: a message that it sends as the end comes fails, and it then says INTERNAL in place of what the server said.
+    grpc.aio loses it: if the status arrives while a message is being sent, the send fails, and the
+    client reports INTERNAL instead of the status that the server sent.
     """
 
     def __init__(self, call: Any) -> None:
-        self._told: list[grpc.aio.AioRpcError] = []
-        call.add_done_callback(self._tell)
+        self._received: list[grpc.aio.AioRpcError] = []
+        call.add_done_callback(self._record)
 
     def of(self, error: grpc.aio.AioRpcError) -> grpc.aio.AioRpcError:
-        """The error with which the call really ended."""
-        if _says_something(error):
+        """Return the error with the status that the server sent."""
+        if _is_from_server(error):
             return error
-        return next(filter(_says_something, self._told), error)
+        return next(filter(_is_from_server, self._received), error)
 
-    def _tell(self, call: Any) -> None:
-        """Called within each change of the call's end, so before the next one."""
-        code = _at_hand(call.code())
+    def _record(self, call: Any) -> None:
+        """Record the status. grpc.aio calls this for each status, before the next one
+        replaces it.
+        """
+        code = _completed(call.code())
         if code is not grpc.StatusCode.OK:
-            trailing = _at_hand(call.trailing_metadata())
-            ended = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing, _at_hand(call.details()), None)
-            self._told.append(ended)
+            trailing = _completed(call.trailing_metadata())
+            ended = grpc.aio.AioRpcError(
+                code, grpc.aio.Metadata(), trailing, _completed(call.details()), None
+            )
+            self._received.append(ended)
 
 
-def _says_something(error: grpc.aio.AioRpcError) -> bool:
+def _is_from_server(error: grpc.aio.AioRpcError) -> bool:
     return error.code() is not grpc.StatusCode.INTERNAL or bool(error.trailing_metadata())
 
 
-def _at_hand(asked: Coroutine[Any, Any, T]) -> T:
-    """What a call that is over answers without waiting."""
+def _completed(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine of a completed call, which does not wait."""
     try:
-        asked.send(None)
-    except StopIteration as answered:
-        value: T = answered.value
+        coroutine.send(None)
+    except StopIteration as returned:
+        value: T = returned.value
         return value
-    asked.close()
+    coroutine.close()
     raise RuntimeError("the call is not over")

@@ -1,4 +1,4 @@
-"""What gRPC shows and trusts, from mounted TLS files; renewed files count from the next connection on."""
+"""gRPC credentials from mounted TLS files. Renewed files apply to the next connection."""
 
 import threading
 from typing import Any
@@ -9,21 +9,25 @@ from spawnmesh_runtime.tls_files import TlsFiles, TlsMaterial
 
 
 def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
-    """With an authority, callers must show a certificate of it.
+    """Return server credentials that follow the files.
 
-    A server that began without one never asks for certificates: which of both it is does not change with the files.
+    If the files have an authority at the start, clients must present a certificate of it. A server
+    that starts without an authority never requests client certificates, even if the files change.
     """
-    shown = files.current()
-    first, turn = shown, threading.Lock()
+    current = files.current()
+    first, lock = current, threading.Lock()
 
-    def renewed() -> Any:  # A configuration, or None; grpc's stubs know nothing of the latter.
-        """Asked by the transport, in a thread of its own, before each handshake. None keeps what is shown."""
-        nonlocal shown
-        with turn:
+    def renewed() -> Any:  # A configuration or None; the stubs of grpc do not allow None.
+        """Return the new configuration, or None to keep the current one.
+
+        The transport calls this before each handshake, in a thread of its own.
+        """
+        nonlocal current
+        with lock:
             newest = files.current()
-            if newest is shown:
+            if newest is current:
                 return None
-            shown = newest
+            current = newest
             return _configuration(newest)
 
     return grpc.dynamic_ssl_server_credentials(
@@ -32,7 +36,10 @@ def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
 
 
 def peer_credentials(material: TlsMaterial) -> grpc.ChannelCredentials:
-    """Without an authority the system's are trusted."""
+    """Return channel credentials.
+
+    Without an authority, the channel trusts the authorities of the system.
+    """
     return grpc.ssl_channel_credentials(
         root_certificates=material.authority, private_key=material.key, certificate_chain=material.chain
     )

@@ -1,4 +1,7 @@
-"""Health on a port of its own, in plain text and for health alone: a kubelet asks there, also where the service itself wants certificates."""
+"""Health checks on a separate port without TLS, for the kubelet.
+
+The kubelet cannot present the certificate that the service itself may require.
+"""
 
 import errno
 from collections.abc import AsyncIterator
@@ -6,44 +9,46 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc.aio
-from grpc_health.v1 import _async as _health
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 LIVE = "live"
-"""SERVING for as long as the event loop turns; the service without a name is SERVING while the process is to be sent work."""
+"""This health service is SERVING while the event loop runs.
+
+The unnamed one is SERVING while the process accepts calls.
+"""
 
 _STATUS = health_pb2.HealthCheckResponse
 
 
 class Health:
-    """What a process says of itself. It begins live and not ready."""
+    """The health of a process. It starts live and not ready."""
 
     def __init__(self) -> None:
-        self.servicer: Any = _health.HealthServicer()
+        self.servicer: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
 
     async def ready(self) -> None:
-        """From now on work may be sent here."""
+        """Report that the process accepts calls."""
         await self.servicer.set("", _STATUS.SERVING)
 
-    async def leaving(self) -> None:
-        """From now on work is to be sent elsewhere."""
+    async def not_ready(self) -> None:
+        """Report that callers must use another replica."""
         await self.servicer.set("", _STATUS.NOT_SERVING)
 
 
 @asynccontextmanager
 async def open_health(service: str, address: str | None) -> AsyncIterator[Health]:
-    """Answers health checks on `host:port` until the block ends; without an address nobody is answered.
+    """Answer health checks on `host:port` during the block. Without an address nothing is served.
 
-    Ends the process with one line where the address cannot be had.
+    Raises SystemExit with one line if the address cannot be bound.
     """
-    health = Health()
-    await health.servicer.set(LIVE, _STATUS.SERVING)
-    await health.leaving()
+    state = Health()
+    await state.servicer.set(LIVE, _STATUS.SERVING)
+    await state.not_ready()
     if not address:
-        yield health
+        yield state
         return
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    health_pb2_grpc.add_HealthServicer_to_server(health.servicer, server)
+    health_pb2_grpc.add_HealthServicer_to_server(state.servicer, server)
     try:
         server.add_insecure_port(address)
     except (OSError, RuntimeError) as error:
@@ -52,6 +57,6 @@ async def open_health(service: str, address: str | None) -> AsyncIterator[Health
         raise SystemExit(f"{service}: cannot answer health checks on {address}: {why}") from None
     await server.start()
     try:
-        yield health
+        yield state
     finally:
         await server.stop(None)

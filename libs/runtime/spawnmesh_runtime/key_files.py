@@ -1,4 +1,6 @@
-"""The signing keys of a mesh: one Ed25519 key for each issuer, and one JWKS file that all verify against."""
+"""The signing keys of a mesh: an Ed25519 key for each issuer, and a JWKS file with the
+public keys.
+"""
 
 import json
 import os
@@ -16,22 +18,23 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from spawnmesh_runtime.jwks import first_key_id, thumbprint
+from spawnmesh_runtime.jwks import default_key_id, thumbprint
 
 ISSUERS = ("client", "session", "attachment-blob", "transcript", "model-router", "hook", "runner")
 _KEY_ID = re.compile(rb"^kid: (\S+)\s*$", re.MULTILINE)
 
 
 class KeyUnusable(Exception):
-    """A key file holds none that tokens are signed with; the text names the file and nothing of it."""
+    """A key file has no usable signing key. The text names the file, not its content."""
 
 
 def make_keys(directory: Path, *, drop_old: bool = False) -> Path:
-    """Makes `<issuer>.pem` (0600) where missing, and gives the path of `jwks.json`, which has the public keys of all of them first.
+    """Create the missing `<issuer>.pem` (0600), and return the path of `jwks.json`.
 
-    Behind them stay the other keys that were in it: former ones of these issuers, unless they are to be dropped, and those of other issuers.
-    Each public key names its issuer in the member `iss`, so that one service cannot sign as another.
-    Raises KeyUnusable for a key file that holds no Ed25519 key, and for a `jwks.json` that is no set of keys.
+    The file lists the public keys of these issuers first, then the other keys that it had: keys of
+    other issuers, and earlier keys of these issuers unless `drop_old` is set. Each public key names
+    its issuer in the member `iss`, so that a service cannot sign as another one. Raises KeyUnusable
+    if a key file has no Ed25519 key or `jwks.json` is not a JWKS.
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     jwks_file = directory / "jwks.json"
@@ -41,19 +44,17 @@ def make_keys(directory: Path, *, drop_old: bool = False) -> Path:
     others = [
         member
         for member in listed
-        if (member.get("iss"), member.get("x")) not in known and not (drop_old and member.get("iss") in ISSUERS)
+        if (member.get("iss"), member.get("x")) not in known
+        and not (drop_old and member.get("iss") in ISSUERS)
     ]
     _write(jwks_file, json.dumps({"keys": [*signing, *others]}, indent=2).encode(), mode=0o644)
     return jwks_file
 
 
 def key_id_of(pem: bytes, issuer: str) -> str:
-    """What tokens and key sets call the key of this file: what stands in its line `kid: …`, else `<issuer>-1`.
-
-    Files from before there was such a line keep their name, which is the only one that older processes know for the key.
-    """
+    """Return the key id of a key file: the text of its line `kid: …`, else `<issuer>-1`."""
     found = _KEY_ID.search(pem)
-    return found.group(1).decode() if found else first_key_id(issuer)
+    return found.group(1).decode() if found else default_key_id(issuer)
 
 
 def _listed(jwks_file: Path) -> list[dict[str, Any]]:
@@ -62,14 +63,14 @@ def _listed(jwks_file: Path) -> list[dict[str, Any]]:
     try:
         members: list[dict[str, Any]] = json.loads(jwks_file.read_bytes())["keys"]
     except (ValueError, KeyError, TypeError) as error:
-        raise KeyUnusable(f"{jwks_file.name} is no set of keys") from error
+        raise KeyUnusable(f"{jwks_file.name} is not a JWKS") from error
     if not isinstance(members, list) or not all(isinstance(member, dict) for member in members):
-        raise KeyUnusable(f"{jwks_file.name} is no set of keys")
+        raise KeyUnusable(f"{jwks_file.name} is not a JWKS")
     return members
 
 
 def _private_key(file: Path) -> tuple[bytes, Ed25519PrivateKey]:
-    """What stands in the file, and the key of it."""
+    """Return the content of the file and its key."""
     if not file.exists():
         fresh = Ed25519PrivateKey.generate()
         pem = fresh.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -80,7 +81,7 @@ def _private_key(file: Path) -> tuple[bytes, Ed25519PrivateKey]:
     except ValueError as error:
         raise KeyUnusable(f"{file.name} holds no private key") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise KeyUnusable(f"{file.name} holds a key of another kind than Ed25519")
+        raise KeyUnusable(f"{file.name} has a key that is not Ed25519")
     return pem, key
 
 
@@ -95,9 +96,9 @@ def _jwk(key: Ed25519PrivateKey) -> dict[str, str]:
 
 
 def _write(file: Path, content: bytes, *, mode: int) -> None:
-    """Replaces the file as a whole: a reader, or a crash, never sees half of it."""
-    half = file.with_name(f".{file.name}.new")
-    descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    """Replace the file atomically: a reader never sees an incomplete file, also after a crash."""
+    temporary = file.with_name(f".{file.name}.new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(content)
-    half.rename(file)
+    temporary.rename(file)

@@ -1,4 +1,4 @@
-"""JSON log events on standard output, each with trace id, tenant, session and run where there are any."""
+"""JSON log events on standard output, with the trace id, tenant, session and run if known."""
 
 import logging
 import sys
@@ -8,23 +8,29 @@ from typing import Any
 import orjson
 import structlog
 
-from spawnmesh_runtime.caller import caller_if_any
+from spawnmesh_runtime.caller import caller_or_none
 from spawnmesh_runtime.telemetry import current_trace_id
 
 Event = MutableMapping[str, Any]
 
 
 def write_json_logs(service: str, level: str) -> None:
-    """Sets up structlog for the process, and sends warnings of the libraries the same way."""
+    """Configure structlog for the process, and write the warnings of libraries in the
+    same format.
+    """
 
     def add_context(_: object, __: str, event: Event) -> Event:
         event.setdefault("service", service)
         trace_id = current_trace_id()
         if trace_id:
             event["trace_id"] = trace_id
-        caller = caller_if_any()
+        caller = caller_or_none()
         if caller is not None:
-            for name, value in (("tenant", caller.tenant_id), ("session", caller.session_id), ("run", caller.run_id)):
+            for name, value in (
+                ("tenant", caller.tenant_id),
+                ("session", caller.session_id),
+                ("run", caller.run_id),
+            ):
                 if value:
                     event.setdefault(name, value)
         return event
@@ -60,4 +66,4 @@ def write_json_logs(service: str, level: str) -> None:
 
 
 class _LibraryHandler(logging.StreamHandler[Any]):
-    """Ours among the root logger's handlers."""
+    """The handler that this module adds to the root logger."""

@@ -1,4 +1,4 @@
-"""Takes secrets out of messages of a conversation, wherever they are kept or shown."""
+"""Mask secrets in the messages of a conversation."""
 
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh_core.errors import invalid
@@ -7,7 +7,10 @@ from spawnmesh_core.secrets import mask_document, mask_text
 
 
 def mask_message(message: content_pb.Message, path: str) -> None:
-    """Masks it in place; thinking, images and ids stay. Raises INVALID_REQUEST, with the path, for a call that is not JSON."""
+    """Mask the message in place, except for thinking, images and ids.
+
+    Raises INVALID_REQUEST with the path if a tool call is not JSON.
+    """
     if message.HasField("bash_execution"):
         message.bash_execution.command = mask_text(message.bash_execution.command)
     for index, block in enumerate(message.content):
@@ -20,7 +23,10 @@ def mask_message(message: content_pb.Message, path: str) -> None:
 
 
 def masked_json(text: str, path: str) -> str:
-    """The JSON text without secrets. Raises INVALID_REQUEST, with the path, for what is not one JSON value."""
+    """Return the JSON text with its secrets masked.
+
+    Raises INVALID_REQUEST with the path if the text is not one JSON value.
+    """
     try:
         return mask_document(text)
     except NotJson as error:

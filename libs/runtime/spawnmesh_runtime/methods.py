@@ -1,4 +1,4 @@
-"""What the contracts say about an RPC: who may call it and whether it may be repeated."""
+"""The policy of an RPC from its contract: allowed callers, and whether a call may be repeated."""
 
 import importlib
 import pkgutil
@@ -16,12 +16,19 @@ _REPEATABLE = (descriptor_pb2.MethodOptions.NO_SIDE_EFFECTS, descriptor_pb2.Meth
 
 
 class PolicyMissing(ValueError):
-    """An RPC whose contract does not say, or contradicts itself about, who may call it. No server is built with it."""
+    """The contract of an RPC does not state its callers, or contradicts itself.
+
+    No server serves it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Who may call an RPC; `services` are the kebab ids let in where SERVICE is. And whether it ends when the caller's token does."""
+    """The callers that may call an RPC, and whether the RPC ends when the token of the
+    caller expires.
+
+    `services` are the kebab ids of the allowed services; it is set if `callers` includes SERVICE.
+    """
 
     callers: frozenset[CallerKind]
     services: frozenset[str]
@@ -29,7 +36,7 @@ class Policy:
 
 
 def policy_of(method: MethodDescriptor) -> Policy:
-    """The policy in the method's options. Raises PolicyMissing."""
+    """Return the policy in the options of the method. Raises PolicyMissing."""
     declared = method.GetOptions().Extensions[policy_pb2.call_policy]
     if not declared.callers or policy_pb2.CALLER_UNSPECIFIED in declared.callers:
         raise PolicyMissing(f"{method.full_name} does not say who may call it")
@@ -40,14 +47,14 @@ def policy_of(method: MethodDescriptor) -> Policy:
     return Policy(callers, frozenset(declared.services), declared.ends_with_token)
 
 
-def service_called(full_name: str) -> ServiceDescriptor:
-    """The descriptor of a service whose stubs are imported. Raises KeyError."""
+def service_descriptor(full_name: str) -> ServiceDescriptor:
+    """Return the descriptor of a service whose stubs are imported. Raises KeyError."""
     return descriptor_pool.Default().FindServiceByName(full_name)
 
 
 @cache
 def mesh_services() -> tuple[ServiceDescriptor, ...]:
-    """Every service in the generated stubs, sorted by name. Imports all of them."""
+    """Import all generated stubs and return their services, sorted by name."""
     found: dict[str, ServiceDescriptor] = {}
     for module in pkgutil.walk_packages(spawnmesh.__path__, "spawnmesh."):
         if module.name.endswith("_service_pb2"):
@@ -57,5 +64,5 @@ def mesh_services() -> tuple[ServiceDescriptor, ...]:
 
 
 def repeatable(method: MethodDescriptor) -> bool:
-    """Whether the contract lets the RPC be sent again when nobody answered."""
+    """Return whether the contract allows a client to repeat the RPC when no answer arrived."""
     return method.GetOptions().idempotency_level in _REPEATABLE

@@ -1,7 +1,7 @@
-"""Counters and histograms of a process: sent over OTLP where there is a collector, and fetched by Prometheus where it is let in.
+"""Counters and histograms of a process, sent with OTLP or scraped by Prometheus.
 
-Names and units are those of the OpenTelemetry conventions where they have one, and `spawnmesh.*` else. No ids in attributes: each would be a
-series of its own.
+Names and units follow the OpenTelemetry conventions; other names start with `spawnmesh.`. Put no
+ids in attributes: each id would create a series.
 """
 
 import errno
@@ -17,8 +17,8 @@ from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetr
 from opentelemetry.sdk.resources import Resource
 from prometheus_client import CollectorRegistry, start_http_server
 
-from spawnmesh_runtime.exemplars import ExemplarReader
 from spawnmesh_runtime.settings import ProcessSettings, address_parts
+from spawnmesh_runtime.workarounds.prometheus_exemplars import ExemplarReader
 
 _EXPORT_TIMEOUT_SECONDS = 5
 SCOPE = "spawnmesh"
@@ -26,27 +26,26 @@ SCOPE = "spawnmesh"
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Where a process's instruments are made. `port` is what Prometheus fetches from, None where it is not let in."""
+    """The meter of a process. `port` is the port that Prometheus scrapes, or None."""
 
     meter: Meter
     port: int | None = None
 
 
 NO_METRICS = Metrics(NoOpMeter(SCOPE))
-"""Takes everything and keeps nothing."""
+"""Metrics that record nothing."""
 
 
 @contextmanager
 def open_metrics(service: str, settings: ProcessSettings, resource: Resource) -> Iterator[Metrics]:
-    """Measures for the block; at its end, what was not sent yet is. Blocks for as long as that takes.
+    """Record metrics during the block and send the remaining ones at its end, which blocks.
 
-    Ends the process with one line where `metrics_listen` cannot be had.
+    Raises SystemExit with one line if `metrics_listen` cannot be bound.
     """
     readers: list[MetricReader] = []
     if settings.otlp_endpoint:
-        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import (
-            OTLPMetricExporter,
-        )  # As with the exporter of spans.
+        # Imported only if it is used: the import is a tenth of the start time of a command.
+        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 
         exporter = OTLPMetricExporter(endpoint=settings.otlp_endpoint, timeout=_EXPORT_TIMEOUT_SECONDS)
         readers.append(PeriodicExportingMetricReader(exporter))
@@ -66,7 +65,7 @@ def open_metrics(service: str, settings: ProcessSettings, resource: Resource) ->
 
 @contextmanager
 def _exposed(service: str, address: str | None, registry: CollectorRegistry) -> Iterator[int | None]:
-    """Answers Prometheus in a thread of its own, so that a busy event loop can still be looked at."""
+    """Serve Prometheus in a separate thread, so that a busy event loop can still be observed."""
     if not address:
         yield None
         return

@@ -1,28 +1,27 @@
-"""Calls to other services of the mesh: with trace, token and deadline, and with refusals as the same typed errors on this side."""
+"""Calls to other services of the mesh, with trace, token, deadline and typed errors."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc.aio
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_runtime.acting import outgoing_token
 from spawnmesh_runtime.channel_options import peer_options
-from spawnmesh_runtime.client_stream import answer_to_stream
+from spawnmesh_runtime.client_stream import call_client_stream
+from spawnmesh_runtime.impersonation import outgoing_token
 from spawnmesh_runtime.interceptors.deadline import remaining_seconds
 from spawnmesh_runtime.interceptors.trace import CODES
+from spawnmesh_runtime.method_paths import MethodPathChannel
 from spawnmesh_runtime.process import Process
-from spawnmesh_runtime.renewed_channel import RenewedChannel
+from spawnmesh_runtime.reloading_channel import ReloadingChannel
 from spawnmesh_runtime.telemetry import traceparent_of
 from spawnmesh_runtime.wire_errors import error_from
 
-_MARGIN_SECONDS = 0.02  # Kept back of the incoming call's time, to answer it after the outgoing one ran out.
-_path_of = attrgetter("_method")  # grpc keeps the path of a stub's method only here.
+_MARGIN_SECONDS = 0.02  # Reserved to answer the incoming call after the outgoing call timed out.
 
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -30,28 +29,36 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A channel to a service, named for people and for telemetry. Make stubs on `channel`, and call their methods through this."""
+    """A channel to a service. `name` appears in errors and telemetry.
+
+    Create stubs on `channel`, and call their methods with `unary` and `stream`.
+    """
 
     name: str
     channel: grpc.aio.Channel
     process: Process
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.channel, MethodPathChannel):
+            object.__setattr__(self, "channel", MethodPathChannel(self.channel))
+
     async def unary(
         self, method: "grpc.aio.UnaryUnaryMultiCallable[Q, R]", request: Q, *, timeout_seconds: float = 10.0
     ) -> R:
-        """Calls `stub.Method`; the request of a client stream is an iterator.
+        """Call `stub.Method` and return the response; the request of a client stream is
+        an iterator.
 
-        Raises MeshError for whatever comes back but an answer, and what the iterator raises. The deadline is the nearer of the timeout and what
-        is left to the call being served here.
+        Raises MeshError if the call fails, and the exception of the iterator. The deadline is the
+        earlier of the timeout and the deadline of the call being served here.
         """
         timeout = _shrunk(timeout_seconds)
-        span = self._span(_path_of(method))
+        span = self._span(method)
         metadata = self._metadata(span)
         status = "CANCELLED"
         answer: R
         try:
             if isinstance(request, AsyncIterator):
-                answer = await answer_to_stream(method, request, timeout=timeout, metadata=metadata)
+                answer = await call_client_stream(method, request, timeout=timeout, metadata=metadata)
             else:
                 answer = await method(request, timeout=timeout, metadata=metadata)
             status = "OK"
@@ -65,9 +72,12 @@ class Peer:
     async def stream(
         self, method: "grpc.aio.UnaryStreamMultiCallable[Q, R]", request: Q, *, timeout_seconds: float
     ) -> AsyncGenerator[R, None]:
-        """Yields what `stub.Method` streams, under the same rules. Closing the generator cancels the call."""
+        """Yield the responses of `stub.Method`, under the rules of `unary`.
+
+        Closing the generator cancels it.
+        """
         timeout = _shrunk(timeout_seconds)
-        span = self._span(_path_of(method))
+        span = self._span(method)
         status = "CANCELLED"
         try:
             call = method(request, timeout=timeout, metadata=self._metadata(span))
@@ -83,13 +93,13 @@ class Peer:
         finally:
             _end(span, status)
 
-    def _span(self, path: str | bytes) -> Span:
-        name = (path.decode() if isinstance(path, bytes) else path).lstrip("/")
-        service, _, method = name.rpartition("/")
+    def _span(self, method: Any) -> Span:
+        name = method.path.lstrip("/")
+        service, _, rpc = name.rpartition("/")
         attributes = {
             "rpc.system": "grpc",
             "rpc.service": service,
-            "rpc.method": method,
+            "rpc.method": rpc,
             "peer.service": self.name,
         }
         return self.process.tracer.start_span(name, kind=SpanKind.CLIENT, attributes=attributes)
@@ -103,12 +113,18 @@ class Peer:
 
 @asynccontextmanager
 async def open_peer(process: Process, name: str, target: str) -> AsyncIterator[Peer]:
-    """A channel to `target` (`host:port`, or `dns:///host:port` for all replicas behind a headless name), closed with the block.
+    """Open a channel to `target` and close it at the end of the block.
 
-    Connects at the first call. Calls fail at once while nobody is there, and are tried again only where the contract allows it.
+    `target` is `host:port`, or `dns:///host:port` for all replicas behind a headless service. The
+    channel connects at the first call. A call fails at once if no replica accepts connections; it
+    is repeated only if its contract allows it.
     """
     files, options = process.tls, peer_options(process.settings)
-    channel = RenewedChannel(target, files, options) if files else grpc.aio.insecure_channel(target, options=options)
+    channel = (
+        ReloadingChannel(target, files, options)
+        if files
+        else grpc.aio.insecure_channel(target, options=options)
+    )
     try:
         yield Peer(name, channel, process)
     finally:

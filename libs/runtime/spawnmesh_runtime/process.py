@@ -1,7 +1,9 @@
-"""A process of the mesh: what it is called, its keys, its telemetry and its logs. Nothing happens at import."""
+"""A process of the mesh: its name, keys, telemetry, logs and event loop.
+
+Nothing happens at import.
+"""
 
 import asyncio
-import gc
 import signal
 import sys
 import threading
@@ -18,32 +20,36 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler
 from opentelemetry.trace import Tracer
-from spawnmesh_core.cancellation import keep_cancellations
 
-from spawnmesh_runtime.ending import close
 from spawnmesh_runtime.health import Health, open_health
 from spawnmesh_runtime.jwks import JwksFile, JwksUnreadable, JwksUrl
 from spawnmesh_runtime.logs import write_json_logs
-from spawnmesh_runtime.memory import give_large_blocks_back
 from spawnmesh_runtime.metrics import NO_METRICS, Metrics, open_metrics
 from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_runtime.shutdown import close_loop
 from spawnmesh_runtime.telemetry import use_tracer
 from spawnmesh_runtime.tls_files import TlsFiles, measure_expiry, tls_files
 from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
+from spawnmesh_runtime.workarounds.malloc_thresholds import fix_malloc_thresholds
+from spawnmesh_runtime.workarounds.wait_for import replace_wait_for
 
 T = TypeVar("T")
 
 _SWITCH_SECONDS = 0.0005
-"""How long a thread that computes keeps the interpreter from the event loop. Python's own 5 ms are waited each time that the loop wakes up while
-spans are made ready to be sent, or a large message is."""
+"""The time after which a computing thread must release the interpreter for the event loop.
+
+With Python's default of 5 ms, each wake-up of the loop waits that long while a thread encodes spans
+or a large message.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What servers and channels of a process are built from. `service` is the kebab id.
+    """The parts of a process that its servers and channels need. `service` is the kebab id.
 
-    `minter` is None without `signing_key_file`, `verifier` without `jwks_file` or `jwks_url`. `tls` is what the settings name, for all
-    connections of the process, and None for plaintext.
+    `minter` is None without `signing_key_file`, and `verifier` is None without `jwks_file` or
+    `jwks_url`. `tls` has the files of the settings for all connections of the process; None means
+    plaintext.
     """
 
     service: str
@@ -56,15 +62,17 @@ class Process:
     tls: TlsFiles | None = field(init=False)
 
     def __post_init__(self) -> None:
-        # Not for a caller to leave out: that would be plaintext where the settings say TLS.
+        # Not a parameter: a caller that omits it would use plaintext although the settings require
+        # TLS.
         object.__setattr__(self, "tls", tls_files(self.settings))
 
 
 @asynccontextmanager
 async def start_process(service: str, settings: ProcessSettings) -> AsyncIterator[Process]:
-    """Sets up logs, tracing and metrics, reads the keys, answers health checks, and on the way out sends the spans and metrics that are left.
+    """Set up logs, tracing, metrics, keys and health checks for the block.
 
-    Ends the process with one line where a key file, a TLS file or the JWKS file cannot be read, or a port cannot be had.
+    At its end, send the remaining spans and metrics. Raises SystemExit with one line if a key file,
+    a TLS file or the JWKS file cannot be read, or if a port cannot be bound.
     """
     write_json_logs(service, settings.log_level)
     minter, verifier = _minter(service, settings), _verifier(service, settings)
@@ -81,31 +89,26 @@ async def start_process(service: str, settings: ProcessSettings) -> AsyncIterato
                 measure_expiry(metrics.meter, process.tls)
             yield process
     finally:
-        # Side by side: each waits for a collector that does not answer.
+        # Concurrently: each of them waits for a collector that does not answer.
         await asyncio.gather(asyncio.to_thread(provider.shutdown), asyncio.to_thread(measuring.close))
 
 
-def keep_what_is_there() -> None:
-    """What a process has when it begins to work it has for good: looking through it for garbage again and again slows whatever it does."""
-    gc.collect()
-    gc.freeze()
+def run_process(main: Coroutine[Any, Any, T]) -> T:
+    """Run the main coroutine of a process on uvloop and return its result.
 
-
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """Runs a process's main coroutine on uvloop until it returns.
-
-    A SIGTERM that nothing has taken over yet cancels it, and ends the process with exit code 0: as the first process of a container it would not
-    be ended by that signal otherwise. Tasks that main leaves are cancelled, and have some seconds to end in; that changes nothing about what
-    main gave or raised.
+    SIGTERM cancels the coroutine and ends the process with exit code 0, unless the coroutine has
+    replaced the signal handler. Without a handler, the first process of a container ignores
+    SIGTERM. Tasks that remain at the end are cancelled and have 4 s to end; they do not change the
+    result.
     """
-    keep_cancellations()
+    replace_wait_for()
     sys.setswitchinterval(_SWITCH_SECONDS)
-    give_large_blocks_back()
-    told = threading.Event()
+    fix_malloc_thresholds()
+    terminated = threading.Event()
     try:
-        return _run_and_close(_cancelled_when_told(main, told))
+        return _run_and_close(_cancel_on_sigterm(main, terminated))
     except asyncio.CancelledError:
-        if not told.is_set():
+        if not terminated.is_set():
             raise
         raise SystemExit(0) from None
 
@@ -115,15 +118,15 @@ def _run_and_close(main: Coroutine[Any, Any, T]) -> T:
     try:
         return runner.run(main)
     finally:
-        # In the place of the runner's own closing, which waits for ever for a task that does not end.
-        close(runner.get_loop())
+        # Replaces `Runner.close`, which waits forever for a task that does not end.
+        close_loop(runner.get_loop())
 
 
-async def _cancelled_when_told(main: Coroutine[Any, Any, T], told: threading.Event) -> T:
+async def _cancel_on_sigterm(main: Coroutine[Any, Any, T], terminated: threading.Event) -> T:
     task = asyncio.ensure_future(main)
 
     def stop() -> None:
-        told.set()
+        terminated.set()
         task.cancel()
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
@@ -132,7 +135,7 @@ async def _cancelled_when_told(main: Coroutine[Any, Any, T], told: threading.Eve
 
 @contextmanager
 def stop_signals() -> Iterator[asyncio.Event]:
-    """An event that SIGTERM and SIGINT set, instead of ending the process."""
+    """Return an event that SIGTERM and SIGINT set, instead of ending the process."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -150,7 +153,9 @@ def _minter(service: str, settings: ProcessSettings) -> TokenMinter | None:
     try:
         return TokenMinter(service, settings.signing_key_file, audience=settings.token_audience)
     except (OSError, ValueError, TypeError):
-        raise SystemExit(f"{service}: signing_key_file cannot be read as an Ed25519 or RSA private key") from None
+        raise SystemExit(
+            f"{service}: signing_key_file cannot be read as an Ed25519 or RSA private key"
+        ) from None
 
 
 def _verifier(service: str, settings: ProcessSettings) -> TokenVerifier | None:
@@ -167,7 +172,10 @@ def _verifier(service: str, settings: ProcessSettings) -> TokenVerifier | None:
 
 
 def _resource(service: str, settings: ProcessSettings) -> Resource:
-    """Who sends telemetry. Attributes such as `k8s.pod.name` are taken from OTEL_RESOURCE_ATTRIBUTES, where a deployment puts them."""
+    """Return the resource of the telemetry.
+
+    OTEL_RESOURCE_ATTRIBUTES adds attributes of the deployment, such as `k8s.pod.name`.
+    """
     return Resource.create(
         {
             "service.name": service,
@@ -180,13 +188,18 @@ def _resource(service: str, settings: ProcessSettings) -> Resource:
 
 
 def _tracer_provider(settings: ProcessSettings, resource: Resource) -> TracerProvider:
-    """Without an endpoint nothing is recorded, but ids are made, so that logs and errors have a trace id all the same."""
+    """Return the tracer provider.
+
+    Without an endpoint it records nothing, but it creates ids: logs and errors then have a trace
+    id.
+    """
     sampler: Sampler = ParentBased(ALWAYS_ON) if settings.otlp_endpoint else ALWAYS_OFF
     provider = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
     if settings.otlp_endpoint:
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (
-            OTLPSpanExporter,
-        )  # A tenth of what a command takes to start.
+        # Imported only if it is used: the import is a tenth of the start time of a command.
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
-        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=settings.otlp_endpoint, timeout=5)))
+        provider.add_span_processor(
+            BatchSpanProcessor(OTLPSpanExporter(endpoint=settings.otlp_endpoint, timeout=5))
+        )
     return provider

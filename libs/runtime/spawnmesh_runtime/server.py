@@ -1,4 +1,4 @@
-"""The gRPC server of a process: every RPC inside the same interceptors, health, reflection, and an orderly end."""
+"""The gRPC server of a process: interceptors, health, reflection and graceful shutdown."""
 
 import asyncio
 import errno
@@ -10,79 +10,89 @@ from typing import Any
 import grpc
 import grpc.aio
 import structlog
-from grpc_health.v1 import _async as _health
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from spawnmesh_core.cancellation import uninterrupted
+from spawnmesh_core.cancellation import shield_until_done
 
 from spawnmesh_runtime.call import Call, ServedMethod, Step
 from spawnmesh_runtime.channel_options import server_options
 from spawnmesh_runtime.credentials import server_credentials
+from spawnmesh_runtime.interceptors.admission import Admit, admitted_calls
 from spawnmesh_runtime.interceptors.auth import authenticated_calls
 from spawnmesh_runtime.interceptors.deadline import bounded_calls
 from spawnmesh_runtime.interceptors.drain import Drain
 from spawnmesh_runtime.interceptors.errors import Translate, typed_errors
 from spawnmesh_runtime.interceptors.log import call_durations, logged_calls
-from spawnmesh_runtime.interceptors.receive import Turn, received_in_turn
 from spawnmesh_runtime.interceptors.trace import traced_calls
 from spawnmesh_runtime.interceptors.validate import validated_calls
-from spawnmesh_runtime.methods import PolicyMissing, policy_of, service_called
-from spawnmesh_runtime.process import Process, keep_what_is_there, stop_signals
+from spawnmesh_runtime.methods import PolicyMissing, policy_of, service_descriptor
+from spawnmesh_runtime.process import Process, stop_signals
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenVerifier
+from spawnmesh_runtime.workarounds.gc_freeze import freeze_startup_objects
 
-_CLOSE_SECONDS = 1.0  # For handlers that were cut off to close their spans and write their log events.
+# For cancelled handlers to close their spans and write their log events.
+_CLOSE_SECONDS = 1.0
 
-_KEYS_AGAIN_SECONDS = 1.0
+_KEYS_RETRY_SECONDS = 1.0
 
 log = structlog.get_logger()
 
 
 class MeshServer(grpc.aio.Server):
-    """A grpc.aio server that surrounds each method of a service with the interceptors when the service is added.
+    """A grpc.aio server that adds the interceptors to each method of a service.
 
-    Adding a service raises PolicyMissing where a method of it has no policy. Health and reflection are open to everybody and not logged.
+    Adding a service raises PolicyMissing if one of its methods has no policy. Health and reflection
+    need no token and are not logged.
     """
 
     def __init__(self, process: Process, verifier: TokenVerifier, translate: Sequence[Translate]) -> None:
         self._process = process
         self._verifier = verifier
         self._translate = translate
-        self._turns: dict[str, Turn] = {}
+        self._admissions: dict[str, Admit] = {}
         self._durations = call_durations(process.metrics.meter)
         self._inner = grpc.aio.server(options=server_options(process.settings))
         self._services: list[str] = []
-        self._health: Any = _health.HealthServicer()
+        self._health: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self.drain = Drain()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._inner)
 
-    def receive_in_turn(self, methods: Iterable[str], turn: Turn) -> None:
-        """Of these methods, as `<service>/<method>`, of services that are added from now on: a request is read, and takes memory here, only in
-        its turn.
-        """
-        self._turns.update(dict.fromkeys(methods, turn))
+    def admit_before_read(self, methods: Iterable[str], admit: Admit) -> None:
+        """Admit calls of these methods before their requests are read and take memory.
 
-    def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable["grpc.GenericRpcHandler[Any, Any]"]) -> None:
-        """Generated code adds each service this way and by `add_registered_method_handlers`; the latter is what counts here."""
+        `methods` are `<service>/<method>` of services that are added later.
+        """
+        self._admissions.update(dict.fromkeys(methods, admit))
+
+    def add_generic_rpc_handlers(
+        self, generic_rpc_handlers: Iterable["grpc.GenericRpcHandler[Any, Any]"]
+    ) -> None:
+        """Check the handlers.
+
+        Generated code also calls `add_registered_method_handlers`, which adds them.
+        """
         for handler in generic_rpc_handlers:
             if not isinstance(handler, grpc.ServiceRpcHandler):
                 raise PolicyMissing("a handler that names no service has no policy")
 
     def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Any]) -> None:
-        described = service_called(service_name).methods_by_name
+        described = service_descriptor(service_name).methods_by_name
         wrapped = {}
         for name, handler in method_handlers.items():
             method = ServedMethod(service_name, name, policy_of(described[name]), handler.request_streaming)
-            turn = self._turns.get(f"{service_name}/{name}")
-            wrapped[name] = _handler(handler, self._surrounded(method, handler, turn), reads_late=turn is not None)
+            admit = self._admissions.get(f"{service_name}/{name}")
+            wrapped[name] = _handler(
+                handler, self._intercepted(method, handler, admit), reads_late=admit is not None
+            )
         self._inner.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, wrapped),))
         self._services.append(service_name)
 
-    def _surrounded(self, method: ServedMethod, handler: Any, turn: Turn | None) -> Step:
+    def _intercepted(self, method: ServedMethod, handler: Any, admit: Admit | None) -> Step:
         service = self._process.service
         step = validated_calls(_servicer(handler), method)
-        if turn is not None:
-            step = received_in_turn(step, turn)
+        if admit is not None:
+            step = admitted_calls(step, admit)
         step = authenticated_calls(step, method, self._verifier)
         step = typed_errors(bounded_calls(step), service, self._translate)
         step = logged_calls(step, method, service, self._durations)
@@ -95,17 +105,20 @@ class MeshServer(grpc.aio.Server):
         return self._inner.add_secure_port(address, server_credentials)
 
     async def start(self) -> None:
-        await self._answer()
+        await self._start()
         for name in ("", *self._services):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         await self._process.health.ready()
 
-    async def start_alone(self) -> None:
-        """As `start`, for a process that is not to be sent work yet: what is not served here is refused as if nobody were there."""
-        await self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
-        await self._answer(_NotYet())
+    async def start_not_ready(self) -> None:
+        """Start with health NOT_SERVING.
 
-    async def _answer(self, *rest: "grpc.GenericRpcHandler[Any, Any]") -> None:
+        RPCs that the server does not have are refused with UNAVAILABLE.
+        """
+        await self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+        await self._start(_NotReadyHandler())
+
+    async def _start(self, *rest: "grpc.GenericRpcHandler[Any, Any]") -> None:
         names = (*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._inner)
         self._inner.add_generic_rpc_handlers(rest)
@@ -115,11 +128,12 @@ class MeshServer(grpc.aio.Server):
         await self._inner.stop(grace)
 
     async def drain_and_stop(self, grace_seconds: float) -> None:
-        """Health turns to NOT_SERVING, callers are told to take another replica, and the running calls get the grace to end in.
+        """Set health to NOT_SERVING, close the connections and give running calls the grace to end.
 
-        They are told at once: a connection that stays open is one that its client goes on sending to.
+        Connections are closed at once (GOAWAY): a client keeps sending on a connection that stays
+        open.
         """
-        await self._process.health.leaving()
+        await self._process.health.not_ready()
         await self._health.enter_graceful_shutdown()
         await self._inner.stop(grace_seconds)
         with suppress(TimeoutError):
@@ -133,27 +147,29 @@ class MeshServer(grpc.aio.Server):
 def build_server(
     process: Process, *, translate_errors: Sequence[Translate] = (), plugin: str | None = None
 ) -> MeshServer:
-    """A server to which the generated `add_…_to_server` functions add services. Nothing is bound or started yet.
+    """Return a server for the generated `add_…_to_server` functions. It is not bound or started.
 
-    Raises ValueError for a process that cannot verify tokens. `translate_errors` turn a driver's exceptions into refusals. With `plugin`, an
-    endpoint, only tokens for the plugin there are taken, in place of those for the mesh.
+    `translate_errors` turn exceptions of drivers into refusals. If `plugin`, an endpoint, is given,
+    the server accepts only tokens for the plugin at that endpoint. Raises ValueError if the process
+    cannot verify tokens.
     """
     if process.verifier is None:
         raise ValueError("a server needs jwks_file or jwks_url to verify tokens with")
-    verifier = process.verifier if plugin is None else process.verifier.of_plugin(plugin)
+    verifier = process.verifier if plugin is None else process.verifier.for_plugin(plugin)
     return MeshServer(process, verifier, tuple(translate_errors))
 
 
 @asynccontextmanager
-async def answering_alone(process: Process, add: Callable[[MeshServer], None]) -> AsyncIterator[None]:
-    """Serves on `listen` what is added and nothing else, while the process waits for what it cannot work without. Health says NOT_SERVING.
+async def serve_not_ready(process: Process, add: Callable[[MeshServer], None]) -> AsyncIterator[None]:
+    """Serve only the services that `add` adds, while the process waits for a dependency.
 
-    A port that cannot be had ends the process with one line and exit code 1.
+    Health is NOT_SERVING. Raises SystemExit with one line and exit code 1 if `listen` cannot be
+    bound.
     """
     server = build_server(process)
     add(server)
     _bind(process, server)
-    await server.start_alone()
+    await server.start_not_ready()
     try:
         yield
     finally:
@@ -163,14 +179,15 @@ async def answering_alone(process: Process, add: Callable[[MeshServer], None]) -
 async def run_until_stopped(
     process: Process, server: MeshServer, *, on_ready: Callable[[int], None] | None = None
 ) -> None:
-    """Serves on `listen` until SIGTERM or SIGINT, then drains. `on_ready` is told the port once calls are answered.
+    """Serve on `listen` until SIGTERM or SIGINT, then drain.
 
-    That begins when there are keys to verify callers with. A port that cannot be had ends the process with one line and exit code 1.
+    Serving starts when the keys to verify callers are available; then `on_ready` receives the port.
+    Raises SystemExit with one line and exit code 1 if the port cannot be bound.
     """
     await _await_keys(process)
     port = _bind(process, server)
     await server.start()
-    keep_what_is_there()
+    freeze_startup_objects()
     with stop_signals() as stop:
         try:
             log.info("serving", port=port)
@@ -186,13 +203,13 @@ async def run_until_stopped(
 
 
 async def _await_keys(process: Process) -> None:
-    """Returns when there are keys to verify tokens with, which a URL may not give at once."""
+    """Wait until there are keys to verify tokens; a URL may not answer at once."""
     verifier = process.verifier
     if verifier is None or await verifier.has_keys():
         return
-    async with answering_alone(process, lambda _: None):
-        while not await verifier.has_keys():  # noqa: ASYNC110 - nobody tells when a URL answers
-            await asyncio.sleep(_KEYS_AGAIN_SECONDS)
+    async with serve_not_ready(process, lambda _: None):
+        while not await verifier.has_keys():  # noqa: ASYNC110 - a URL sends no event
+            await asyncio.sleep(_KEYS_RETRY_SECONDS)
 
 
 def _bind(process: Process, server: MeshServer) -> int:
@@ -209,13 +226,14 @@ def _bind(process: Process, server: MeshServer) -> int:
 
 
 def _try_port(settings: ProcessSettings) -> None:
-    """Binds and lets go: the transport would say the same in many lines of its own."""
+    """Bind and close the port: grpc would report a failure with many log lines."""
     family = socket.AF_INET6 if ":" in settings.listen_host else socket.AF_INET
     socket.create_server((settings.listen_host, settings.listen_port), family=family).close()
 
 
-class _NotYet(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # The type has parameters for type checkers only.
-    """Takes every RPC that no service of the server has."""
+# It is generic only in the stubs.
+class _NotReadyHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]
+    """Handle every RPC that no service of the server has."""
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any]":
         return grpc.unary_unary_rpc_method_handler(_refuse)
@@ -232,14 +250,15 @@ def _servicer(handler: Any) -> Step:
         return await behavior(call.request, call.context)
 
     async def streaming(call: Call) -> None:
-        # Pumped here and not by the transport: so the generator runs and is closed inside the interceptors, in one task.
+        # Written here, not by grpc.aio: the generator runs and closes within the interceptors, in
+        # one task.
         has_begun = False
         async with aclosing(behavior(call.request, call.context)) as messages:
             async for message in messages:
                 if not has_begun:
-                    # The transport would send it with the first message, and once more with a refusal that cuts that message off: then
-                    # neither arrives, and the caller waits for ever.
-                    await uninterrupted(call.context.send_initial_metadata(()))
+                    # grpc.aio sends it with the first message, and again with a refusal that
+                    # interrupts that message: then neither arrives, and the caller waits forever.
+                    await shield_until_done(call.context.send_initial_metadata(()))
                     has_begun = True
                 await call.context.write(message)
 
@@ -247,7 +266,11 @@ def _servicer(handler: Any) -> Step:
 
 
 def _handler(handler: Any, step: Step, *, reads_late: bool) -> "grpc.RpcMethodHandler[Any, Any]":
-    """With `reads_late` the request is an iterator of one message: on the wire there is no difference, and the transport reads it when asked."""
+    """Return the handler for grpc.
+
+    With `reads_late`, the request of a unary call is handled as a stream of one message. The wire
+    format is the same, and grpc reads the message only when the step reads it.
+    """
 
     async def serve(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
         return await step(Call(request, context, dict(context.invocation_metadata() or ())))

@@ -1,4 +1,4 @@
-"""What every process reads from its environment; each service subclasses it with a prefix of its own."""
+"""The settings that every process reads from its environment. Each service adds its own."""
 
 import os
 import re
@@ -14,28 +14,40 @@ _LISTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]+):(\d{1,5})")
 
 
 class ProcessSettings(BaseSettings):
-    """Settings that all processes share. A subclass sets `model_config = SettingsConfigDict(env_prefix="HOOK_")`.
+    """Settings that all processes share.
 
-    Lists are JSON in the environment. `jwks_file` and `jwks_url` exclude each other; without either no server with protected RPCs can be built.
+    A subclass sets `model_config = SettingsConfigDict(env_prefix="HOOK_")`. Lists are JSON in the
+    environment. `jwks_file` and `jwks_url` exclude each other; a server needs one of them.
     """
 
     model_config = SettingsConfigDict(frozen=True, extra="ignore")
 
     listen: str = "127.0.0.1:0"
-    """`host:port` to serve on; port 0 takes a free one."""
+    """`host:port` to serve on; port 0 selects a free port."""
     health_listen: str | None = None
-    """`host:port` that answers health checks alone, without TLS; its service `live` is SERVING while the process can answer at all."""
+    """`host:port` for health checks without TLS.
+
+    Its service `live` is SERVING while the event loop runs.
+    """
     jwks_file: Path | None = None
     jwks_url: str | None = None
-    token_audience: str = "spawnmesh"  # noqa: S105 - a name, no secret
+    token_audience: str = "spawnmesh"  # noqa: S105 - a name, not a secret
     signing_key_file: Path | None = None
-    """PKCS8 private key that this process signs its own tokens with, under the key id that the file says, or `<service>-1`."""
+    """PKCS8 private key for the tokens of this process.
+
+    The file states the key id; default `<service>-1`.
+    """
     client_issuers: list[str] = ["client"]
-    """Issuers whose tokens may stand for clients and operators."""
+    """Issuers that may issue tokens for clients and operators."""
     otlp_endpoint: str | None = None
-    """`http://host:port` of an OTLP/gRPC collector; without it neither a trace nor a metric leaves the process by itself."""
+    """`http://host:port` of an OTLP/gRPC collector; without it the process sends no
+    traces or metrics.
+    """
     metrics_listen: str | None = None
-    """`host:port` at which Prometheus may fetch metrics; without it nothing listens. Port 0 takes a free one."""
+    """`host:port` that Prometheus scrapes; without it nothing listens.
+
+    Port 0 selects a free port.
+    """
     environment: str = "local"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     drain_grace_seconds: float = Field(default=10.0, ge=0, le=3600)
@@ -61,7 +73,7 @@ class ProcessSettings(BaseSettings):
         return value
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_combinations(self) -> Self:
         if self.jwks_file is not None and self.jwks_url is not None:
             raise ValueError("jwks_file and jwks_url exclude each other")
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
@@ -80,7 +92,7 @@ class ProcessSettings(BaseSettings):
 
 
 def address_parts(address: str) -> tuple[str, int]:
-    """Host and port of a well-formed `host:port`, an IPv6 host without its brackets."""
+    """Return host and port of a well-formed `host:port`; an IPv6 host loses its brackets."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -89,10 +101,11 @@ S = TypeVar("S", bound=ProcessSettings)
 
 
 def load_settings(cls: type[S]) -> S:
-    """The settings from the environment. Invalid ones end the process with one line that names each variable, without its value.
+    """Read the settings from the environment.
 
-    A variable that is not set is read from the file of its name in the directory `<prefix>SECRETS_DIR`, where that is set: so a password that
-    is mounted is in no environment.
+    A variable that is not set is read from the file of its name in the directory
+    `<prefix>SECRETS_DIR`: a mounted password is not in the environment. Raises SystemExit with one
+    line that names each invalid variable without its value.
     """
     prefix = cls.model_config.get("env_prefix", "")
     folder = os.environ.get(f"{prefix}SECRETS_DIR")

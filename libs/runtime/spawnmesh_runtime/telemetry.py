@@ -1,4 +1,6 @@
-"""Spans of our own and the W3C `traceparent` that ties them together across processes, queues and restarts."""
+"""Internal spans, and the W3C `traceparent` that links spans across processes, queues
+and restarts.
+"""
 
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -8,24 +10,34 @@ from contextvars import ContextVar
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import NonRecordingSpan, NoOpTracer, Span, SpanContext, Status, StatusCode, TraceFlags, Tracer
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    NoOpTracer,
+    Span,
+    SpanContext,
+    Status,
+    StatusCode,
+    TraceFlags,
+    Tracer,
+)
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
-_tracer: ContextVar[Tracer] = ContextVar("spawnmesh_tracer", default=NoOpTracer())  # noqa: B039 - it has no state
+_tracer: ContextVar[Tracer] = ContextVar("spawnmesh_tracer", default=NoOpTracer())  # noqa: B039
 
 AttributeValue = str | int | float | bool
 
 
 def use_tracer(tracer: Tracer) -> None:
-    """Makes `traced` in this task, and in tasks started from it, use this tracer."""
+    """Set the tracer of `traced` for this task and for tasks that it starts later."""
     _tracer.set(tracer)
 
 
 @asynccontextmanager
 async def traced(name: str, **attributes: AttributeValue) -> AsyncIterator[Span]:
-    """An internal span around the block, current inside it. `__` in an attribute's name stands for `.`.
+    """Open an internal span for the block. `__` in the name of an attribute stands for `.`.
 
-    An exception marks it as an error by its type; the text, which could hold content, is not recorded. Not for blocks that yield.
+    An exception marks the span as an error with the type of the exception. Its text is not
+    recorded, since it may contain content. Do not use it around a `yield`.
     """
     named = {key.replace("__", "."): value for key, value in attributes.items()}
     span = _tracer.get().start_span(name, attributes=named)
@@ -42,7 +54,9 @@ async def traced(name: str, **attributes: AttributeValue) -> AsyncIterator[Span]
 
 
 def traceparent_of(span: Span) -> str:
-    """The `traceparent` that makes a span elsewhere a child of this one; empty for a span without a trace."""
+    """Return the `traceparent` that makes a remote span a child of this one; empty
+    without a trace.
+    """
     context = span.get_span_context()
     if not context.is_valid:
         return ""
@@ -50,12 +64,17 @@ def traceparent_of(span: Span) -> str:
 
 
 def current_traceparent() -> str:
-    """The `traceparent` of the current span, to be stored with work that is done later; empty outside of a trace."""
+    """Return the `traceparent` of the current span, to store with deferred work; empty
+    without a trace.
+    """
     return traceparent_of(trace.get_current_span())
 
 
 def parent_context(traceparent: str) -> Context:
-    """A context whose current span is the remote one; an empty one for anything but a well-formed `traceparent`."""
+    """Return a context with the remote span as its current span.
+
+    The context is empty if the `traceparent` is malformed.
+    """
     match = _TRACEPARENT.fullmatch(traceparent)
     if match is None or match.group(1) == "ff":
         return Context()
@@ -70,7 +89,10 @@ def parent_context(traceparent: str) -> Context:
 
 @contextmanager
 def continue_trace(traceparent: str) -> Iterator[None]:
-    """Spans in the block belong to the stored trace; an empty or malformed `traceparent` starts a new one."""
+    """Continue the stored trace in the block.
+
+    An empty or malformed `traceparent` starts a new trace.
+    """
     token = otel_context.attach(parent_context(traceparent))
     try:
         yield
@@ -79,12 +101,12 @@ def continue_trace(traceparent: str) -> Iterator[None]:
 
 
 def trace_id_of(traceparent: str) -> str:
-    """The trace id, 32 hex digits; empty for anything but a well-formed `traceparent`."""
+    """Return the trace id as 32 hex digits; empty if the `traceparent` is malformed."""
     context = trace.get_current_span(parent_context(traceparent)).get_span_context()
     return f"{context.trace_id:032x}" if context.is_valid else ""
 
 
 def current_trace_id() -> str:
-    """The current trace's id, 32 hex digits; empty outside of a trace."""
+    """Return the id of the current trace as 32 hex digits; empty outside of a trace."""
     context = trace.get_current_span().get_span_context()
     return f"{context.trace_id:032x}" if context.is_valid else ""

@@ -1,4 +1,4 @@
-"""Certificate, key and authority from mounted files, which are renewed while the process runs."""
+"""Certificate, key and authority from mounted files that are renewed while the process runs."""
 
 import os
 import threading
@@ -18,57 +18,63 @@ from spawnmesh_runtime.settings import ProcessSettings
 
 EXPIRES_IN = "spawnmesh.tls.certificate.expires_in"
 _BEGIN = b"-----BEGIN CERTIFICATE-----"
-_Seen = tuple[tuple[int, int, int], ...]
+_Stamps = tuple[tuple[int, int, int], ...]
 
 log = structlog.get_logger()
 
 
 class TlsUnusable(Exception):
-    """Files that no connection can be made with; the text names the setting and nothing of the content or the path."""
+    """The TLS files are unusable. The text names the setting, not the content or the path."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsMaterial:
-    """What one read of the files gave, all in PEM: a chain whose first certificate belongs to the key, and whom to trust."""
+    """The content of the files in PEM: certificate chain, key of its first certificate,
+    authority.
+    """
 
     chain: bytes
     key: bytes = field(repr=False)
     authority: bytes | None
     expires: datetime
-    """When the first certificate of the chain does."""
+    """The time at which the first certificate of the chain expires."""
 
 
 class TlsFiles:
-    """The newest usable content of the files. May be asked from several threads.
+    """The newest usable content of the files. It is thread-safe.
 
-    Files that cannot be used, such as a certificate whose key is not written yet, are logged once and change nothing: the last good content
-    holds until there is better.
+    Unusable files, such as a certificate without its new key, are logged once for each content. The
+    last usable content then stays in use.
     """
 
     def __init__(self, cert_file: Path, key_file: Path, ca_file: Path | None) -> None:
-        """Ends the process with one line where the files cannot be used, as there is nothing to go on with."""
+        """Read the files. Raises SystemExit with one line if they are unusable."""
         self._files = (cert_file, key_file, *(() if ca_file is None else (ca_file,)))
-        self._names = [
-            str(file) for file in self._files
-        ]  # Each call asks for their `stat`, at a third of the price of a Path's.
-        self._turn = threading.Lock()
+        self._names = [str(file) for file in self._files]
+        self._lock = threading.Lock()
         try:
-            self._seen: _Seen | None = self._look()
+            self._current_stamps: _Stamps | None = self._stamps()
             self._material = self._read()
         except TlsUnusable as error:
             raise SystemExit(str(error)) from None
 
     def current(self) -> TlsMaterial:
-        """The same object as long as nothing changed. Costs one `stat` a file; reads only what was replaced or rewritten."""
-        with self._turn:
+        """Return the current content: the same object while the files do not change.
+
+        A call costs one `stat` for each file; changed files are read again.
+        """
+        with self._lock:
             try:
-                seen = self._look()
-                if seen != self._seen:
-                    # Looked at before it is read: what changes in between is read again the next time.
-                    self._seen = seen
+                stamps = self._stamps()
+                if stamps != self._current_stamps:
+                    # The stamp is taken before reading: the next call reads a change that happens
+                    # in between.
+                    self._current_stamps = stamps
                     self._take(self._read())
             except TlsUnusable as error:
-                log.warning("tls_files_unusable", reason=str(error), expires=self._material.expires.isoformat())
+                log.warning(
+                    "tls_files_unusable", reason=str(error), expires=self._material.expires.isoformat()
+                )
         return self._material
 
     def _take(self, fresh: TlsMaterial) -> None:
@@ -76,8 +82,8 @@ class TlsFiles:
             self._material = fresh
             log.info("tls_files_renewed", expires=fresh.expires.isoformat())
 
-    def _look(self) -> _Seen | None:
-        """What tells one content of the files from the next; None while one of them is away."""
+    def _stamps(self) -> _Stamps | None:
+        """Return a stamp that changes with the files; None while a file is missing."""
         try:
             found = [os.stat(name) for name in self._names]
         except OSError:
@@ -88,7 +94,9 @@ class TlsFiles:
         try:
             chain, key, *authority = (file.read_bytes() for file in self._files)
         except OSError:
-            raise TlsUnusable("a TLS file cannot be read: check tls_cert_file, tls_key_file and tls_ca_file") from None
+            raise TlsUnusable(
+                "a TLS file cannot be read: check tls_cert_file, tls_key_file and tls_ca_file"
+            ) from None
         leaf = _certificates("tls_cert_file", chain)[0]
         if _public_bytes(leaf) != _public_bytes_of_key(key):
             raise TlsUnusable("tls_key_file is not the key of the certificate in tls_cert_file")
@@ -98,20 +106,23 @@ class TlsFiles:
 
 
 def tls_files(settings: ProcessSettings) -> TlsFiles | None:
-    """None where the settings name no files, which means plaintext. Ends the process with one line where they cannot be used."""
+    """Return the TLS files of the settings; None for plaintext.
+
+    Raises SystemExit with one line if the files are unusable.
+    """
     if settings.tls_cert_file is None or settings.tls_key_file is None:
         return None
     return TlsFiles(settings.tls_cert_file, settings.tls_key_file, settings.tls_ca_file)
 
 
 def measure_expiry(meter: Meter, files: TlsFiles) -> None:
-    """Seconds until the certificate that is shown to peers expires, negative once it has; looked at whenever metrics are collected."""
+    """Report the seconds until the presented certificate expires; negative once it has expired."""
 
-    def left(options: CallbackOptions) -> Iterable[Observation]:
+    def remaining(options: CallbackOptions) -> Iterable[Observation]:
         return [Observation((files.current().expires - utc_now()).total_seconds())]
 
     meter.create_observable_gauge(
-        EXPIRES_IN, [left], unit="s", description="Time until the certificate that is shown to peers expires."
+        EXPIRES_IN, [remaining], unit="s", description="Time until the presented certificate expires."
     )
 
 
@@ -120,7 +131,7 @@ def _certificates(setting: str, pem: bytes) -> list[x509.Certificate]:
         found = x509.load_pem_x509_certificates(pem)
     except ValueError:
         raise TlsUnusable(f"{setting} is not a certificate in PEM") from None
-    if len(found) != pem.count(_BEGIN):  # The parser passes over one that is cut off.
+    if len(found) != pem.count(_BEGIN):  # The parser skips a truncated certificate.
         raise TlsUnusable(f"{setting} ends within a certificate")
     return found
 

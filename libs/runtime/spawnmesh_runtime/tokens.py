@@ -1,7 +1,7 @@
-"""Bearer tokens: JWTs signed with EdDSA or RS256 that name who calls, for which tenant, and for how long.
+"""Bearer tokens: JWTs with EdDSA or RS256 that name the caller, its tenant and the expiry.
 
-Claims: `iss`, `sub`, `aud`, `iat`, `nbf`, `exp`, `kind`, and as the kind asks for `tenant`, `session`, `run`, `epoch`. A client's may have
-`permissions`, a list of names.
+Claims: `iss`, `sub`, `aud`, `iat`, `nbf`, `exp`, `kind`, and, depending on the kind, `tenant`,
+`session`, `run` and `epoch`. The token of a client may have `permissions`, a list of names.
 """
 
 from collections import OrderedDict
@@ -26,9 +26,8 @@ from spawnmesh_runtime.key_files import key_id_of
 AUDIENCE = "spawnmesh"
 SERVICES = frozenset({"session", "attachment-blob", "transcript", "model-router", "hook"})
 SERVICE_TOKEN_SECONDS = 300
-_RENEW_SECONDS = (
-    60  # A cached service token is replaced when less than this is left, so that it outlives the call it goes with.
-)
+# A cached service token is replaced before its last minute, so that it outlives the call.
+_RENEW_SECONDS = 60
 _CLOCK_SKEW_SECONDS = 30
 _CACHED_TOKENS = 4096
 _MAX_TOKEN_CHARS = 8192
@@ -39,24 +38,28 @@ def _invalid(what: str) -> MeshError:
 
 
 def _expired() -> MeshError:
-    return MeshError(Reason.TOKEN_EXPIRED, "the token's time is over; get a new one")
+    return MeshError(Reason.TOKEN_EXPIRED, "the token has expired; get a new one")
 
 
 def plugin_audience(audience: str, endpoint: str) -> str:
-    """Whom the tokens of a mesh with this audience are for that go to the plugin at the endpoint, which is told as it is registered.
+    """Return the audience of tokens for the plugin at the endpoint.
 
-    A plugin is no part of the mesh: what it is handed must open neither the mesh nor another plugin.
+    `endpoint` is the registered endpoint of the plugin. A plugin is not part of the mesh: its
+    tokens must not open the mesh or another plugin.
     """
     return f"{audience}/{endpoint}"
 
 
 class TokenMinter:
-    """Signs tokens in the name of one issuer, with the key id that the key's file says.
+    """Sign tokens as one issuer, with the key id of the key file.
 
-    Raises OSError for a key file that cannot be read and ValueError for one that holds no Ed25519 or RSA private key.
+    Raises OSError if the key file cannot be read, and ValueError if it has no Ed25519 or RSA
+    private key.
     """
 
-    def __init__(self, issuer: str, key_file: Path, *, audience: str = AUDIENCE, clock: Clock = utc_now) -> None:
+    def __init__(
+        self, issuer: str, key_file: Path, *, audience: str = AUDIENCE, clock: Clock = utc_now
+    ) -> None:
         pem = key_file.read_bytes()
         key = load_pem_private_key(pem, password=None)
         if not isinstance(key, Ed25519PrivateKey | RSAPrivateKey):
@@ -70,9 +73,9 @@ class TokenMinter:
         self._service_tokens: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
 
     def service_token(self, tenant_id: str, *, plugin: str = "") -> str:
-        """A token for this service acting by itself for the tenant; the same one until it is nearly over.
+        """Return a token for this service and the tenant. It is cached until it nearly expires.
 
-        It opens the services of the mesh, or nothing but the plugin at the endpoint `plugin`.
+        It opens the services of the mesh, or only the plugin at the endpoint `plugin`.
         """
         now = self._clock().timestamp()
         key = tenant_id, plugin
@@ -80,7 +83,9 @@ class TokenMinter:
         if cached is not None and cached[1] - now > _RENEW_SECONDS:
             return cached[0]
         audience = plugin_audience(self._audience, plugin) if plugin else self._audience
-        token = self._sign(CallerKind.SERVICE, self.issuer, SERVICE_TOKEN_SECONDS, tenant=tenant_id, aud=audience)
+        token = self._sign(
+            CallerKind.SERVICE, self.issuer, SERVICE_TOKEN_SECONDS, tenant=tenant_id, aud=audience
+        )
         self._service_tokens[key] = token, int(now) + SERVICE_TOKEN_SECONDS
         self._service_tokens.move_to_end(key)
         if len(self._service_tokens) > _CACHED_TOKENS:
@@ -88,27 +93,29 @@ class TokenMinter:
         return token
 
     def run_token(self, tenant_id: str, session_id: str, run_id: str, epoch: int, ttl_seconds: float) -> str:
-        """A token for a run claimed under this epoch."""
+        """Return a token for a run that is claimed with this epoch."""
         return self._sign(
             CallerKind.RUN, run_id, ttl_seconds, tenant=tenant_id, session=session_id, run=run_id, epoch=epoch
         )
 
     def runner_token(self) -> str:
-        """A token that opens nothing but the handing out of runs."""
+        """Return a token that only allows claiming runs."""
         return self._sign(CallerKind.RUNNER, self.issuer, SERVICE_TOKEN_SECONDS)
 
     def client_token(
         self, tenant_id: str, subject: str, ttl_seconds: float, *, permissions: Collection[str] = ()
     ) -> str:
-        """A token for a tenant's own client, with what it may do beyond what every client may."""
+        """Return a token for a client of the tenant, with additional permissions."""
         extra = {"permissions": sorted(permissions)} if permissions else {}
         return self._sign(CallerKind.CLIENT, subject, ttl_seconds, tenant=tenant_id, **extra)
 
     def admin_token(self, subject: str, ttl_seconds: float) -> str:
-        """A token for an operator."""
+        """Return a token for an operator."""
         return self._sign(CallerKind.ADMIN, subject, ttl_seconds)
 
-    def _sign(self, kind: CallerKind, subject: str, ttl_seconds: float, **claims: str | int | list[str]) -> str:
+    def _sign(
+        self, kind: CallerKind, subject: str, ttl_seconds: float, **claims: str | int | list[str]
+    ) -> str:
         now = int(self._clock().timestamp())
         body = {
             "iss": self.issuer,
@@ -124,10 +131,11 @@ class TokenMinter:
 
 
 class TokenVerifier:
-    """Tells who a token stands for.
+    """Verify tokens and return their callers.
 
-    A token is accepted when a known key signed it, that key belongs to the issuer it names, and the issuer may vouch for its kind of caller.
-    What was verified once is remembered until it expires or the keys change. No refusal repeats any part of the token.
+    A token is valid if a known key signed it, the key belongs to the issuer that the token names,
+    and the issuer may issue tokens for this kind of caller. Verified tokens are cached until they
+    expire or the keys change. A refusal repeats no part of the token.
     """
 
     def __init__(
@@ -145,13 +153,17 @@ class TokenVerifier:
         self._verified: OrderedDict[str, tuple[Caller, float]] = OrderedDict()
         self._verified_with: Keys = {}
 
-    def of_plugin(self, endpoint: str) -> "TokenVerifier":
-        """One that takes, by the same keys, only what is for the plugin at the endpoint."""
+    def for_plugin(self, endpoint: str) -> "TokenVerifier":
+        """Return a verifier with the same keys that accepts only tokens for the plugin
+        at the endpoint.
+        """
         audience = plugin_audience(self._audience, endpoint)
-        return TokenVerifier(self._source, audience=audience, client_issuers=self._client_issuers, clock=self._clock)
+        return TokenVerifier(
+            self._source, audience=audience, client_issuers=self._client_issuers, clock=self._clock
+        )
 
     async def has_keys(self) -> bool:
-        """Whether tokens can be verified here yet, after a try to get keys where there have never been any."""
+        """Fetch keys if there have never been any, and return whether tokens can be verified."""
         try:
             await self._source.refresh(unknown_key=False)
         except MeshError:
@@ -159,14 +171,17 @@ class TokenVerifier:
         return True
 
     async def authenticate(self, token: str) -> Caller:
-        """Like `verify`, getting newer keys first where that is due."""
+        """Verify the token like `verify`, and refresh the keys first if that is due."""
         await self._source.refresh(unknown_key=False)
         if token not in self._verified and not self._keys_of(token):
             await self._source.refresh(unknown_key=True)
         return self.verify(token)
 
     def verify(self, token: str) -> Caller:
-        """The caller, by the keys at hand. Raises MeshError TOKEN_INVALID or TOKEN_EXPIRED."""
+        """Return the caller, with the current keys.
+
+        Raises MeshError TOKEN_INVALID or TOKEN_EXPIRED.
+        """
         keys = self._source.keys()
         if keys is not self._verified_with:
             self._verified.clear()
@@ -203,14 +218,18 @@ class TokenVerifier:
         if expiry <= now:
             raise _expired()
         if max(_time(claims, "nbf"), _time(claims, "iat")) > now + _CLOCK_SKEW_SECONDS:
-            raise _invalid("its time has not come yet")
+            raise _invalid("it is not valid yet")
         caller = replace(_caller_of(claims), expire_timestamp=expiry)
-        if not self._may_vouch(issuer, caller):
-            raise _invalid("its issuer may not vouch for this kind of caller")
+        if not self._may_issue(issuer, caller):
+            raise _invalid("its issuer may not issue tokens for this kind of caller")
         return caller, expiry
 
     def _signed_claims(self, token: str, keys: tuple[IssuerKey, ...]) -> tuple[str, dict[str, Any]]:
-        """The issuer that signed, and what. The key id is a hint: what counts is that a key verifies, and belongs to the issuer in the token."""
+        """Return the issuer and the claims of a token.
+
+        The key id is only a hint: a key must verify the signature and belong to the issuer of the
+        token.
+        """
         refusal = _invalid("its signature or its form is wrong")
         for key in keys:
             try:
@@ -221,7 +240,7 @@ class TokenVerifier:
                 raise _invalid(f"it was made for another audience than {self._audience}") from None
             except jwt.InvalidIssuerError:
                 refusal = _invalid("its key belongs to another issuer")
-            except jwt.PyJWTError:  # Another of these keys may have signed it.
+            except jwt.PyJWTError:  # Another one of the keys may have signed it.
                 continue
         raise refusal
 
@@ -234,13 +253,14 @@ class TokenVerifier:
             issuer=key.issuer,
             options={
                 "require": ["iss", "sub", "aud", "exp", "nbf", "iat", "kind"],
-                "verify_exp": False,  # The three times are compared with our own clock, each with its own leeway.
+                # The times are compared with our clock, each with its own leeway.
+                "verify_exp": False,
                 "verify_nbf": False,
                 "verify_iat": False,
             },
         )
 
-    def _may_vouch(self, issuer: str, caller: Caller) -> bool:
+    def _may_issue(self, issuer: str, caller: Caller) -> bool:
         match caller.kind:
             case CallerKind.CLIENT | CallerKind.ADMIN:
                 return issuer in self._client_issuers
@@ -262,21 +282,21 @@ def _time(claims: dict[str, Any], name: str) -> float:
 def _text(claims: dict[str, Any], name: str) -> str:
     value = claims.get(name)
     if not isinstance(value, str) or not value:
-        raise _invalid(f"the claim {name} is missing or no text")
+        raise _invalid(f"the claim {name} is missing or is not text")
     return value
 
 
 def _tenant(claims: dict[str, Any]) -> str:
     value = _text(claims, "tenant")
     if TENANT_ID.fullmatch(value) is None:
-        raise _invalid("the claim tenant is no tenant's id: 2 to 39 lower-case letters, digits and hyphens")
+        raise _invalid("the claim tenant is not a tenant id: 2 to 39 lower-case letters, digits and hyphens")
     return value
 
 
 def _permissions(claims: dict[str, Any]) -> frozenset[str]:
     value = claims.get("permissions", [])
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise _invalid("the claim permissions is no list of names")
+        raise _invalid("the claim permissions is not a list of names")
     return frozenset(value)
 
 
@@ -293,7 +313,9 @@ def _caller_of(claims: dict[str, Any]) -> Caller:
         case CallerKind.RUN:
             epoch = claims.get("epoch")
             if isinstance(epoch, bool) or not isinstance(epoch, int):
-                raise _invalid("the claim epoch is missing or no integer")
-            return Caller(kind, subject, _tenant(claims), _text(claims, "session"), _text(claims, "run"), epoch=epoch)
+                raise _invalid("the claim epoch is missing or is not an integer")
+            return Caller(
+                kind, subject, _tenant(claims), _text(claims, "session"), _text(claims, "run"), epoch=epoch
+            )
         case CallerKind.ADMIN | CallerKind.RUNNER:
             return Caller(kind, subject)

@@ -1,4 +1,4 @@
-"""A refusal as `google.rpc.Status` in the trailing metadata, and back."""
+"""Encode a refusal as `google.rpc.Status` in trailing metadata, and decode it."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,12 +13,16 @@ from spawnmesh_core.status import Status
 
 DETAILS_KEY = "grpc-status-details-bin"
 _DOMAIN_SUFFIX = ".spawnmesh"
-_TEXT_MAX_CHARS = 4096  # Of the message and of each fact: what is sent must fit into a header block.
+# For the message and each fact: the metadata must fit into a header block.
+_TEXT_MAX_CHARS = 4096
 _MAX_VIOLATIONS = 20
 _OF_CODE: dict[str, tuple[Reason, str]] = {
-    "CANCELLED": (Reason.CANCELLED, "{name} gave the call up"),
+    "CANCELLED": (Reason.CANCELLED, "{name} cancelled the call"),
     "DEADLINE_EXCEEDED": (Reason.DEADLINE_EXCEEDED, "{name} did not answer before the deadline"),
-    "RESOURCE_EXHAUSTED": (Reason.MESSAGE_TOO_LARGE, "a message to or from {name} is larger than the transport takes"),
+    "RESOURCE_EXHAUSTED": (
+        Reason.MESSAGE_TOO_LARGE,
+        "a message to or from {name} is larger than the transport takes",
+    ),
     "UNAUTHENTICATED": (Reason.TOKEN_INVALID, "{name} did not accept the credentials"),
     "PERMISSION_DENIED": (Reason.CALLER_NOT_ALLOWED, "{name} does not allow the call"),
     "UNAVAILABLE": (Reason.DEPENDENCY_UNAVAILABLE, "{name} does not answer; call again later"),
@@ -26,9 +30,10 @@ _OF_CODE: dict[str, tuple[Reason, str]] = {
 
 
 def status_metadata(error: MeshError, domain: str) -> tuple[tuple[str, str | bytes], ...]:
-    """Trailing metadata for the refusal. An error that came from another service keeps that service's domain.
+    """Return the trailing metadata of the refusal. An error of another service keeps its domain.
 
-    It also tells the calling channel not to retry by itself what this process has answered, draining apart: whoever asks knows better when.
+    Except for DRAINING, the metadata also tells the channel of the caller not to retry on its own:
+    the caller decides when to retry a call that this process has answered.
     """
     details: list[Message] = [
         error_details_pb2.ErrorInfo(
@@ -46,7 +51,9 @@ def status_metadata(error: MeshError, domain: str) -> tuple[tuple[str, str | byt
         for violation in error.violations[:_MAX_VIOLATIONS]:
             bad.field_violations.add(field=violation.field, description=violation.description)
         details.append(bad)
-    status = status_pb2.Status(code=code_pb2.Code.Value(error.status.value), message=error.message[:_TEXT_MAX_CHARS])
+    status = status_pb2.Status(
+        code=code_pb2.Code.Value(error.status.value), message=error.message[:_TEXT_MAX_CHARS]
+    )
     for detail in details:
         status.details.add().Pack(detail)
     packed = (DETAILS_KEY, status.SerializeToString())
@@ -56,7 +63,10 @@ def status_metadata(error: MeshError, domain: str) -> tuple[tuple[str, str | byt
 
 
 def error_from(name: str, error: grpc.aio.AioRpcError) -> MeshError:
-    """The refusal that the peer of this name sent, or the one that goes with the bare status. No address is in it."""
+    """Return the refusal that the peer sent, or the refusal for its bare status.
+
+    The refusal contains the name of the peer and no address.
+    """
     code = error.code().name
     sent = _sent_refusal(error.details() or "", error.trailing_metadata() or (), code)
     if sent is not None:
@@ -74,7 +84,11 @@ def _sent_refusal(message: str, metadata: Iterable[Any], code: str) -> MeshError
     packed = next((value for key, value in metadata if key == DETAILS_KEY and isinstance(value, bytes)), None)
     if packed is None or code not in Status.__members__:
         return None
-    info, retry, bad = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo(), error_details_pb2.BadRequest()
+    info, retry, bad = (
+        error_details_pb2.ErrorInfo(),
+        error_details_pb2.RetryInfo(),
+        error_details_pb2.BadRequest(),
+    )
     try:
         for detail in status_pb2.Status.FromString(packed).details:
             for known in (info, retry, bad):

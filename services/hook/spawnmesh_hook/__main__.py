@@ -1,65 +1,70 @@
-"""`python -m spawnmesh_hook serve|worker|migrate|webhook-secret`."""
+"""The command `python -m spawnmesh_hook serve|worker|migrate|webhook-secret`."""
 
 import asyncio
 import sys
 from functools import partial
 
 from spawnmesh_postgres.deployment import await_schema
-from spawnmesh_postgres.migrations import migrate_and_tell
-from spawnmesh_postgres.schema_version import until_schema_known
-from spawnmesh_runtime.ending import end
-from spawnmesh_runtime.process import keep_what_is_there, run, start_process, stop_signals
-from spawnmesh_runtime.server import answering_alone, run_until_stopped
+from spawnmesh_postgres.migrations import run_migrate_command
+from spawnmesh_postgres.schema_version import wait_for_schema
+from spawnmesh_runtime.process import run_process, start_process, stop_signals
+from spawnmesh_runtime.server import run_until_stopped, serve_not_ready
 from spawnmesh_runtime.settings import load_settings
+from spawnmesh_runtime.shutdown import cancel_and_wait
+from spawnmesh_runtime.workarounds.gc_freeze import freeze_startup_objects
 
-from spawnmesh_hook.app import open_service, work
-from spawnmesh_hook.bundled import read_bundled
+from spawnmesh_hook.app import open_service, open_worker
+from spawnmesh_hook.clients.webhooks import derive_secret
 from spawnmesh_hook.settings import HookSettings
-from spawnmesh_hook.webhooks import derived_secret
+from spawnmesh_hook.store.bundled_plugins import read_bundled
 
 
 async def _serve(settings: HookSettings) -> None:
     async with start_process("hook", settings) as process:
-        await await_schema("hook", settings.database_url, partial(answering_alone, process))
+        await await_schema("hook", settings.database_url, partial(serve_not_ready, process))
         async with open_service(process, settings) as server:
             await run_until_stopped(process, server)
 
 
 async def _work(settings: HookSettings) -> None:
-    """Works until SIGTERM or SIGINT; what is cut off is told again by another worker."""
+    """Run the worker until SIGTERM or SIGINT.
+
+    Another worker repeats the deliveries that are interrupted.
+    """
     async with start_process("hook", settings) as process, asyncio.TaskGroup() as tasks:
 
         async def work_on_known_schema() -> None:
-            await until_schema_known(settings.database_url, package="spawnmesh_hook")
-            keep_what_is_there()
+            await wait_for_schema(settings.database_url, package="spawnmesh_hook")
+            freeze_startup_objects()
             await process.health.ready()
-            await work(process, settings)
+            async with open_worker(process, settings) as worker:
+                await worker.work_until_cancelled()
 
-        worker = tasks.create_task(work_on_known_schema(), name="worker")
+        working = tasks.create_task(work_on_known_schema(), name="worker")
         with stop_signals() as stop:
             await stop.wait()
-        await end(worker, grace_seconds=settings.drain_grace_seconds)
+        await cancel_and_wait(working, grace_seconds=settings.drain_grace_seconds)
 
 
 def _webhook_secret(settings: HookSettings, name: str) -> str:
-    """What calls of a webhook that the operator runs are signed with, for whoever serves it."""
+    """Return the secret that signs the calls of a bundled webhook."""
     if settings.signing_key_file is None:
         raise SystemExit("HOOK_SIGNING_KEY_FILE is not set: secrets are derived from that key")
-    if not read_bundled(settings.bundled_plugins_file).named(name):
+    if not read_bundled(settings.bundled_plugins_file).has_name(name):
         raise SystemExit(f"there is no bundled plugin {name}")
-    return derived_secret(settings.signing_key_file.read_bytes(), name, None)
+    return derive_secret(settings.signing_key_file.read_bytes(), name, None)
 
 
 def main(arguments: list[str]) -> None:
-    """Runs one command until it is done. Anything else ends with a line of usage."""
+    """Run one command. Exit with a line of usage for any other arguments."""
     match arguments:
         case ["serve"]:
-            run(_serve(load_settings(HookSettings)))
+            run_process(_serve(load_settings(HookSettings)))
         case ["worker"]:
-            run(_work(load_settings(HookSettings)))
+            run_process(_work(load_settings(HookSettings)))
         case ["migrate"]:
             owner_url = load_settings(HookSettings).database_owner_url
-            migrate_and_tell(owner_url, package="spawnmesh_hook", schema="hook")
+            run_migrate_command(owner_url, package="spawnmesh_hook", schema="hook")
         case ["webhook-secret", name]:
             print(_webhook_secret(load_settings(HookSettings), name))
         case _:

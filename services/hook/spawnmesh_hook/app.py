@@ -1,6 +1,5 @@
-"""The hook service and its worker, put together."""
+"""Composes the hook service and its worker."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -13,53 +12,49 @@ from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import Listener, open_listener
-from spawnmesh_postgres.worker_beats import beat_for_ever
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 
-from spawnmesh_hook.breakers import Breakers, CallSlots
-from spawnmesh_hook.bundled import read_bundled
-from spawnmesh_hook.compaction_gate import CompactionGate
-from spawnmesh_hook.decision_store import ASKING_ENDED_CHANNEL
-from spawnmesh_hook.delivery_metrics import DeliveryMetrics
-from spawnmesh_hook.delivery_target import DeliveryTargets
-from spawnmesh_hook.directory import PluginDirectory, kept_fresh
+from spawnmesh_hook.clients.connectivity_probe import ConnectivityProbe
+from spawnmesh_hook.clients.dns_resolver import DnsResolver, Resolve, resolve_with_system
+from spawnmesh_hook.clients.endpoint_guard import EndpointGuard
+from spawnmesh_hook.clients.plugin_channels import PluginChannelPool
+from spawnmesh_hook.clients.webhooks import WebhookClient, webhook_tls
 from spawnmesh_hook.domain.endpoints import parse_rules
-from spawnmesh_hook.endpoint_guard import EndpointGuard
-from spawnmesh_hook.errors import translate_purged
-from spawnmesh_hook.finalize_gate import FinalizeGate
-from spawnmesh_hook.lookups import LookUp, Lookups, ask_system
-from spawnmesh_hook.native_relay import NativeRelay
-from spawnmesh_hook.outbox import Outbox
-from spawnmesh_hook.outbox_store import OUTBOX_CHANNEL
-from spawnmesh_hook.plugin_calls import PluginCalls
-from spawnmesh_hook.plugin_peers import PluginPeers
-from spawnmesh_hook.registry import PluginRegistry
-from spawnmesh_hook.run_modifiers import RunModifiers
-from spawnmesh_hook.run_servicer import RunHookServicer
-from spawnmesh_hook.servicer import HookServicer
+from spawnmesh_hook.jobs.log_pruner import LogPruner
+from spawnmesh_hook.jobs.outbox_relay import OutboxRelay
+from spawnmesh_hook.jobs.worker import Worker
+from spawnmesh_hook.metrics import DeliveryMetrics
+from spawnmesh_hook.operations.dispatch import Dispatcher
+from spawnmesh_hook.operations.finalize_gate import FinalizeGate
+from spawnmesh_hook.operations.plugin_directory import PluginDirectory, invalidate_on_change
+from spawnmesh_hook.operations.plugin_invoker import PluginInvoker
+from spawnmesh_hook.rpc.dependencies import Dependencies
+from spawnmesh_hook.rpc.servicer import HookServicer, RunHookServicer, TenantHookServicer
 from spawnmesh_hook.settings import HookSettings
-from spawnmesh_hook.spawn_gate import SpawnGate
-from spawnmesh_hook.store import PLUGINS_CHANGED_CHANNEL
-from spawnmesh_hook.tellers import Tellers
-from spawnmesh_hook.tenant_servicer import TenantHookServicer
-from spawnmesh_hook.tenants import Tenants
-from spawnmesh_hook.webhooks import Webhooks, trust
+from spawnmesh_hook.store.bundled_plugins import BundledPlugins, read_bundled
+from spawnmesh_hook.store.decisions import CLAIM_ENDED_CHANNEL
+from spawnmesh_hook.store.outbox import OUTBOX_CHANNEL
+from spawnmesh_hook.store.plugins import PLUGINS_CHANGED_CHANNEL
+from spawnmesh_hook.store.tenants import translate_purged
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
-    """What server and worker have in common."""
+class _Shared:
+    """The resources that the server and the worker share."""
 
     database: Database
     listener: Listener
+    bundled: BundledPlugins
     directory: PluginDirectory
-    registry: PluginRegistry
-    calls: PluginCalls
+    guard: EndpointGuard
+    probe: ConnectivityProbe
+    webhooks: WebhookClient
+    invoker: PluginInvoker
 
 
 @asynccontextmanager
-async def _open_parts(process: Process, settings: HookSettings, look_up: LookUp) -> AsyncIterator[_Parts]:
+async def _open_shared(process: Process, settings: HookSettings, resolve: Resolve) -> AsyncIterator[_Shared]:
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(
             open_database(
@@ -70,71 +65,70 @@ async def _open_parts(process: Process, settings: HookSettings, look_up: LookUp)
                 meter=process.metrics.meter,
             )
         )
-        channels = (ASKING_ENDED_CHANNEL, PLUGINS_CHANGED_CHANNEL, OUTBOX_CHANNEL)
+        listener_url = settings.database_direct_url or settings.database_url
+        channels = (CLAIM_ENDED_CHANNEL, PLUGINS_CHANGED_CHANNEL, OUTBOX_CHANNEL)
         listener = await stack.enter_async_context(
-            open_listener(settings.database_direct_url or settings.database_url, name="hook", channels=channels)
+            open_listener(listener_url, name="hook", channels=channels)
         )
         rules = parse_rules(settings.allowed_endpoint_hosts, allow_private=settings.allow_private_endpoints)
-        guard = EndpointGuard(rules, Lookups(look_up).addresses_of)
-        tls = trust(settings.webhook_ca_file)
+        guard = EndpointGuard(rules, DnsResolver(resolve).addresses_of)
+        tls = webhook_tls(settings.webhook_ca_file)
         key_file = settings.signing_key_file
-        webhooks = Webhooks(tls, key_file.read_bytes() if key_file else None)
-        peers = PluginPeers(process, settings.max_idle_peers)
-        stack.push_async_callback(peers.close)
+        webhooks = WebhookClient(tls, key_file.read_bytes() if key_file else None)
+        plugin_channels = PluginChannelPool(process, settings.max_idle_peers)
+        stack.push_async_callback(plugin_channels.close)
         bundled = read_bundled(settings.bundled_plugins_file)
         directory = PluginDirectory(database, bundled)
-        await stack.enter_async_context(kept_fresh(directory, listener))
-        registry = PluginRegistry(database, directory, bundled, guard, settings, tls, webhooks)
+        await stack.enter_async_context(invalidate_on_change(directory, listener))
         metrics = DeliveryMetrics(process.metrics.meter)
-        calls = PluginCalls(database, guard, peers, webhooks, Breakers(), CallSlots(), metrics)
-        yield _Parts(database, listener, directory, registry, calls)
+        yield _Shared(
+            database=database,
+            listener=listener,
+            bundled=bundled,
+            directory=directory,
+            guard=guard,
+            probe=ConnectivityProbe(settings, tls),
+            webhooks=webhooks,
+            invoker=PluginInvoker(database, guard, plugin_channels, webhooks, metrics),
+        )
 
 
 @asynccontextmanager
 async def open_service(
-    process: Process, settings: HookSettings, look_up: LookUp = ask_system
+    process: Process, settings: HookSettings, resolve: Resolve = resolve_with_system
 ) -> AsyncIterator[MeshServer]:
-    """The server with everything registered, not started; what it stands on is closed when the block ends."""
-    async with _open_parts(process, settings, look_up) as parts:
-        drafts = FinalizeGate(parts.database, parts.listener, parts.directory, parts.calls)
-        servicer = HookServicer(
-            database=parts.database,
-            registry=parts.registry,
-            calls=parts.calls,
-            spawns=SpawnGate(parts.directory, parts.calls),
-            drafts=drafts,
-            targets=DeliveryTargets(parts.directory, parts.calls),
-            compactions=CompactionGate(parts.directory, parts.calls),
-            outbox=Outbox(parts.database, parts.directory),
-            relay=NativeRelay(drafts),
+    """Give a server with all servicers, not started. Its resources are closed after the block."""
+    async with _open_shared(process, settings, resolve) as shared:
+        dispatcher = Dispatcher(shared.directory, shared.invoker)
+        deps = Dependencies(
+            database=shared.database,
+            bundled=shared.bundled,
+            directory=shared.directory,
+            invoker=shared.invoker,
+            dispatcher=dispatcher,
+            finalize_gate=FinalizeGate(shared.database, shared.listener, shared.directory, dispatcher),
+            guard=shared.guard,
+            probe=shared.probe,
+            webhooks=shared.webhooks,
         )
         server = build_server(process, translate_errors=(translate_purged, translate))
-        add_HookServiceServicer_to_server(servicer, server)
-        add_TenantHookServiceServicer_to_server(TenantHookServicer(Tenants(parts.database, parts.directory)), server)
-        add_RunHookServiceServicer_to_server(
-            RunHookServicer(parts.directory, RunModifiers(parts.directory, parts.calls)), server
-        )
-        add_deployment(server, parts.database, "hook", workers=["hook-worker"])
+        add_HookServiceServicer_to_server(HookServicer(deps), server)
+        add_TenantHookServiceServicer_to_server(TenantHookServicer(deps), server)
+        add_RunHookServiceServicer_to_server(RunHookServicer(deps), server)
+        add_deployment(server, shared.database, "hook", workers=["hook-worker"])
         yield server
 
 
 @asynccontextmanager
-async def open_tellers(process: Process, settings: HookSettings) -> AsyncIterator[Tellers]:
-    """What the worker does, not running."""
-    async with _open_parts(process, settings, ask_system) as parts:
-        yield Tellers(
-            database=parts.database,
-            listener=parts.listener,
-            directory=parts.directory,
-            calls=parts.calls,
-            at_once=settings.telling_concurrency,
-            kept_for=timedelta(days=settings.log_retention_days),
+async def open_worker(process: Process, settings: HookSettings) -> AsyncIterator[Worker]:
+    """Give a worker, not started. Its resources are closed after the block."""
+    async with _open_shared(process, settings, resolve_with_system) as shared:
+        relay = OutboxRelay(
+            database=shared.database,
+            listener=shared.listener,
+            directory=shared.directory,
+            invoker=shared.invoker,
+            concurrency=settings.relay_concurrency,
         )
-
-
-async def work(process: Process, settings: HookSettings) -> None:
-    """Tells observers and prunes the log, until cancelled."""
-    async with open_tellers(process, settings) as tellers, asyncio.TaskGroup() as tasks:
-        tasks.create_task(beat_for_ever(tellers.database, "hook-worker"), name="beat")
-        tasks.create_task(tellers.tell_for_ever(), name="tell")
-        tasks.create_task(tellers.prune_for_ever(), name="prune")
+        pruner = LogPruner(shared.database, timedelta(days=settings.log_retention_days))
+        yield Worker(shared.database, relay, pruner)

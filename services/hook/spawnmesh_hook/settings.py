@@ -1,4 +1,4 @@
-"""What the hook service reads from its environment, as `HOOK_…`."""
+"""The settings of the hook service, read from the environment as `HOOK_…`."""
 
 from pathlib import Path
 
@@ -15,21 +15,31 @@ class HookSettings(ProcessSettings):
 
     database_url: DatabaseUrl
     database_owner_url: DatabaseUrl = ""
-    """For `migrate` alone."""
+    """Used by `migrate` only."""
     database_direct_url: DatabaseUrl = ""
-    """For what listens for notifications, where `database_url` leads through a pooler in transaction mode."""
+    """Used to listen for notifications if `database_url` leads to a pooler in transaction mode."""
     database_max_connections: int = Field(default=8, ge=1, le=1000)
     allowed_endpoint_hosts: list[str] = Field(default_factory=list)
-    """Host patterns (`*.plugins.example.com`), addresses and networks (`10.1.0.0/16`) that plugins may have; empty means any public one."""
+    """Host patterns (`*.plugins.example.com`), addresses and networks (`10.1.0.0/16`) of plugins.
+
+    If the list is empty, every public address is allowed.
+    """
     allow_private_endpoints: bool = False
-    """Whether plugins may have loopback and private addresses. Link-local ones and clouds' metadata servers need a network above."""
+    """Allow loopback and private addresses.
+
+    Link-local addresses and metadata servers of clouds have to be listed in
+    `allowed_endpoint_hosts`.
+    """
     max_idle_peers: int = Field(default=64, ge=0, le=10_000)
-    """Connections to plugins that stay open while nobody uses them."""
+    """Connections to plugins that stay open while no call uses them."""
     webhook_ca_file: Path | None = None
-    """Certificates of authorities, beside the system's own, that webhooks may be vouched for by."""
+    """Certificate authorities to trust for webhooks, in addition to those of the system."""
     bundled_plugins_file: Path | None = None
-    """A JSON list of plugins that the operator runs for all tenants, or for those it names; read at the start."""
-    telling_concurrency: int = Field(default=16, ge=1, le=1000)
-    """Observers that one worker tells at a time."""
+    """A JSON list of plugins that the operator runs.
+
+    An entry serves all tenants, or those that it names. The service reads it when it starts.
+    """
+    relay_concurrency: int = Field(default=16, ge=1, le=1000)
+    """Deliveries to observers that one worker makes at the same time."""
     log_retention_days: float = Field(default=30.0, ge=1, le=3650)
-    """How long deliveries, decisions and published events are kept."""
+    """Days after which deliveries, decisions and published events are deleted."""

@@ -1,4 +1,4 @@
-"""The model router, put together."""
+"""The composition root of the model router."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,30 +12,36 @@ from spawnmesh_postgres.listener import open_listener
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 
-from spawnmesh_model_router.availability import Availability
-from spawnmesh_model_router.config import RouterConfig, load_config
-from spawnmesh_model_router.cooldowns import open_cooldowns
-from spawnmesh_model_router.credentials import CredentialSource
-from spawnmesh_model_router.parts import Parts, Patience
-from spawnmesh_model_router.policies import open_policies
-from spawnmesh_model_router.policy_store import POLICIES_CHANNEL
-from spawnmesh_model_router.providers.answer import Timing
-from spawnmesh_model_router.providers.upstream import open_upstreams
-from spawnmesh_model_router.router_metrics import RouterMetrics
-from spawnmesh_model_router.servicer import ModelRouterServicer
-from spawnmesh_model_router.settings import ModelRouterSettings
-from spawnmesh_model_router.store import COOLDOWNS_CHANNEL
+from spawnmesh_model_router.clients.credentials import CredentialSource
+from spawnmesh_model_router.clients.providers.upstream import open_upstreams
+from spawnmesh_model_router.domain.answer import StreamTimeouts
+from spawnmesh_model_router.domain.router_config import RouterConfig
+from spawnmesh_model_router.jobs.worker import run_jobs
+from spawnmesh_model_router.metrics import RouterMetrics
+from spawnmesh_model_router.operations.failover.availability import Availability
+from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies, RetrySettings
+from spawnmesh_model_router.rpc.dependencies import Dependencies
+from spawnmesh_model_router.rpc.servicer import ModelRouterServicer
+from spawnmesh_model_router.settings import ModelRouterSettings, load_config, read_environment
+from spawnmesh_model_router.store.budget_counter import BudgetCounter
+from spawnmesh_model_router.store.bulkhead import DatabaseBulkhead
+from spawnmesh_model_router.store.cooldown_cache import CooldownCache
+from spawnmesh_model_router.store.cooldowns import COOLDOWNS_CHANNEL
+from spawnmesh_model_router.store.policies import POLICIES_CHANNEL
+from spawnmesh_model_router.store.policy_cache import PolicyCache
 
 
 @asynccontextmanager
 async def open_service(
     process: Process, settings: ModelRouterSettings, *, environ: Mapping[str, str] | None = None
 ) -> AsyncIterator[MeshServer]:
-    """The server with everything registered, not started; what it stands on is closed when the block ends.
+    """Build the server, not started. Its resources close when the block ends.
 
-    `environ` is where `env:` credentials are looked up, if not in the process's own. A wrong configuration ends the process.
+    `env:` credentials are read from `environ`, by default the process's own environment. A wrong
+    configuration ends the process.
     """
-    config, source = load_config(settings.config_file), CredentialSource(environ)
+    config = load_config(settings.config_file)
+    source = CredentialSource(read_environment() if environ is None else environ)
     _warn_of_missing_credentials(config, source)
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(
@@ -54,24 +60,42 @@ async def open_service(
                 channels=(COOLDOWNS_CHANNEL, POLICIES_CHANNEL),
             )
         )
+        cooldown_changes = stack.enter_context(listener.subscription(COOLDOWNS_CHANNEL))
+        policy_changes = stack.enter_context(listener.subscription(POLICIES_CHANNEL))
         metrics = RouterMetrics(process.metrics.meter)
-        policies = await stack.enter_async_context(open_policies(database, listener, settings.database_max_connections))
-        cooldowns = await stack.enter_async_context(open_cooldowns(database, listener, metrics))
-        upstreams = await stack.enter_async_context(open_upstreams(config.providers, settings.connect_timeout_seconds))
-        patience = Patience(
-            Timing(settings.attempt_timeout_seconds, settings.idle_timeout_seconds),
-            settings.tries_before_failover,
-            settings.tries_at_last_candidate,
+        # One connection stays free for the cooldowns and for requests that change a tenant.
+        bulkhead = DatabaseBulkhead(database, max(settings.database_max_connections - 1, 1))
+        budgets = BudgetCounter(bulkhead)
+        policies = PolicyCache(bulkhead, budgets)
+        cooldowns = CooldownCache(database, cooldown_changes, metrics)
+        await stack.enter_async_context(run_jobs(cooldowns, cooldown_changes, policies, policy_changes))
+        upstreams = await stack.enter_async_context(
+            open_upstreams(config.providers, settings.connect_timeout_seconds)
         )
-        parts = Parts(config, Availability(config, source, cooldowns), upstreams, patience, process.tracer, metrics)
+        chain = ChainDependencies(
+            config=config,
+            availability=Availability(config, source, cooldowns),
+            upstreams=upstreams,
+            retries=RetrySettings(
+                StreamTimeouts(settings.attempt_timeout_seconds, settings.idle_timeout_seconds),
+                settings.tries_before_failover,
+                settings.tries_at_last_candidate,
+            ),
+            tracer=process.tracer,
+            metrics=metrics,
+        )
         server = build_server(process, translate_errors=(translate,))
-        add_ModelRouterServiceServicer_to_server(ModelRouterServicer(parts, policies), server)
+        servicer = ModelRouterServicer(Dependencies(database, policies, budgets, cooldowns, chain))
+        add_ModelRouterServiceServicer_to_server(servicer, server)
         add_deployment(server, database, "model-router")
         yield server
 
 
 def _warn_of_missing_credentials(config: RouterConfig, source: CredentialSource) -> None:
-    """A missing key is no reason not to serve the other providers, and may still be mounted; but it should not be a riddle."""
+    """Log each credential that cannot be read.
+
+    The service starts without it: other providers work, and a file may be mounted later.
+    """
     for name, provider in config.providers.items():
         for number, reference in enumerate(provider.credentials, 1):
             if source.read(reference) is None:

@@ -1,32 +1,66 @@
-"""What the model router reads from its environment, as `MODEL_ROUTER_…`; provider keys aside, which the configuration refers to."""
+"""The settings of the model router, from `MODEL_ROUTER_…` variables, and its configuration file.
 
+Provider keys are no settings: the configuration refers to them.
+"""
+
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic_settings import SettingsConfigDict
 from spawnmesh_postgres.database_url import DatabaseUrl
 from spawnmesh_runtime.settings import ProcessSettings
+
+from spawnmesh_model_router.domain.router_config import RouterConfig
 
 
 class ModelRouterSettings(ProcessSettings):
     """Settings of the model router."""
 
-    model_config = SettingsConfigDict(env_prefix="MODEL_ROUTER_", frozen=True, extra="ignore", protected_namespaces=())
+    model_config = SettingsConfigDict(
+        env_prefix="MODEL_ROUTER_", frozen=True, extra="ignore", protected_namespaces=()
+    )
 
     database_url: DatabaseUrl
     database_owner_url: DatabaseUrl = ""
-    """For `migrate` alone."""
+    """Only for `migrate`."""
     database_direct_url: DatabaseUrl = ""
-    """For what listens for notifications, where `database_url` leads through a pooler in transaction mode."""
+    """For the listener, if `database_url` leads through a pooler in transaction mode."""
     database_max_connections: int = Field(default=4, ge=1, le=1000)
     config_file: Path
     """JSON: the providers, their models, the primary and the aliases."""
     attempt_timeout_seconds: float = Field(default=120.0, gt=0)
     """Until a provider begins to answer, and from then until the first event of its answer."""
     idle_timeout_seconds: float = Field(default=60.0, gt=0)
-    """Between two events of an answer, pings among them."""
+    """Between two events of an answer. Pings count as events."""
     connect_timeout_seconds: float = Field(default=5.0, gt=0)
     tries_before_failover: int = Field(default=2, ge=1, le=10)
-    """Tries of a candidate in all, while another one of the chain could take over."""
+    """Calls of a candidate in total, while another candidate of the chain could take over."""
     tries_at_last_candidate: int = Field(default=8, ge=1, le=10)
-    """Tries in all of a candidate that no other one could take over from."""
+    """Calls of a candidate in total, if no other candidate could take over."""
+
+
+def load_config(file: Path) -> RouterConfig:
+    """Read the configuration.
+
+    Ends the process with one line if the file cannot be read or is wrong. The line repeats no
+    values.
+    """
+    try:
+        return RouterConfig.model_validate_json(file.read_bytes())
+    except OSError:
+        raise SystemExit("model-router: config_file cannot be read") from None
+    except ValidationError as error:
+        problems = [_problem(".".join(map(str, item["loc"])), item["msg"]) for item in error.errors()]
+    raise SystemExit("model-router: config_file is wrong: " + "; ".join(problems))
+
+
+def read_environment() -> Mapping[str, str]:
+    """Return the environment of the process, which does not change."""
+    return dict(os.environ)
+
+
+def _problem(path: str, message: str) -> str:
+    text = message.removeprefix("Value error, ")
+    return f"{path}: {text}" if path else text

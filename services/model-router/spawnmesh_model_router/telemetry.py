@@ -1,17 +1,20 @@
-"""One span for each attempt, with no word of what was asked or answered.
+"""Spans of attempts, without any content of the request or the answer.
 
-A span is handed on by hand and never made current: its block yields, and a current span left behind by a generator ends in the wrong place.
+A span is passed as an argument and never made current. A generator cannot reset the current span in
+the right place.
 """
 
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
-from spawnmesh_model_router.config import ProviderKind
+from spawnmesh_model_router.domain.answer import Finished, ProviderFailed
 from spawnmesh_model_router.domain.candidates import ModelRef
-from spawnmesh_model_router.providers.answer import Finished, ProviderFailed
+from spawnmesh_model_router.domain.router_config import ProviderKind
 
 
-def start_chat_span(tracer: Tracer, model: ModelRef, kind: ProviderKind, number: int, session_id: str) -> Span:
-    """A child of the span of the call being served. The caller ends it."""
+def start_chat_span(
+    tracer: Tracer, model: ModelRef, kind: ProviderKind, number: int, session_id: str
+) -> Span:
+    """Start a child of the span of the current RPC. The caller ends it."""
     attributes: dict[str, str | int] = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": model.provider if kind == "openai_compatible" else kind,
@@ -24,7 +27,7 @@ def start_chat_span(tracer: Tracer, model: ModelRef, kind: ProviderKind, number:
 
 
 def mark_answered(span: Span, finished: Finished) -> None:
-    """Adds what the provider said about its answer."""
+    """Add what the provider reported about its answer."""
     usage = finished.usage
     span.set_attributes(
         {
@@ -40,7 +43,7 @@ def mark_answered(span: Span, finished: Finished) -> None:
 
 
 def mark_failed(span: Span, failed: ProviderFailed) -> None:
-    """Adds why the attempt failed."""
+    """Add the reason of the failure."""
     span.set_attribute("spawnmesh.failover.reason", failed.reason.value)
     span.set_attribute("error.type", failed.reason.value)
     if failed.http_status:

@@ -1,6 +1,7 @@
-"""Claims runs and carries them to a result."""
+"""The runner: claims runs and works on each until it has an answer."""
 
 import os
 
-# A child of a runner only becomes another program. gRPC would make it ready to go on with its calls, and at times ends it over that.
-os.putenv("GRPC_ENABLE_FORK_SUPPORT", "false")  # Read when gRPC is loaded, by its core.
+# A child process of a runner only executes another program. gRPC would prepare it for further
+# calls, and sometimes crashes it by that.
+os.putenv("GRPC_ENABLE_FORK_SUPPORT", "false")  # gRPC's core reads this when it is loaded.

@@ -1,8 +1,8 @@
-"""`python -m spawnmesh_runner serve`."""
+"""Entry point: `python -m spawnmesh_runner serve`."""
 
 import sys
 
-from spawnmesh_runtime.process import run, start_process
+from spawnmesh_runtime.process import run_process, start_process
 from spawnmesh_runtime.server import run_until_stopped
 from spawnmesh_runtime.settings import load_settings
 
@@ -16,11 +16,11 @@ async def _serve(settings: RunnerSettings) -> None:
 
 
 def main() -> None:
-    """Runs what the first argument names."""
+    """Run the command that the first argument names."""
     command = sys.argv[1] if len(sys.argv) > 1 else "serve"
     if command != "serve":
         sys.exit(f"there is no {command!r}; choose serve")
-    run(_serve(load_settings(RunnerSettings)))
+    run_process(_serve(load_settings(RunnerSettings)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the runner reads from its environment, with the prefix RUNNER_."""
+"""Settings that the runner reads from its environment, with the prefix RUNNER_."""
 
 import socket
 from pathlib import Path
@@ -14,7 +14,10 @@ def _generated_runner_id() -> str:
 
 
 class RunnerSettings(ProcessSettings):
-    """A runner's settings. `drain_grace_seconds` is also the time that runs get to finish before they are handed back."""
+    """A runner's settings.
+
+    Runs get `drain_grace_seconds` to finish before they are released to the queue.
+    """
 
     model_config = SettingsConfigDict(frozen=True, extra="ignore", env_prefix="RUNNER_")
 
@@ -24,14 +27,17 @@ class RunnerSettings(ProcessSettings):
     attachment_blob_target: str
     hook_target: str
     workspace_root: Path
-    """Directory for the runs' workspaces. Several runners on one machine may share it; nothing else may lie in it."""
+    """Directory of the runs' workspaces.
+
+    Runners on one machine may share it. Nothing else may be in it.
+    """
     max_runs: int = Field(default=8, ge=1, le=64)
-    """Runs carried at once."""
+    """The number of runs that this process executes at once."""
     runner_id: str = Field(default_factory=_generated_runner_id, min_length=1, max_length=128)
     heartbeat_share: float = Field(default=1 / 3, gt=0, lt=0.9)
-    """Part of a lease between two heartbeats."""
+    """The pause between two heartbeats, as a share of the lease."""
     claim_wait_seconds: float = Field(default=20.0, ge=0, le=60)
     generate_timeout_seconds: float = Field(default=600.0, gt=0)
-    """Longest single model call, over all its candidates."""
+    """Timeout of a single model call, over all its candidates."""
     mcp_config_file: Path | None = None
-    """JSON: the MCP servers that agents may name. Without one there are none."""
+    """JSON file with the MCP servers that agents may name. Without a file there are none."""

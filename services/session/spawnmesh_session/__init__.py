@@ -1,1 +1,1 @@
-"""Tenants, sessions, runs, the spawn and finalize sagas."""
+"""The session service: tenants, sessions, runs, and the spawn and finalize sagas."""

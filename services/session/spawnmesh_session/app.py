@@ -1,4 +1,4 @@
-"""The service put together: settings, pool, peers, sagas, servicers, server; and the worker beside it."""
+"""The composition root: settings, pool, clients, operations, servicers, server; and the worker."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,45 +13,42 @@ from spawnmesh.session.v1.tenant_service_pb2_grpc import add_TenantServiceServic
 from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
-from spawnmesh_postgres.jobs import open_job_app, work_on_jobs
+from spawnmesh_postgres.jobs import open_job_app
 from spawnmesh_postgres.listener import Listener, open_listener
-from spawnmesh_postgres.worker_beats import beat_for_ever
 from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 
-from spawnmesh_session.jobs import add_tasks
-from spawnmesh_session.operations.archive import Archive
-from spawnmesh_session.operations.backlog import Backlog
-from spawnmesh_session.operations.claim import Leases
-from spawnmesh_session.operations.delete import Delete
-from spawnmesh_session.operations.endings import Endings
-from spawnmesh_session.operations.finalize import FinalizeSaga
-from spawnmesh_session.operations.kill import Kill
-from spawnmesh_session.operations.messages import Messages
-from spawnmesh_session.operations.retain import Retain
+from spawnmesh_session.clients.attachment_sets import AttachmentSets
+from spawnmesh_session.clients.hooks import Hooks
+from spawnmesh_session.clients.model_router import ModelRouter
+from spawnmesh_session.clients.transcripts import Transcripts
+from spawnmesh_session.jobs.backlog import Backlog
+from spawnmesh_session.jobs.event_relay import EventRelay
+from spawnmesh_session.jobs.retention import RetentionJob
+from spawnmesh_session.jobs.sweep import Sweeper
+from spawnmesh_session.jobs.tasks import add_tasks
+from spawnmesh_session.jobs.tenant_purge import TenantPurge
+from spawnmesh_session.jobs.worker import run_worker
+from spawnmesh_session.metrics import RunMetrics
+from spawnmesh_session.operations.family_kill import FamilyKiller
+from spawnmesh_session.operations.finalize_saga import FinalizeSaga
+from spawnmesh_session.operations.run_termination import RunTerminator
+from spawnmesh_session.operations.session_deletion import SessionDeleter
 from spawnmesh_session.operations.settings_push import SettingsPush
-from spawnmesh_session.operations.spawn import SpawnSaga
-from spawnmesh_session.operations.sweep import Sweep
-from spawnmesh_session.operations.tell_ends import EndTellers
-from spawnmesh_session.operations.tenant_deletion import TenantDeletion
-from spawnmesh_session.operations.tenants import Tenants
-from spawnmesh_session.operations.undo import SpawnUndo
-from spawnmesh_session.operations.watch import Watch
-from spawnmesh_session.peers import AttachmentSets, Hooks, ModelRouter, Transcripts
-from spawnmesh_session.run_metrics import RunMetrics
-from spawnmesh_session.servicers.run import RunServicer
-from spawnmesh_session.servicers.session import SessionServicer
-from spawnmesh_session.servicers.tenant import TenantServicer
+from spawnmesh_session.operations.spawn_saga import SpawnSaga
+from spawnmesh_session.operations.spawn_undo import SpawnUndo
+from spawnmesh_session.rpc.dependencies import Dependencies
+from spawnmesh_session.rpc.servicer import RunServicer, SessionServicer, TenantServicer
 from spawnmesh_session.settings import SessionSettings
-from spawnmesh_session.store import untold
+from spawnmesh_session.store import pending_events
 
-_GATE_MARGIN_SECONDS = 5.0  # A spawn whose time is over says so itself, and not that a plugin was slow.
+_GATE_MARGIN_SECONDS = 5.0  # The spawn's own deadline ends first, and its error names the spawn.
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What the server and the worker have in common."""
+class Components:
+    """The parts that the server and the worker share."""
 
     database: Database
     listener: Listener
@@ -59,20 +56,20 @@ class Parts:
     transcripts: Transcripts
     hooks: Hooks
     job_app: App
-    endings: Endings
-    run_metrics: RunMetrics
+    metrics: RunMetrics
+    terminator: RunTerminator
     undo: SpawnUndo
-    spawn: SpawnSaga
-    kill: Kill
-    delete: Delete
-    deletion: TenantDeletion
-    push: SettingsPush
+    spawn_saga: SpawnSaga
+    killer: FamilyKiller
+    deleter: SessionDeleter
+    settings_push: SettingsPush
+    purge: TenantPurge
     backlog: Backlog
 
 
 @asynccontextmanager
-async def open_parts(process: Process, settings: SessionSettings) -> AsyncIterator[Parts]:
-    """Connections to database and peers, and what is done with them; nothing served, nothing running."""
+async def open_components(process: Process, settings: SessionSettings) -> AsyncIterator[Components]:
+    """Open the connections to the database and the services, and build the operations."""
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(
             open_database(
@@ -83,126 +80,145 @@ async def open_parts(process: Process, settings: SessionSettings) -> AsyncIterat
                 meter=process.metrics.meter,
             )
         )
+        direct_url = settings.database_direct_url or settings.database_url
         listener = await stack.enter_async_context(
             open_listener(
-                settings.database_direct_url or settings.database_url,
+                direct_url,
                 name="session listener",
-                channels=("run_queued", "session_changed", untold.CHANNEL),
+                channels=("run_queued", "session_changed", pending_events.CHANNEL),
             )
         )
-        step = settings.step_timeout_seconds
-        blob = await stack.enter_async_context(open_peer(process, "attachment-blob", settings.attachment_blob_target))
-        transcript = await stack.enter_async_context(open_peer(process, "transcript", settings.transcript_target))
+        blob = await stack.enter_async_context(
+            open_peer(process, "attachment-blob", settings.attachment_blob_target)
+        )
+        transcript = await stack.enter_async_context(
+            open_peer(process, "transcript", settings.transcript_target)
+        )
         hook = await stack.enter_async_context(open_peer(process, "hook", settings.hook_target))
-        router = await stack.enter_async_context(open_peer(process, "model-router", settings.model_router_target))
-        sets, transcripts = AttachmentSets(blob, step), Transcripts(transcript, step)
-        hooks = Hooks(hook, step, settings.spawn_deadline_seconds + _GATE_MARGIN_SECONDS)
-        job_app = open_job_app(settings.database_direct_url or settings.database_url, name="session jobs")
-        add_tasks(job_app, database, sets, transcripts, hooks)
-        run_metrics = RunMetrics(process.metrics.meter)
-        endings = Endings(job_app, settings.max_run_attempts, run_metrics)
-        undo = SpawnUndo(database, sets, transcripts, job_app)
-        kill = Kill(database, endings, undo, transcripts)
+        router = await stack.enter_async_context(
+            open_peer(process, "model-router", settings.model_router_target)
+        )
+        step_seconds = settings.step_timeout_seconds
         spawn_deadline = timedelta(seconds=settings.spawn_deadline_seconds)
-        spawn = SpawnSaga(
+        sets, transcripts = AttachmentSets(blob, step_seconds), Transcripts(transcript, step_seconds)
+        hooks = Hooks(hook, step_seconds, settings.spawn_deadline_seconds + _GATE_MARGIN_SECONDS)
+        model_router = ModelRouter(router, step_seconds)
+        job_app = open_job_app(direct_url, name="session jobs")
+        add_tasks(job_app, database, sets, transcripts, hooks)
+        metrics = RunMetrics(process.metrics.meter)
+        terminator = RunTerminator(job_app, settings.max_run_attempts, metrics)
+        undo = SpawnUndo(database, sets, transcripts, job_app)
+        spawn_saga = SpawnSaga(
             database,
             listener,
             sets,
             transcripts,
             hooks,
-            endings,
+            terminator,
             undo,
             deadline=spawn_deadline,
             fork_token_count=settings.fork_token_count,
         )
-        delete = Delete(database, kill, sets, transcripts)
-        model_router = ModelRouter(router, step)
-        deletion = TenantDeletion(database, kill, sets, transcripts, hooks, model_router, spawn_deadline)
-        longest_push = timedelta(seconds=3 * step)  # Well beyond what its calls may take.
-        push = SettingsPush(database, sets, transcripts, hooks, model_router, longest_push)
-        backlog = Backlog(database, process.metrics.meter)
-        yield Parts(
+        killer = FamilyKiller(database, terminator, undo, transcripts)
+        deleter = SessionDeleter(database, killer, sets, transcripts)
+        max_push = timedelta(seconds=3 * step_seconds)  # Much longer than its calls may take.
+        yield Components(
             database,
             listener,
             sets,
             transcripts,
             hooks,
             job_app,
-            endings,
-            run_metrics,
+            metrics,
+            terminator,
             undo,
-            spawn,
-            kill,
-            delete,
-            deletion,
-            push,
-            backlog,
+            spawn_saga,
+            killer,
+            deleter,
+            SettingsPush(database, sets, transcripts, hooks, model_router, max_push),
+            TenantPurge(database, killer, sets, transcripts, hooks, model_router, spawn_deadline),
+            Backlog(database, process.metrics.meter),
         )
 
 
 @asynccontextmanager
 async def open_service(process: Process, settings: SessionSettings) -> AsyncIterator[MeshServer]:
-    """The gRPC server, with everything registered and nothing started."""
-    async with open_parts(process, settings) as parts:
-        yield server_of(process, parts, settings)
+    """Build the gRPC server with everything registered and nothing started."""
+    async with open_components(process, settings) as components:
+        yield make_server(process, components, settings)
 
 
-def server_of(process: Process, parts: Parts, settings: SessionSettings) -> MeshServer:
-    """The server with these parts, with everything registered and nothing started."""
-    if process.minter is None:
-        raise RuntimeError("session mints run tokens and needs SESSION_SIGNING_KEY_FILE")
-    lease_ttl = timedelta(seconds=settings.lease_ttl_seconds)
-    leases = Leases(parts.database, parts.listener, lease_ttl, parts.run_metrics, parts.endings)
-    finalize = FinalizeSaga(parts.database, parts.transcripts, parts.hooks, parts.endings, parts.run_metrics)
-    watch = Watch(parts.database, parts.listener, asyncio.Semaphore(max(1, settings.database_max_connections // 2)))
-    messages = Messages(parts.database, parts.endings)
-    archive = Archive(parts.database, parts.endings)
-    tenants = Tenants(parts.database, parts.push)
+def make_server(process: Process, components: Components, settings: SessionSettings) -> MeshServer:
+    """Build the server on these components, with everything registered and nothing started."""
+    deps = make_dependencies(process, components, settings)
     server = build_server(process, translate_errors=(translate,))
-    add_SessionServiceServicer_to_server(
-        SessionServicer(parts.database, parts.spawn, watch, messages, parts.kill, archive, parts.delete), server
-    )
-    add_RunServiceServicer_to_server(RunServicer(leases, finalize, process.minter), server)
-    add_TenantServiceServicer_to_server(TenantServicer(tenants, parts.deletion), server)
-    add_deployment(server, parts.database, "session", workers=["session-worker"])
+    add_SessionServiceServicer_to_server(SessionServicer(deps), server)
+    add_RunServiceServicer_to_server(RunServicer(deps), server)
+    add_TenantServiceServicer_to_server(TenantServicer(deps), server)
+    add_deployment(server, components.database, "session", workers=["session-worker"])
     return server
 
 
-@asynccontextmanager
-async def open_sweep(process: Process, settings: SessionSettings) -> AsyncIterator[Sweep]:
-    """The sweep of the worker, not running."""
-    async with open_parts(process, settings) as parts:
-        yield sweep_of(parts, settings)
-
-
-def sweep_of(parts: Parts, settings: SessionSettings) -> Sweep:
-    """The sweep with these parts, not running."""
-    retain = Retain(parts.database, parts.delete, timedelta(seconds=settings.retention_interval_seconds))
-    return Sweep(
-        parts.database,
-        parts.endings,
-        parts.undo,
-        parts.delete,
-        retain,
-        parts.deletion,
-        parts.push,
-        settings.sweep_interval_seconds,
-        parts.backlog,
+def make_dependencies(process: Process, components: Components, settings: SessionSettings) -> Dependencies:
+    """Build what the RPCs share. Raise RuntimeError without a key for run tokens."""
+    if process.minter is None:
+        raise RuntimeError("session mints run tokens and needs SESSION_SIGNING_KEY_FILE")
+    database, terminator, metrics = components.database, components.terminator, components.metrics
+    return Dependencies(
+        database=database,
+        listener=components.listener,
+        spawn_saga=components.spawn_saga,
+        finalize_saga=FinalizeSaga(database, components.transcripts, components.hooks, terminator, metrics),
+        terminator=terminator,
+        killer=components.killer,
+        deleter=components.deleter,
+        settings_push=components.settings_push,
+        metrics=metrics,
+        minter=process.minter,
+        lease_ttl=timedelta(seconds=settings.lease_ttl_seconds),
+        watch_limit=asyncio.Semaphore(max(1, settings.database_max_connections // 2)),
     )
 
 
-def tellers_of(parts: Parts, settings: SessionSettings) -> EndTellers:
-    """What tells of ends with these parts, not running; it has as many places as jobs have, and they are its own."""
-    return EndTellers(parts.database, parts.listener, parts.hooks, settings.worker_concurrency)
+@asynccontextmanager
+async def open_sweeper(process: Process, settings: SessionSettings) -> AsyncIterator[Sweeper]:
+    """Build the worker's sweep, which is not running."""
+    async with open_components(process, settings) as components:
+        yield make_sweeper(components, settings)
+
+
+def make_sweeper(components: Components, settings: SessionSettings) -> Sweeper:
+    """Build the sweep on these components, which is not running."""
+    database, deleter = components.database, components.deleter
+    return Sweeper(
+        database,
+        components.terminator,
+        components.undo,
+        deleter,
+        RetentionJob(database, deleter, timedelta(seconds=settings.retention_interval_seconds)),
+        components.purge,
+        components.settings_push,
+        settings.sweep_interval_seconds,
+        components.backlog,
+    )
+
+
+def make_event_relay(components: Components, settings: SessionSettings) -> EventRelay:
+    """Build the event relay on these components, which is not running.
+
+    It has as many places as jobs.
+    """
+    return EventRelay(components.database, components.listener, components.hooks, settings.worker_concurrency)
 
 
 async def work(process: Process, settings: SessionSettings) -> None:
-    """Works on jobs, tells of ends and sweeps, until cancelled."""
-    async with open_parts(process, settings) as parts, asyncio.TaskGroup() as tasks:
-        tasks.create_task(beat_for_ever(parts.database, "session-worker"), name="beat")
-        tasks.create_task(sweep_of(parts, settings).run_for_ever(), name="sweep")
-        tasks.create_task(tellers_of(parts, settings).tell_for_ever(), name="tell ends")
-        jobs = work_on_jobs(
-            parts.job_app, concurrency=settings.worker_concurrency, grace_seconds=settings.drain_grace_seconds
+    """Run the worker until cancelled."""
+    async with open_components(process, settings) as components:
+        await run_worker(
+            components.database,
+            components.job_app,
+            make_sweeper(components, settings),
+            make_event_relay(components, settings),
+            concurrency=settings.worker_concurrency,
+            grace_seconds=settings.drain_grace_seconds,
         )
-        tasks.create_task(jobs, name="jobs")

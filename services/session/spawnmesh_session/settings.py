@@ -1,4 +1,4 @@
-"""The session service's settings: the only place that reads its environment."""
+"""The settings of the session service. No other module reads its environment."""
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
@@ -7,14 +7,14 @@ from spawnmesh_runtime.settings import ProcessSettings
 
 
 class SessionSettings(ProcessSettings):
-    """Read from variables with the prefix `SESSION_`."""
+    """Settings from environment variables with the prefix `SESSION_`."""
 
     model_config = SettingsConfigDict(env_prefix="SESSION_")
 
     database_url: DatabaseUrl
     database_owner_url: DatabaseUrl = ""
     database_direct_url: DatabaseUrl = ""
-    """For what listens for notifications, where `database_url` leads through a pooler in transaction mode."""
+    """The URL for notifications and jobs, if `database_url` uses a pooler in transaction mode."""
     database_max_connections: int = Field(default=8, ge=1, le=1000)
     attachment_blob_target: str
     transcript_target: str

@@ -1,4 +1,4 @@
-"""The transcript service, put together."""
+"""Composition root of the transcript service and its worker."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,132 +16,158 @@ from spawnmesh_postgres.database import open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
+from spawnmesh_runtime.limiter import FairLimiter, LimiterPolicy
 from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 
-from spawnmesh_transcript.activities import forget_activities, open_activities
-from spawnmesh_transcript.activity_servicer import ActivityServicer
-from spawnmesh_transcript.announcements import CHANNEL, open_announcements
-from spawnmesh_transcript.append_queue import open_append_queue
-from spawnmesh_transcript.archive_servicer import ArchiveServicer
-from spawnmesh_transcript.background import Cooling
-from spawnmesh_transcript.compacting import Compactor
-from spawnmesh_transcript.compaction_servicer import CompactionServicer
+from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.families import Vocabulary
-from spawnmesh_transcript.file_servicer import FileServicer
-from spawnmesh_transcript.follow import Followers
-from spawnmesh_transcript.import_threads import open_import_threads
-from spawnmesh_transcript.importing import remove_stale_imports
-from spawnmesh_transcript.metrics import CompactionMetrics, CoolingMetrics, SizeMetrics, TierMetrics
-from spawnmesh_transcript.payloads import open_payloads
-from spawnmesh_transcript.search_index import open_search_index
-from spawnmesh_transcript.search_servicer import SearchServicer
-from spawnmesh_transcript.search_threads import Turns, open_search_threads
-from spawnmesh_transcript.searching import TURNS, Means
-from spawnmesh_transcript.servicer import TranscriptServicer
+from spawnmesh_transcript.jobs.externalize_payloads import PayloadExternalizer
+from spawnmesh_transcript.jobs.forget_activities import forget_activities
+from spawnmesh_transcript.jobs.publish_summaries import publish_summaries
+from spawnmesh_transcript.jobs.remove_stale_imports import remove_stale_imports
+from spawnmesh_transcript.jobs.settle_payloads import settle_payloads
+from spawnmesh_transcript.jobs.worker import Job, Worker
+from spawnmesh_transcript.metrics import CompactionMetrics, ExternalizationMetrics, SizeMetrics, StubMetrics
+from spawnmesh_transcript.operations.activity_recorder import open_activity_recorder
+from spawnmesh_transcript.operations.append_queue import open_append_queue
+from spawnmesh_transcript.operations.bodies.tokens import encoding
+from spawnmesh_transcript.operations.change_notifier import CHANNEL, open_change_notifier
+from spawnmesh_transcript.operations.payload_uploader import open_payload_uploader
+from spawnmesh_transcript.operations.policy_cache import PolicyCache
+from spawnmesh_transcript.operations.search.find_entries import CONCURRENT_SEARCHES, SearchDependencies
+from spawnmesh_transcript.operations.search.index import open_search_index
+from spawnmesh_transcript.operations.search.threads import open_search_threads
+from spawnmesh_transcript.operations.session_files.import_threads import open_import_threads
+from spawnmesh_transcript.operations.tiering import Tiering
+from spawnmesh_transcript.rpc.dependencies import Dependencies
+from spawnmesh_transcript.rpc.servicer import (
+    ActivityServicer,
+    ArchiveServicer,
+    CompactionServicer,
+    FileServicer,
+    SearchServicer,
+    StorageServicer,
+    TranscriptServicer,
+)
 from spawnmesh_transcript.settings import TranscriptSettings
-from spawnmesh_transcript.storage_servicer import StorageServicer
-from spawnmesh_transcript.telling import tell_summaries
-from spawnmesh_transcript.tenants import Policies
-from spawnmesh_transcript.tiering import Tiering
-from spawnmesh_transcript.tokens import encoding
-from spawnmesh_transcript.watching import Watchers
-from spawnmesh_transcript.worker import Job, Worker
 
 
 @asynccontextmanager
 async def open_service(process: Process, settings: TranscriptSettings) -> AsyncIterator[MeshServer]:
-    """The server with everything registered, not started; what it stands on is closed when the block ends."""
+    """Build the server with all services registered, not started.
+
+    Its resources close with the block.
+    """
     async with AsyncExitStack() as stack:
-        await asyncio.to_thread(encoding, Vocabulary.O200K)  # Else the first append would wait for it.
-        database = await stack.enter_async_context(
-            open_database(
-                settings.database_url,
-                name="transcript",
-                max_connections=settings.database_max_connections,
-                pooled=bool(settings.database_direct_url),
-                meter=process.metrics.meter,
-            )
-        )
-        queue = await stack.enter_async_context(
-            open_append_queue(database, slots=max(1, settings.database_max_connections // 4))
-        )
-        blobs = None
-        if settings.attachment_blob_target:
-            blobs = await stack.enter_async_context(
-                open_peer(process, "attachment-blob", settings.attachment_blob_target)
-            )
-        activities = await stack.enter_async_context(open_activities(database))
-        payloads = await stack.enter_async_context(open_payloads(database, blobs, activities))
-        metrics = TierMetrics(process.metrics.meter)
-        announcements = await stack.enter_async_context(open_announcements(database))
-        listener = await stack.enter_async_context(
-            open_listener(
-                settings.database_direct_url or settings.database_url, name="transcript-listener", channels=(CHANNEL,)
-            )
-        )
-        looks = asyncio.Semaphore(max(1, settings.database_max_connections // 2))
-        followers = Followers(database, payloads, listener, looks)
+        # Otherwise the first append would load it.
+        await asyncio.to_thread(encoding, Vocabulary.O200K)
         server = build_server(process, translate_errors=(translate,))
-        add_TranscriptServiceServicer_to_server(
-            TranscriptServicer(database, queue, payloads, Policies(database), announcements, followers, metrics), server
-        )
-        add_FileServiceServicer_to_server(FileServicer(database, payloads, metrics, activities), server)
-        imports = await stack.enter_async_context(open_import_threads())
-        add_ArchiveServiceServicer_to_server(ArchiveServicer(database, payloads, announcements, imports), server)
-        threads = await stack.enter_async_context(open_search_threads())
-        index = await stack.enter_async_context(open_search_index(database, payloads, threads))
-        searches = SearchServicer(Means(database, payloads, index, threads, Turns(TURNS)))
-        add_SearchServiceServicer_to_server(searches, server)
-        compactor = Compactor(
-            database,
-            await _peer(stack, process, "model-router", settings.model_router_target),
-            await _peer(stack, process, "hook", settings.hook_target),
-            activities,
-            announcements,
-            CompactionMetrics(process.metrics.meter),
-        )
-        add_CompactionServiceServicer_to_server(CompactionServicer(database, payloads, compactor), server)
-        add_ActivityServiceServicer_to_server(ActivityServicer(Watchers(database, listener, looks)), server)
-        tiering = Tiering(database, payloads, activities, CoolingMetrics(process.metrics.meter))
-        add_StorageServiceServicer_to_server(StorageServicer(database, payloads, tiering), server)
-        add_deployment(server, database, "transcript", workers=["transcript-worker"])
+        deps = await _open_dependencies(stack, process, settings)
+        add_TranscriptServiceServicer_to_server(TranscriptServicer(deps), server)
+        add_FileServiceServicer_to_server(FileServicer(deps), server)
+        add_ArchiveServiceServicer_to_server(ArchiveServicer(deps), server)
+        add_SearchServiceServicer_to_server(SearchServicer(deps), server)
+        add_CompactionServiceServicer_to_server(CompactionServicer(deps), server)
+        add_ActivityServiceServicer_to_server(ActivityServicer(deps), server)
+        add_StorageServiceServicer_to_server(StorageServicer(deps), server)
+        add_deployment(server, deps.database, "transcript", workers=["transcript-worker"])
         yield server
 
 
+async def _open_dependencies(
+    stack: AsyncExitStack, process: Process, settings: TranscriptSettings
+) -> Dependencies:
+    meter, connections = process.metrics.meter, settings.database_max_connections
+    database = await stack.enter_async_context(
+        open_database(
+            settings.database_url,
+            name="transcript",
+            max_connections=connections,
+            pooled=bool(settings.database_direct_url),
+            meter=meter,
+        )
+    )
+    queue = await stack.enter_async_context(open_append_queue(database, slots=max(1, connections // 4)))
+    blobs = BlobStore(await _open_peer(stack, process, "attachment-blob", settings.attachment_blob_target))
+    activities = await stack.enter_async_context(open_activity_recorder(database))
+    uploader = await stack.enter_async_context(open_payload_uploader(database, blobs, activities))
+    notifier = await stack.enter_async_context(open_change_notifier(database))
+    listener = await stack.enter_async_context(
+        open_listener(
+            settings.database_direct_url or settings.database_url,
+            name="transcript-listener",
+            channels=(CHANNEL,),
+        )
+    )
+    import_threads = await stack.enter_async_context(open_import_threads())
+    search_threads = await stack.enter_async_context(open_search_threads())
+    index = await stack.enter_async_context(open_search_index(database, blobs, search_threads))
+    return Dependencies(
+        database=database,
+        listener=listener,
+        notifier=notifier,
+        poll_slots=asyncio.Semaphore(max(1, connections // 2)),
+        policies=PolicyCache(database),
+        activities=activities,
+        append_queue=queue,
+        blobs=blobs,
+        uploader=uploader,
+        import_threads=import_threads,
+        search=SearchDependencies(
+            database,
+            blobs,
+            index,
+            search_threads,
+            FairLimiter(LimiterPolicy("searches", "", CONCURRENT_SEARCHES, tenant_capacity=1)),
+        ),
+        tiering=Tiering(database, blobs, uploader, activities, ExternalizationMetrics(meter)),
+        model_router=await _open_peer(stack, process, "model-router", settings.model_router_target),
+        hooks=await _open_peer(stack, process, "hook", settings.hook_target),
+        stub_metrics=StubMetrics(meter),
+        compaction_metrics=CompactionMetrics(meter),
+    )
+
+
 @asynccontextmanager
-async def open_worker(process: Process, settings: TranscriptSettings, stop: asyncio.Event) -> AsyncIterator[Worker]:
-    """What looks after transcripts by itself, until `stop`; what it stands on is closed when the block ends."""
+async def open_worker(
+    process: Process, settings: TranscriptSettings, stop: asyncio.Event
+) -> AsyncIterator[Worker]:
+    """Build the worker, which works until `stop` is set. Its resources close with the block."""
     async with AsyncExitStack() as stack:
+        meter = process.metrics.meter
         database = await stack.enter_async_context(
             open_database(
                 settings.database_url,
                 name="transcript-worker",
                 max_connections=settings.database_max_connections,
                 pooled=bool(settings.database_direct_url),
-                meter=process.metrics.meter,
+                meter=meter,
             )
         )
-        blobs = await _peer(stack, process, "attachment-blob", settings.attachment_blob_target)
-        hook = await _peer(stack, process, "hook", settings.hook_target)
-        activities = await stack.enter_async_context(open_activities(database))
-        payloads = await stack.enter_async_context(open_payloads(database, blobs, activities))
-        meter = process.metrics.meter
-        cooling = Cooling(
-            database, payloads, activities, CoolingMetrics(meter), stop, delay_seconds=settings.cool_delay_seconds
+        blobs = BlobStore(
+            await _open_peer(stack, process, "attachment-blob", settings.attachment_blob_target)
         )
+        hooks = await _open_peer(stack, process, "hook", settings.hook_target)
+        activities = await stack.enter_async_context(open_activity_recorder(database))
+        uploader = await stack.enter_async_context(open_payload_uploader(database, blobs, activities))
+        metrics = ExternalizationMetrics(meter)
+        externalizer = PayloadExternalizer(database, blobs, activities, metrics, stop)
         jobs: dict[str, Job] = {
             "forget_activities": partial(forget_activities, database),
             "remove_stale_imports": partial(remove_stale_imports, database),
         }
-        if blobs:
-            jobs |= {"settle": cooling.settle, "cool": cooling.cool}
-        if hook:
-            jobs["tell_summaries"] = partial(tell_summaries, database, hook)
-        yield Worker(database, jobs, SizeMetrics(meter), stop, interval_seconds=settings.work_interval_seconds)
+        if blobs.is_connected:
+            jobs["settle_payloads"] = partial(settle_payloads, database, uploader, metrics, stop)
+            jobs["externalize_payloads"] = externalizer.externalize
+        if hooks:
+            jobs["publish_summaries"] = partial(publish_summaries, database, hooks)
+        yield Worker(
+            database, jobs, SizeMetrics(meter), stop, interval_seconds=settings.work_interval_seconds
+        )
 
 
-async def _peer(stack: AsyncExitStack, process: Process, name: str, target: str | None) -> Peer | None:
-    """A peer until the stack is left; None without a target."""
+async def _open_peer(stack: AsyncExitStack, process: Process, name: str, target: str | None) -> Peer | None:
+    """Open a peer that closes with the stack; None without a target."""
     return await stack.enter_async_context(open_peer(process, name, target)) if target else None

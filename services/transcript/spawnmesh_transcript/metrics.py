@@ -1,10 +1,12 @@
-"""What operators see of the tier. Counts over all tenants."""
+"""Metrics of the transcript service, over all tenants."""
 
 from opentelemetry.metrics import Meter
 
 
-class TierMetrics:
-    """How often large results are references, and how often somebody reads what is behind one."""
+class StubMetrics:
+    """Count how often large results are read as references, and how often the files behind these
+    are read.
+    """
 
     def __init__(self, meter: Meter) -> None:
         self._stubbed = meter.create_counter(
@@ -15,71 +17,78 @@ class TierMetrics:
         self._drill_downs = meter.create_counter(
             "spawnmesh.transcript.drill_downs",
             unit="{read}",
-            description="Files described, by what was asked for of their content and by whom.",
+            description="Described files, by requested part and by caller.",
         )
 
     def stubbed(self, size_bytes: int) -> None:
-        """A context was assembled that has references for so many bytes."""
+        """Count the bytes that a context has references for."""
         if size_bytes:
             self._stubbed.add(size_bytes)
 
     def drilled_down(self, *, part: str, caller: str) -> None:
-        """A file was described; `part` is none, start, bytes or lines."""
-        self._drill_downs.add(1, {"spawnmesh.transcript.drill_down.part": part, "spawnmesh.caller.kind": caller})
+        """Count a described file; `part` is none, start, bytes or lines."""
+        self._drill_downs.add(
+            1, {"spawnmesh.transcript.drill_down.part": part, "spawnmesh.caller.kind": caller}
+        )
 
 
 class CompactionMetrics:
-    """How often transcripts are compacted, and what comes of it."""
+    """Count compactions by outcome and method."""
 
     def __init__(self, meter: Meter) -> None:
         self._compactions = meter.create_counter(
             "spawnmesh.transcript.compactions",
             unit="{compaction}",
-            description="Compactions that were asked for, by what came of them and by how the summary was made.",
+            description="Requested compactions, by outcome and by the method of the summary.",
         )
 
     def compacted(self, *, outcome: str, method: str = "none") -> None:
-        """`outcome` is compacted, nothing, refused or failed; `method` normal, aggressive, excerpt or none."""
+        """Count one; `outcome` is compacted, nothing, refused or failed; `method` normal,
+        aggressive, excerpt or none.
+        """
         self._compactions.add(
             1,
-            {"spawnmesh.transcript.compaction.outcome": outcome, "spawnmesh.transcript.compaction.method": method},
+            {
+                "spawnmesh.transcript.compaction.outcome": outcome,
+                "spawnmesh.transcript.compaction.method": method,
+            },
         )
 
 
-class CoolingMetrics:
-    """What was moved out of the database, and what could not be."""
+class ExternalizationMetrics:
+    """Count entries whose payloads were externalized, and failures."""
 
     def __init__(self, meter: Meter) -> None:
         self._entries = meter.create_counter(
-            "spawnmesh.transcript.cooled.entries",
+            "spawnmesh.transcript.externalized.entries",
             unit="{entry}",
-            description="Entries whose payloads were dropped from the database, since the blob store has them.",
+            description="Entries whose payloads were dropped from the database.",
         )
         self._size = meter.create_counter(
-            "spawnmesh.transcript.cooled.size",
+            "spawnmesh.transcript.externalized.size",
             unit="By",
-            description="Bytes that were dropped from the database, since the blob store has them.",
+            description="Bytes of payloads that were dropped from the database.",
         )
         self._failures = meter.create_counter(
             "spawnmesh.transcript.tier.failures",
             unit="{entry}",
-            description="Entries whose payloads could not be moved between the database and the blob store; they are as they were.",
+            description="Entries whose payloads could not be moved between database and blob store.",
         )
 
-    def cooled(self, entry_count: int, size_bytes: int) -> None:
-        """So many entries got shorter, by so many bytes together."""
+    def dropped(self, entry_count: int, size_bytes: int) -> None:
+        """Count entries that got shorter, and by how many bytes together."""
         if entry_count:
             self._entries.add(entry_count)
             self._size.add(size_bytes)
 
     def failed(self, entry_count: int) -> None:
-        """So many were left as they were."""
+        """Count entries that were left as they were."""
         if entry_count:
             self._failures.add(entry_count)
 
 
 class SizeMetrics:
-    """What transcripts take, of all tenants; every worker measures the same."""
+    """Measure the bytes of all transcripts; every worker measures the same."""
 
     def __init__(self, meter: Meter) -> None:
         self._logical = meter.create_gauge(
@@ -94,6 +103,6 @@ class SizeMetrics:
         )
 
     def measured(self, *, logical_bytes: int, stored_bytes: int) -> None:
-        """They are so many now."""
+        """Set the current sizes."""
         self._logical.set(logical_bytes)
         self._stored.set(stored_bytes)

@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """The console script. Ctrl-C ends it with exit code 130, also while all that it is made of is being loaded."""
+    """Run the console script. Ctrl-C ends it with exit code 130, also during its imports."""
     try:
         from spawnmesh_client.cli.app import main as run
 

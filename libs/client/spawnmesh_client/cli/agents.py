@@ -1,4 +1,4 @@
-"""The commands about a tenant's agents."""
+"""Commands for a tenant's agents."""
 
 import json
 import sys
@@ -12,15 +12,15 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.cli.run import AsJson, reported, with_mesh
 from spawnmesh_client.cli.show import print_json, print_table, value_of
-from spawnmesh_client.whereabouts import LocalRefusal
+from spawnmesh_client.endpoints import LocalRefusal
 
 AgentId = Annotated[str, typer.Argument(metavar="AGENT_ID", help="The agent.")]
 _STANDARD_INPUT = Path("-")
 
 
 def add_commands(app: typer.Typer) -> None:
-    """`agent list|show|put|delete`."""
-    agents = typer.Typer(no_args_is_help=True, help="What sessions can be spawned as: prompt, models and tools.")
+    """Add `agent list|show|put|delete`."""
+    agents = typer.Typer(no_args_is_help=True, help="Agents: prompt, models and tools of sessions.")
     agents.command("list")(list_agents)
     agents.command()(show)
     agents.command()(put)
@@ -50,17 +50,22 @@ def list_agents(context: typer.Context, as_json: AsJson = False) -> None:
 
 
 def show(context: typer.Context, agent_id: AgentId, as_json: AsJson = False) -> None:
-    """Show one agent as `agent put` takes it: JSON over several lines, in one with --json."""
+    """Show one agent as `agent put` reads it:
+
+    JSON over several lines, or in one line with --json.
+    """
     agent = value_of(with_mesh(context, lambda mesh: mesh.agent(agent_id), as_json=as_json))
     print_json(agent) if as_json else print(json.dumps(agent, indent=2))
 
 
 def put(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An AgentProfile as JSON; `-` for standard input.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="An AgentProfile as JSON; `-` for standard input.")
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Write an agent, or replace the one of its id; runs that are claimed from now on see it."""
+    """Write an agent, or replace the one with its id. Runs that are claimed from now on use it."""
     with reported(as_json=as_json):
         agent = _read(file)
     written = with_mesh(context, lambda mesh: mesh.put_agent(agent), as_json=as_json)
@@ -68,19 +73,19 @@ def put(
 
 
 def delete(context: typer.Context, agent_id: AgentId, as_json: AsJson = False) -> None:
-    """Delete an agent; nothing where there is none of that id. Runs of its sessions fail when they are claimed from now on."""
+    """Delete an agent, if it exists. Runs of its sessions fail if they are claimed from now on."""
     with_mesh(context, lambda mesh: mesh.delete_agent(agent_id), as_json=as_json)
     if as_json:
         print_json({"deleted": agent_id})
 
 
 def _read(file: Path) -> AgentProfile:
-    """Raises LocalRefusal where there is no agent to be read."""
+    """Read the profile. Raises LocalRefusal if the file holds none."""
     try:
         text = sys.stdin.buffer.read() if file == _STANDARD_INPUT else file.read_bytes()
         return Parse(text, AgentProfile())
     except OSError as error:
-        told = f"{file} cannot be read: {error.strerror or error}"
+        message = f"{file} cannot be read: {error.strerror or error}"
     except (ParseError, UnicodeDecodeError) as error:
-        told = f"{file} is no AgentProfile in JSON: {error}"
-    raise LocalRefusal(Reason.INVALID_REQUEST, told)
+        message = f"{file} is no AgentProfile in JSON: {error}"
+    raise LocalRefusal(Reason.INVALID_REQUEST, message)

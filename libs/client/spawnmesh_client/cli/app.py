@@ -1,4 +1,4 @@
-"""Puts the command together: what it can do by itself, and what other installed packages add to it."""
+"""The complete command: its own commands and those that other installed packages add."""
 
 import os
 import sys
@@ -10,9 +10,9 @@ import typer
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.cli import agents, attachments, hooks, operators, router, sessions, transcripts
-from spawnmesh_client.cli.refusals import report, tell
+from spawnmesh_client.cli.refusals import print_error, report
 from spawnmesh_client.cli.run import not_text
-from spawnmesh_client.whereabouts import LocalRefusal
+from spawnmesh_client.endpoints import LocalRefusal
 
 PLUGINS = "spawnmesh.commands"
 """Entry points of this group are functions `add_commands(app: typer.Typer) -> None`."""
@@ -21,7 +21,10 @@ _TARGET = "host:port; the environment: SPAWNMESH_{}_TARGET."
 
 
 def build_app() -> typer.Typer:
-    """The whole command. A package whose commands cannot be loaded is told of on standard error and left out."""
+    """Build the command.
+
+    A package whose commands cannot be loaded is skipped with a message on standard error.
+    """
     app = typer.Typer(name="spawnmesh", no_args_is_help=True, pretty_exceptions_enable=False)
     app.callback()(options)
     for commands in (sessions, agents, transcripts, attachments, hooks, router, operators):
@@ -30,26 +33,28 @@ def build_app() -> typer.Typer:
         try:
             entry.load()(app)
         except (ImportError, AttributeError):
-            tell(f"the commands of {entry.value.partition(':')[0]} cannot be loaded")
+            print_error(f"the commands of {entry.value.partition(':')[0]} cannot be loaded")
     return app
 
 
 def options(
     context: typer.Context,
-    tenant: Annotated[str | None, typer.Option(help="Whom to act for; SPAWNMESH_TENANT, else `demo`.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="The tenant; SPAWNMESH_TENANT, else `demo`.")] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Where the local mesh leaves mesh.json; SPAWNMESH_DATA, else `.data`.")
+        Path | None, typer.Option(help="The directory of mesh.json; SPAWNMESH_DATA, else `.data`.")
     ] = None,
     session_target: Annotated[str | None, typer.Option(help=_TARGET.format("SESSION"))] = None,
     transcript_target: Annotated[str | None, typer.Option(help=_TARGET.format("TRANSCRIPT"))] = None,
-    attachment_blob_target: Annotated[str | None, typer.Option(help=_TARGET.format("ATTACHMENT_BLOB"))] = None,
+    attachment_blob_target: Annotated[
+        str | None, typer.Option(help=_TARGET.format("ATTACHMENT_BLOB"))
+    ] = None,
     model_router_target: Annotated[str | None, typer.Option(help=_TARGET.format("MODEL_ROUTER"))] = None,
     hook_target: Annotated[str | None, typer.Option(help=_TARGET.format("HOOK"))] = None,
 ) -> None:
-    """Spawn agents' sessions and see what becomes of them.
+    """Spawn agents' sessions and follow them.
 
-    A mesh on this machine is found by itself, and tokens for it are made as needed. Any other is named by its targets, with a token in
-    SPAWNMESH_TOKEN.
+    A mesh on this machine is found automatically, and tokens for it are minted as needed. Any other
+    mesh needs its targets and a token in SPAWNMESH_TOKEN.
     """
     given = {
         "tenant": tenant,
@@ -64,27 +69,29 @@ def options(
 
 
 def main() -> None:
-    """Runs the command. Refusals end with exit code 1 and one line, wrong usage with 2."""
-    if sys.stdout is None:  # Closed by whoever runs it, who wants none.
+    """Run the command. A refusal ends it with exit code 1 and one line, wrong usage with 2."""
+    if sys.stdout is None:  # The caller closed standard error, so no message is wanted.
         sys.stdout = _nowhere()
     try:
         build_app()()
-    except Exception as error:  # noqa: BLE001 - whatever it is, a person at a terminal is told in one line and not by a traceback
-        _tell_last(not_text(error) or LocalRefusal(Reason.INTERNAL, f"unexpected {type(error).__name__}: {error}"))
+    except Exception as error:  # noqa: BLE001 - one line, no traceback
+        _print_last(
+            not_text(error) or LocalRefusal(Reason.INTERNAL, f"unexpected {type(error).__name__}: {error}")
+        )
         sys.exit(1)
 
 
-def _tell_last(refusal: LocalRefusal) -> None:
-    """As any refusal is told, unless the output is what cannot be written."""
+def _print_last(refusal: LocalRefusal) -> None:
+    """Print the refusal, unless standard output cannot be written."""
     if "--json" in sys.argv:
         try:
             report(refusal, as_json=True)
             sys.stdout.flush()
         except OSError:
-            sys.stdout = _nowhere()  # Or what it holds would be tried once more at the end.
+            sys.stdout = _nowhere()  # Otherwise Python would write the buffer again at exit.
         else:
             return
-    tell(refusal.message)
+    print_error(refusal.message)
 
 
 def _nowhere() -> TextIO:

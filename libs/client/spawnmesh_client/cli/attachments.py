@@ -1,4 +1,4 @@
-"""The commands about attachments."""
+"""Commands for attachments."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,20 +10,20 @@ from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.attachment_sets import collect_garbage, download_file, download_url, get_set, list_sets
+from spawnmesh_client.cli.output_file import reporting_write_errors
 from spawnmesh_client.cli.run import AsJson, settings_of, with_mesh
-from spawnmesh_client.cli.saving import saving
 from spawnmesh_client.cli.show import plain, print_json, print_table, value_of, when
 from spawnmesh_client.cli.transfers import progress_bars
 from spawnmesh_client.mesh import Mesh
 
 SERVICE = "attachment-blob"
 
-SetId = Annotated[str, typer.Argument(metavar="SET_ID", help="`att_…`; a session shows that of its files.")]
+SetId = Annotated[str, typer.Argument(metavar="SET_ID", help="`att_…`; a session shows its set.")]
 
-_TOLD = {
+_COUNT_TEXTS = {
     "seen_object_count": "objects looked at",
     "orphan_object_count": "objects that no row knows: removed",
-    "unsettled_blob_count": "bytes that nobody refers to: removed",
+    "unsettled_blob_count": "unreferenced bytes: removed",
     "unremoved_set_count": "files of released sets: removed",
     "expired_set_count": "sets kept past the tenant's retention, or never attached: released",
     "expired_upload_count": "expired uploads: removed",
@@ -36,8 +36,8 @@ _TOLD = {
 
 
 def add_commands(app: typer.Typer) -> None:
-    """`attachments list`, `show`, `get`, `url` and `gc`."""
-    group = typer.Typer(no_args_is_help=True, help="The files that were handed to sessions.")
+    """Add `attachments list`, `show`, `get`, `url` and `gc`."""
+    group = typer.Typer(no_args_is_help=True, help="Files that were handed to sessions.")
     group.command("list")(list_)
     for command in (show, get, url, gc):
         group.command()(command)
@@ -67,7 +67,14 @@ def list_(
     print_table(
         ("set", "state", "session", "created", "files", "bytes"),
         (
-            (one.set_id, _state(one), one.session_id, when(one.create_time), str(len(one.files)), str(one.total_bytes))
+            (
+                one.set_id,
+                _state(one),
+                one.session_id,
+                when(one.create_time),
+                str(len(one.files)),
+                str(one.total_bytes),
+            )
             for one in found
         ),
     )
@@ -82,29 +89,40 @@ def show(context: typer.Context, set_id: SetId, as_json: AsJson = False) -> None
     print(f"{found.set_id} {_state(found)}, of {found.session_id}, {found.total_bytes} bytes")
     print_table(
         ("sha256", "bytes", "type", "name"),
-        ((file.sha256, str(file.size_bytes), file.mime_type, plain(file.name, keep="")) for file in found.files),
+        (
+            (file.sha256, str(file.size_bytes), file.mime_type, plain(file.name, keep=""))
+            for file in found.files
+        ),
     )
 
 
 def get(
     context: typer.Context,
     set_id: SetId,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="One of its files; all of them without.")] = "",
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="One of its files; by default all of them.")
+    ] = "",
     to: Annotated[
-        Path, typer.Option(file_okay=False, metavar="DIRECTORY", help="Where they go; made where only it is missing.")
+        Path,
+        typer.Option(
+            file_okay=False, metavar="DIRECTORY", help="The target directory; created if its parent exists."
+        ),
     ] = Path(),
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a set's files onto this machine. Each comes whole and with the hash that was recorded, or not at all.
+    """Download a set's files.
 
-    A set is released when its session ends, unless the tenant keeps it, and then its files are gone. A session without --open ends with its run.
+    Each file arrives complete and with its recorded hash, or not at all.
+
+    A set is released when its session ends, unless the tenant keeps it; then its files are deleted.
+    A session without --open ends with its run.
     """
 
     async def body(mesh: Mesh) -> list[tuple[AttachmentFile, Path]]:
         peer = mesh.service(SERVICE)
         files = _wanted(await get_set(peer, set_id), name)
-        with progress_bars() as on_progress, saving(to):
+        with progress_bars() as on_progress, reporting_write_errors(to):
             to.mkdir(exist_ok=True)
             return [
                 (file, await download_file(peer, set_id, file, to, overwrite=force, on_progress=on_progress))
@@ -125,7 +143,9 @@ def url(
     name: Annotated[str, typer.Argument(metavar="NAME", help="One of its files.")],
     as_json: AsJson = False,
 ) -> None:
-    """Print a URL that gives a file for a short while to whoever has it, where the tenant's policy allows such."""
+    """Print a URL from which anybody can download a file for a short time, if the tenant's
+    policy allows it.
+    """
     made = with_mesh(context, lambda mesh: download_url(mesh.service(SERVICE), set_id, name), as_json=as_json)
     if as_json:
         print_json(value_of(made))
@@ -135,12 +155,14 @@ def url(
 
 def gc(
     context: typer.Context,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what there is to do.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the repairs.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """For operators: compare the bucket of --tenant with its rows, and repair what interrupted work left.
+    """For operators: compare the bucket of --tenant with its rows, and repair what interrupted
+    work left.
 
-    The exit code is 1 when bytes are missing or damaged, or S3 refuses to delete some, which this cannot repair.
+    The exit code is 1 if bytes are missing or damaged, or if S3 refuses to delete some: this cannot
+    be repaired.
     """
     tenant_id = settings_of(context).tenant
     counts = with_mesh(
@@ -153,14 +175,19 @@ def gc(
         print_json({"tenant_id": tenant_id, "dry_run": dry_run, "counts": value_of(counts)})
     else:
         if dry_run:
-            print("a dry run: nothing was changed")
-        print_table(("count", "what"), ((str(getattr(counts, name)), told) for name, told in _TOLD.items()))
+            print("dry run: nothing was changed")
+        print_table(
+            ("count", "what"), ((str(getattr(counts, name)), text) for name, text in _COUNT_TEXTS.items())
+        )
     if counts.missing_object_count or counts.damaged_object_count or counts.refused_deletion_count:
         raise typer.Exit(1)
 
 
 def _wanted(found: AttachmentSet, name: str) -> list[AttachmentFile]:
-    """The file of that name, or all of them. Raises ATTACHMENT_SET_STATE for a released set, NOT_FOUND for a name it does not have."""
+    """Return the file of that name, or all files.
+
+    Raises ATTACHMENT_SET_STATE for a released set, NOT_FOUND for an unknown name.
+    """
     if found.state == attachment_pb2.SET_STATE_RELEASED:
         raise MeshError(
             Reason.ATTACHMENT_SET_STATE,

@@ -1,4 +1,4 @@
-"""`spawnmesh transcript compact` and `expand`."""
+"""The commands `spawnmesh transcript compact` and `expand`."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from spawnmesh.transcript.v1.compaction_service_pb2 import CompactTranscriptResp
 from spawnmesh.transcript.v1.entry_pb2 import Entry, SummaryMethod
 
 from spawnmesh_client.cli.entries import entry_text
-from spawnmesh_client.cli.refusals import tell
+from spawnmesh_client.cli.refusals import print_error
 from spawnmesh_client.cli.run import AsJson, with_mesh
 from spawnmesh_client.cli.sessions import SessionId
 from spawnmesh_client.cli.show import console, plain, print_json, value_of, when
@@ -17,7 +17,7 @@ from spawnmesh_client.mesh import Mesh
 
 
 def add_commands(group: typer.Typer) -> None:
-    """Under `transcript`."""
+    """Add them below `transcript`."""
     group.command()(compact)
     group.command()(expand)
 
@@ -28,12 +28,17 @@ def compact(
     models: Annotated[
         list[str] | None,
         typer.Option(
-            "--model", metavar="MODEL", help="Who writes it; may be repeated, then the next is asked on failure."
+            "--model",
+            metavar="MODEL",
+            help="The model that writes it; may be repeated for fallbacks.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have the oldest part of a transcript summarized; models read the summary in its place. The exit code is 1 where a plugin refuses."""
+    """Summarize the oldest part of a transcript; models read the summary in its place.
+
+    The exit code is 1 if a plugin refuses.
+    """
 
     async def body(mesh: Mesh) -> CompactTranscriptResponse:
         return await compact_transcript(mesh.service("transcript"), session_id, models=models or ())
@@ -46,7 +51,7 @@ def compact(
     elif not done.refused_by:
         console().print(Text("nothing to summarize: all is fresh, or too little is not"))
     if done.refused_by:
-        tell(f"refused by {done.refused_by}: {done.refusal}")
+        print_error(f"refused by {done.refused_by}: {done.refusal}")
         raise typer.Exit(1)
 
 
@@ -56,7 +61,10 @@ def expand(
     entry_id: Annotated[str, typer.Argument(metavar="ENTRY_ID", help="The summary's entry.")],
     as_json: AsJson = False,
 ) -> None:
-    """Print what a summary was made of: the summary before it, and messages and notes; with --json one entry a line."""
+    """Print the sources of a summary: the summary before it, messages and notes.
+
+    With --json, print one entry a line.
+    """
 
     async def body(mesh: Mesh) -> None:
         async for entry in expand_summary(mesh.service("transcript"), session_id, entry_id):
@@ -72,10 +80,10 @@ def expand(
 def _print_summary(entry: Entry) -> None:
     sources = entry.body.compaction.sources
     method = SummaryMethod.Name(sources.method).removeprefix("SUMMARY_METHOD_").lower()
-    made = (
-        f"{sources.entry_count} entries up to {sources.last_seq}, {sources.token_count} tokens as {entry.token_count}"
-    )
-    _print(f"{entry.entry_id}  {made}  {method}  {sources.model}".rstrip(), entry.body.compaction.summary)
+    covered = f"{sources.entry_count} entries up to {sources.last_seq}"
+    tokens = f"{sources.token_count} tokens as {entry.token_count}"
+    heading = f"{entry.entry_id}  {covered}, {tokens}  {method}  {sources.model}"
+    _print(heading.rstrip(), entry.body.compaction.summary)
 
 
 def _print(heading: str, text: str) -> None:

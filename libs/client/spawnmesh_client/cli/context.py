@@ -1,4 +1,4 @@
-"""`spawnmesh transcript context`."""
+"""The command `spawnmesh transcript context`."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -19,11 +19,11 @@ from spawnmesh_client.mesh import Mesh
 
 _SHOWN_CHARS = 60
 _SPEAKER_CHARS = 30
-_RUN_BUDGET = 100_000  # What runs ask for unless their agent says otherwise.
+_RUN_BUDGET = 100_000  # The budget of a run whose agent sets none.
 
 
 def add_commands(group: typer.Typer) -> None:
-    """Under `transcript`."""
+    """Add it below `transcript`."""
     group.command("context")(show_context)
 
 
@@ -31,15 +31,21 @@ def show_context(
     context: typer.Context,
     session_id: SessionId,
     budget: Annotated[
-        int, typer.Option(min=1, max=INT32_MAX, metavar="TOKENS", help="How many the model may read.")
+        int, typer.Option(min=1, max=INT32_MAX, metavar="TOKENS", help="The model's token budget.")
     ] = _RUN_BUDGET,
-    model: Annotated[str, typer.Option(help="`provider/model`: in its tokens; else as entries are counted.")] = "",
+    model: Annotated[
+        str, typer.Option(help="`provider/model`, to count in its tokens; else the stored counts.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Print what a model would read of a transcript now, one entry a line; with --json the whole answer."""
+    """Print what a model would read of a transcript now, one entry a line; with --json the
+    complete response.
+    """
 
     async def body(mesh: Mesh) -> AssembleContextResponse:
-        return await assemble_context(mesh.service("transcript"), session_id, token_budget=budget, model=model)
+        return await assemble_context(
+            mesh.service("transcript"), session_id, token_budget=budget, model=model
+        )
 
     assembled = with_mesh(context, body, as_json=as_json)
     if as_json:
@@ -54,7 +60,7 @@ def show_context(
 
 
 def entry_line(entry: Entry, mark: str) -> str:
-    """Seq, who speaks, tokens, mark, and the first characters of what is said."""
+    """Return seq, speaker, tokens, mark, and the first characters of the text."""
     heading, text = entry_text(entry)
     speaker, said = (plain(" ".join(part[: 4 * _SHOWN_CHARS].split()), keep="") for part in (heading, text))
     seq = str(entry.seq) if entry.seq else "-"
@@ -69,9 +75,11 @@ def entry_line(entry: Entry, mark: str) -> str:
 
 
 def summary_lines(assembled: AssembleContextResponse, *, budget: int, model: str) -> Iterator[str]:
-    """What it comes to, what is not there and why, and what the counts are worth."""
+    """Yield the totals, the missing entries with their reasons, and the source of the counts."""
     counted = f"{len(assembled.entries)} entries, {assembled.token_count:,} of {budget:,} tokens"
-    made_up = f", {assembled.synthetic_result_count} results made up" if assembled.synthetic_result_count else ""
+    made_up = (
+        f", {assembled.synthetic_result_count} synthetic results" if assembled.synthetic_result_count else ""
+    )
     yield counted + made_up
     for dropped in assembled.dropped:
         yield _dropped_line(dropped)

@@ -1,13 +1,13 @@
-"""A transcript as people read it."""
+"""Transcript entries, rendered for people."""
 
 from spawnmesh.content.v1.message_pb2 import ContentBlock, Message, Role
 from spawnmesh.transcript.v1.entry_pb2 import Entry, LabelKind
 
-_SHOWN_CHARS = 400  # Of a tool's call and of what a model thought; `--json` has all of it.
+_SHOWN_CHARS = 400  # The limit for tool calls and thoughts; `--json` prints them completely.
 
 
 def entry_text(entry: Entry) -> tuple[str, str]:
-    """A heading for the entry, and what it says; either may hold anything that was stored."""
+    """Return a heading for the entry and its text. Both may hold any stored character."""
     body = entry.body
     match body.WhichOneof("kind"):
         case "header":

@@ -1,4 +1,6 @@
-"""`spawnmesh hooks relay`: what a coding harness calls when its agent wants to stop."""
+"""The command `spawnmesh hooks relay`, which a coding harness calls when its agent wants to
+stop.
+"""
 
 import sys
 import uuid
@@ -10,7 +12,7 @@ from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh_core.errors import MeshError
 
-from spawnmesh_client.cli.refusals import tell
+from spawnmesh_client.cli.refusals import print_error
 from spawnmesh_client.cli.run import settings_of, with_connected
 from spawnmesh_client.mesh import Mesh
 
@@ -18,7 +20,7 @@ _MAX_EVENT_BYTES = 1024 * 1024
 
 
 class Harness(StrEnum):
-    """Harnesses whose events are understood."""
+    """The harnesses whose events are understood."""
 
     CLAUDE_CODE = "claude-code"
     CODEX = "codex"
@@ -29,12 +31,17 @@ _HARNESSES = {Harness.CLAUDE_CODE: pb.NATIVE_HARNESS_CLAUDE_CODE, Harness.CODEX:
 
 def relay(
     context: typer.Context,
-    harness: Annotated[Harness, typer.Option(help="Whose events these are.")] = Harness.CLAUDE_CODE,
-    timeout: Annotated[float, typer.Option(min=0.1, max=600, help="Seconds after which the agent is let stop.")] = 60.0,
+    harness: Annotated[
+        Harness, typer.Option(help="The harness that sends the events.")
+    ] = Harness.CLAUDE_CODE,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, max=600, help="Seconds until the agent may stop without an answer.")
+    ] = 60.0,
 ) -> None:
-    """Ask the plugins whether the agent of a coding harness may stop: its event on standard input, the answer on standard output.
+    """Ask the plugins if the agent of a coding harness may stop: event on standard input, answer
+    on standard output.
 
-    Whatever goes wrong is told on standard error, and the agent is let stop: the exit code is always 0.
+    Errors are printed to standard error, and the agent may stop: the exit code is always 0.
     """
     event = sys.stdin.buffer.read(_MAX_EVENT_BYTES + 1)
     request = pb.RelayNativeStopRequest(
@@ -49,7 +56,7 @@ def relay(
     try:
         output = with_connected(settings_of(context), body)
     except (MeshError, ValueError, OSError) as error:
-        tell(f"the agent is let stop: {error}")
+        print_error(f"the agent may stop: {error}")
         return
     if output:
         print(output)

@@ -1,4 +1,4 @@
-"""The commands about plugins: which there are, what came of their calls, and running one."""
+"""Commands for plugins: list and register them, show their calls, and serve one."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ from spawnmesh_core.clock import utc_now
 
 from spawnmesh_client.cli.hook_relay import relay
 from spawnmesh_client.cli.numbers import INT32_MAX
-from spawnmesh_client.cli.refusals import tell
+from spawnmesh_client.cli.refusals import print_error
 from spawnmesh_client.cli.run import AsJson, malformed, reported, with_mesh
 from spawnmesh_client.cli.show import print_json, print_table, value_of, when
 from spawnmesh_client.hooks.serving import load_handlers, serve
@@ -33,7 +33,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The plugin.")]
 
 
 def add_commands(app: typer.Typer) -> None:
-    """`hooks list|register|pause|resume|remove|log|test|relay|serve`."""
+    """Add `hooks list|register|pause|resume|remove|log|test|relay|serve`."""
     hooks = typer.Typer(no_args_is_help=True, help="Plugins that review what runs are about to do.")
     for command in (register, pause, resume, remove, log, relay):
         hooks.command()(command)
@@ -44,7 +44,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def list_plugins(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the tenant's plugins and those of the operator that serve it, highest priority first."""
+    """List the tenant's plugins and the operator's plugins for it, highest priority first."""
 
     async def body(mesh: Mesh) -> pb.ListPluginsResponse:
         hook = mesh.service("hook")
@@ -61,20 +61,24 @@ def register(
     context: typer.Context,
     name: Name,
     endpoint: Annotated[str, typer.Argument(help="grpc://host:port, or https://host/path of a webhook.")],
-    hook: Annotated[list[str], typer.Option(help="Such as before_agent_finalize; may be given more than once.")],
-    priority: Annotated[int, typer.Option(min=-INT32_MAX, max=INT32_MAX, help="Higher is asked first.")] = 0,
+    hook: Annotated[list[str], typer.Option(help="For example before_agent_finalize; may be repeated.")],
+    priority: Annotated[int, typer.Option(min=-INT32_MAX, max=INT32_MAX, help="Higher is called first.")] = 0,
     grant: Annotated[
         list[str] | None, typer.Option(help="conversation_access, finalize_control or prompt_injection.")
     ] = None,
-    timeout: Annotated[float, typer.Option(min=0.001, max=600, help="Seconds it may take.")] = 15.0,
-    policy: Annotated[str, typer.Option(help="What its failure means: open or closed; else as its hooks are.")] = "",
+    timeout: Annotated[float, typer.Option(min=0.001, max=600, help="Timeout in seconds.")] = 15.0,
+    policy: Annotated[
+        str, typer.Option(help="The effect of its failure: open or closed; else the default of its hooks.")
+    ] = "",
     max_concurrent_calls: Annotated[
-        int, typer.Option(min=1, max=1000, help="Calls of it at a time, in each replica of the service.")
+        int, typer.Option(min=1, max=1000, help="Concurrent calls, in each replica of the service.")
     ] = 16,
-    allow_unreachable: Annotated[bool, typer.Option("--allow-unreachable", help="It need not answer yet.")] = False,
+    allow_unreachable: Annotated[
+        bool, typer.Option("--allow-unreachable", help="Do not require that it answers yet.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Register a plugin, or replace the one of that name."""
+    """Register a plugin, or replace the one with that name."""
     plugin = pb.Plugin(
         name=name,
         endpoint=endpoint,
@@ -114,7 +118,7 @@ def pause(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 
 def resume(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Call a plugin again, at once, whatever failed before."""
+    """Call a plugin again at once, whatever failed before."""
 
     async def body(mesh: Mesh) -> pb.Plugin:
         hook = mesh.service("hook")
@@ -125,7 +129,7 @@ def resume(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 
 def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Remove a plugin, with what it was still to be told; nothing where there is none of that name."""
+    """Remove a plugin with its pending events, if it exists."""
 
     async def body(mesh: Mesh) -> None:
         hook = mesh.service("hook")
@@ -138,19 +142,19 @@ def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 def log(
     context: typer.Context,
-    session: Annotated[str, typer.Option(help="Only this session's.")] = "",
-    run: Annotated[str, typer.Option(help="Only this run's.")] = "",
-    plugin: Annotated[str, typer.Option(help="Only this plugin's.")] = "",
+    session: Annotated[str, typer.Option(help="Only calls of this session.")] = "",
+    run: Annotated[str, typer.Option(help="Only calls of this run.")] = "",
+    plugin: Annotated[str, typer.Option(help="Only calls of this plugin.")] = "",
     decision: Annotated[str, typer.Option(help=f"Only this decision: {', '.join(_DECISIONS)}.")] = "",
     since: Annotated[
-        float | None, typer.Option(min=0, max=_TEN_YEARS, help="Only those of the last so many minutes.")
+        float | None, typer.Option(min=0, max=_TEN_YEARS, help="Only calls of the last minutes.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Show what plugins were asked and told, newest first."""
+    """Show the calls of plugins, newest first."""
     if decision and decision not in _DECISIONS:
-        raise typer.BadParameter(f"there is no such decision; there are {', '.join(_DECISIONS)}")
+        raise typer.BadParameter(f"unknown decision; known are {', '.join(_DECISIONS)}")
     request = pb.ListDeliveriesRequest(
         session_id=session, run_id=run, plugin=plugin, decision=decision, page_size=limit
     )
@@ -165,12 +169,17 @@ def log(
 
 
 def try_plugin(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Call a plugin once for each of its hooks with made-up facts. The exit code is 1 when a call fails."""
+    """Call a plugin once for each of its hooks with made-up facts.
+
+    The exit code is 1 if a call fails.
+    """
 
     async def body(mesh: Mesh) -> pb.TestPluginResponse:
         hook = mesh.service("hook")
         request = pb.TestPluginRequest(name=name)
-        return await hook.unary(HookServiceStub(hook.channel).TestPlugin, request, timeout_seconds=_TRY_SECONDS)
+        return await hook.unary(
+            HookServiceStub(hook.channel).TestPlugin, request, timeout_seconds=_TRY_SECONDS
+        )
 
     deliveries = list(with_mesh(context, body, as_json=as_json).deliveries)
     _print_deliveries(deliveries, as_json=as_json)
@@ -180,38 +189,44 @@ def try_plugin(context: typer.Context, name: Name, as_json: AsJson = False) -> N
 
 def serve_module(
     context: typer.Context,
-    module: Annotated[str, typer.Argument(metavar="MODULE", help="Such as my_plugin, or a dotted name.")],
+    module: Annotated[str, typer.Argument(metavar="MODULE", help="For example my_plugin, or a dotted name.")],
     listen: Annotated[str, typer.Option(help="host:port.")] = "127.0.0.1:7000",
     jwks: Annotated[
-        Path | None, typer.Option(help="The mesh's public keys; else SPAWNMESH_PLUGIN_JWKS_FILE or _JWKS_URL.")
+        Path | None,
+        typer.Option(help="The mesh's public keys; else SPAWNMESH_PLUGIN_JWKS_FILE or _JWKS_URL."),
     ] = None,
     endpoint: Annotated[
         str, typer.Option(help="grpc://host:port, exactly as it is registered; else that of --listen.")
     ] = "",
     for_tenant: Annotated[
-        list[str] | None, typer.Option(help="Whose calls it answers; may be given more than once.")
+        list[str] | None, typer.Option(help="A tenant that it serves; may be repeated.")
     ] = None,
     for_all_tenants: Annotated[
-        bool, typer.Option("--for-all-tenants", help="It answers every tenant's, as a bundled one does.")
+        bool, typer.Option("--for-all-tenants", help="Serve every tenant, as a plugin of the operator does.")
     ] = False,
 ) -> None:
-    """Run the handlers of a Python module as a plugin, until Ctrl-C. Only the mesh whose keys these are can call it, for these tenants."""
+    """Serve the handlers of a Python module as a plugin, until Ctrl-C.
+
+    Only the mesh with these keys can call it, for these tenants.
+    """
     given: dict[str, Any] = {"listen": listen, "jwks_file": jwks, "endpoint": endpoint}
     given |= {"tenants": for_tenant, "all_tenants": for_all_tenants}
     with reported(as_json=False):
         settings = _plugin_settings({name: value for name, value in given.items() if value})
     if (missing := _missing(settings)) is not None:
-        tell(missing)
+        print_error(missing)
         raise typer.Exit(2)
     try:
         handlers = load_handlers(module)
     except (ImportError, ValueError) as error:
-        tell(f"{module}: {error}")
+        print_error(f"{module}: {error}")
         raise typer.Exit(1) from None
 
     def ready(port: int) -> None:
-        where = f"{listen.rpartition(':')[0]}:{port}"
-        print(f"serving {', '.join(handlers.hooks)} on {where}, as {settings.registered_endpoint}", flush=True)
+        address = f"{listen.rpartition(':')[0]}:{port}"
+        print(
+            f"serving {', '.join(handlers.hooks)} on {address}, as {settings.registered_endpoint}", flush=True
+        )
 
     asyncio.run(serve(handlers, settings, ready))
 
@@ -224,7 +239,7 @@ def _plugin_settings(given: dict[str, Any]) -> PluginSettings:
 
 
 def _missing(settings: PluginSettings) -> str | None:
-    """What has to be said before anything is served."""
+    """Return what the settings lack to serve; None if they are complete."""
     if settings.jwks_file is None and settings.jwks_url is None:
         return "say whose calls to answer: --jwks FILE, the file jwks.json of the mesh's keys"
     if bool(settings.tenants) == settings.all_tenants:
@@ -285,11 +300,14 @@ def _hook(kind: "HookKind.ValueType") -> str:
 
 
 def _value(enum: Any, prefix: str, name: str, option: str) -> Any:
-    """The value of an enum of the contract, its name in any case. Ends the command for a name that it does not have, or that means none."""
+    """Return the value of a contract's enum by its name in any case.
+
+    End the command for an unknown name, and for the unspecified value.
+    """
     known = {one.removeprefix(prefix): value for one, value in enum.items() if value}
     wanted = name.upper().replace("-", "_")
     if wanted not in known:
-        raise typer.BadParameter(f"there is no such {option}; there are {', '.join(known).lower()}")
+        raise typer.BadParameter(f"unknown {option}; known are {', '.join(known).lower()}")
     return known[wanted]
 
 

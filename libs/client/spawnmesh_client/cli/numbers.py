@@ -1,4 +1,4 @@
-"""How large numbers can be that a request carries."""
+"""Limits of the integers in requests."""
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1

@@ -1,4 +1,4 @@
-"""The commands of whoever runs the mesh: tenants, tokens, and what is wrong with it."""
+"""Commands for operators of a mesh: tenants, tokens, keys and checks."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -9,22 +9,22 @@ from rich.table import Table
 from rich.text import Text
 from spawnmesh_runtime.key_files import KeyUnusable, make_keys
 
-from spawnmesh_client.cli import tenant_ends
-from spawnmesh_client.cli.refusals import tell
+from spawnmesh_client.cli import tenant_removal as tenant_ends
+from spawnmesh_client.cli.refusals import print_error
 from spawnmesh_client.cli.run import AsJson, reported, settings_of, with_mesh
 from spawnmesh_client.cli.show import console, plain, print_json, print_tenants, value_of
-from spawnmesh_client.doctor import examine
-from spawnmesh_client.doctor_deep import examine_deep
-from spawnmesh_client.doctor_finding import Finding
+from spawnmesh_client.doctor.deep import examine_deep
+from spawnmesh_client.doctor.examine import examine
+from spawnmesh_client.doctor.finding import Finding
+from spawnmesh_client.endpoints import find_endpoints, token_minter
 from spawnmesh_client.mesh import Mesh
-from spawnmesh_client.whereabouts import locate, minter_of
 
 _MARKS = {True: ("ok", "green"), False: ("!!", "red"), None: ("--", "dim")}
 
 
 def add_commands(app: typer.Typer) -> None:
-    """`tenant create`, `list`, `show`, `update` and `delete`, `token`, `keys` and `doctor`."""
-    tenants = typer.Typer(no_args_is_help=True, help="Who uses the mesh.")
+    """Add `tenant create`, `list`, `show`, `update` and `delete`, `token`, `keys` and `doctor`."""
+    tenants = typer.Typer(no_args_is_help=True, help="Tenants of the mesh.")
     tenants.command("create")(create_tenant)
     tenants.command("list")(list_tenants)
     tenant_ends.add_commands(tenants)
@@ -36,11 +36,13 @@ def add_commands(app: typer.Typer) -> None:
 
 def create_tenant(
     context: typer.Context,
-    tenant_id: Annotated[str, typer.Argument(metavar="TENANT_ID", help="Lower-case letters, digits and `-`.")],
+    tenant_id: Annotated[
+        str, typer.Argument(metavar="TENANT_ID", help="Lower-case letters, digits and `-`.")
+    ],
     name: Annotated[str, typer.Option(help="A name for people.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Create a tenant with the default settings; one that is there already stays as it is."""
+    """Create a tenant with the default settings; an existing one stays as it is."""
     tenant = with_mesh(
         context, lambda mesh: mesh.create_tenant(tenant_id, display_name=name), as_json=as_json, admin=True
     )
@@ -61,17 +63,24 @@ def list_tenants(context: typer.Context, as_json: AsJson = False) -> None:
 
 def token(
     context: typer.Context,
-    admin: Annotated[bool, typer.Option("--admin", help="An operator's, for no tenant.")] = False,
-    subject: Annotated[str, typer.Option(help="Whom it stands for.")] = "client",
-    hours: Annotated[float, typer.Option(min=0.01, max=8760, help="How long it holds.")] = 12.0,
+    admin: Annotated[bool, typer.Option("--admin", help="An operator's token, for no tenant.")] = False,
+    subject: Annotated[str, typer.Option(help="The token's subject.")] = "client",
+    hours: Annotated[float, typer.Option(min=0.01, max=8760, help="The token's lifetime in hours.")] = 12.0,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token with this mesh's signing key, for the tenant of --tenant. Whoever has it can use the mesh until it expires."""
+    """Mint a token with this mesh's signing key, for the tenant of --tenant.
+
+    Its holder can use the mesh until it expires.
+    """
     with reported(as_json=as_json):
         settings = settings_of(context)
-        minter = minter_of(locate(settings))
+        minter = token_minter(find_endpoints(settings))
     seconds = hours * 3600
-    made = minter.admin_token(subject, seconds) if admin else minter.client_token(settings.tenant, subject, seconds)
+    made = (
+        minter.admin_token(subject, seconds)
+        if admin
+        else minter.client_token(settings.tenant, subject, seconds)
+    )
     if as_json:
         print_json({"token": made, "tenant_id": "" if admin else settings.tenant, "ttl_seconds": seconds})
     else:
@@ -79,19 +88,23 @@ def token(
 
 
 def keys(
-    directory: Annotated[Path, typer.Argument(help="Where `<issuer>.pem` and jwks.json go; keys that are there stay.")],
+    directory: Annotated[
+        Path, typer.Argument(help="The directory of `<issuer>.pem` and jwks.json; existing keys stay.")
+    ],
     drop_old: Annotated[
-        bool, typer.Option("--drop-old", help="Leave out public keys of these issuers whose private key is not there.")
+        bool,
+        typer.Option("--drop-old", help="Drop public keys of these issuers whose private key is missing."),
     ] = False,
 ) -> None:
-    """Make the signing keys of a mesh and the set of public keys that all of it verifies against.
+    """Make the signing keys of a mesh and the public key set that verifies them.
 
-    Delete `<issuer>.pem` first to give that issuer a new key. The public keys that were in jwks.json stay in it, behind those of the files.
+    Delete `<issuer>.pem` first to give that issuer a new key. Public keys that are in jwks.json
+    stay in it, behind those of the files.
     """
     try:
         print(make_keys(directory, drop_old=drop_old))
     except (OSError, KeyUnusable) as error:
-        tell(f"the keys cannot be made: {error}")
+        print_error(f"the keys cannot be made: {error}")
         raise typer.Exit(1) from None
 
 
@@ -100,19 +113,22 @@ def doctor(
     deep: Annotated[
         bool,
         typer.Option(
-            "--deep", help="Store a file, run a session, and look at certificates, providers' keys and collector too."
+            "--deep",
+            help=(
+                "Also store a file, run a session, and check certificates, providers' keys and the collector."
+            ),
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look at every service, the token and the clocks. The exit code is 1 when something is wrong."""
+    """Check every service, the token and the clocks. The exit code is 1 if something is wrong."""
 
     async def body(mesh: Mesh) -> list[Finding]:
         settings = settings_of(context)
-        where = locate(settings)
-        # First: the tenant that the token is for may have to be made.
-        deeper = await examine_deep(mesh, settings, where) if deep else []
-        return [*await examine(mesh, where, settings.tenant), *deeper]
+        endpoints = find_endpoints(settings)
+        # First, since the token's tenant may have to be created.
+        deeper = await examine_deep(mesh, settings, endpoints) if deep else []
+        return [*await examine(mesh, endpoints, settings.tenant), *deeper]
 
     findings = with_mesh(context, body, as_json=as_json)
     wrong = any(finding.ok is False for finding in findings)
@@ -129,5 +145,7 @@ def _print(findings: list[Finding]) -> None:
     for finding in findings:
         mark, style = _MARKS[finding.ok]
         advice = f" -> {finding.advice}" if finding.advice else ""
-        grid.add_row(Text(mark, style=style), Text(finding.name), Text(plain(finding.detail + advice, keep="")))
+        grid.add_row(
+            Text(mark, style=style), Text(finding.name), Text(plain(finding.detail + advice, keep=""))
+        )
     console().print(grid)

@@ -1,4 +1,4 @@
-"""`spawnmesh transcript recount`."""
+"""The command `spawnmesh transcript recount`."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -8,7 +8,7 @@ from rich.text import Text
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_client.cli.refusals import tell
+from spawnmesh_client.cli.refusals import print_error
 from spawnmesh_client.cli.run import AsJson, with_mesh
 from spawnmesh_client.cli.show import console, plain, print_json
 from spawnmesh_client.mesh import Mesh
@@ -17,21 +17,30 @@ from spawnmesh_client.storage import list_transcripts
 
 
 def add_commands(group: typer.Typer) -> None:
-    """Under `transcript`."""
+    """Add it below `transcript`."""
     group.command()(recount)
 
 
 def recount(
     context: typer.Context,
     session_id: Annotated[
-        str, typer.Option("--session", metavar="SESSION_ID", help="This one; else all of the tenant.")
+        str,
+        typer.Option(
+            "--session", metavar="SESSION_ID", help="This session; else all sessions of the tenant."
+        ),
     ] = "",
     apply: Annotated[
-        bool | None, typer.Option("--apply/--dry-run", help="Do it, or only say what would change; one is needed.")
+        bool | None,
+        typer.Option(
+            "--apply/--dry-run", help="Apply the change, or only print it; one of them is required."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count tokens by the vocabulary that the tenant's settings say; one transcript a line. The exit code is 1 where one failed."""
+    """Count tokens with the vocabulary of the tenant's settings; print one transcript a line.
+
+    The exit code is 1 if one failed.
+    """
     if apply is None:
         raise typer.BadParameter("give --dry-run or --apply")
 
@@ -53,8 +62,8 @@ async def _all(mesh: Mesh, *, dry_run: bool, as_json: bool) -> bool:
         try:
             counted = await recount_transcript(peer, transcript.session_id, dry_run=dry_run)
         except MeshError as error:
-            if not refused_with(error, Reason.NOT_FOUND):  # Deleted since it was listed.
-                tell(f"{transcript.session_id}: {error}")
+            if not refused_with(error, Reason.NOT_FOUND):  # It was deleted after it was listed.
+                print_error(f"{transcript.session_id}: {error}")
                 is_well = False
             continue
         _print(transcript.session_id, counted, as_json=as_json)

@@ -1,4 +1,4 @@
-"""What a person, or a program, is told when a command is refused."""
+"""Messages of refused commands, for people and for programs."""
 
 import json
 import sys
@@ -7,9 +7,9 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_client.cli.show import plain
-from spawnmesh_client.whereabouts import LocalRefusal
+from spawnmesh_client.endpoints import LocalRefusal
 
-_UNTOLD_FACTS = ("dependency", "resource", "id")  # The message names them already.
+_HIDDEN_FACTS = ("dependency", "resource", "id")  # The message names them already.
 _RENEW = "make another with `spawnmesh token` and set SPAWNMESH_TOKEN to it"
 _SMALLER = "send fewer or smaller files, or have the tenant's limits raised"
 _ADVICE = {
@@ -18,7 +18,9 @@ _ADVICE = {
     Reason.DEADLINE_EXCEEDED: "`spawnmesh doctor` shows what is slow or down",
     Reason.TOKEN_INVALID: _RENEW,
     Reason.TOKEN_EXPIRED: _RENEW,
-    Reason.CALLER_NOT_ALLOWED: "an operator's commands take a token of `spawnmesh token --admin`, all others a tenant's",
+    Reason.CALLER_NOT_ALLOWED: (
+        "an operator's commands take a token of `spawnmesh token --admin`, all others a tenant's"
+    ),
     Reason.UNKNOWN_TENANT: "create it with `spawnmesh tenant create`",
     Reason.UNKNOWN_MODEL: "`spawnmesh router models` lists what there is",
     Reason.UNKNOWN_AGENT: "`spawnmesh agent list` lists what there is; the agent `default` is always there",
@@ -48,21 +50,25 @@ _LISTED_BY = {
     "attachment set": "attachments list",
     "model, credential or provider": "router health",
 }
-"""The command that lists things of a kind, by what refusals call them."""
+"""The command that lists resources of a kind, by their name in refusals."""
 
 
 def report(error: MeshError, *, as_json: bool) -> None:
-    """One line on standard error; with `as_json` one document on standard output."""
+    """Print one line to standard error; with `as_json` one document to standard output."""
     if as_json:
         body = {"reason": error.reason.value, "message": error.message, "facts": error.facts}
         print(json.dumps({"error": body}))
         return
-    facts = ", ".join(f"{key}={value}" for key, value in sorted(error.facts.items()) if key not in _UNTOLD_FACTS)
-    violations = [f"{item.field}: {item.description}" for item in error.violations[1:]]  # The message tells the first.
+    facts = ", ".join(
+        f"{key}={value}" for key, value in sorted(error.facts.items()) if key not in _HIDDEN_FACTS
+    )
+    violations = [
+        f"{item.field}: {item.description}" for item in error.violations[1:]
+    ]  # The message has the first one.
     parts = [f"{error.reason}: {error.message}", *violations]
     line = "; ".join(parts) + (f" ({facts})" if facts else "")
     advice = _advice(error)
-    tell(line + (f". {advice}" if advice else ""))
+    print_error(line + (f". {advice}" if advice else ""))
 
 
 def _advice(error: MeshError) -> str:
@@ -78,6 +84,6 @@ def _advice(error: MeshError) -> str:
     return f"`spawnmesh {_LISTED_BY[kind]}` lists what there is" if kind in _LISTED_BY else ""
 
 
-def tell(text: str) -> None:
-    """One line for people on standard error."""
+def print_error(text: str) -> None:
+    """Print one line to standard error."""
     print(f"error: {plain(text, keep='')}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The commands about models: which there are, who would be asked, what rests, and ending a rest."""
+"""Commands for models: list and explain them, show provider health, and clear cooldowns."""
 
 from collections.abc import Sequence
 from datetime import UTC
@@ -24,15 +24,15 @@ _SCOPES = {
 
 
 def add_commands(app: typer.Typer) -> None:
-    """`router models|explain|health|clear`."""
-    router = typer.Typer(no_args_is_help=True, help="Models: who would be asked, and what rests.")
+    """Add `router models|explain|health|clear`."""
+    router = typer.Typer(no_args_is_help=True, help="Models, their health and cooldowns.")
     for command in (models, explain, health, clear):
         router.command()(command)
     app.add_typer(router, name="router")
 
 
 def models(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the models that can be asked for, and what each can do."""
+    """List the models that can be requested, and their capabilities."""
 
     async def body(mesh: Mesh) -> pb.ListModelsResponse:
         router = mesh.service("model-router")
@@ -42,7 +42,9 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"models": [value_of(model) for model in listed]})
     else:
-        print_table(("model", "kind", "reads", "writes", "can", "thinking", "aliases"), map(_model_row, listed))
+        print_table(
+            ("model", "kind", "reads", "writes", "can", "thinking", "aliases"), map(_model_row, listed)
+        )
 
 
 def explain(
@@ -51,15 +53,18 @@ def explain(
         str, typer.Argument(metavar="[MODEL]", help="`provider/model` or an alias; else the primary.")
     ] = "",
     fallback: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="Whom to ask next; may be given more than once.")
+        list[str] | None, typer.Option(metavar="MODEL", help="A fallback; may be repeated.")
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Nobody but MODEL.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Only MODEL.")] = False,
     image: Annotated[bool, typer.Option("--image", help="The request has an image.")] = False,
     tools: Annotated[bool, typer.Option("--tools", help="The request has tools.")] = False,
     thinking: Thinking = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show who would be asked now, in which order, and who would not and why. Nobody is asked."""
+    """Show which models would be called now, in order, and which would not and why.
+
+    No model is called.
+    """
     content = [message_pb2.ContentBlock(text=message_pb2.Text(text="?"))]
     if image:
         content.append(message_pb2.ContentBlock(image=message_pb2.Image(mime_type="image/png")))
@@ -86,7 +91,7 @@ def explain(
 
 
 def health(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show every provider, its readable credentials, and what rests at it and until when."""
+    """Show every provider, its readable credentials, and its cooldowns."""
 
     async def body(mesh: Mesh) -> pb.ListProviderHealthResponse:
         router = mesh.service("model-router")
@@ -106,13 +111,15 @@ def clear(
     scope: Annotated[str, typer.Argument(metavar="SCOPE", help="model, credential or provider.")],
     target: Annotated[
         str,
-        typer.Argument(metavar="TARGET", help="`provider/model`, `provider/N` for its N-th credential, `provider`."),
+        typer.Argument(
+            metavar="TARGET", help="`provider/model`, `provider/N` for its N-th credential, `provider`."
+        ),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """End a rest by hand. Needs an operator's token."""
+    """Clear a cooldown. Needs an operator's token."""
     if scope.lower() not in _SCOPES:
-        raise typer.BadParameter(f"there is no such scope; there are {', '.join(_SCOPES)}")
+        raise typer.BadParameter(f"unknown scope; known are {', '.join(_SCOPES)}")
     request = pb.ClearCooldownRequest(scope=_SCOPES[scope.lower()], target=target)
 
     async def body(mesh: Mesh) -> pb.ClearCooldownResponse:
@@ -123,7 +130,7 @@ def clear(
     if as_json:
         print_json(value_of(answer))
     else:
-        print(f"{target} may be asked again" if answer.was_cooling else f"{target} did not rest")
+        print(f"{target} may be called again" if answer.was_cooling else f"{target} had no cooldown")
 
 
 def _model_row(model: routing_pb2.ModelInfo) -> Sequence[str]:
@@ -152,7 +159,7 @@ def _candidate_row(candidate: generation_pb2.CandidateVerdict) -> Sequence[str]:
 
 
 def _health_rows(provider: routing_pb2.ProviderHealth) -> list[Sequence[str]]:
-    """A line for each thing that rests, or has rested and still counts its failures; one line where there is none."""
+    """Return a row for each cooldown or counted failure; one row if there is none."""
     credentials = f"{provider.readable_credential_count} of {provider.credential_count} readable"
     if not provider.cooldowns:
         return [(provider.provider, credentials, "nothing", "", "", "")]
@@ -171,6 +178,8 @@ def _health_rows(provider: routing_pb2.ProviderHealth) -> list[Sequence[str]]:
 
 
 def _short(enum: Any, value: int) -> str:
-    """The value's name without its enum's, in lower case; empty for none."""
+    """Return the value's name without its enum's, in lower case; empty for the unspecified
+    value.
+    """
     prefix = enum.Name(0).removesuffix("UNSPECIFIED")
     return str(enum.Name(value)).removeprefix(prefix).lower() if value else ""

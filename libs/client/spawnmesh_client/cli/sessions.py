@@ -1,4 +1,4 @@
-"""The commands about sessions."""
+"""Commands for sessions."""
 
 from contextlib import aclosing
 from pathlib import Path
@@ -7,11 +7,18 @@ from typing import Annotated
 import typer
 from spawnmesh.session.v1 import session_pb2
 
-from spawnmesh_client.cli import session_ends
+from spawnmesh_client.cli import session_removal as session_ends
 from spawnmesh_client.cli.numbers import INT64_MAX
-from spawnmesh_client.cli.refusals import tell
+from spawnmesh_client.cli.refusals import print_error
 from spawnmesh_client.cli.run import AsJson, with_mesh
-from spawnmesh_client.cli.show import event_line, print_json, print_session, print_sessions, run_state, value_of
+from spawnmesh_client.cli.show import (
+    event_line,
+    print_json,
+    print_session,
+    print_sessions,
+    run_state,
+    value_of,
+)
 from spawnmesh_client.cli.thinking import Thinking, thinking_level
 from spawnmesh_client.cli.transfers import progress_bars
 from spawnmesh_client.mesh import Mesh
@@ -21,7 +28,7 @@ Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")]
 
 
 def add_commands(app: typer.Typer) -> None:
-    """`spawn`, `wait`, `watch`, `sessions`, `send` and `kill`."""
+    """Add `spawn`, `wait`, `watch`, `sessions`, `send` and `kill`."""
     for command in (spawn, wait, watch, send, kill):
         app.command()(command)
     group = typer.Typer(invoke_without_command=True)
@@ -32,22 +39,31 @@ def add_commands(app: typer.Typer) -> None:
 
 def spawn(
     context: typer.Context,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="What to do.")],
+    task: Annotated[str, typer.Argument(metavar="TASK", help="The task.")],
     attach: Annotated[
         list[Path] | None,
         typer.Option(
-            exists=True, dir_okay=False, readable=True, metavar="FILE", help="A file to hand over; may be repeated."
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            metavar="FILE",
+            help="A file to hand over; may be repeated.",
         ),
     ] = None,
-    agent: Annotated[str, typer.Option(help="The agent that runs it.")] = "default",
+    agent: Annotated[str, typer.Option(help="The agent.")] = "default",
     label: Annotated[str, typer.Option(help="A name for people.")] = "",
-    model: Annotated[str, typer.Option(help="A model to ask before the agent's own.")] = "",
+    model: Annotated[str, typer.Option(help="A model to call before the agent's own.")] = "",
     thinking: Thinking = "",
-    parent: Annotated[str, typer.Option(metavar="SESSION_ID", help="The session it is a child of.")] = "",
-    request_id: Annotated[str, typer.Option(help="Repeating a spawn with its id gives the same session.")] = "",
+    parent: Annotated[str, typer.Option(metavar="SESSION_ID", help="The parent session.")] = "",
+    request_id: Annotated[
+        str, typer.Option(help="A repeated spawn with this id returns the same session.")
+    ] = "",
     stay_open: Annotated[bool, typer.Option("--open", help="Keep it open for more messages.")] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep its files when it has ended, where the tenant's settings retain them.")
+        bool,
+        typer.Option(
+            "--keep", help="Keep its files when it has ended, if the tenant's settings retain them."
+        ),
     ] = False,
     wait_for_it: Annotated[bool, typer.Option("--wait", help="Wait until its run has ended.")] = False,
     timeout: Timeout = 3600.0,
@@ -80,7 +96,9 @@ def spawn(
         _end(session, done, timeout, as_json)
 
 
-def wait(context: typer.Context, session_id: SessionId, timeout: Timeout = 3600.0, as_json: AsJson = False) -> None:
+def wait(
+    context: typer.Context, session_id: SessionId, timeout: Timeout = 3600.0, as_json: AsJson = False
+) -> None:
     """Wait until a session's newest run has ended. The exit code is 0 only if it succeeded."""
     session, done = with_mesh(context, lambda mesh: _waited(mesh, session_id, timeout), as_json=as_json)
     _print(session, as_json)
@@ -90,7 +108,7 @@ def wait(context: typer.Context, session_id: SessionId, timeout: Timeout = 3600.
 def watch(
     context: typer.Context,
     session_id: SessionId,
-    after: Annotated[int, typer.Option(min=0, max=INT64_MAX, help="Only events behind this cursor.")] = 0,
+    after: Annotated[int, typer.Option(min=0, max=INT64_MAX, help="Only events after this cursor.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Follow a session's events until it is closed; with --json one event a line."""
@@ -110,10 +128,10 @@ def sessions(
     context: typer.Context,
     parent: Annotated[str, typer.Option(metavar="SESSION_ID", help="Only children of this session.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
-    archived: Annotated[bool, typer.Option("--archived", help="Archived ones too.")] = False,
+    archived: Annotated[bool, typer.Option("--archived", help="Also archived sessions.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List sessions, newest first; or put one away, or delete one."""
+    """List sessions, newest first; or archive or delete one."""
     if context.invoked_subcommand is not None:
         return
 
@@ -136,12 +154,14 @@ def sessions(
 def send(
     context: typer.Context,
     session_id: SessionId,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say.")],
-    request_id: Annotated[str, typer.Option(help="Repeating a message with its id changes nothing.")] = "",
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The message.")],
+    request_id: Annotated[str, typer.Option(help="A repeated message with this id changes nothing.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Put a message into a session's inbox."""
-    run = with_mesh(context, lambda mesh: mesh.send(session_id, text, request_id=request_id or None), as_json=as_json)
+    """Send a message to a session's inbox."""
+    run = with_mesh(
+        context, lambda mesh: mesh.send(session_id, text, request_id=request_id or None), as_json=as_json
+    )
     if as_json:
         print_json(value_of(run))
     else:
@@ -170,14 +190,21 @@ def _print(session: session_pb2.Session, as_json: bool) -> None:
 
 
 def _end(session: session_pb2.Session, done: bool, timeout_seconds: float, as_json: bool) -> None:
-    """Exit code 1, and a line that says why, unless the run succeeded. The session has been printed."""
+    """Set exit code 1 and print the reason, unless the run succeeded.
+
+    The session is printed already.
+    """
     run = session.latest_run
     if done and run.state == session_pb2.RUN_STATE_SUCCEEDED:
         return
     if not as_json:
-        why = ": ".join(part for part in (run.error_reason or session.failure_reason, run.error_message) if part)
+        why = ": ".join(
+            part for part in (run.error_reason or session.failure_reason, run.error_message) if part
+        )
         ended = f"the run ended as {run_state(session) or 'SPAWN_FAILED'}" + (f": {why}" if why else "")
-        tell(
-            ended if done else f"not done after {timeout_seconds:g} s; go on with `spawnmesh wait {session.session_id}`"
+        print_error(
+            ended
+            if done
+            else f"not done after {timeout_seconds:g} s; continue with `spawnmesh wait {session.session_id}`"
         )
     raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""Prints what the mesh answers: JSON for programs, tables for people."""
+"""Output of commands: JSON for programs, tables for people."""
 
 import json
 import sys
@@ -21,54 +21,64 @@ from spawnmesh.session.v1.session_pb2 import (
 )
 from spawnmesh.session.v1.tenant_pb2 import Tenant, TenantState
 
-_PIPED_WIDTH = 160  # Wide enough that no id is cut where no terminal says how wide it is.
+_PIPED_WIDTH = 160  # Wide enough for every id if the output is no terminal.
 
 
 def value_of(message: Message) -> dict[str, object]:
-    """The message in protobuf's JSON mapping (64-bit integers are strings), every plain field present, under the names of the contract."""
+    """Return the message in protobuf's JSON mapping, with the contract's names and every plain
+    field.
+
+    64-bit integers are strings.
+    """
     return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
 
 
 def print_json(value: object) -> None:
-    """One line, at once, so that a program can follow a stream."""
+    """Print one line and flush it, so that a program can follow a stream."""
     print(json.dumps(value), flush=True)
 
 
 def plain(text: str, keep: str = "\n\t") -> str:
-    """The text without what could command a terminal: other unprintable characters than those to `keep` are written as escapes."""
+    """Escape unprintable characters except those in `keep`: they could control a terminal."""
     return "".join(
-        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode() for char in text
+        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode()
+        for char in text
     )
 
 
 def console() -> Console:
-    """Standard output as it is now."""
+    """Return a console on the current standard output."""
     return Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH, highlight=False)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """The first column, an id, is never cut; the last takes what room is left."""
+    """Print a table.
+
+    The first column, an id, is never cut; the last one takes the remaining width.
+    """
     table = Table(box=None, pad_edge=False)
     for place, name in enumerate(columns):
-        table.add_column(name, no_wrap=place == 0, min_width=30 if name == "session" else None, overflow="fold")
+        table.add_column(
+            name, no_wrap=place == 0, min_width=30 if name == "session" else None, overflow="fold"
+        )
     for row in rows:
         table.add_row(*(Text(plain(cell)) for cell in row))
     console().print(table)
 
 
 def run_state(session: Session) -> str:
-    """The newest run's state, such as `RUNNING`; empty before there is a run."""
+    """Return the newest run's state, such as `RUNNING`; empty before there is a run."""
     state = session.latest_run.state
     return RunState.Name(state).removeprefix("RUN_STATE_") if session.HasField("latest_run") else ""
 
 
 def when(stamp: Timestamp) -> str:
-    """Local time to the second."""
+    """Return the local time to the second."""
     return stamp.ToDatetime(tzinfo=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S") if stamp.seconds else ""
 
 
 def print_sessions(sessions: Sequence[Session]) -> None:
-    """One row each."""
+    """Print a row for each session."""
     print_table(
         ("session", "state", "run", "agent", "created", "label"),
         (
@@ -79,16 +89,22 @@ def print_sessions(sessions: Sequence[Session]) -> None:
 
 
 def print_tenants(tenants: Sequence[Tenant]) -> None:
-    """One row each."""
+    """Print a row for each tenant."""
     print_table(
         ("tenant", "created", "settings", "name"),
-        ((one.tenant_id, when(one.create_time), f"v{one.settings_version}", one.display_name) for one in tenants),
+        (
+            (one.tenant_id, when(one.create_time), f"v{one.settings_version}", one.display_name)
+            for one in tenants
+        ),
     )
 
 
 def print_tenant(tenant: Tenant, settings: Sequence[str]) -> None:
-    """What is known of one, its `settings` a line each, and how far its deletion is."""
-    rows = [("tenant", tenant.tenant_id), ("state", TenantState.Name(tenant.state).removeprefix("TENANT_STATE_"))]
+    """Print a tenant, one line for each of its `settings`, and the progress of its deletion."""
+    rows = [
+        ("tenant", tenant.tenant_id),
+        ("state", TenantState.Name(tenant.state).removeprefix("TENANT_STATE_")),
+    ]
     if tenant.display_name:
         rows.append(("name", tenant.display_name))
     if tenant.HasField("create_time"):
@@ -99,11 +115,20 @@ def print_tenant(tenant: Tenant, settings: Sequence[str]) -> None:
     if tenant.HasField("deletion"):
         deletion = tenant.deletion
         rows.append(
-            ("deletion", f"asked for {when(deletion.request_time)}, done {when(deletion.end_time) or 'not yet'}")
+            (
+                "deletion",
+                f"requested {when(deletion.request_time)}, done {when(deletion.end_time) or 'not yet'}",
+            )
         )
-        removed = f"{deletion.deleted_session_count} sessions, {deletion.deleted_transcript_count} transcripts"
+        removed = (
+            f"{deletion.deleted_session_count} sessions, {deletion.deleted_transcript_count} transcripts"
+        )
         rows.append(
-            ("removed", f"{removed}, {deletion.deleted_object_count} objects; runs killed: {deletion.killed_run_count}")
+            (
+                "removed",
+                f"{removed}, {deletion.deleted_object_count} objects;"
+                f" runs killed: {deletion.killed_run_count}",
+            )
         )
         if deletion.stalled_by:
             rows.append(("stalled by", deletion.stalled_by))
@@ -114,7 +139,7 @@ def print_tenant(tenant: Tenant, settings: Sequence[str]) -> None:
 
 
 def print_session(session: Session) -> None:
-    """What was asked for, what was attached, and what has become of it."""
+    """Print a session: its request, its files and its run."""
     run = session.latest_run
     rows = [("session", session.session_id), ("state", _state(session)), ("agent", session.agent_id)]
     if session.label:
@@ -124,11 +149,15 @@ def print_session(session: Session) -> None:
     if session.HasField("receipt"):
         receipt = session.receipt
         rows.append(("files", f"{receipt.count}, {receipt.total_bytes} bytes, in {receipt.rel_dir}"))
-        rows.extend(("", f"{file.name}  {file.size_bytes} bytes  sha256 {file.sha256}") for file in receipt.files)
+        rows.extend(
+            ("", f"{file.name}  {file.size_bytes} bytes  sha256 {file.sha256}") for file in receipt.files
+        )
         if receipt.mount_path:
-            rows.append(("", f"the caller speaks of them as {receipt.mount_path}"))
+            rows.append(("", f"the caller names them {receipt.mount_path}"))
         if RECEIPT_WARNING_MOUNT_PATH_IGNORED in receipt.warnings:
-            rows.append(("", "the mount path was ignored: it has other characters than A-Z a-z 0-9 . _ / : -"))
+            rows.append(
+                ("", "the mount path was ignored: it has other characters than A-Z a-z 0-9 . _ / : -")
+            )
     rows.append(("trace", session.trace_id))
     grid = Table.grid(padding=(0, 2))
     for name, value in rows:
@@ -139,10 +168,10 @@ def print_session(session: Session) -> None:
 
 
 def event_line(event: SessionEvent) -> str:
-    """Cursor, time, what happened, and to whom."""
+    """Return cursor, time, kind and subject of an event."""
     kind = SessionEventKind.Name(event.kind).removeprefix("SESSION_EVENT_KIND_")
     state = RunState.Name(event.run_state).removeprefix("RUN_STATE_") if event.run_state else ""
-    told = (
+    columns = (
         f"{event.cursor:>4}",
         when(event.event_time),
         kind,
@@ -151,7 +180,7 @@ def event_line(event: SessionEvent) -> str:
         event.child_session_id,
         event.detail,
     )
-    return plain("  ".join(part for part in told if part), keep="")
+    return plain("  ".join(part for part in columns if part), keep="")
 
 
 def _state(session: Session) -> str:

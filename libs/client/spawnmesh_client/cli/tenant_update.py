@@ -1,4 +1,4 @@
-"""`tenant update`: fields of a tenant's settings by their names in the contract."""
+"""The command `tenant update`: a tenant's settings by their names in the contract."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -10,13 +10,13 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from spawnmesh.session.v1.tenant_pb2 import Tenant, TenantSettings
 
 from spawnmesh_client.cli.numbers import INT64_MAX
-from spawnmesh_client.cli.refusals import tell
+from spawnmesh_client.cli.refusals import print_error
 from spawnmesh_client.cli.run import AsJson, with_mesh
 from spawnmesh_client.cli.show import print_json, print_tenant, value_of
 from spawnmesh_client.mesh import Mesh
 
 _LIMITS = "attachments."
-"""Where a 0 beside what is set is no default but a value, so that it cannot be a reset."""
+"""Settings whose 0 may be a value rather than the default, so that it cannot be a reset."""
 
 
 def update(
@@ -28,19 +28,26 @@ def update(
         typer.Option(
             "--set",
             metavar="FIELD=VALUE",
-            help="A setting, such as max_spawn_depth=3, attachments.max_file_count=10, archive_after=3600s; may be repeated.",
+            help=(
+                "A setting, such as max_spawn_depth=3, attachments.max_file_count=10,"
+                " archive_after=3600s; may be repeated."
+            ),
         ),
     ] = None,
     resets: Annotated[
         list[str] | None,
-        typer.Option("--reset", metavar="FIELD", help="A setting that gets its default again; may be repeated."),
+        typer.Option("--reset", metavar="FIELD", help="A setting to reset to its default; may be repeated."),
     ] = None,
     version: Annotated[
-        int, typer.Option(min=0, max=INT64_MAX, help="Only where the settings are of this version still; 0 is any.")
+        int,
+        typer.Option(min=0, max=INT64_MAX, help="Only if the settings still have this version; 0 means any."),
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Change a tenant's name and settings; what is not named stays. `tenant show` gives fields, values and version."""
+    """Change a tenant's name and settings; others stay.
+
+    `tenant show` prints fields, values and version.
+    """
     _refuse_contradictions(changes or [], resets or [])
     settings, paths = _parse(changes or [])
     paths += [f"settings.{field}" for field in resets or []]
@@ -60,13 +67,15 @@ def update(
         return
     print_tenant(tenant, settings_of_tenant(tenant.settings))
     if stale:
-        tell(f"not told yet, and told as soon as they answer: {', '.join(stale)}")
+        print_error(f"not updated yet, and updated as soon as they answer: {', '.join(stale)}")
 
 
 def settings_of_tenant(settings: TenantSettings) -> list[str]:
-    """What is set, as `--set` takes it."""
+    """Return the settings as `--set` accepts them."""
     fields = MessageToDict(settings, preserving_proto_field_name=True)
-    return [f"{path}={value if isinstance(value, str) else json.dumps(value)}" for path, value in _leaves(fields)]
+    return [
+        f"{path}={value if isinstance(value, str) else json.dumps(value)}" for path, value in _leaves(fields)
+    ]
 
 
 def _parse(changes: Sequence[str]) -> tuple[TenantSettings, list[str]]:
@@ -87,7 +96,7 @@ def _parse(changes: Sequence[str]) -> tuple[TenantSettings, list[str]]:
 
 
 def _refuse_contradictions(changes: Sequence[str], resets: Sequence[str]) -> None:
-    """Ends the command for options of which one would undo another, or that one request cannot tell apart."""
+    """End the command for options that undo each other, or that one request cannot express."""
     given = [(change.partition("=")[0], f"--set {change}") for change in changes]
     for (field, option), (other, another) in combinations(given, 2):
         if field == other and option != another:
@@ -102,7 +111,7 @@ def _refuse_contradictions(changes: Sequence[str], resets: Sequence[str]) -> Non
 
 
 def _value(text: str) -> Any:
-    """JSON where it is any; a word or a duration stands for itself."""
+    """Parse the text as JSON if possible; otherwise it is a word or a duration."""
     try:
         return json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The option that says how much models are to think."""
+"""The option for the models' thinking level."""
 
 from typing import Annotated
 
@@ -10,12 +10,12 @@ _LEVELS = [name.removeprefix(_PREFIX).lower() for name, value in ThinkingLevel.i
 
 
 def thinking_level(name: str) -> "ThinkingLevel.ValueType":
-    """The level of the contract; unspecified for the empty name."""
+    """Return the contract's level; unspecified for the empty name."""
     return ThinkingLevel.Value(f"{_PREFIX}{name.upper()}") if name else THINKING_LEVEL_UNSPECIFIED
 
 
 def level_name(level: "ThinkingLevel.ValueType") -> str:
-    """The level as people write it; empty for none."""
+    """Return the level's name; empty for the unspecified level."""
     return ThinkingLevel.Name(level).removeprefix(_PREFIX).lower() if level else ""
 
 

@@ -1,4 +1,4 @@
-"""`spawnmesh transcript tier`."""
+"""The command `spawnmesh transcript tier`."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -9,7 +9,7 @@ from spawnmesh.transcript.v1 import storage_service_pb2 as pb
 from spawnmesh_core.errors import MeshError, refused_with
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_client.cli.refusals import tell
+from spawnmesh_client.cli.refusals import print_error
 from spawnmesh_client.cli.run import AsJson, with_mesh
 from spawnmesh_client.cli.show import console, plain, print_json
 from spawnmesh_client.mesh import Mesh
@@ -18,32 +18,36 @@ from spawnmesh_client.tiering import Tiering, tier_transcript
 
 
 def add_commands(group: typer.Typer) -> None:
-    """Under `transcript`."""
+    """Add it below `transcript`."""
     group.command()(tier)
 
 
 def tier(
     context: typer.Context,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what --apply would do.")] = False,
-    apply: Annotated[bool, typer.Option("--apply", help="Large payloads out of the database.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what --apply would do.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Move large payloads out of the database.")] = False,
     revert: Annotated[
-        bool, typer.Option("--revert", help="Back into the database, and no references any more.")
+        bool, typer.Option("--revert", help="Move payloads back into the database, without references.")
     ] = False,
     session_id: Annotated[
-        str, typer.Option("--session", metavar="SESSION_ID", help="This one; else all of the tenant.")
+        str,
+        typer.Option(
+            "--session", metavar="SESSION_ID", help="This session; else all sessions of the tenant."
+        ),
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Move large payloads between the database and the blob store; one transcript a line, and the sum. May be cut off and repeated.
+    """Move large payloads between the database and the blob store; print one transcript a line,
+    and the total.
 
-    The exit code is 1 where something failed.
+    It may be interrupted and repeated. The exit code is 1 if something failed.
     """
-    asked = {
+    flags = {
         pb.TIER_ACTION_DRY_RUN: dry_run,
         pb.TIER_ACTION_APPLY: apply,
         pb.TIER_ACTION_REVERT: revert,
     }
-    chosen = [action for action, is_asked in asked.items() if is_asked]
+    chosen = [action for action, is_set in flags.items() if is_set]
     if len(chosen) != 1:
         raise typer.BadParameter("give one of --dry-run, --apply and --revert")
 
@@ -55,7 +59,7 @@ def tier(
 
 
 async def _tier(mesh: Mesh, action: pb.TierAction.ValueType, session_id: str, *, as_json: bool) -> bool:
-    """Whether all went well."""
+    """Tier the transcripts. Return True if all succeeded."""
     peer = mesh.service("transcript")
     total, sizes = Tiering(), [0, 0]
     transcript_count = refused_count = 0
@@ -68,14 +72,14 @@ async def _tier(mesh: Mesh, action: pb.TierAction.ValueType, session_id: str, *,
         except MeshError as error:
             if refused_with(error, Reason.TIER_DISABLED) or (session_id and not done.examined_entry_count):
                 raise
-            if not refused_with(error, Reason.NOT_FOUND):  # Deleted since it was listed.
-                tell(f"{size.session_id}: {error}")
+            if not refused_with(error, Reason.NOT_FOUND):  # It was deleted after it was listed.
+                print_error(f"{size.session_id}: {error}")
                 refused_count += 1
             if not done.examined_entry_count:
                 continue
         transcript_count += 1
         total.add(done)
-        # As it was listed, and what has moved since.
+        # The listed size, changed by what was moved since.
         stored_bytes = size.stored_bytes
         if action != pb.TIER_ACTION_DRY_RUN:
             stored_bytes += done.reverted_bytes - done.cooled_bytes
@@ -89,10 +93,18 @@ async def _tier(mesh: Mesh, action: pb.TierAction.ValueType, session_id: str, *,
 
 
 def _print(
-    name: str, action: pb.TierAction.ValueType, done: Tiering, stored_bytes: int, logical_bytes: int, *, as_json: bool
+    name: str,
+    action: pb.TierAction.ValueType,
+    done: Tiering,
+    stored_bytes: int,
+    logical_bytes: int,
+    *,
+    as_json: bool,
 ) -> None:
     if as_json:
-        print_json({"session_id": name, **asdict(done), "stored_bytes": stored_bytes, "logical_bytes": logical_bytes})
+        print_json(
+            {"session_id": name, **asdict(done), "stored_bytes": stored_bytes, "logical_bytes": logical_bytes}
+        )
         return
     if action == pb.TIER_ACTION_REVERT:
         said = [f"{done.reverted_entry_count:,} entries back, {done.reverted_bytes:,} bytes"]

@@ -1,4 +1,4 @@
-"""`spawnmesh transcript import`, `export` and `search`."""
+"""The commands `spawnmesh transcript import`, `export` and `search`."""
 
 import asyncio
 import shlex
@@ -15,15 +15,15 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.status import Status
 
+from spawnmesh_client.atomic_files import atomic_file
 from spawnmesh_client.cli.numbers import INT64_MAX
+from spawnmesh_client.cli.output_file import reporting_write_errors
 from spawnmesh_client.cli.run import AsJson, with_mesh
-from spawnmesh_client.cli.saving import saving
 from spawnmesh_client.cli.sessions import SessionId
 from spawnmesh_client.cli.show import console, plain, print_json, value_of, when
 from spawnmesh_client.cli.transfers import progress_bars
 from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.transcript_files import export_file, import_file, search_entries
-from spawnmesh_client.whole_files import written_whole
 
 _PASSING = (
     Status.UNAVAILABLE,
@@ -34,11 +34,11 @@ _PASSING = (
     Status.INTERNAL,
     Status.UNAUTHENTICATED,
 )
-"""What does not say that going on is of no use: a new token, or some time, may help."""
+"""Reasons after which an import may still be resumed: a new token, or some time, may help."""
 
 
 def add_commands(group: typer.Typer) -> None:
-    """Under `transcript`."""
+    """Add them below `transcript`."""
     group.command("import")(import_)
     group.command()(export)
     group.command()(search)
@@ -48,24 +48,26 @@ def import_(
     context: typer.Context,
     file: Annotated[
         Path,
-        typer.Argument(exists=True, dir_okay=False, readable=True, metavar="FILE", help="A session file, JSON lines."),
+        typer.Argument(
+            exists=True, dir_okay=False, readable=True, metavar="FILE", help="A session file, JSON lines."
+        ),
     ],
-    session_id: Annotated[
-        str, typer.Option(help="Go on with an import that was cut off, by the id that it was given.")
-    ] = "",
+    session_id: Annotated[str, typer.Option(help="Resume an interrupted import by its id.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Take a session file in as a transcript of its own, whole or not at all; prints its new session id.
+    """Import a session file as a new transcript, completely or not at all.
 
-    The id is told on standard error before anything is sent, with how to go on.
+    Print its new session id.
+
+    The id, and how to resume, are printed to standard error before anything is sent.
     """
     wanted = session_id or new_id(IdKind.SESSION)
     again = f"spawnmesh transcript import {shlex.quote(str(file))} --session-id {wanted}"
 
     async def body(mesh: Mesh) -> None:
         if not session_id:
-            _say(f"importing as {wanted}; if this is cut off, go on with: {again}")
-        with _told_how_to_go_on(again), progress_bars() as on_progress:
+            _print_hint(f"importing as {wanted}; if this is interrupted, resume with: {again}")
+        with _resume_hint(again), progress_bars() as on_progress:
             done = await import_file(mesh.service("transcript"), file, wanted, on_progress)
         if as_json:
             print_json({"session_id": wanted, **value_of(done)})
@@ -76,20 +78,20 @@ def import_(
 
 
 @contextmanager
-def _told_how_to_go_on(again: str) -> Iterator[None]:
-    """For an import that is stopped, or refused for what may pass."""
+def _resume_hint(again: str) -> Iterator[None]:
+    """Print how to resume an import that is interrupted, or refused for a transient reason."""
     try:
         yield
     except asyncio.CancelledError:
-        _say(f"stopped; go on with: {again}")
+        _print_hint(f"stopped; resume with: {again}")
         raise
     except MeshError as error:
         if error.status in _PASSING:
-            _say(f"to go on later: {again}")
+            _print_hint(f"to resume later: {again}")
         raise
 
 
-def _say(text: str) -> None:
+def _print_hint(text: str) -> None:
     print(plain(text, keep=""), file=sys.stderr, flush=True)
 
 
@@ -97,17 +99,21 @@ def export(
     context: typer.Context,
     session_id: SessionId,
     out: Annotated[
-        Path | None, typer.Option(dir_okay=False, metavar="FILE", help="Write it there and not to standard output.")
+        Path | None,
+        typer.Option(dir_okay=False, metavar="FILE", help="Write to this file instead of standard output."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a session's transcript as a session file: JSON lines, a header and then the entries. FILE comes whole, or not at all."""
+    """Write a session's transcript as a session file: JSON lines, a header and then the entries.
+
+    FILE is written completely or not at all.
+    """
 
     async def body(mesh: Mesh) -> int:
         peer = mesh.service("transcript")
         if out is not None:
-            with saving(out), written_whole(out, overwrite=force) as target:
+            with reporting_write_errors(out), atomic_file(out, overwrite=force) as target:
                 return await export_file(peer, session_id, target)
         written = await export_file(peer, session_id, sys.stdout.buffer)
         sys.stdout.buffer.flush()
@@ -122,16 +128,26 @@ def search(
     context: typer.Context,
     session_id: SessionId,
     words: Annotated[
-        str, typer.Argument(metavar="WORDS", help='Words, "a phrase", -without, begins*; with --regex a pattern.')
+        str,
+        typer.Argument(metavar="WORDS", help='Words, "a phrase", -without, begins*; with --regex a pattern.'),
     ],
     regex: Annotated[bool, typer.Option("--regex", help="WORDS is a regular expression (RE2).")] = False,
-    descendants: Annotated[bool, typer.Option("--descendants", help="Also in the sessions that it spawned.")] = False,
-    after: Annotated[int, typer.Option(min=0, max=INT64_MAX, metavar="SEQ", help="Only behind this entry.")] = 0,
-    before: Annotated[int, typer.Option(min=0, max=INT64_MAX, metavar="SEQ", help="Only before this entry.")] = 0,
+    descendants: Annotated[
+        bool, typer.Option("--descendants", help="Also search the sessions that it spawned.")
+    ] = False,
+    after: Annotated[
+        int, typer.Option(min=0, max=INT64_MAX, metavar="SEQ", help="Only after this entry.")
+    ] = 0,
+    before: Annotated[
+        int, typer.Option(min=0, max=INT64_MAX, metavar="SEQ", help="Only before this entry.")
+    ] = 0,
     limit: Annotated[int, typer.Option(min=1, help="Hits at most.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Find entries by what they say, newest first; with --json one hit a line. The exit code is 1 where there is none."""
+    """Find entries by their text, newest first; with --json one hit a line.
+
+    The exit code is 1 without a hit.
+    """
     request = SearchEntriesRequest(
         session_id=session_id,
         with_descendants=descendants,

@@ -1,4 +1,4 @@
-"""The commands about transcripts."""
+"""Commands for transcripts."""
 
 import typer
 from rich.text import Text
@@ -14,8 +14,8 @@ from spawnmesh_client.mesh import Mesh
 
 
 def add_commands(app: typer.Typer) -> None:
-    """`transcript` and what is under it."""
-    group = typer.Typer(no_args_is_help=True, help="What was said in a session.")
+    """Add `transcript` and its subcommands."""
+    group = typer.Typer(no_args_is_help=True, help="Transcripts of sessions.")
     group.command()(show)
     transcript_files.add_commands(group)
     compaction.add_commands(group)

@@ -1,4 +1,4 @@
-"""Shows how far long transfers are, to a person at a terminal."""
+"""Progress of long transfers on a terminal."""
 
 import sys
 from collections.abc import Iterator
@@ -23,7 +23,10 @@ LONG_BYTES = 1024 * 1024
 
 @contextmanager
 def progress_bars() -> Iterator[OnProgress]:
-    """A bar for each file of LONG_BYTES or more, on standard error; nothing where that is no terminal. They vanish with the block."""
+    """Show a bar on standard error for each file of LONG_BYTES or more, until the block ends.
+
+    Without a terminal, show nothing.
+    """
     if not sys.stderr.isatty():
         yield no_progress
         return

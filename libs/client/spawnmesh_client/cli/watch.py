@@ -1,4 +1,4 @@
-"""`spawnmesh transcript watch`."""
+"""The command `spawnmesh transcript watch`."""
 
 from typing import Annotated
 
@@ -13,21 +13,29 @@ from spawnmesh_client.mesh import Mesh
 
 
 def add_commands(group: typer.Typer) -> None:
-    """Under `transcript`."""
+    """Add it below `transcript`."""
     group.command()(watch)
 
 
 def watch(
     context: typer.Context,
-    session_id: Annotated[str, typer.Argument(metavar="SESSION_ID", help="`ses_…`; else all of the tenant.")] = "",
-    from_start: Annotated[bool, typer.Option("--from-start", help="Also what has happened these seven days.")] = False,
+    session_id: Annotated[
+        str, typer.Argument(metavar="SESSION_ID", help="`ses_…`; else all sessions of the tenant.")
+    ] = "",
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Also the activities of the last seven days.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print what the service does with transcripts as it happens, until Ctrl-C; with --json one activity a line."""
+    """Print the activities of the transcript service as they happen, until Ctrl-C; with --json
+    one a line.
+    """
     after_position = FROM_START if from_start else ONLY_NEW
 
     async def body(mesh: Mesh) -> None:
-        async for activity in watch_activities(mesh.service("transcript"), session_id, after_position=after_position):
+        async for activity in watch_activities(
+            mesh.service("transcript"), session_id, after_position=after_position
+        ):
             if as_json:
                 print_json(value_of(activity))
             else:
@@ -40,10 +48,10 @@ def watch(
 
 
 def activity_line(activity: Activity, *, with_session: bool) -> str:
-    """Position, time, and what was done to what."""
+    """Return position, time, action and subject of an activity."""
     session = activity.session_id if with_session else ""
-    told = (f"{activity.position:>5}", when(activity.create_time), session, *_what(activity))
-    return plain("  ".join(part for part in told if part), keep="")
+    line = (f"{activity.position:>5}", when(activity.create_time), session, *_what(activity))
+    return plain("  ".join(part for part in line if part), keep="")
 
 
 def _what(activity: Activity) -> tuple[str, ...]:
@@ -61,7 +69,13 @@ def _what(activity: Activity) -> tuple[str, ...]:
             )
         case "drilled_down":
             read = activity.drilled_down
-            return "drilled down", read.file_id, read.part, f"by a {read.caller}", f"{read.size_bytes:,} bytes"
+            return (
+                "drilled down",
+                read.file_id,
+                read.part,
+                f"by a {read.caller}",
+                f"{read.size_bytes:,} bytes",
+            )
         case "compacted":
             compacted = activity.compacted
             sources = compacted.sources

@@ -1,4 +1,6 @@
-"""Plugins of one's own: mark a function with `@hook`, serve its module with `spawnmesh hooks serve`, try it with `FakeDispatch`."""
+"""Write a plugin: mark functions with `@hook`, serve them with `spawnmesh hooks serve`, test
+with `FakeDispatch`.
+"""
 
 from spawnmesh_client.hooks.decisions import (
     allow,

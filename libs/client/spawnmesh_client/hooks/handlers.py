@@ -1,4 +1,6 @@
-"""Handlers of a plugin: found by their mark, called with a typed event, their answers checked as the mesh checks them."""
+"""Handlers of a plugin: find them by their mark, call them with events, check decisions as the
+mesh does.
+"""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -18,49 +20,55 @@ _MARK = "__spawnmesh_hooks__"
 
 
 class HandlerFailed(Exception):
-    """A handler answered what the mesh would take for a failure of the plugin; the text says what about it."""
+    """A handler returned what the mesh would treat as a failure of the plugin; the text says
+    what.
+    """
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A hook that wants an answer: its messages, and what a handler that returns nothing has said."""
+class RequestHook:
+    """A hook that expects a decision: its messages, and the decision of a handler that returns
+    nothing.
+    """
 
     request: type[Message]
     response: Callable[..., Message]
     no_objection: Callable[[], Message]
 
 
-ASKED: Mapping[str, Asked] = {
-    "before_spawn": Asked(pb.HandleBeforeSpawnRequest, pb.HandleBeforeSpawnResponse, decisions.allow),
-    "before_agent_finalize": Asked(
+REQUEST_HOOKS: Mapping[str, RequestHook] = {
+    "before_spawn": RequestHook(pb.HandleBeforeSpawnRequest, pb.HandleBeforeSpawnResponse, decisions.allow),
+    "before_agent_finalize": RequestHook(
         pb.HandleBeforeAgentFinalizeRequest,
         pb.HandleBeforeAgentFinalizeResponse,
         decisions.go_on,
     ),
-    "before_model_resolve": Asked(
+    "before_model_resolve": RequestHook(
         pb.HandleBeforeModelResolveRequest,
         pb.HandleBeforeModelResolveResponse,
         lambda: decisions.use_model(""),
     ),
-    "before_prompt_build": Asked(
+    "before_prompt_build": RequestHook(
         pb.HandleBeforePromptBuildRequest,
         pb.HandleBeforePromptBuildResponse,
         decisions.change_prompt,
     ),
-    "before_tool_call": Asked(pb.HandleBeforeToolCallRequest, pb.HandleBeforeToolCallResponse, decisions.proceed),
-    "delivery_target": Asked(
+    "before_tool_call": RequestHook(
+        pb.HandleBeforeToolCallRequest, pb.HandleBeforeToolCallResponse, decisions.proceed
+    ),
+    "delivery_target": RequestHook(
         pb.HandleDeliveryTargetRequest,
         pb.HandleDeliveryTargetResponse,
         lambda: decisions.deliver_to(""),
     ),
-    "before_compaction": Asked(
+    "before_compaction": RequestHook(
         pb.HandleBeforeCompactionRequest,
         pb.HandleBeforeCompactionResponse,
         decisions.compact,
     ),
 }
 
-OBSERVED = (
+OBSERVED_HOOKS = (
     "subagent_spawned",
     "subagent_ended",
     "llm_input",
@@ -74,12 +82,14 @@ OBSERVED = (
 
 
 def hook(name: str) -> Callable[[F], F]:
-    """Marks a function, plain or async, as the handler of a hook such as `before_agent_finalize`; it is given the hook's event.
+    """Mark a function, plain or async, as the handler of a hook such as `before_agent_finalize`.
 
-    Observers are given the whole `ObservedEvent`. Raises ValueError for a hook that there is not.
+    It receives the hook's event; observers receive the `ObservedEvent`. Raises ValueError for an
+    unknown hook.
     """
-    if name not in ASKED and name not in OBSERVED:
-        raise ValueError(f"there is no hook {name!r}; there are {', '.join(sorted((*ASKED, *OBSERVED)))}")
+    if name not in REQUEST_HOOKS and name not in OBSERVED_HOOKS:
+        known = ", ".join(sorted((*REQUEST_HOOKS, *OBSERVED_HOOKS)))
+        raise ValueError(f"there is no hook {name!r}; there are {known}")
 
     def mark(function: F) -> F:
         setattr(function, _MARK, (*getattr(function, _MARK, ()), name))
@@ -89,7 +99,10 @@ def hook(name: str) -> Callable[[F], F]:
 
 
 class Handlers:
-    """The handlers of a module, or these functions: one for each hook. Raises ValueError for two, or none at all."""
+    """The handlers of a module or of a list of functions, at most one for each hook.
+
+    Raises ValueError for two handlers of a hook, or for none at all.
+    """
 
     def __init__(self, source: ModuleType | Iterable[Callable[..., Any]]) -> None:
         found: Iterable[Any] = vars(source).values() if isinstance(source, ModuleType) else source
@@ -106,21 +119,31 @@ class Handlers:
         """The hooks to register for."""
         return sorted(self._by_hook)
 
-    async def ask(self, name: str, event: Message) -> Message:
-        """The response of a hook that wants an answer; without a handler, no objection. Raises HandlerFailed, or what the handler raises."""
-        asked = ASKED[name]
+    async def handle(self, name: str, event: Message) -> Message:
+        """Return the response to a request hook; without a handler, no objection.
+
+        Raises HandlerFailed, or what the handler raises.
+        """
+        request_hook = REQUEST_HOOKS[name]
         decision = await self._call(name, event)
         try:
-            response = asked.response(decision=asked.no_objection() if decision is None else decision)
+            response = request_hook.response(
+                decision=request_hook.no_objection() if decision is None else decision
+            )
         except TypeError:
             raise HandlerFailed(f"{name} was answered with a {type(decision).__name__}") from None
         violations = protovalidate.collect_violations(response)
         if violations:
-            raise HandlerFailed(f"{name} was answered with what the contract refuses: {violations[0].proto.message}")
+            raise HandlerFailed(
+                f"{name} was answered with what the contract refuses: {violations[0].proto.message}"
+            )
         return response
 
-    async def tell(self, event: Any) -> None:
-        """Tells the handler of an observed event, if there is one. Raises what the handler raises."""
+    async def observe(self, event: Any) -> None:
+        """Call the handler of an observed event, if there is one.
+
+        Raises what the handler raises.
+        """
         await self._call(event.WhichOneof("event") or "", event)
 
     async def _call(self, name: str, event: Message) -> Any:

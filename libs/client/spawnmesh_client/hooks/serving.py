@@ -1,4 +1,4 @@
-"""A plugin as a server of its own, which answers the mesh about the tenants that it is for, and nobody else."""
+"""A plugin as a server: it answers the calls of the mesh for its tenants only."""
 
 import importlib
 import sys
@@ -28,21 +28,27 @@ class _EveryTenant:
         return True
 
 
-EVERY_TENANT: Container[str] = _EveryTenant()
+ALL_TENANTS: Container[str] = _EveryTenant()
 
 
 def load_handlers(name: str) -> Handlers:
-    """The handlers of an importable module; the current directory is looked in too. Raises ImportError, and ValueError."""
+    """Load the handlers of a module, also from the current directory.
+
+    Raises ImportError and ValueError.
+    """
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
     return Handlers(importlib.import_module(name))
 
 
-def plugin_server(process: Process, handlers: Handlers, *, endpoint: str, tenants: Container[str]) -> MeshServer:
-    """A server that takes calls of the mesh about these tenants, made to the plugin at the endpoint, which is told as it is registered.
+def plugin_server(
+    process: Process, handlers: Handlers, *, endpoint: str, tenants: Container[str]
+) -> MeshServer:
+    """Build a server that answers the mesh's calls for these tenants.
 
-    Raises ValueError for a process that cannot verify tokens.
+    `endpoint` is the plugin's endpoint exactly as it is registered. Raises ValueError for a process
+    that cannot verify tokens.
     """
     server = build_server(process, plugin=endpoint)
     add_HookHandlerServiceServicer_to_server(_Servicer(handlers, tenants), server)
@@ -56,15 +62,21 @@ async def serve(
     *,
     name: str = "plugin",
 ) -> None:
-    """Serves, under this name in telemetry, until SIGTERM or SIGINT. The settings say where it is registered, and for whom it is."""
-    tenants = EVERY_TENANT if settings.all_tenants else frozenset(settings.tenants)
+    """Serve until SIGTERM or SIGINT, under this name in telemetry.
+
+    The settings give the registered endpoint and the tenants.
+    """
+    tenants = ALL_TENANTS if settings.all_tenants else frozenset(settings.tenants)
     async with start_process(name, settings) as process:
         server = plugin_server(process, handlers, endpoint=settings.registered_endpoint, tenants=tenants)
         await run_until_stopped(process, server, on_ready=on_ready)
 
 
 class _Servicer(HookHandlerServiceServicer):
-    """Hands each call to the handlers; what they raise is hidden from the caller like any defect."""
+    """Pass each call to the handlers.
+
+    Their errors are hidden from the caller like any internal error.
+    """
 
     def __init__(self, handlers: Handlers, tenants: Container[str]) -> None:
         self._handlers = handlers
@@ -73,58 +85,65 @@ class _Servicer(HookHandlerServiceServicer):
     async def HandleBeforeSpawn(
         self, request: pb.HandleBeforeSpawnRequest, context: Context
     ) -> pb.HandleBeforeSpawnResponse:
-        return cast(pb.HandleBeforeSpawnResponse, await self._ask("before_spawn", request.event))
+        return cast(pb.HandleBeforeSpawnResponse, await self._dispatch("before_spawn", request.event))
 
     async def HandleBeforeAgentFinalize(
         self, request: pb.HandleBeforeAgentFinalizeRequest, context: Context
     ) -> pb.HandleBeforeAgentFinalizeResponse:
-        answer = await self._ask("before_agent_finalize", request.event)
+        answer = await self._dispatch("before_agent_finalize", request.event)
         return cast(pb.HandleBeforeAgentFinalizeResponse, answer)
 
     async def HandleBeforeModelResolve(
         self, request: pb.HandleBeforeModelResolveRequest, context: Context
     ) -> pb.HandleBeforeModelResolveResponse:
-        answer = await self._ask("before_model_resolve", request.event)
+        answer = await self._dispatch("before_model_resolve", request.event)
         return cast(pb.HandleBeforeModelResolveResponse, answer)
 
     async def HandleBeforePromptBuild(
         self, request: pb.HandleBeforePromptBuildRequest, context: Context
     ) -> pb.HandleBeforePromptBuildResponse:
-        answer = await self._ask("before_prompt_build", request.event)
+        answer = await self._dispatch("before_prompt_build", request.event)
         return cast(pb.HandleBeforePromptBuildResponse, answer)
 
     async def HandleBeforeToolCall(
         self, request: pb.HandleBeforeToolCallRequest, context: Context
     ) -> pb.HandleBeforeToolCallResponse:
-        return cast(pb.HandleBeforeToolCallResponse, await self._ask("before_tool_call", request.event))
+        return cast(pb.HandleBeforeToolCallResponse, await self._dispatch("before_tool_call", request.event))
 
     async def HandleDeliveryTarget(
         self, request: pb.HandleDeliveryTargetRequest, context: Context
     ) -> pb.HandleDeliveryTargetResponse:
-        return cast(pb.HandleDeliveryTargetResponse, await self._ask("delivery_target", request.event))
+        return cast(pb.HandleDeliveryTargetResponse, await self._dispatch("delivery_target", request.event))
 
     async def HandleBeforeCompaction(
         self, request: pb.HandleBeforeCompactionRequest, context: Context
     ) -> pb.HandleBeforeCompactionResponse:
-        return cast(pb.HandleBeforeCompactionResponse, await self._ask("before_compaction", request.event))
+        return cast(
+            pb.HandleBeforeCompactionResponse, await self._dispatch("before_compaction", request.event)
+        )
 
     async def HandleObservedEvent(
         self, request: pb.HandleObservedEventRequest, context: Context
     ) -> pb.HandleObservedEventResponse:
         self._check_tenant()
-        await self._handlers.tell(request.event)
+        await self._handlers.observe(request.event)
         return pb.HandleObservedEventResponse()
 
-    async def _ask(self, hook: str, event: Any) -> Any:
+    async def _dispatch(self, hook: str, event: Any) -> Any:
         self._check_tenant()
-        return await self._handlers.ask(hook, event)
+        return await self._handlers.handle(hook, event)
 
     def _check_tenant(self) -> None:
-        """Anybody may register any endpoint: that the mesh calls does not say that the plugin's operator wants to judge for the tenant."""
+        """Refuse tenants that this plugin does not serve.
+
+        Anybody may register any endpoint, so a call of the mesh does not prove that the plugin's
+        operator agreed.
+        """
         tenant_id = current_caller().tenant_id
         if tenant_id not in self._tenants:
             raise MeshError(
                 Reason.CALLER_NOT_ALLOWED,
-                f"this plugin does not answer for the tenant {tenant_id}; whoever serves it says for whom it does",
+                f"this plugin does not answer for the tenant {tenant_id};"
+                " its operator configures the tenants that it serves",
                 facts={"tenant": tenant_id},
             )

@@ -1,4 +1,5 @@
-"""Replays files of cases through running services and tells which outcomes differ.
+"""Replay files of cases through running services and report which outcomes differ.
 
-A module for each area; `areas.py` names them all. What one mesh answers, another that speaks the same contracts can be asked.
+There is one module for each area; `areas.py` lists them. The replay can target any mesh that serves
+the same contracts.
 """

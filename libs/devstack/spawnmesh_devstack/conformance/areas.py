@@ -1,4 +1,4 @@
-"""What can be replayed: each area by its name, with the function that replays one of its cases."""
+"""The areas that can be replayed, by name, with the function that replays one case."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -14,10 +14,12 @@ from spawnmesh_devstack.conformance import (
     transcript_pairing,
 )
 from spawnmesh_devstack.conformance.cases import Case, Verdict
-from spawnmesh_devstack.conformance.mesh import ReachedMesh
+from spawnmesh_devstack.conformance.mesh import MeshAccess
 
-Area = Callable[[ReachedMesh, Case], Awaitable[Verdict]]
-"""Replays one case. Raises BadCase for one that it cannot, and MeshError where the mesh refuses what no case expects it to."""
+Area = Callable[[MeshAccess, Case], Awaitable[Verdict]]
+"""Replay one case. Raises BadCase for a case that cannot be replayed, and MeshError for an
+unexpected refusal of the mesh.
+"""
 
 AREAS: Mapping[str, Area] = {
     "attachments_name": attachments_name.replay,

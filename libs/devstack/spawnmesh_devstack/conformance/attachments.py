@@ -1,4 +1,4 @@
-"""Has attachments judged by the running service: staged as one set, and given up again."""
+"""Let the running service judge attachments: stage them as one set and release them again."""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,11 +8,17 @@ from typing import Any
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
 from spawnmesh.attachment_blob.v1 import attachment_pb2
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
-from spawnmesh_attachment_blob.domain import AttachmentLimits, AttachmentRefused, Encoding, InlineItem, validate
+from spawnmesh_attachment_blob.domain import (
+    AttachmentLimits,
+    AttachmentRefused,
+    Encoding,
+    InlineItem,
+    validate,
+)
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 
-from spawnmesh_devstack.conformance.mesh import ReachedMesh
+from spawnmesh_devstack.conformance.mesh import MeshAccess
 
 _STAGE_SECONDS = 60.0
 _ENCODINGS = {"utf8": attachment_pb2.ENCODING_UTF8, "base64": attachment_pb2.ENCODING_BASE64}
@@ -20,7 +26,9 @@ _ENCODINGS = {"utf8": attachment_pb2.ENCODING_UTF8, "base64": attachment_pb2.ENC
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An attachment as a case has it; an `encoding` that is none of the contract's goes out as unspecified."""
+    """An attachment of a case. An `encoding` that the contract does not have is sent as
+    unspecified.
+    """
 
     name: str
     content: str
@@ -29,7 +37,7 @@ class Item:
 
     @property
     def fits_a_request(self) -> bool:
-        """False with a lone surrogate, which UTF-8 has no bytes for."""
+        """Return False for a lone surrogate, which UTF-8 cannot encode."""
         try:
             (self.name + self.content + self.mime_type).encode()
         except UnicodeEncodeError:
@@ -39,18 +47,21 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """`outcome` has `reason`, or `files` and `total_bytes`, and always `accepted`."""
+    """The judgement: `outcome` has `reason`, or `files` and `total_bytes`, and always
+    `accepted`.
+    """
 
     outcome: dict[str, Any]
     without_service: bool
 
 
-async def judge(mesh: ReachedMesh, items: Sequence[Item], limits: AttachmentLimits) -> Judged:
-    """What becomes of the items. Nothing stays but an empty bucket, the same for the same limits.
+async def judge(mesh: MeshAccess, items: Sequence[Item], limits: AttachmentLimits) -> Judged:
+    """Return the service's judgement of the items. Only an empty bucket is left, the same one for
+    the same limits.
 
-    Raises MeshError for limits that the service does not take.
+    Raises MeshError for limits that the service refuses.
     """
-    if not items:  # A set has a file at least: with none there is nothing to ask for.
+    if not items:  # A set has at least one file: without items there is nothing to ask.
         return Judged(_accepted([]), without_service=True)
     if not all(item.fits_a_request for item in items):
         return Judged(_judge_here(items, limits), without_service=True)
@@ -59,12 +70,12 @@ async def judge(mesh: ReachedMesh, items: Sequence[Item], limits: AttachmentLimi
 
 
 def _tenant_of(limits: AttachmentLimits) -> str:
-    """A tenant for these limits alone, so that they never change under it."""
+    """Return a tenant for these limits only, so that its limits never change during a replay."""
     digest = hashlib.sha256(repr(sorted(asdict(limits).items())).encode()).hexdigest()
     return f"conformance-{digest[:16]}"
 
 
-async def _stage(mesh: ReachedMesh, items: Sequence[Item], limits: AttachmentLimits) -> dict[str, Any]:
+async def _stage(mesh: MeshAccess, items: Sequence[Item], limits: AttachmentLimits) -> dict[str, Any]:
     peer = mesh.peers["attachment-blob"]
     stub = AttachmentBlobServiceStub(peer.channel)
     prepared = pb.PrepareTenantRequest(settings_version=1, limits=_limits(limits))
@@ -76,7 +87,9 @@ async def _stage(mesh: ReachedMesh, items: Sequence[Item], limits: AttachmentLim
         staged = (await peer.unary(stub.StageSet, request, timeout_seconds=_STAGE_SECONDS)).set
     except MeshError as error:
         return {"reason": str(error.reason), "accepted": False}
-    await peer.unary(stub.ReleaseSet, pb.ReleaseSetRequest(set_id=request.set_id), timeout_seconds=_STAGE_SECONDS)
+    await peer.unary(
+        stub.ReleaseSet, pb.ReleaseSetRequest(set_id=request.set_id), timeout_seconds=_STAGE_SECONDS
+    )
     files = [{"name": file.name, "bytes": file.size_bytes, "sha256": file.sha256} for file in staged.files]
     return _accepted(files) | {"total_bytes": staged.total_bytes}
 
@@ -98,7 +111,10 @@ def _inline(item: Item) -> attachment_pb2.InlineAttachment:
 
 
 def _judge_here(items: Sequence[Item], limits: AttachmentLimits) -> dict[str, Any]:
-    inline = [InlineItem(item.name, item.content, Encoding.from_text(item.encoding), item.mime_type) for item in items]
+    inline = [
+        InlineItem(item.name, item.content, Encoding.from_text(item.encoding), item.mime_type)
+        for item in items
+    ]
     try:
         files = validate(inline, limits)
     except AttachmentRefused as refused:

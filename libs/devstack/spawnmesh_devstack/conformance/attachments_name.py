@@ -1,15 +1,15 @@
-"""Area `attachments_name`: `given.name` as the name of one small file under the default limits."""
+"""Area `attachments_name`: `given.name` is the name of one small file under the default limits."""
 
 from spawnmesh_attachment_blob.domain import AttachmentLimits
 
 from spawnmesh_devstack.conformance.attachments import Item, judge
 from spawnmesh_devstack.conformance.cases import REMARKS, Case, Verdict, object_of, text_of
 from spawnmesh_devstack.conformance.compare import difference
-from spawnmesh_devstack.conformance.mesh import ReachedMesh
+from spawnmesh_devstack.conformance.mesh import MeshAccess
 
 
-async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
-    """Expects `reason`, or `accepted`; a name that is accepted comes back as it was given."""
+async def replay(mesh: MeshAccess, case: Case) -> Verdict:
+    """Expect `reason`, or `accepted`. An accepted name must come back unchanged."""
     given = object_of(case.given, "given", {"name", *REMARKS})
     name = text_of(given.get("name"), "name")
     judged = await judge(mesh, [Item(name, "x", "utf8")], AttachmentLimits())

@@ -1,4 +1,6 @@
-"""Area `attachments_validate`: `given.attachments` as one set of a tenant that has `given.limits`."""
+"""Area `attachments_validate`: `given.attachments` are one set of a tenant that has
+`given.limits`.
+"""
 
 from typing import Any
 
@@ -7,16 +9,18 @@ from spawnmesh_attachment_blob.domain import AttachmentLimits
 from spawnmesh_devstack.conformance.attachments import Item, judge
 from spawnmesh_devstack.conformance.cases import REMARKS, BadCase, Case, Verdict, list_of, object_of, text_of
 from spawnmesh_devstack.conformance.compare import difference
-from spawnmesh_devstack.conformance.mesh import ReachedMesh
+from spawnmesh_devstack.conformance.mesh import MeshAccess
 
 _LIMITS = ("enabled", "max_files", "max_file_bytes", "max_total_bytes")
 _MAX_INT32, _MAX_INT64 = 2**31 - 1, 2**63 - 1
 
 
-async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
-    """Expects `files` with `name`, `bytes` and `sha256` in order, and `total_bytes`; or `reason`."""
+async def replay(mesh: MeshAccess, case: Case) -> Verdict:
+    """Expect `files` with `name`, `bytes` and `sha256` in order, and `total_bytes`; or `reason`."""
     given = object_of(case.given, "given", {"limits", "attachments", *REMARKS})
-    items = [_item(item, f"attachments[{place}]") for place, item in enumerate(_list(given.get("attachments")))]
+    items = [
+        _item(item, f"attachments[{place}]") for place, item in enumerate(_list(given.get("attachments")))
+    ]
     judged = await judge(mesh, items, _limits(given.get("limits")))
     return Verdict(difference(case.expect, judged.outcome), judged.without_service)
 
@@ -36,10 +40,14 @@ def _item(value: Any, what: str) -> Item:
 
 
 def _limits(value: Any) -> AttachmentLimits:
-    """What a case leaves out has its default."""
+    """Return the limits of the case, with defaults for missing values."""
     given = {} if value is None else object_of(value, "limits", _LIMITS)
     for name, limit in given.items():
         most = _MAX_INT32 if name == "max_files" else _MAX_INT64
-        if isinstance(limit, bool) is not (name == "enabled") or not isinstance(limit, int) or abs(limit) > most:
+        if (
+            isinstance(limit, bool) is not (name == "enabled")
+            or not isinstance(limit, int)
+            or abs(limit) > most
+        ):
             raise BadCase(f"limits.{name} is no such limit")
     return AttachmentLimits(**given)

@@ -1,4 +1,4 @@
-"""Cases as their files hold them: what is given, and what is expected of it."""
+"""Cases as files contain them: the input and the expected outcome."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -9,16 +9,16 @@ from typing import Any
 from spawnmesh_devstack.failures import StackError
 
 REMARKS = frozenset({"case", "why", "note", "when"})
-"""Members of `given` that speak to people and change nothing."""
+"""Members of `given` that are remarks for people and have no effect."""
 
 
 class BadCase(Exception):
-    """A case that cannot be replayed; the text says what about it."""
+    """A case that cannot be replayed. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case, its parts as JSON values that nobody has checked yet."""
+    """One case. Its parts are unchecked JSON values."""
 
     case_id: str
     given: Any
@@ -27,9 +27,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the outcome is the expected one: `problem` is empty where it is.
+    """The verdict on a case. `problem` is empty if the outcome is the expected one.
 
-    `without_service` marks a case that no request can carry, judged by the service's own rule in this process.
+    `without_service` marks a case that no request can carry; the service's own rule judges it in
+    this process.
     """
 
     problem: str = ""
@@ -37,7 +38,9 @@ class Verdict:
 
 
 def read_cases(file: Path) -> list[Case]:
-    """The cases of a JSON file, in their order. Raises StackError for a file that holds no list of objects."""
+    """Return the cases of a JSON file, in order. Raises StackError for a file that is not a list of
+    objects.
+    """
     try:
         listed = json.loads(file.read_text("utf-8-sig"))
     except OSError as error:
@@ -53,7 +56,9 @@ def read_cases(file: Path) -> list[Case]:
 
 
 def object_of(value: Any, what: str, known: Collection[str] = ()) -> Mapping[str, Any]:
-    """The value, if it is an object with no other members than these; any are let in where none is named. Raises BadCase."""
+    """Return the value if it is an object with no other members than these; without names, any
+    members are allowed. Raises BadCase.
+    """
     if not isinstance(value, dict):
         raise BadCase(f"{what} is no object")
     if known and (unknown := sorted(set(value) - set(known))):
@@ -62,14 +67,16 @@ def object_of(value: Any, what: str, known: Collection[str] = ()) -> Mapping[str
 
 
 def list_of(value: Any, what: str) -> list[Any]:
-    """The value, if it is a list. Raises BadCase."""
+    """Return the value if it is a list. Raises BadCase."""
     if not isinstance(value, list):
         raise BadCase(f"{what} is no list")
     return value
 
 
 def text_of(value: Any, what: str) -> str:
-    """The value, if it is a string; empty for null and what is absent, as on the wire. Raises BadCase."""
+    """Return the value if it is a string, and an empty string for null or an absent value, as on
+    the wire. Raises BadCase.
+    """
     if value is None:
         return ""
     if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Area `failover_classify`: a failed model call, judged by the router's `ClassifyError`."""
+"""Area `failover_classify`: the router's `ClassifyError` judges a failed model call."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterS
 
 from spawnmesh_devstack.conformance.cases import REMARKS, BadCase, Case, Verdict, list_of, object_of, text_of
 from spawnmesh_devstack.conformance.compare import difference
-from spawnmesh_devstack.conformance.mesh import ReachedMesh, new_run
+from spawnmesh_devstack.conformance.mesh import MeshAccess, new_run
 
 TENANT = "conformance-router"
 CALL_SECONDS = 30.0
@@ -17,8 +17,8 @@ _FIELDS = {"status", "message", "code", "error_type", "provider", "details", "ca
 _MOST_STATUS = 999
 
 
-async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
-    """Expects `reason`. A status may be written as a string, and a code as a number."""
+async def replay(mesh: MeshAccess, case: Case) -> Verdict:
+    """Expect `reason`. A status can be a string, and a code can be a number."""
     given = object_of(case.given, "given", {*_FIELDS, *REMARKS})
     request = pb.ClassifyErrorRequest(
         http_status=_status(given.get("status")),
@@ -46,10 +46,16 @@ def _status(value: Any) -> int:
 
 
 def _texts(value: Any, what: str) -> list[str]:
-    return [] if value is None else [_text(item, f"{what}[{place}]") for place, item in enumerate(list_of(value, what))]
+    return (
+        []
+        if value is None
+        else [_text(item, f"{what}[{place}]") for place, item in enumerate(list_of(value, what))]
+    )
 
 
 def _text(value: Any, what: str) -> str:
-    """A lone surrogate, which no request carries, becomes a question mark: no rule looks for either."""
+    """Replace a lone surrogate, which no request can carry, by a question mark: no rule looks for
+    either.
+    """
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else text_of(value, what)
     return text.encode("utf-8", "replace").decode()

@@ -1,4 +1,6 @@
-"""Area `finalize_merge`: `given.handlers` are asked about a draft, and `expect.merged` is what they say together."""
+"""Area `finalize_merge`: `given.handlers` judge a draft, and `expect.merged` is the merged
+decision.
+"""
 
 import uuid
 from collections.abc import Mapping
@@ -13,14 +15,16 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.conformance.cases import REMARKS, Case, Verdict, object_of
 from spawnmesh_devstack.conformance.compare import difference
 from spawnmesh_devstack.conformance.hook_cases import HookTenant, handlers_of, open_hook_tenant
-from spawnmesh_devstack.conformance.mesh import ReachedMesh
+from spawnmesh_devstack.conformance.mesh import MeshAccess
 
 
-async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
-    """Expects `merged` as `{"action", "reason", …}`, or as the action alone; null means that nobody objects.
+async def replay(mesh: MeshAccess, case: Case) -> Verdict:
+    """Expect `merged` as `{"action", "reason", …}`, or as the action alone; null means no
+    objection.
 
-    An action is `continue`, `revise`, `finalize`, or `failed` where a plugin that is CLOSED gave no valid answer. `deliveries` may be expected
-    too: the plugins in the order in which they were asked, each with its decision.
+    An action is `continue`, `revise`, `finalize`, or `failed` if a CLOSED plugin gave no valid
+    answer. `deliveries` can be expected too: the plugins in the order of their calls, each with its
+    decision.
     """
     given = object_of(case.given, "given", {"handlers", *REMARKS})
     async with open_hook_tenant(mesh, handlers_of(given.get("handlers"))) as tenant:
@@ -39,18 +43,31 @@ async def _merged(tenant: HookTenant) -> dict[str, Any]:
     )
     request = pb.DispatchBeforeAgentFinalizeRequest(event=event, dispatch_key=uuid.uuid4().hex)
     try:
-        answer: pb.DispatchBeforeAgentFinalizeResponse = await tenant.as_session("DispatchBeforeAgentFinalize", request)
+        answer: pb.DispatchBeforeAgentFinalizeResponse = await tenant.as_session(
+            "DispatchBeforeAgentFinalize", request
+        )
     except MeshError as error:
         if error.reason is not Reason.PLUGIN_FAILED:
             raise
-        return {"action": "failed", "reason": error.reason.value, "decided_by": [error.facts.get("plugin", "")]}
+        return {
+            "action": "failed",
+            "reason": error.reason.value,
+            "decided_by": [error.facts.get("plugin", "")],
+        }
     action = answer.decision.WhichOneof("decision") or ""
-    reason = {"revise": answer.decision.revise.reason, "finalize": answer.decision.finalize.reason}.get(action, "")
-    return {"action": action, "reason": reason, "decided_by": list(answer.decided_by), "capped": answer.capped}
+    reason = {"revise": answer.decision.revise.reason, "finalize": answer.decision.finalize.reason}.get(
+        action, ""
+    )
+    return {
+        "action": action,
+        "reason": reason,
+        "decided_by": list(answer.decided_by),
+        "capped": answer.capped,
+    }
 
 
 def spoken(expect: Mapping[str, Any]) -> dict[str, Any]:
-    """The expectation with its short forms written out, and without what only people read."""
+    """Return the expectation with its short forms written out, and without remarks."""
     kept = {name: value for name, value in expect.items() if name not in REMARKS}
     if "merged" in kept:
         merged = kept["merged"]
@@ -63,7 +80,9 @@ def spoken(expect: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def one_line(merged: Any) -> Any:
-    """With the white space of the reason as single blanks: how reasons are joined is each implementation's own."""
+    """Return the decision with single blanks in its reason: each implementation joins reasons in
+    its own way.
+    """
     if isinstance(merged, dict) and isinstance(merged.get("reason"), str):
         return {**merged, "reason": " ".join(merged["reason"].split())}
     return merged

@@ -1,4 +1,6 @@
-"""Handlers of a case of the areas about hooks: what each answers, served and registered for the case's own tenant."""
+"""Handlers for the hook areas: plugins that give the answers of a case, registered for the case's
+own tenant.
+"""
 
 import asyncio
 import uuid
@@ -20,9 +22,9 @@ from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
 
 from spawnmesh_devstack.conformance.cases import BadCase, list_of, object_of
-from spawnmesh_devstack.conformance.mesh import ReachedMesh
+from spawnmesh_devstack.conformance.mesh import MeshAccess
 
-if TYPE_CHECKING:  # The stubs' types for asyncio exist for type checkers only.
+if TYPE_CHECKING:  # The asyncio types of the stubs exist for type checkers only.
     from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceAsyncStub
     from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceAsyncStub
 
@@ -37,7 +39,9 @@ _MAX_INT32 = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A plugin: `decision` is None for one that throws; one that `hangs` answers after its time-out."""
+    """A plugin of a case. `decision` is None if it raises; one that `hangs` answers after its
+    time-out.
+    """
 
     plugin: pb.Plugin
     decision: FinalizeDecision | None
@@ -45,7 +49,9 @@ class Handler:
 
 
 def handlers_of(value: Any) -> list[Handler]:
-    """The handlers, named `handler-1` and so on where the case does not name them. Raises BadCase."""
+    """Return the handlers, named `handler-1` and so on if the case gives no names. Raises
+    BadCase.
+    """
     handlers = []
     for place, item in enumerate(list_of(value, "handlers"), start=1):
         what = f"handlers[{place - 1}]"
@@ -70,13 +76,13 @@ def handlers_of(value: Any) -> list[Handler]:
 
 @dataclass(frozen=True, slots=True)
 class HookTenant:
-    """A tenant with the case's plugins and no others."""
+    """A tenant that has exactly the plugins of the case."""
 
-    mesh: ReachedMesh
+    mesh: MeshAccess
     tenant_id: str
 
     async def prepare(self) -> None:
-        """Makes the tenant ready at the hook service, as the session service does for one that is created."""
+        """Prepare the tenant at the hook service, as the session service does for a new tenant."""
         peer = self.mesh.peers["hook"]
         stub: TenantHookServiceAsyncStub = TenantHookServiceStub(peer.channel)
         with self.mesh.as_session(self.tenant_id):
@@ -84,17 +90,17 @@ class HookTenant:
             await peer.unary(stub.PrepareTenant, request, timeout_seconds=CALL_SECONDS)
 
     async def as_client(self, rpc: str, request: Any) -> Any:
-        """Calls as the tenant's client."""
+        """Make the calls in the block as a client of the tenant."""
         with self.mesh.as_client(self.tenant_id):
             return await self._call(rpc, request)
 
     async def as_session(self, rpc: str, request: Any) -> Any:
-        """Calls as the session service."""
+        """Make the calls in the block as the session service."""
         with self.mesh.as_session(self.tenant_id):
             return await self._call(rpc, request)
 
     async def deliveries(self) -> list[dict[str, str]]:
-        """Who was called and what came of it, in order."""
+        """Return the called plugins with their decisions, in order."""
         listed: pb.ListDeliveriesResponse = await self.as_client("ListDeliveries", pb.ListDeliveriesRequest())
         return [{"plugin": one.plugin, "decision": one.decision} for one in reversed(listed.deliveries)]
 
@@ -105,8 +111,8 @@ class HookTenant:
 
 
 @asynccontextmanager
-async def open_hook_tenant(mesh: ReachedMesh, handlers: Sequence[Handler]) -> AsyncIterator[HookTenant]:
-    """Serves and registers the handlers in order; they are gone with the block."""
+async def open_hook_tenant(mesh: MeshAccess, handlers: Sequence[Handler]) -> AsyncIterator[HookTenant]:
+    """Serve and register the handlers in order, and remove them at the end of the block."""
     tenant = HookTenant(mesh, f"conformance-{uuid.uuid4().hex[:12]}")
     await tenant.prepare()
     async with AsyncExitStack() as exits:
@@ -145,7 +151,11 @@ async def _served(handler: Handler) -> AsyncIterator[str]:
 
 
 def _policy(value: Any, what: str) -> "pb.FailurePolicy.ValueType":
-    policies = {None: pb.FAILURE_POLICY_UNSPECIFIED, "open": pb.FAILURE_POLICY_OPEN, "closed": pb.FAILURE_POLICY_CLOSED}
+    policies = {
+        None: pb.FAILURE_POLICY_UNSPECIFIED,
+        "open": pb.FAILURE_POLICY_OPEN,
+        "closed": pb.FAILURE_POLICY_CLOSED,
+    }
     key = value.lower() if isinstance(value, str) else value
     if key not in policies:
         raise BadCase(f"{what}.failure_policy is neither OPEN nor CLOSED")
@@ -153,7 +163,9 @@ def _policy(value: Any, what: str) -> "pb.FailurePolicy.ValueType":
 
 
 def _decision(result: Any, what: str) -> FinalizeDecision | None:
-    """As a plugin would write it: nothing at all is no objection, and what no plugin may say is an answer without a decision."""
+    """Return the decision as a plugin would write it. None is no objection; a decision that no
+    plugin may give becomes an answer without a decision.
+    """
     if result is None:
         return _continue()
     if isinstance(result, str):
@@ -171,7 +183,9 @@ def _decision(result: Any, what: str) -> FinalizeDecision | None:
             decision = FinalizeDecision()
             decision.revise.SetInParent()
             decision.revise.reason = reason if isinstance(reason, str) else ""
-            decision.revise.idempotency_key = str(retry.get("idempotency_key", retry.get("idempotencyKey", "")))
+            decision.revise.idempotency_key = str(
+                retry.get("idempotency_key", retry.get("idempotencyKey", ""))
+            )
             decision.revise.max_attempts = int(retry.get("max_attempts", retry.get("maxAttempts", 0)))
             return decision
         case "finalize":

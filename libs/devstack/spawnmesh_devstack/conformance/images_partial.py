@@ -1,6 +1,8 @@
-"""Area `images_partial`: what a retry carries of a user's images and is told of what was done, by the router's `PlanRetry`.
+"""Area `images_partial`: the router's `PlanRetry` says which images a retry carries and what the
+model is told.
 
-The wording of what a model is told is the service's own; compared is whether it is told, and what it has to mention.
+The wording for the model is the service's own. The replay compares whether there is a text, and
+what it must mention.
 """
 
 from collections.abc import Mapping
@@ -13,14 +15,15 @@ from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterS
 from spawnmesh_devstack.conformance.cases import BadCase, Case, Verdict, list_of, object_of, text_of
 from spawnmesh_devstack.conformance.compare import difference, shown
 from spawnmesh_devstack.conformance.failover_classify import CALL_SECONDS, TENANT
-from spawnmesh_devstack.conformance.mesh import ReachedMesh, new_run
+from spawnmesh_devstack.conformance.mesh import MeshAccess, new_run
 
 _SAYS = {"mentions", "mentions_messaging", "nonempty"}
 
 
-async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
-    """Expects `images` and `suppressPromptImageDetection`, `names`, or `toolNames` and `didSend`; null for nothing done; or of the text
-    `nonempty`, `mentions` and `mentions_messaging`."""
+async def replay(mesh: MeshAccess, case: Case) -> Verdict:
+    """Expect `images` and `suppressPromptImageDetection`, `names`, or `toolNames` and `didSend`;
+    null for nothing done; or, for the text, `nonempty`, `mentions` and `mentions_messaging`.
+    """
     outer = object_of(case.given, "given")
     if "given" in outer:
         outer = object_of(case.given, "given", ("given", "when", "case"))
@@ -30,7 +33,7 @@ async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
     with mesh.as_run(new_run(TENANT)):
         plan = await peer.unary(stub.PlanRetry, _request(given), timeout_seconds=CALL_SECONDS)
     if case.expect is None:
-        # Of a case that names providers the text is asked, of any other what was done.
+        # A case that names providers is about the text, every other case is about what was done.
         came = bool(plan.notice) if "provider" in given else _done(plan)
         return Verdict(f"came {shown(_outcome(given, plan))}, expected null" if came else "")
     expect = object_of(case.expect, "expect")
@@ -41,7 +44,7 @@ async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
 
 def _request(given: Mapping[str, Any]) -> pb.PlanRetryRequest:
     done = [*_attempts(given), *_own(given)]
-    # A case about the text has no other mark of a retry than what was done before.
+    # In a case about the text, only the earlier work marks a retry.
     return pb.PlanRetryRequest(
         is_retry=bool(given.get("isFallbackRetry", bool(done))),
         previous_reason=_reason(given.get("previousFailureReason")),
@@ -56,7 +59,9 @@ def _attempts(given: Mapping[str, Any]) -> list[generation_pb2.PartialExecution]
     attempts = given.get("attempts")
     if attempts is None:
         return []
-    return [_partial(attempt, f"attempts[{place}]") for place, attempt in enumerate(list_of(attempts, "attempts"))]
+    return [
+        _partial(attempt, f"attempts[{place}]") for place, attempt in enumerate(list_of(attempts, "attempts"))
+    ]
 
 
 def _own(given: Mapping[str, Any]) -> list[generation_pb2.PartialExecution]:
@@ -70,7 +75,8 @@ def _partial(value: Any, what: str) -> generation_pb2.PartialExecution:
         return generation_pb2.PartialExecution()
     partial = object_of(value, what)
     names = [
-        text_of(name, f"{what}.toolNames") for name in list_of(partial.get("toolNames") or [], f"{what}.toolNames")
+        text_of(name, f"{what}.toolNames")
+        for name in list_of(partial.get("toolNames") or [], f"{what}.toolNames")
     ]
     sent = partial.get("didSend", False)
     return generation_pb2.PartialExecution(tool_names=names, sent_to_person=bool(sent))
@@ -79,7 +85,9 @@ def _partial(value: Any, what: str) -> generation_pb2.PartialExecution:
 def _reason(value: Any) -> generation_pb2.FailoverReason.ValueType:
     name = text_of(value, "previousFailureReason").upper()
     try:
-        return generation_pb2.FailoverReason.Value(f"FAILOVER_REASON_{name}" if name else "FAILOVER_REASON_UNSPECIFIED")
+        return generation_pb2.FailoverReason.Value(
+            f"FAILOVER_REASON_{name}" if name else "FAILOVER_REASON_UNSPECIFIED"
+        )
     except ValueError:
         raise BadCase("previousFailureReason is no reason of the contract") from None
 
@@ -92,7 +100,9 @@ def _count(value: Any) -> int:
 
 
 def _outcome(given: Mapping[str, Any], plan: pb.PlanRetryResponse) -> dict[str, Any]:
-    """What came, in the members of an expectation. A first attempt knows of none before it."""
+    """Return the outcome in the members of an expectation. A first attempt has no earlier
+    attempts.
+    """
     names = list(plan.partial_execution.tool_names)
     partial = {"toolNames": names, "didSend": plan.partial_execution.sent_to_person} if _done(plan) else None
     return {

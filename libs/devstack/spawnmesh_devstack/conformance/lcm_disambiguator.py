@@ -1,6 +1,8 @@
-"""Area `lcm_disambiguator`: `given.tool_name` and `given.tool_input` as a call whose large result a context has a reference of.
+"""Area `lcm_disambiguator`: `given.tool_name` and `given.tool_input` are a call whose large result
+a context shows as a reference.
 
-The wording is the mesh's own. What is judged is that there is a reference, that it has the one form it may have, and what it does not say.
+The wording is the mesh's own. The replay checks that there is a reference, that it has the
+permitted form, and what it does not contain.
 """
 
 import json
@@ -17,7 +19,7 @@ from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServic
 
 from spawnmesh_devstack.conformance.cases import REMARKS, BadCase, Case, Verdict, list_of, object_of, text_of
 from spawnmesh_devstack.conformance.compare import shown
-from spawnmesh_devstack.conformance.mesh import ReachedMesh
+from spawnmesh_devstack.conformance.mesh import MeshAccess
 from spawnmesh_devstack.conformance.scratch_transcript import ScratchTranscript, open_scratch_transcript
 from spawnmesh_devstack.conformance.tool_calls import tool_call, wire_text
 
@@ -32,10 +34,12 @@ _FORM = re.compile(
 )
 
 
-async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
-    """Expects `must_not_contain`, a text or several; where it has none, only what holds of every reference.
+async def replay(mesh: MeshAccess, case: Case) -> Verdict:
+    """Expect `must_not_contain`, one text or several. Without it, only the rules of every reference
+    hold.
 
-    That is: its form, and that no string of the input that is an address or has a space in it is there.
+    These are its form, and that it contains no string of the input that is an address or has a
+    space.
     """
     given = object_of(case.given, "given")
     if "given" in given:
@@ -51,14 +55,21 @@ async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
     return Verdict(f"came {shown(text)} with {shown(found)}" if found else "")
 
 
-async def _reference(mesh: ReachedMesh, tool_name: str, tool_input: Any) -> str:
-    """What a context says in place of the call's result. Raises BadCase where it says no other thing."""
+async def _reference(mesh: MeshAccess, tool_name: str, tool_input: Any) -> str:
+    """Return what a context shows in place of the call's result. Raises BadCase if there is no
+    reference.
+    """
     block = {"type": "toolCall", "id": _CALL_ID, "name": tool_name, "arguments": tool_input}
     call = tool_call(block, _CALL_ID)
-    asked = content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[content_pb.ContentBlock(tool_call=call)])
+    asked = content_pb.Message(
+        role=content_pb.ROLE_ASSISTANT, content=[content_pb.ContentBlock(tool_call=call)]
+    )
     output = content_pb.ContentBlock(text=content_pb.Text(text=_OUTPUT))
     answered = content_pb.Message(
-        role=content_pb.ROLE_TOOL_RESULT, tool_call_id=_CALL_ID, tool_name=wire_text(tool_name), content=[output]
+        role=content_pb.ROLE_TOOL_RESULT,
+        tool_call_id=_CALL_ID,
+        tool_name=wire_text(tool_name),
+        content=[output],
     )
     said = content_pb.Message(
         role=content_pb.ROLE_ASSISTANT, content=[content_pb.ContentBlock(text=content_pb.Text(text="done"))]
@@ -78,8 +89,8 @@ async def _read(transcript: ScratchTranscript, seq: int) -> str:
     return "\n\n".join(block.text.text for block in message.content)
 
 
-async def _prepare(mesh: ReachedMesh) -> None:
-    """A tenant with the tier, the same for every case."""
+async def _prepare(mesh: MeshAccess) -> None:
+    """Prepare a tenant with the stub tier, the same for every case."""
     settings = tenant_pb2.TranscriptSettings(stub_large_tool_payloads=True)
     transcript, blobs = mesh.peers["transcript"], mesh.peers["attachment-blob"]
     with mesh.as_session(_TENANT):
@@ -105,7 +116,7 @@ def _forbidden(expect: Any) -> list[str]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Every string in the input, and every one in the JSON that it may be."""
+    """Yield every string in the input, and every string in JSON inside of a string."""
     if isinstance(value, dict):
         for member in value.values():
             yield from _strings(member)

@@ -1,4 +1,6 @@
-"""A running mesh as the replay reaches it: with the session service's key, so as that service and as the runs it vouches for."""
+"""Access to a running mesh with the key of the session service: as that service, and as runs for
+which it signs.
+"""
 
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -9,7 +11,7 @@ from pathlib import Path
 from opentelemetry import trace
 from spawnmesh_client.settings import ClientSettings
 from spawnmesh_core.ids import IdKind, new_id
-from spawnmesh_runtime.acting import acting_for, acting_with_token
+from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.settings import load_settings
@@ -23,7 +25,7 @@ _RUN_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class RunOfReplay:
-    """A run that no runner works on, in a session that the session service does not know."""
+    """A run without a runner, in a session that the session service does not know."""
 
     tenant_id: str
     session_id: str
@@ -32,8 +34,10 @@ class RunOfReplay:
 
 
 @dataclass(frozen=True, slots=True)
-class ReachedMesh:
-    """Every service of a mesh, by kebab id. Calls are made inside `as_session`, `as_run` or `as_client`."""
+class MeshAccess:
+    """All services of a mesh, by kebab id. Make calls inside `as_session`, `as_run` or
+    `as_client`.
+    """
 
     peers: Mapping[str, Peer]
     minter: TokenMinter
@@ -41,31 +45,33 @@ class ReachedMesh:
 
     @contextmanager
     def as_session(self, tenant_id: str) -> Iterator[None]:
-        """Calls in the block are the session service's, for the tenant."""
-        with acting_for(tenant_id):
+        """Make the calls in the block as the session service, for the tenant."""
+        with impersonate(tenant_id):
             yield
 
     @contextmanager
     def as_run(self, run: RunOfReplay) -> Iterator[None]:
-        """Calls in the block are the run's."""
+        """Make the calls in the block as the run."""
         token = self.minter.run_token(run.tenant_id, run.session_id, run.run_id, run.epoch, _RUN_SECONDS)
-        with acting_with_token(token):
+        with use_token(token):
             yield
 
     @contextmanager
     def as_client(self, tenant_id: str) -> Iterator[None]:
-        """Calls in the block are those of a client of the tenant."""
-        with acting_with_token(self.clients.client_token(tenant_id, "conformance", _RUN_SECONDS)):
+        """Make the calls in the block as a client of the tenant."""
+        with use_token(self.clients.client_token(tenant_id, "conformance", _RUN_SECONDS)):
             yield
 
 
 def new_run(tenant_id: str) -> RunOfReplay:
-    """A run with ids of its own."""
+    """Return a run with new ids."""
     return RunOfReplay(tenant_id, new_id(IdKind.SESSION), new_id(IdKind.RUN), epoch=1)
 
 
-def whereabouts(data_dir: Path) -> tuple[Mapping[str, str], Path]:
-    """Each service's target and the directory of keys, from the `mesh.json` that a running mesh keeps. Raises StackError."""
+def find_endpoints(data_dir: Path) -> tuple[Mapping[str, str], Path]:
+    """Return each service's target and the directory of keys, from the `mesh.json` of a running
+    mesh. Raises StackError.
+    """
     file = data_dir / "mesh.json"
     try:
         found = json.loads(file.read_bytes())
@@ -78,8 +84,10 @@ def whereabouts(data_dir: Path) -> tuple[Mapping[str, str], Path]:
 
 
 @asynccontextmanager
-async def reach_mesh(targets: Mapping[str, str], keys: Path) -> AsyncIterator[ReachedMesh]:
-    """Channels to the targets, closed with the block. Raises StackError without the keys to act with."""
+async def open_mesh_access(targets: Mapping[str, str], keys: Path) -> AsyncIterator[MeshAccess]:
+    """Open channels to the targets for the block. Raises StackError if the needed keys are
+    missing.
+    """
     settings = load_settings(ClientSettings)
     try:
         minter = TokenMinter("session", keys / "session.pem")
@@ -91,6 +99,7 @@ async def reach_mesh(targets: Mapping[str, str], keys: Path) -> AsyncIterator[Re
     process = Process("conformance", settings, minter, verifier=None, tracer=trace.get_tracer("spawnmesh"))
     async with AsyncExitStack() as exits:
         peers = {
-            name: await exits.enter_async_context(open_peer(process, name, target)) for name, target in targets.items()
+            name: await exits.enter_async_context(open_peer(process, name, target))
+            for name, target in targets.items()
         }
-        yield ReachedMesh(peers, minter, clients)
+        yield MeshAccess(peers, minter, clients)

@@ -1,4 +1,4 @@
-"""Messages of session files as the contract has them, and back as what two of them are compared by."""
+"""Convert messages of session files to the contract, and back to a form for comparison."""
 
 import json
 from collections.abc import Sequence
@@ -33,17 +33,19 @@ _BROKEN_OFF = frozenset({"error", "aborted"})
 
 
 def messages_of(value: Any, what: str) -> list[Message]:
-    """The messages, with what the contract has a place for. Raises BadCase.
+    """Return the messages with the fields that the contract has. Raises BadCase.
 
-    A call that its provider broke off was never asked of a tool, so it is no call: unless a result answers it, it is carried as text. So is
-    every block that the contract has no kind for.
+    A call that its provider broke off was never made, so it becomes text unless a result answers
+    it. The same holds for blocks of an unknown kind.
     """
     sources = [object_of(item, f"{what}[{place}]") for place, item in enumerate(list_of(value, what))]
     return [_message(sources, place, f"{what}[{place}]") for place in range(len(sources))]
 
 
 def comparable(message: Message) -> dict[str, Any]:
-    """What of a message has to agree. A tool's name only where there is one."""
+    """Return the parts of a message that must agree. The name of a tool counts only if there is
+    one.
+    """
     comparison: dict[str, Any] = {
         "role": _ROLE_NAMES[message.role],
         "content": [_comparable_block(block) for block in message.content],
@@ -60,11 +62,15 @@ def comparable(message: Message) -> dict[str, Any]:
 
 
 def is_made_up(source: Any) -> bool:
-    """Whether a message of a case stands in for a tool result that was missing, by its details or by the words they use."""
+    """Return whether a message of a case replaces a missing tool result, judged by its details or
+    its wording.
+    """
     if not isinstance(source, dict) or not source.get("isError"):
         return False
     details = source.get("details")
-    if isinstance(details, dict) and any("synthetic" in key.casefold() and details[key] is True for key in details):
+    if isinstance(details, dict) and any(
+        "synthetic" in key.casefold() and details[key] is True for key in details
+    ):
         return True
     said = json.dumps(source.get("content")).casefold()
     return "missing tool result" in said and "synthetic" in said
@@ -78,7 +84,9 @@ def _message(sources: Sequence[Any], place: int, what: str) -> Message:
     message = Message(role=role)
     if role == ROLE_TOOL_RESULT:
         message.tool_call_id = wire_text(_answered(source, what))
-        message.tool_name = wire_text(text_of(source.get("toolName", source.get("tool_name")), f"{what}.toolName"))
+        message.tool_name = wire_text(
+            text_of(source.get("toolName", source.get("tool_name")), f"{what}.toolName")
+        )
         message.is_error = source.get("isError") is True
     if role == ROLE_BASH_EXECUTION:
         command = wire_text(text_of(source.get("command"), f"{what}.command"))
@@ -86,7 +94,13 @@ def _message(sources: Sequence[Any], place: int, what: str) -> Message:
     if role == ROLE_CUSTOM:
         message.custom_type = wire_text(text_of(source.get("customType"), f"{what}.customType"))
     content = source.get("output" if role == ROLE_BASH_EXECUTION else "content")
-    blocks = [] if content is None else [{"type": "text", "text": content}] if isinstance(content, str) else content
+    blocks = (
+        []
+        if content is None
+        else [{"type": "text", "text": content}]
+        if isinstance(content, str)
+        else content
+    )
     for number, block in enumerate(list_of(blocks, f"{what}.content")):
         call_id = _call_id(object_of(block, f"{what}.content[{number}]"))
         if role == ROLE_ASSISTANT and call_id and _was_asked(sources, place, call_id):
@@ -105,7 +119,10 @@ def _was_asked(sources: Sequence[Any], place: int, call_id: str) -> bool:
     if _plain(sources[place].get("stopReason")) not in _BROKEN_OFF:
         return True
     for later in sources[place + 1 :]:
-        if _plain(later.get("role")) == "toolresult" and _answered(later, "a message").strip() == call_id.strip():
+        if (
+            _plain(later.get("role")) == "toolresult"
+            and _answered(later, "a message").strip() == call_id.strip()
+        ):
             return True
         if any(_call_id(block).strip() == call_id.strip() for block in _blocks(later)):
             return False
@@ -118,7 +135,9 @@ def _blocks(source: Any) -> list[Any]:
 
 
 def _call_id(block: Any) -> str:
-    """The id of a block that is a call; empty for any other block, and for a call that nothing can answer."""
+    """Return the id of a call block; empty for any other block, and for a call that no result can
+    answer.
+    """
     call_id = block.get("id")
     is_call = _plain(block.get("type")) in _CALLS and isinstance(call_id, str) and call_id.strip()
     return call_id if is_call else ""

@@ -1,4 +1,6 @@
-"""Area `native_relay_stop`: `given.handlers` are asked about a stop of a harness, and `expect.merged` is what the harness reads."""
+"""Area `native_relay_stop`: `given.handlers` judge a stop of a harness, and `expect.merged` is what
+the harness reads.
+"""
 
 import json
 import uuid
@@ -11,7 +13,7 @@ from spawnmesh_devstack.conformance.cases import REMARKS, BadCase, Case, Verdict
 from spawnmesh_devstack.conformance.compare import difference, shown
 from spawnmesh_devstack.conformance.finalize_merge import one_line
 from spawnmesh_devstack.conformance.hook_cases import handlers_of, open_hook_tenant
-from spawnmesh_devstack.conformance.mesh import ReachedMesh
+from spawnmesh_devstack.conformance.mesh import MeshAccess
 
 _HARNESSES = {
     "claude-code": pb.NATIVE_HARNESS_CLAUDE_CODE,
@@ -22,12 +24,13 @@ _ACTIONS = ("continue", "revise", "finalize")
 _EVENT = {"hook_event_name": "Stop", "session_id": "a-session", "stop_hook_active": False}
 
 
-async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
-    """Expects `merged`: the object that the harness reads, or null, `{}` or empty text for nothing; or what that object means, in the words of
-    the area `finalize_merge`: an object with an `action`, or the action alone.
+async def replay(mesh: MeshAccess, case: Case) -> Verdict:
+    """Expect `merged`: the object that the harness reads, or null, `{}` or an empty text for
+    nothing; or its meaning in the words of the area `finalize_merge`: an object with an `action`,
+    or the action alone.
 
-    `given.harness` is `claude-code` or `codex`, `given.event` the event's members where they are not those of a plain stop, and `given.times`
-    how often in a row it comes; the last answer counts.
+    `given.harness` is `claude-code` or `codex`. `given.event` has the members that differ from a
+    plain stop. `given.times` says how often the event comes in a row; the last answer counts.
     """
     given = object_of(case.given, "given", {"handlers", "harness", "event", "times", *REMARKS})
     harness = _HARNESSES.get(str(given.get("harness", "claude-code")))
@@ -38,7 +41,9 @@ async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
     async with open_hook_tenant(mesh, handlers_of(given.get("handlers"))) as tenant:
         output = ""
         for _ in range(times):
-            request = pb.RelayNativeStopRequest(request_id=uuid.uuid4().hex, harness=harness, event_json=event)
+            request = pb.RelayNativeStopRequest(
+                request_id=uuid.uuid4().hex, harness=harness, event_json=event
+            )
             answer: pb.RelayNativeStopResponse = await tenant.as_client("RelayNativeStop", request)
             output = answer.output
         deliveries = await tenant.deliveries()

@@ -1,6 +1,6 @@
-"""Area `redact_spawn`: `given.block` as a tool call that a model made and a run writes down.
+"""Area `redact_spawn`: `given.block` is a tool call of a model that a run appends.
 
-What the service answers is read from the very bytes it stores, so whatever no answer holds is not in the rows either.
+The service answers with the bytes that it stores, so what is in no answer is in no row.
 """
 
 import json
@@ -13,23 +13,26 @@ from spawnmesh.transcript.v1.entry_pb2 import Entry
 
 from spawnmesh_devstack.conformance.cases import REMARKS, BadCase, Case, Verdict, list_of, object_of, text_of
 from spawnmesh_devstack.conformance.compare import shown
-from spawnmesh_devstack.conformance.mesh import ReachedMesh
+from spawnmesh_devstack.conformance.mesh import MeshAccess
 from spawnmesh_devstack.conformance.scratch_transcript import open_scratch_transcript
 from spawnmesh_devstack.conformance.tool_calls import tool_call
 
 _CALL_ID = "call_1"
 
 
-async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
-    """Expects `must_not_contain`: texts that are nowhere in what comes back, not in JSON inside of strings either.
+async def replay(mesh: MeshAccess, case: Case) -> Verdict:
+    """Expect `must_not_contain`: texts that occur nowhere in the answer, also not in JSON inside of
+    strings.
 
-    A block that the service refuses is stored nowhere, but no outcome to be content with: it counts as failed.
+    A block that the service refuses is not stored, and the case counts as failed.
     """
     given = object_of(case.given, "given", {"block", *REMARKS})
     block = object_of(given.get("block"), "block")
     forbidden = _forbidden(case.expect)
     call = tool_call(block, text_of(block.get("id"), "block.id").strip() or _CALL_ID)
-    message = content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[content_pb.ContentBlock(tool_call=call)])
+    message = content_pb.Message(
+        role=content_pb.ROLE_ASSISTANT, content=[content_pb.ContentBlock(tool_call=call)]
+    )
     async with open_scratch_transcript(mesh) as transcript:
         [seq] = await transcript.append([message])
         stored = await transcript.entries()
@@ -58,7 +61,7 @@ def _has_call(entry: Entry) -> bool:
 
 
 def _texts(answer: AnyMessage) -> Iterator[str]:
-    """Every string of an answer, and every one in the JSON that a string is."""
+    """Yield every string of an answer, and every string in JSON inside of a string."""
     for field, value in answer.ListFields():
         values = value if field.is_repeated else [value]
         for one in values:

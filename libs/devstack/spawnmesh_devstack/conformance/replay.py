@@ -1,4 +1,4 @@
-"""Replays a file of cases and reports on it."""
+"""Replay a file of cases and report the result."""
 
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -10,7 +10,7 @@ from spawnmesh_core.errors import MeshError
 
 from spawnmesh_devstack.conformance.areas import AREAS
 from spawnmesh_devstack.conformance.cases import BadCase, Case, Verdict, read_cases
-from spawnmesh_devstack.conformance.mesh import ReachedMesh, reach_mesh, whereabouts
+from spawnmesh_devstack.conformance.mesh import MeshAccess, find_endpoints, open_mesh_access
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.stack import open_stack
 
@@ -23,11 +23,15 @@ class Replayed:
 
     @property
     def failed_count(self) -> int:
-        """Cases with another outcome than expected, and cases that could not be replayed."""
+        """The number of cases with another outcome than expected, and of cases that could not be
+        replayed.
+        """
         return sum(bool(verdict.problem) for _, verdict in self.verdicts)
 
     def lines(self) -> list[str]:
-        """What differs, a line for each case; what no service was asked; and last `N passed, M failed`."""
+        """Return one line for each difference and for each case that no service judged, and last `N
+        passed, M failed`.
+        """
         lines = [f"{_name(case)}: {verdict.problem}" for case, verdict in self.verdicts if verdict.problem]
         alone = [_name(case) for case, verdict in self.verdicts if verdict.without_service]
         if alone:
@@ -38,9 +42,10 @@ class Replayed:
 async def replay_file(
     area: str, file: Path, *, mesh_dir: Path | None = None, report: Callable[[str], None]
 ) -> Replayed:
-    """Replays the file through the mesh that runs on the directory; without one, through a mesh started for it.
+    """Replay the file through the mesh that runs on the directory; without a directory, through a
+    mesh that is started for it.
 
-    Raises StackError for an area that there is not, a file that holds no cases, and a mesh that is not there.
+    Raises StackError for an unknown area, a file without cases, and a mesh that is not running.
     """
     if area not in AREAS:
         raise StackError(f"there is no area {area!a}; there are {', '.join(sorted(AREAS))}")
@@ -50,21 +55,23 @@ async def replay_file(
 
 
 async def replay_cases(replay: Callable[[Case], Awaitable[Verdict]], cases: Sequence[Case]) -> Replayed:
-    """Replays one case after the other. One that cannot be replayed, or fails on the way, counts as failed with what happened."""
+    """Replay one case after the other. A case that cannot be replayed, or that raises, counts as
+    failed with the cause.
+    """
     return Replayed([(case, await _verdict(replay, case)) for case in cases])
 
 
 @asynccontextmanager
-async def _mesh(mesh_dir: Path | None, report: Callable[[str], None]) -> AsyncIterator[ReachedMesh]:
+async def _mesh(mesh_dir: Path | None, report: Callable[[str], None]) -> AsyncIterator[MeshAccess]:
     if mesh_dir is not None:
-        targets, keys = whereabouts(mesh_dir)
-        async with reach_mesh(targets, keys) as mesh:
+        targets, keys = find_endpoints(mesh_dir)
+        async with open_mesh_access(targets, keys) as mesh:
             yield mesh
         return
     with tempfile.TemporaryDirectory(prefix="spawnmesh-conformance-") as home:
         async with (
             open_stack(Path(home) / "mesh", report, runner_count=0) as stack,
-            reach_mesh(stack.targets, stack.keys) as mesh,
+            open_mesh_access(stack.targets, stack.keys) as mesh,
         ):
             yield mesh
 
@@ -85,5 +92,5 @@ def _name(case: Case) -> str:
 
 
 def _printable(text: str) -> str:
-    """ASCII that cannot act on a terminal."""
+    """Return printable ASCII that cannot control a terminal."""
     return ascii(text)[1:-1]

@@ -1,4 +1,4 @@
-"""A transcript for one case, written and read as a run does, and gone afterwards."""
+"""A transcript for one case, written and read as a run does, and deleted at the end."""
 
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -13,42 +13,48 @@ from spawnmesh.transcript.v1.entry_pb2 import Entry, EntryBody
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_runtime.peers import Peer
 
-from spawnmesh_devstack.conformance.mesh import ReachedMesh, RunOfReplay, new_run
+from spawnmesh_devstack.conformance.mesh import MeshAccess, RunOfReplay, new_run
 
-if TYPE_CHECKING:  # The stubs' types for asyncio exist for type checkers only.
+if TYPE_CHECKING:  # The asyncio types of the stubs exist for type checkers only.
     from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceAsyncStub
 
 _TENANT = "conformance"
 _ENTRIES_PER_APPEND = 100
 _ENTRIES_PER_PAGE = 1000
 _CALL_SECONDS = 30.0
-_TOKEN_BUDGET = 1_000_000_000  # More than any case has.
+_TOKEN_BUDGET = 1_000_000_000  # More than any case needs.
 
 
 @dataclass(frozen=True, slots=True)
 class ScratchTranscript:
-    """A transcript whose one writer is `run`."""
+    """A transcript whose writer is `run`."""
 
-    mesh: ReachedMesh
+    mesh: MeshAccess
     run: RunOfReplay
 
     async def append(self, messages: Sequence[Message]) -> list[int]:
-        """Appends in calls of a hundred; the seq of each message. Raises MeshError for what the service refuses."""
+        """Append in calls of at most a hundred entries and return the seq of each message. Raises
+        MeshError for a refusal.
+        """
         seqs: list[int] = []
         for start in range(0, len(messages), _ENTRIES_PER_APPEND):
             request = pb.AppendEntriesRequest(
                 session_id=self.run.session_id,
                 claim=_claim(self.run),
                 idempotency_key=uuid.uuid4().hex,
-                entries=[EntryBody(message=message) for message in messages[start : start + _ENTRIES_PER_APPEND]],
+                entries=[
+                    EntryBody(message=message) for message in messages[start : start + _ENTRIES_PER_APPEND]
+                ],
             )
             with self.mesh.as_run(self.run):
-                answer = await self._peer.unary(self._stub.AppendEntries, request, timeout_seconds=_CALL_SECONDS)
+                answer = await self._peer.unary(
+                    self._stub.AppendEntries, request, timeout_seconds=_CALL_SECONDS
+                )
             seqs += [entry.seq for entry in answer.entries]
         return seqs
 
     async def entries(self) -> list[Entry]:
-        """All that is stored."""
+        """Return all stored entries."""
         listed: list[Entry] = []
         while True:
             request = pb.ListEntriesRequest(
@@ -63,8 +69,10 @@ class ScratchTranscript:
             listed += page.entries
 
     async def context(self, tail: FreshTail | None = None) -> pb.AssembleContextResponse:
-        """What a model would read of it."""
-        request = pb.AssembleContextRequest(session_id=self.run.session_id, token_budget=_TOKEN_BUDGET, fresh_tail=tail)
+        """Return the context that a model would read."""
+        request = pb.AssembleContextRequest(
+            session_id=self.run.session_id, token_budget=_TOKEN_BUDGET, fresh_tail=tail
+        )
         with self.mesh.as_run(self.run):
             return await self._peer.unary(self._stub.AssembleContext, request, timeout_seconds=_CALL_SECONDS)
 
@@ -78,8 +86,10 @@ class ScratchTranscript:
 
 
 @asynccontextmanager
-async def open_scratch_transcript(mesh: ReachedMesh, tenant_id: str = _TENANT) -> AsyncIterator[ScratchTranscript]:
-    """An empty transcript, deleted with the block."""
+async def open_scratch_transcript(
+    mesh: MeshAccess, tenant_id: str = _TENANT
+) -> AsyncIterator[ScratchTranscript]:
+    """Create an empty transcript, and delete it at the end of the block."""
     run = new_run(tenant_id)
     peer = mesh.peers["transcript"]
     stub = TranscriptServiceStub(peer.channel)

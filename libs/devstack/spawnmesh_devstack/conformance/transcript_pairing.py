@@ -1,7 +1,9 @@
-"""Area `transcript_pairing`: `given.messages` written by a run, and read as a model would read them.
+"""Area `transcript_pairing`: a run writes `given.messages`, and the replay reads them as a model
+would.
 
-Compared are role, content, ids, tool names and errors of every message, in order, and the counts. The text of a made-up result is not: its
-wording is the service's own. The contract has no place for a message's other members, so they are neither sent nor compared.
+The replay compares role, content, ids, tool names and errors of every message, in order, and the
+counts. It does not compare the text of a synthetic result, whose wording is the service's own, nor
+members for which the contract has no field.
 """
 
 from collections.abc import Sequence
@@ -13,15 +15,16 @@ from spawnmesh_core.reasons import Reason
 
 from spawnmesh_devstack.conformance.cases import REMARKS, BadCase, Case, Verdict, object_of
 from spawnmesh_devstack.conformance.compare import difference, shown
-from spawnmesh_devstack.conformance.mesh import ReachedMesh
+from spawnmesh_devstack.conformance.mesh import MeshAccess
 from spawnmesh_devstack.conformance.messages import comparable, is_made_up, messages_of
 from spawnmesh_devstack.conformance.scratch_transcript import ScratchTranscript, open_scratch_transcript
 
 
-async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
-    """Expects `messages`, `addedIds`, `droppedDuplicateCount` and `droppedOrphanCount`, or some of them.
+async def replay(mesh: MeshAccess, case: Case) -> Verdict:
+    """Expect `messages`, `addedIds`, `droppedDuplicateCount` and `droppedOrphanCount`, or some of
+    them.
 
-    The service has no options: those of a case are told where its outcome differs.
+    The service has no options: those of a case are reported if its outcome differs.
     """
     given = object_of(case.given, "given")
     if "given" in given:
@@ -45,8 +48,8 @@ async def replay(mesh: ReachedMesh, case: Case) -> Verdict:
     return Verdict(problem)
 
 
-async def _wording(mesh: ReachedMesh) -> Sequence[ContentBlock]:
-    """What the service says in place of a missing result: it knows one that comes back by it."""
+async def _wording(mesh: MeshAccess) -> Sequence[ContentBlock]:
+    """Return the service's text of a missing result, by which it recognises one that comes back."""
     call = ToolCall(tool_call_id="call_1", name="read", block_json="{}")
     async with open_scratch_transcript(mesh) as transcript:
         await transcript.append([Message(role=ROLE_ASSISTANT, content=[ContentBlock(tool_call=call)])])
@@ -55,7 +58,7 @@ async def _wording(mesh: ReachedMesh) -> Sequence[ContentBlock]:
 
 
 def _expected(sources: Any, given: Sequence[Message]) -> list[dict[str, Any]]:
-    """What is expected, in the form of what comes. A result that nobody gave is made up."""
+    """Return the expectation in the form of an outcome. A result that no tool gave is synthetic."""
     messages = messages_of(sources, "expect.messages")
     known = [_without_tool_name(message) for message in given]
     return [
@@ -65,7 +68,7 @@ def _expected(sources: Any, given: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def _without_tool_name(message: Message) -> Message:
-    """The message but for its tool's name, which a service may complete."""
+    """Return the message without its tool's name, which a service may complete."""
     copy = Message()
     copy.CopyFrom(message)
     copy.ClearField("tool_name")
@@ -75,7 +78,7 @@ def _without_tool_name(message: Message) -> Message:
 async def _assembled(
     transcript: ScratchTranscript, messages: Sequence[Message], made_up: Sequence[bool]
 ) -> dict[str, Any]:
-    """What came, in the members of an expectation."""
+    """Return the outcome in the members of an expectation."""
     places = [place for place, message in enumerate(messages) if not _answers_nothing(message)]
     for message in filter(_answers_nothing, messages):
         await _see_refused(transcript, message)
@@ -83,12 +86,15 @@ async def _assembled(
     entries = (await transcript.context()).entries
     kept = {place_of[entry.seq]: entry for entry in entries if entry.entry_id}
     dropped = [
-        place for place, message in enumerate(messages) if message.role == ROLE_TOOL_RESULT and place not in kept
+        place
+        for place, message in enumerate(messages)
+        if message.role == ROLE_TOOL_RESULT and place not in kept
     ]
     duplicates = [place for place in dropped if _has_call_before(messages, place)]
     return {
         "messages": [
-            _form(entry.body.message, made_up=not entry.entry_id or made_up[place_of[entry.seq]]) for entry in entries
+            _form(entry.body.message, made_up=not entry.entry_id or made_up[place_of[entry.seq]])
+            for entry in entries
         ],
         "addedIds": [entry.body.message.tool_call_id.strip() for entry in entries if not entry.entry_id],
         "droppedDuplicateCount": len(duplicates),
@@ -108,7 +114,9 @@ def _answers_nothing(message: Message) -> bool:
 
 
 async def _see_refused(transcript: ScratchTranscript, message: Message) -> None:
-    """A result that names no call has to be kept out at the door. Raises BadCase where it was let in."""
+    """Check that the service refuses a result without a call id. Raises BadCase if it
+    accepts it.
+    """
     try:
         await transcript.append([message])
     except MeshError as error:
@@ -119,7 +127,7 @@ async def _see_refused(transcript: ScratchTranscript, message: Message) -> None:
 
 
 def _has_call_before(messages: Sequence[Message], place: int) -> bool:
-    """Whether a result that was dropped answers a call: then that has another answer."""
+    """Return whether a dropped result answers a call: then the call has another result."""
     wanted = messages[place].tool_call_id.strip()
     return any(
         block.tool_call.tool_call_id.strip() == wanted

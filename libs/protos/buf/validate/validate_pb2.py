@@ -1,7 +1,9 @@
-"""The rule annotations that the contracts import, taken at run time from the installed `protovalidate` package.
+"""The rule annotations that the contracts import, taken at run time from the package
+`protovalidate`.
 
-Generated stubs import `buf.validate.validate_pb2`. The rules ship inside `protovalidate` for its own runtime only, so their descriptor is read
-from there and entered into the pool that `google.protobuf` uses.
+Generated stubs import `buf.validate.validate_pb2`. The rules are part of `protovalidate` for its
+own runtime only, so this module reads their descriptor from there and adds it to the pool of
+`google.protobuf`.
 """
 
 from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2, field_mask_pb2, timestamp_pb2

@@ -1,1 +1,5 @@
-"""What surrounds every RPC, outermost first: trace, log, errors, drain, deadline, auth, validate. `server.py` puts them together."""
+"""The interceptors of every RPC, outermost first: drain, trace, log, errors, deadline,
+auth, validate.
+
+`server.py` composes them.
+"""

@@ -1,4 +1,4 @@
-"""Finds out who calls, and whether the contract lets them."""
+"""Authenticate the caller and check that the contract allows it to call the RPC."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,20 +8,21 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
 from spawnmesh_runtime.call import Call, ServedMethod, Step
-from spawnmesh_runtime.caller import Caller, CallerKind, enter_call_of
+from spawnmesh_runtime.caller import Caller, CallerKind, set_caller
 from spawnmesh_runtime.tokens import TokenVerifier
 
-_LONGEST_SECONDS = 365 * 86_400.0  # No connection lasts as long, and not every number is one that a timer takes.
+# Longer than any connection. A timer does not accept every number.
+_LONGEST_SECONDS = 365 * 86_400.0
 
 
 def authenticated_calls(inner: Step, method: ServedMethod, verifier: TokenVerifier) -> Step:
-    """Sets `current_caller()` for the rest of the call."""
+    """Authenticate each call and set `current_caller()` for the rest of it."""
     policy = method.policy
 
     async def step(call: Call) -> object:
         caller = await verifier.authenticate(_bearer(call.metadata))
         call.caller = caller
-        enter_call_of(caller)
+        set_caller(caller)
         if caller.kind not in policy.callers or (
             caller.kind is CallerKind.SERVICE and caller.service not in policy.services
         ):
@@ -30,13 +31,15 @@ def authenticated_calls(inner: Step, method: ServedMethod, verifier: TokenVerifi
                 "this kind of caller may not call this RPC",
                 facts={"caller": caller.kind.value, "method": f"{method.service}/{method.name}"},
             )
-        return await (_while_good(inner, call, caller) if policy.ends_with_token else inner(call))
+        return await (_until_token_expires(inner, call, caller) if policy.ends_with_token else inner(call))
 
     return step
 
 
-async def _while_good(inner: Step, call: Call, caller: Caller) -> object:
-    """The call for as long as its token is good: what comes later is not for whoever held it."""
+async def _until_token_expires(inner: Step, call: Call, caller: Caller) -> object:
+    """Run the call until its token expires: later messages must not reach the holder of
+    the token.
+    """
     try:
         left = min(caller.expire_timestamp - utc_now().timestamp(), _LONGEST_SECONDS)
         async with asyncio.timeout(left) as bound:
@@ -45,7 +48,7 @@ async def _while_good(inner: Step, call: Call, caller: Caller) -> object:
         if not bound.expired():
             raise
         raise MeshError(
-            Reason.TOKEN_EXPIRED, "the token's time is over while the stream was open; go on with a new one"
+            Reason.TOKEN_EXPIRED, "the token expired while the stream was open; call again with a new one"
         ) from None
 
 

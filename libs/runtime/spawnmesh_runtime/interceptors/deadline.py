@@ -1,4 +1,4 @@
-"""Holds a call to its deadline, and lets the calls it makes know how much is left."""
+"""Cancel a call at its deadline, and pass the remaining time to the calls that it makes."""
 
 import asyncio
 from contextvars import ContextVar
@@ -13,7 +13,10 @@ _deadline: ContextVar[float | None] = ContextVar("spawnmesh_deadline", default=N
 
 
 def bounded_calls(inner: Step) -> Step:
-    """A call whose time is over does no work; one whose time runs out is cancelled where it waits. No deadline, no bound."""
+    """Refuse a call whose deadline has passed, and cancel a call when its deadline passes.
+
+    A call without a deadline has no time limit.
+    """
 
     async def step(call: Call) -> object:
         remaining: float | None = call.context.time_remaining()
@@ -30,6 +33,6 @@ def bounded_calls(inner: Step) -> Step:
 
 
 def remaining_seconds() -> float | None:
-    """What is left until the deadline of the call being served; None without one."""
+    """Return the seconds until the deadline of the call being served; None without a deadline."""
     deadline = _deadline.get()
     return None if deadline is None else deadline - monotonic_seconds()

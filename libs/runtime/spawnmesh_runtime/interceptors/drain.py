@@ -1,13 +1,13 @@
-"""Knows when the running calls are done, after their answers are sent."""
+"""Count the running calls, to detect when all of them have ended and their answers are sent."""
 
 import asyncio
 
-from spawnmesh_runtime.afterwards import afterwards
 from spawnmesh_runtime.call import Call, Step
+from spawnmesh_runtime.defer import defer
 
 
 class Drain:
-    """How many calls are running."""
+    """The number of running calls."""
 
     def __init__(self) -> None:
         self._running = 0
@@ -15,11 +15,14 @@ class Drain:
         self._idle.set()
 
     async def idle(self) -> None:
-        """Returns when no call is running."""
+        """Wait until no call is running."""
         await self._idle.wait()
 
     def counted_calls(self, inner: Step) -> Step:
-        """Outermost of all: a call runs until its span is closed and its log event written."""
+        """Count calls.
+
+        It is the outermost step: a call runs until its span and its log event are written.
+        """
 
         async def step(call: Call) -> object:
             self._running += 1
@@ -27,7 +30,7 @@ class Drain:
             try:
                 return await inner(call)
             finally:
-                afterwards(self._ended)
+                defer(self._ended)
 
         return step
 

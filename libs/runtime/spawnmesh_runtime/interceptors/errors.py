@@ -1,4 +1,4 @@
-"""Turns whatever a call raises into a gRPC status with `google.rpc` details, by one rule for all services."""
+"""Turn the exception of a call into a gRPC status with `google.rpc` details."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,13 +13,17 @@ from spawnmesh_runtime.telemetry import current_trace_id
 from spawnmesh_runtime.wire_errors import status_metadata
 
 Translate = Callable[[BaseException], MeshError | None]
-"""Gives the refusal for a driver's exception, or None for one it does not know."""
+"""Return the refusal for an exception of a driver, or None for another exception."""
 
 
 def typed_errors(inner: Step, service: str, translate: Sequence[Translate]) -> Step:
-    """Refusals keep their reason and facts; a driver's errors go through `translate`; a TimeoutError is DEADLINE_EXCEEDED.
+    """Turn exceptions into statuses.
 
-    Anything else is INTERNAL with a fixed text and the trace id. Cancellation passes.
+    - A MeshError keeps its reason and facts.
+    - `translate` turns the exceptions of drivers into refusals.
+    - A TimeoutError becomes DEADLINE_EXCEEDED.
+    - Any other exception becomes INTERNAL with a fixed text and the trace id.
+    - A cancellation passes.
     """
 
     async def step(call: Call) -> object:
@@ -32,36 +36,39 @@ def typed_errors(inner: Step, service: str, translate: Sequence[Translate]) -> S
             call.status = call.context.code().name
             raise
         except Exception as error:
-            if call.context.cancelled():  # What failed is writing to a caller that is gone; there is nobody to tell.
+            if call.context.cancelled():  # Writing to a caller that is gone failed.
                 call.status = "CANCELLED"
                 raise asyncio.CancelledError from error
-            refusal = _refusal(_one_of(error), translate)
+            refusal = _refusal(_first_refusal(error), translate)
             if refusal.reason is Reason.INTERNAL:
                 call.defect = error
                 refusal = _internal()
-            # Its frames hold what the call has in memory, and the call holds it: that would stay until such circles are looked for. Nor is the
-            # request kept for as long as the refusal is on its way.
+            # The frames of the traceback reference the data of the call, and the call references
+            # the refusal. Without this, the memory stays until a garbage collection breaks the
+            # cycle. The request is not needed while the refusal is sent.
             refusal.__traceback__ = refusal.__context__ = refusal.__cause__ = None
             call.request = None
             call.refusal, call.status = refusal, refusal.status.value
         return await call.context.abort(
-            grpc.StatusCode[call.status], call.refusal.message, status_metadata(call.refusal, f"{service}.spawnmesh")
+            grpc.StatusCode[call.status],
+            call.refusal.message,
+            status_metadata(call.refusal, f"{service}.spawnmesh"),
         )
 
     return step
 
 
 def time_is_over(call: Call) -> bool:
-    """Whether the call has a deadline that has passed."""
+    """Return whether the call has a deadline that has passed."""
     remaining: float | None = call.context.time_remaining()
     return remaining is not None and remaining <= 0
 
 
-def _one_of(error: Exception) -> BaseException:
-    """Out of a group, a refusal if there is one, else the first error: tasks that ran side by side raise groups."""
+def _first_refusal(error: Exception) -> BaseException:
+    """Return a refusal of an exception group if it has one, else its first error."""
     if not isinstance(error, ExceptionGroup):
         return error
-    members = [_one_of(member) for member in error.exceptions]
+    members = [_first_refusal(member) for member in error.exceptions]
     return next((member for member in members if isinstance(member, MeshError)), members[0])
 
 
@@ -73,10 +80,14 @@ def _refusal(error: BaseException, translate: Sequence[Translate]) -> MeshError:
         if refusal is not None:
             return refusal
     if isinstance(error, TimeoutError):
-        return MeshError(Reason.DEADLINE_EXCEEDED, "the call took longer than its deadline or a limit within it")
+        return MeshError(
+            Reason.DEADLINE_EXCEEDED, "the call took longer than its deadline or a limit within it"
+        )
     return _internal()
 
 
 def _internal() -> MeshError:
     trace_id = current_trace_id()
-    return MeshError(Reason.INTERNAL, f"internal error; trace {trace_id or 'unknown'}", facts={"trace_id": trace_id})
+    return MeshError(
+        Reason.INTERNAL, f"internal error; trace {trace_id or 'unknown'}", facts={"trace_id": trace_id}
+    )

@@ -1,4 +1,7 @@
-"""One log event and one measurement per RPC: who called what, how it ended, how long it took. Never a payload, never an error's text."""
+"""Write one log event and one measurement for each RPC: caller, method, status, duration.
+
+They never contain a payload or the text of an error.
+"""
 
 from functools import partial
 
@@ -6,35 +9,37 @@ import structlog
 from opentelemetry.metrics import Histogram, Meter
 from spawnmesh_core.clock import monotonic_seconds
 
-from spawnmesh_runtime.afterwards import afterwards
 from spawnmesh_runtime.call import Call, ServedMethod, Step
+from spawnmesh_runtime.defer import defer
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
 
 def call_durations(meter: Meter) -> Histogram:
-    """How long calls took, for `logged_calls`; named as the OpenTelemetry conventions have it."""
+    """Create the histogram of call durations, with the name of the OpenTelemetry conventions."""
     return meter.create_histogram(
         "rpc.server.call.duration",
         unit="s",
-        description="How long RPCs took, by method and by how they ended; error.type is the reason of a refusal.",
+        description="Duration of RPCs by method and status; error.type is the reason of a refusal.",
         explicit_bucket_boundaries_advisory=_SECONDS,
     )
 
 
 def logged_calls(inner: Step, method: ServedMethod, service: str, durations: Histogram) -> Step:
-    """A defect of ours is logged as an error with its traceback, everything else as information; both when the caller has been answered."""
+    """Log each call after its answer is sent: an internal error with its traceback,
+    others as info.
+    """
     path = f"{method.service}/{method.name}"
-    log = structlog.get_logger().bind()  # Put together here once, and not for every call.
+    log = structlog.get_logger().bind()  # Bound once for each method, not for each call.
 
     async def step(call: Call) -> object:
         start = monotonic_seconds()
         try:
             return await inner(call)
         finally:
-            afterwards(partial(tell, call, monotonic_seconds() - start))
+            defer(partial(report, call, monotonic_seconds() - start))
 
-    def tell(call: Call, seconds: float) -> None:
+    def report(call: Call, seconds: float) -> None:
         measured: dict[str, str] = {
             "rpc.system.name": "grpc",
             "rpc.method": path,

@@ -1,4 +1,4 @@
-"""One server span per RPC, a child of the caller's."""
+"""Create one server span for each RPC, a child of the span of the caller."""
 
 from functools import partial
 from time import time_ns
@@ -8,16 +8,21 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
-from spawnmesh_runtime.afterwards import afterwards
 from spawnmesh_runtime.call import Call, ServedMethod, Step
+from spawnmesh_runtime.defer import defer
 from spawnmesh_runtime.telemetry import AttributeValue, parent_context, use_tracer
 
-_SERVER_FAULTS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
+_SERVER_FAULTS = frozenset(
+    {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
+)
 CODES: dict[str, int] = {code.name: code.value[0] for code in grpc.StatusCode}
 
 
 def traced_calls(inner: Step, method: ServedMethod, tracer: Tracer) -> Step:
-    """Opens the span before anything else happens; it ends with the call, also for streams, and is sent on when the caller has been answered."""
+    """Open the span before the other steps.
+
+    It ends with the call, also for streams, and is exported after the answer is sent.
+    """
     name = f"{method.service}/{method.name}"
     attributes = {"rpc.system": "grpc", "rpc.service": method.service, "rpc.method": method.name}
 
@@ -31,7 +36,7 @@ def traced_calls(inner: Step, method: ServedMethod, tracer: Tracer) -> Step:
         finally:
             otel_context.detach(token)
             if span.is_recording():
-                afterwards(partial(_end, span, call, time_ns()))
+                defer(partial(_end, span, call, time_ns()))
 
     return step
 
@@ -46,7 +51,7 @@ def _end(span: Span, call: Call, end_time: int) -> None:
             attributes["spawnmesh.run.id"] = call.caller.run_id
     if call.status != "OK":
         attributes["error.type"] = call.refusal.reason.value if call.refusal else call.status
-    span.set_attributes(attributes)  # Together: each call of it costs as much as three attributes.
+    span.set_attributes(attributes)  # One call: each call costs as much as three attributes.
     if call.status in _SERVER_FAULTS:
         span.set_status(Status(StatusCode.ERROR))
     span.end(end_time)

@@ -1,4 +1,4 @@
-"""Holds requests to the rules in their contract."""
+"""Check requests against the rules of their contract."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,13 +9,13 @@ from google.protobuf.message import Message
 from spawnmesh_core.errors import FieldViolation, MeshError
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_runtime.call import NO_MORE, Call, ServedMethod, Step
+from spawnmesh_runtime.call import END_OF_STREAM, Call, ServedMethod, Step
 
 _SHOWN = 20
 
 
 def validated_calls(inner: Step, method: ServedMethod) -> Step:
-    """Every message of the request is checked before the servicer sees it."""
+    """Check every message of the request before the servicer receives it."""
 
     async def step(call: Call) -> object:
         if method.client_streaming:
@@ -28,14 +28,21 @@ def validated_calls(inner: Step, method: ServedMethod) -> Step:
 
 
 async def _validated(context: "grpc.aio.ServicerContext[Any, Any]") -> AsyncIterator[Message]:
-    """Not by the transport's iterator, which holds itself: what was read last would stay until such circles are looked for."""
-    while (message := await context.read()) is not NO_MORE:
+    """Yield the messages of a stream once they are valid.
+
+    It calls `read()`: the iterator of grpc.aio is part of a reference cycle that keeps the last
+    message in memory until a garbage collection.
+    """
+    while (message := await context.read()) is not END_OF_STREAM:
         require_valid(message)
         yield message
 
 
 def require_valid(message: Message) -> None:
-    """Raises MeshError INVALID_REQUEST with the path of each field that breaks a rule, at most 20 of them; values are not repeated."""
+    """Raise MeshError INVALID_REQUEST if the message breaks a rule.
+
+    The error has the paths of at most 20 fields and no values.
+    """
     violations = protovalidate.collect_violations(message)
     if not violations:
         return
@@ -45,7 +52,9 @@ def require_valid(message: Message) -> None:
     )
     more = f" and {len(violations) - 1} more" if len(violations) > 1 else ""
     raise MeshError(
-        Reason.INVALID_REQUEST, f"{shown[0].field or 'request'}: {shown[0].description}{more}", violations=shown
+        Reason.INVALID_REQUEST,
+        f"{shown[0].field or 'request'}: {shown[0].description}{more}",
+        violations=shown,
     )
 
 
@@ -58,4 +67,5 @@ def _element(element: protovalidate.FieldPathElementPb) -> str:
         return element.field_name
     if element.subscript.field == "index":
         return f"{element.field_name}[{element.subscript.value}]"
-    return f"{element.field_name}[]"  # A map's key is a value that the caller sent.
+    # The key of a map is a value of the caller and is not repeated.
+    return f"{element.field_name}[]"

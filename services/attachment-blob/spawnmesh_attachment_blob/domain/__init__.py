@@ -1,4 +1,4 @@
-"""What may be handed over, under which name, and how large: values in, files or a refusal out."""
+"""Rules for attachments, sets, uploads and garbage: values in, decisions or refusals out."""
 
 from spawnmesh_attachment_blob.domain.items import Encoding, InlineItem, ValidFile
 from spawnmesh_attachment_blob.domain.limits import AttachmentLimits

@@ -1,11 +1,14 @@
-"""Base64 with one spelling for each byte string: standard alphabet, full padding, zero trailing bits."""
+"""Strict base64: standard alphabet, full padding, zero trailing bits.
+
+Each byte string has one form.
+"""
 
 import re
 from base64 import b64decode, b64encode
 from enum import StrEnum
 
-_SPELLING = re.compile(r"[A-Za-z0-9+/]+={0,2}")
-_WITHOUT_ASCII_WHITESPACE = str.maketrans("", "", " \t\n\r\v\f")
+_ENCODED = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+_REMOVE_ASCII_WHITESPACE = str.maketrans("", "", " \t\n\r\v\f")
 
 
 class Base64Problem(StrEnum):
@@ -17,7 +20,7 @@ class Base64Problem(StrEnum):
 
 
 class Base64Refused(ValueError):
-    """The text is not strict base64, or spells too many bytes."""
+    """The text is not strict base64, or it encodes too many bytes."""
 
     def __init__(self, problem: Base64Problem) -> None:
         self.problem = problem
@@ -25,28 +28,28 @@ class Base64Refused(ValueError):
 
 
 def decode_strict(text: str, *, max_bytes: int) -> bytes:
-    """The bytes that `text` spells, ASCII whitespace aside; at most `max_bytes` of them.
+    """Decode at most `max_bytes` bytes from `text`. ASCII whitespace is ignored.
 
-    Raises Base64Refused. Text longer than twice the largest legal spelling is refused by its length alone, before
-    anything is copied, so memory stays within a small multiple of `max_bytes` whatever comes in. An empty spelling is
-    refused: it is a field that somebody forgot to fill far more often than an empty file.
+    Raises Base64Refused. Text longer than twice the largest legal encoding is refused by its
+    length, before any copy, so that memory stays within a small multiple of `max_bytes`. Empty
+    text is refused: it is more often a field that the sender did not fill than an empty file.
     """
-    max_spelled = (max_bytes + 2) // 3 * 4
-    if len(text) > 2 * max_spelled:
+    max_encoded = (max_bytes + 2) // 3 * 4
+    if len(text) > 2 * max_encoded:
         raise Base64Refused(Base64Problem.TOO_LARGE)
     if not text.isascii():
         raise Base64Refused(Base64Problem.ALPHABET)
-    spelled = text.translate(_WITHOUT_ASCII_WHITESPACE)
-    if not spelled:
+    encoded = text.translate(_REMOVE_ASCII_WHITESPACE)
+    if not encoded:
         raise Base64Refused(Base64Problem.EMPTY)
-    if len(spelled) % 4:
+    if len(encoded) % 4:
         raise Base64Refused(Base64Problem.LENGTH)
-    if not _SPELLING.fullmatch(spelled):
+    if not _ENCODED.fullmatch(encoded):
         raise Base64Refused(Base64Problem.ALPHABET)
-    last = spelled[-4:]
-    if len(spelled) // 4 * 3 - last.count("=") > max_bytes:
+    last = encoded[-4:]
+    if len(encoded) // 4 * 3 - last.count("=") > max_bytes:
         raise Base64Refused(Base64Problem.TOO_LARGE)
-    # Only the last group can hide bits that decoding drops, so it alone is spelled again and compared.
+    # Only the last group can hold bits that decoding drops. Encode it again and compare.
     if b64encode(b64decode(last)).decode("ascii") != last:
         raise Base64Refused(Base64Problem.TRAILING_BITS)
-    return b64decode(spelled)
+    return b64decode(encoded)

@@ -1,4 +1,4 @@
-"""A bucket's objects against the rows that should know them, one page at a time."""
+"""Compare the objects of a bucket with the rows of its tenant, one page at a time."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -10,7 +10,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class ObjectEntry:
-    """An object as a listing shows it."""
+    """An object as a listing of the bucket shows it."""
 
     key: str
     size_bytes: int
@@ -19,7 +19,11 @@ class ObjectEntry:
 
 @dataclass(frozen=True, slots=True)
 class BlobEntry:
-    """A blob as its row says. Only a stored one promises that its object is there; a lost one did, and waits for its bytes."""
+    """A blob as its row describes it.
+
+    The row of a stored blob promises that its object exists. A lost blob was stored, and an
+    earlier collection found its object missing or damaged.
+    """
 
     key: str
     sha256: str
@@ -30,14 +34,17 @@ class BlobEntry:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """What does not fit together, and what was lost and is there again. What is missing or damaged has to be looked at once more: it may have
-    been stored or removed since the listing.
+    """Differences between objects and rows.
+
+    Check each missing and each damaged blob again before you report it: a call may have stored or
+    removed it since the listing.
     """
 
     orphan_keys: tuple[str, ...]
     missing: tuple[BlobEntry, ...]
     damaged: tuple[BlobEntry, ...]
     found_again: tuple[BlobEntry, ...]
+    """Lost blobs whose object exists again."""
 
 
 def compare(
@@ -46,10 +53,10 @@ def compare(
     expected_keys: Collection[str],
     orphaned_before: datetime,
 ) -> Differences:
-    """Compares objects with the rows of the same range of keys, read after them.
+    """Compare objects with the rows of the same key range. Read the rows after the objects.
 
-    An object is an orphan when neither a row nor `expected_keys` know it and it was last written before `orphaned_before`.
-    One whose key is not of our making is left alone.
+    An object is an orphan if no row and none of `expected_keys` names its key and it was last
+    written before `orphaned_before`. Objects whose keys this service does not create are ignored.
     """
     known = {blob.key for blob in blobs}
     size_by_key = {entry.key: entry.size_bytes for entry in objects}
@@ -70,5 +77,5 @@ def compare(
 
 
 def hash_of_key(key: str) -> str:
-    """The hash that a key of ours names."""
+    """Return the hash that an object key of this service contains."""
     return key.rpartition("/")[2].partition(".")[0]

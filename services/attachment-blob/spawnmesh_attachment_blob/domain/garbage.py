@@ -1,23 +1,23 @@
-"""What a comparison of bucket and rows found."""
+"""Ages and counts of a garbage collection."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """How long, in seconds, what a collection takes has to have been as it is."""
+    """Ages, in seconds, from which the garbage collector removes things."""
 
     grace_seconds: int
-    """For what is left over: whoever left it may be at work."""
+    """Leftovers. A younger leftover may belong to a call that is still running."""
     staged_seconds: int
-    """For sets that nobody attached."""
+    """Sets that were staged and never attached."""
     tombstone_seconds: int
-    """For what released sets leave."""
+    """Tombstones of released sets."""
 
 
 @dataclass(slots=True)
 class GarbageCounts:
-    """Counted up while a collection works; the contract says what each is."""
+    """Counters of one collection. The proto message of the same name describes each field."""
 
     seen_object_count: int = 0
     orphan_object_count: int = 0

@@ -1,4 +1,4 @@
-"""What a caller hands over inline, and what is left of it once it has passed."""
+"""Inline attachments before and after validation."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -6,22 +6,22 @@ from typing import Self
 
 
 class Encoding(Enum):
-    """How `InlineItem.content` spells the file's bytes."""
+    """Encoding of `InlineItem.content`."""
 
     UTF8 = "utf8"
     BASE64 = "base64"
     UNRECOGNIZED = "unrecognized"
-    """Anything else. An item may carry it so that its name is judged first; validation refuses it."""
+    """Any other value. Validation refuses it, after it has checked the name."""
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """The encoding spelled exactly `utf8` or `base64`; UNRECOGNIZED for every other text."""
+        """Return the encoding for exactly `utf8` or `base64`, UNRECOGNIZED for any other text."""
         return cls(text) if text in ("utf8", "base64") else cls("unrecognized")
 
 
 @dataclass(frozen=True, slots=True)
 class InlineItem:
-    """One attachment as it came; nothing about it is trusted."""
+    """An inline attachment as the caller sent it. No field is trusted."""
 
     name: str
     content: str
@@ -31,9 +31,22 @@ class InlineItem:
 
 @dataclass(frozen=True, slots=True)
 class ValidFile:
-    """One attachment that passed. `sha256` is lower-case hex of `data`; `mime_type` is carried over unchecked."""
+    """An attachment that passed validation.
+
+    `sha256` is the lower-case hex hash of `data`. `mime_type` is copied without a check.
+    """
 
     name: str
     data: bytes
+    sha256: str
+    mime_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of a set. The object with the hash `sha256` holds its bytes."""
+
+    name: str
+    size_bytes: int
     sha256: str
     mime_type: str

@@ -1,4 +1,4 @@
-"""How much one spawn may hand over."""
+"""Limits and policy of a tenant."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class AttachmentLimits:
-    """Limits of one tenant; sizes count decoded bytes."""
+    """Limits of one tenant for the files of one spawn. Sizes count decoded bytes."""
 
     enabled: bool = True
     max_files: int = 50
@@ -17,7 +17,11 @@ class AttachmentLimits:
 
 @dataclass(frozen=True, slots=True)
 class TenantPolicy:
-    """What holds for one tenant. A `retention_seconds` of 0 keeps sets for ever, a `download_url_seconds` of 0 gives no URLs."""
+    """Policy of one tenant.
+
+    A `retention_seconds` of 0 keeps sets until they are released. A `download_url_seconds` of 0
+    disables download URLs.
+    """
 
     limits: AttachmentLimits
     retention_seconds: int = 0

@@ -1,4 +1,4 @@
-"""The marker that stands for a redacted attachment in a transcript."""
+"""The marker that replaces a redacted attachment in a transcript."""
 
 import json
 
@@ -7,10 +7,13 @@ _VALUE = "attachment"
 
 
 def is_redaction_marker(content: str | bytes) -> bool:
-    """Whether the content is a JSON object whose `$redacted` is `attachment`, whatever else is in it."""
+    """Return whether the content is a JSON object whose `$redacted` is `attachment`.
+
+    Other keys of the object do not matter.
+    """
     try:
         text = content if isinstance(content, str) else content.decode("utf-8")
-        # Looked for first: most content is no JSON, and much of it is large. A key may be spelled with escapes.
+        # Most content is large and not JSON, so search first. A key may be written with escapes.
         if "redacted" not in text and "\\u" not in text:
             return False
         value = json.loads(text)

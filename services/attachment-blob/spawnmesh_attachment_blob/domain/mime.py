@@ -1,4 +1,4 @@
-"""MIME types as senders give them: kept and shown, never trusted."""
+"""MIME types as senders give them: stored and shown, never trusted."""
 
 import unicodedata
 
@@ -7,7 +7,7 @@ _UNSEEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def mime_type_problem(mime_type: str) -> str | None:
-    """What is wrong with a MIME type, without repeating it; None for one that may be kept. An empty one may."""
+    """Describe the problem of a MIME type without quoting it; None for a valid or empty one."""
     if len(mime_type) > MAX_MIME_TYPE_CHARS:
         return f"has more than {MAX_MIME_TYPE_CHARS} characters"
     if any(unicodedata.category(character) in _UNSEEN_CATEGORIES for character in mime_type):

@@ -1,4 +1,4 @@
-"""File names that mean the same file, and nothing else, on every system a workspace may live on."""
+"""Portable file names: each name denotes one and the same file on every operating system."""
 
 import unicodedata
 from enum import StrEnum
@@ -14,8 +14,8 @@ _REPLACEMENT_CHARACTER = "\ufffd"
 _EMOJI_SELECTORS = frozenset("\ufe0e\ufe0f")
 # Control, format (bidi and zero-width are here), surrogate, line and paragraph separator.
 _UNSEEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-# Unicode's default-ignorable code points that have another category or are not assigned yet: they draw nothing, so two
-# names that differ by them look the same.
+# Unicode's default-ignorable code points that have another category or are not assigned yet. They
+# are invisible, so two names that differ by them look the same.
 _IGNORABLE = frozenset(
     {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2065, 0x3164, 0xFFA0}.union(
         range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xFFF0, 0xFFF9), range(0xE0000, 0xE1000)
@@ -24,7 +24,7 @@ _IGNORABLE = frozenset(
 
 
 class NameProblem(StrEnum):
-    """Which rule a name breaks: all that a refusal may say about it."""
+    """The rule that a name breaks. A refusal reveals nothing else about the name."""
 
     EMPTY = "empty"
     TOO_LONG = "too_long"
@@ -37,10 +37,10 @@ class NameProblem(StrEnum):
 
 
 def name_problem(name: str) -> NameProblem | None:
-    """The first rule that `name` breaks, or None for a portable name."""
+    """Return the first rule that `name` breaks, or None for a portable name."""
     if not name:
         return NameProblem.EMPTY
-    if len(name) > MAX_NAME_BYTES:  # every character takes a byte or more: no work is spent on a huge name
+    if len(name) > MAX_NAME_BYTES:  # Each character takes at least one byte.
         return NameProblem.TOO_LONG
     for previous, character in zip("\0" + name, name, strict=False):
         if character in _RESERVED_CHARACTERS:
@@ -52,7 +52,7 @@ def name_problem(name: str) -> NameProblem | None:
     if name != name.strip():
         return NameProblem.EDGE_SPACE
     alias = _alias(name)
-    if name.endswith(".") or alias in (".", ".."):  # Also spelled with wide dots, which some systems narrow.
+    if name.endswith(".") or alias in (".", ".."):  # Some systems narrow wide dots.
         return NameProblem.DOTS
     if alias.partition(".")[0].rstrip() in _DEVICES:
         return NameProblem.DEVICE
@@ -62,8 +62,8 @@ def name_problem(name: str) -> NameProblem | None:
 
 
 def duplicate_key(name: str) -> str:
-    """Equal for two names that a file system ignoring case and composition would take for one file."""
-    # Folding can take a composed text apart ("ΐ"), so it is composed once more.
+    """Return a key that is equal for names which differ only in case or Unicode composition."""
+    # Case folding can decompose a composed text ("ΐ"), so compose it again.
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
@@ -79,13 +79,14 @@ def _is_unseen(character: str) -> bool:
 
 
 def _completes_emoji(previous: str, character: str) -> bool:
-    """True for the selector behind a symbol, an ordinary part of how phones and desktops spell an emoji."""
+    """Return whether the character is a selector behind a symbol, as in an ordinary emoji."""
     return character in _EMOJI_SELECTORS and unicodedata.category(previous) in {"So", "Sm"}
 
 
 def _alias(name: str) -> str:
-    """One form for every spelling that some system maps to the same name: width, ligatures, superscripts, case.
+    """Return one form for all spellings that some system maps to the same name.
 
-    Upper case first brings the dotless i to its ASCII letter; folding leaves a dot above behind for the dotted one.
+    These differ in width, ligatures, superscripts or case. Upper case maps the dotless i to its
+    ASCII letter; folding leaves a combining dot above for the dotted one.
     """
     return unicodedata.normalize("NFKC", name).upper().casefold().replace("i\u0307", "i")

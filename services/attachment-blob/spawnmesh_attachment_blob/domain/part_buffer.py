@@ -1,29 +1,32 @@
-"""Room for one part, made once and used again: gibibytes pass, and the allocator has nothing to keep of them."""
+"""A reusable buffer for one part of an upload."""
 
 
 class PartBuffer:
-    """Takes bytes until it is full."""
+    """Collects bytes until it is full.
+
+    The buffer is allocated once and reused, so that large uploads do not fragment the heap.
+    """
 
     def __init__(self, size_bytes: int) -> None:
-        self._room = bytearray(size_bytes)
+        self._buffer = bytearray(size_bytes)
         self._filled = 0
 
     def take(self, data: memoryview) -> memoryview:
-        """Copies what fits; what is left over."""
-        count = min(len(data), len(self._room) - self._filled)
-        self._room[self._filled : self._filled + count] = data[:count]
+        """Copy the bytes that fit and return the rest."""
+        count = min(len(data), len(self._buffer) - self._filled)
+        self._buffer[self._filled : self._filled + count] = data[:count]
         self._filled += count
         return data[count:]
 
     def clear(self) -> None:
-        """It is empty again. Views given before show what comes next."""
+        """Empty the buffer. Earlier views show the bytes that are written next."""
         self._filled = 0
 
     @property
     def view(self) -> memoryview:
-        """What was taken, without a copy."""
-        return memoryview(self._room)[: self._filled]
+        """The collected bytes, without a copy."""
+        return memoryview(self._buffer)[: self._filled]
 
     @property
     def is_full(self) -> bool:
-        return self._filled == len(self._room)
+        return self._filled == len(self._buffer)

@@ -1,4 +1,4 @@
-"""Ranges of a file's bytes."""
+"""Byte ranges of a file."""
 
 from dataclasses import dataclass
 
@@ -7,19 +7,25 @@ from spawnmesh_core.errors import invalid
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """Bytes from `offset` on. As it is asked for, a `length` of 0 is to the end; as `within_file` gives it, it is exact."""
+    """A range of bytes.
+
+    In a request a `length` of 0 means "to the end". In a result of `within_file` it is exact.
+    """
 
     offset: int = 0
     length: int = 0
 
     def covers(self, size_bytes: int) -> bool:
-        """Whether an exact range is the whole file."""
+        """Return whether an exact range is the complete file."""
         return self.offset == 0 and self.length == size_bytes
 
 
-def within_file(wanted: ByteRange, size_bytes: int) -> ByteRange:
-    """The part of the range that the file has. Raises INVALID_REQUEST for one that begins behind its end."""
-    if wanted.offset > size_bytes:
+def within_file(requested: ByteRange, size_bytes: int) -> ByteRange:
+    """Clip the range to the file.
+
+    Raises INVALID_REQUEST if the range begins behind the end of the file.
+    """
+    if requested.offset > size_bytes:
         raise invalid("offset", f"is behind the end of the file, which has {size_bytes} bytes")
-    rest = size_bytes - wanted.offset
-    return ByteRange(wanted.offset, min(wanted.length, rest) if wanted.length else rest)
+    rest = size_bytes - requested.offset
+    return ByteRange(requested.offset, min(requested.length, rest) if requested.length else rest)

@@ -1,11 +1,11 @@
-"""Why a list of attachments is refused."""
+"""Reasons for which a list of attachments is refused."""
 
 from collections.abc import Mapping
 from enum import StrEnum
 
 
 class AttachmentReason(StrEnum):
-    """Stable identifiers; clients match on them."""
+    """Stable identifiers. Clients match on them."""
 
     DISABLED = "ATTACHMENTS_DISABLED"
     FILE_COUNT_EXCEEDED = "ATTACHMENTS_FILE_COUNT_EXCEEDED"
@@ -18,10 +18,10 @@ class AttachmentReason(StrEnum):
 
 
 class AttachmentRefused(Exception):
-    """The whole list is refused because of the first thing found wrong.
+    """The complete list is refused because of the first problem found.
 
-    `facts` point at the item by `index` (from 0) and name the limit or rule. They never hold a name or any content,
-    because both come from outside and end in logs and terminals.
+    `facts` name the item by `index` (from 0) and the limit or rule. They never hold a name or
+    content, because both come from outside and end in logs and terminals.
     """
 
     def __init__(self, reason: AttachmentReason, facts: Mapping[str, str | int]) -> None:

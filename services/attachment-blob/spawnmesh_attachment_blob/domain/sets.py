@@ -1,4 +1,4 @@
-"""Attachment sets: what is in them and what may be done in which state."""
+"""Attachment sets: their files, their states and the rules of each state."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,14 +8,16 @@ from enum import StrEnum
 from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_attachment_blob.domain.items import ValidFile
+from spawnmesh_attachment_blob.domain.items import InlineItem, StoredFile, ValidFile
+from spawnmesh_attachment_blob.domain.uploads import UploadRef
 
 BLOB_NAME = "blob"
-"""What the one file of a set is called that keeps a payload. Such sets have ids of another kind, and nobody is shown them."""
+"""Name of the only file in a set that holds a payload of BlobService. Such sets have ids with the
+prefix `blb_`, and no RPC of AttachmentBlobService returns them."""
 
 
 class SetState(StrEnum):
-    """STAGED -> ATTACHED -> RELEASED; every state may go to RELEASED, which is terminal."""
+    """STAGED -> ATTACHED -> RELEASED, or STAGED -> RELEASED. RELEASED is terminal."""
 
     STAGED = "STAGED"
     ATTACHED = "ATTACHED"
@@ -23,18 +25,37 @@ class SetState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredFile:
-    """One file of a set; its bytes are the object of its hash."""
+class SetRequest:
+    """A set that a caller wants to stage.
 
-    name: str
-    size_bytes: int
-    sha256: str
+    `uploader_session_id` is set if the set was requested by a run. A run may name only the uploads
+    of its own session.
+    """
+
+    set_id: str
+    session_id: str
+    items: Sequence[InlineItem]
+    uploads: Sequence[UploadRef] = ()
+    uploader_session_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BlobRequest:
+    """A payload that a caller wants to store."""
+
+    blob_id: str
+    session_id: str
+    data: bytes
     mime_type: str
 
 
 @dataclass(frozen=True, slots=True)
 class SetToStage:
-    """A set that passed. Files that were uploaded have no bytes here. `key_suffix` is one that nobody used before."""
+    """A set that passed validation.
+
+    `data_by_hash` has no entry for files that were uploaded before. `key_suffix` is unique to this
+    call.
+    """
 
     set_id: str
     session_id: str
@@ -44,13 +65,13 @@ class SetToStage:
     upload_ids: tuple[str, ...] = ()
 
     def data_by_key(self, hashes: Iterable[str]) -> dict[str, bytes]:
-        """The objects to put for these hashes."""
-        return {put_key(sha256, self.key_suffix): self.data_by_hash[sha256] for sha256 in hashes}
+        """Return the objects to put for these hashes, by object key."""
+        return {object_key(sha256, self.key_suffix): self.data_by_hash[sha256] for sha256 in hashes}
 
 
 @dataclass(frozen=True, slots=True)
 class AttachmentSet:
-    """The files handed to one session together. A released set has none left."""
+    """The files of one session's set. A released set has no files left."""
 
     set_id: str
     session_id: str
@@ -59,23 +80,22 @@ class AttachmentSet:
     create_time: datetime
 
 
-def object_key(sha256: str) -> str:
-    """What the keys of all objects with this hash begin with; the whole key of some that older versions put."""
-    return f"sha256/{sha256[:2]}/{sha256}"
+def object_key(sha256: str, suffix: str) -> str:
+    """Return the key for an object with this hash.
 
-
-def put_key(sha256: str, suffix: str) -> str:
-    """Where bytes with this hash are put. With a suffix of its own each time, what reaches S3 late meets nobody else's object."""
-    return f"{object_key(sha256)}.{suffix}"
+    Each put uses a new suffix. A delayed delete or put in S3 therefore cannot affect an object that
+    another call stored.
+    """
+    return f"sha256/{sha256[:2]}/{sha256}.{suffix}"
 
 
 def stored_files(files: Sequence[ValidFile]) -> tuple[StoredFile, ...]:
-    """The manifest of files that passed."""
+    """Return the manifest of files that passed validation."""
     return tuple(StoredFile(file.name, len(file.data), file.sha256, file.mime_type) for file in files)
 
 
 def wrong_state(set_id: str, state: SetState) -> MeshError:
-    """The refusal for a set that was released."""
+    """Build the ATTACHMENT_SET_STATE error for a released set."""
     return MeshError(
         Reason.ATTACHMENT_SET_STATE,
         f"attachment set {set_id} is {state}",
@@ -83,21 +103,31 @@ def wrong_state(set_id: str, state: SetState) -> MeshError:
     )
 
 
-def require_repeat(found: AttachmentSet, wanted: SetToStage) -> AttachmentSet:
-    """The set that is there already. Raises unless `wanted` says again what was said when it was staged."""
+def require_same_set(found: AttachmentSet, requested: SetToStage) -> AttachmentSet:
+    """Return the existing set if the request repeats the call that staged it.
+
+    Raises ATTACHMENT_SET_STATE for a released set and ALREADY_EXISTS for other contents.
+    """
     if found.state is SetState.RELEASED:
         raise wrong_state(found.set_id, found.state)
-    if (found.session_id, found.files) != (wanted.session_id, wanted.files):
+    if (found.session_id, found.files) != (requested.session_id, requested.files):
         raise MeshError(
             Reason.ALREADY_EXISTS,
-            f"attachment set {found.set_id} exists with other files or for another session; choose another id",
+            f"attachment set {found.set_id} exists with other files or for another session;"
+            " choose another id",
             facts={"set_id": found.set_id},
         )
     return found
 
 
-def require_visible(found: AttachmentSet | None, set_id: str, reader_session_id: str | None = None) -> AttachmentSet:
-    """The set, where it exists for this reader; raises NOT_FOUND. A reader with a session sees that session's sets only."""
+def require_set(
+    found: AttachmentSet | None, set_id: str, reader_session_id: str | None = None
+) -> AttachmentSet:
+    """Return the set if this reader may see it.
+
+    Raises NOT_FOUND for a missing set, for a tombstone, and for a set of another session than
+    `reader_session_id` if that is given.
+    """
     is_tombstone = found is not None and not found.session_id
     if found is None or is_tombstone:
         raise not_found("attachment set", set_id)
@@ -106,8 +136,11 @@ def require_visible(found: AttachmentSet | None, set_id: str, reader_session_id:
     return found
 
 
-def require_readable(found: AttachmentSet, name: str) -> StoredFile:
-    """The file of that name. Raises ATTACHMENT_SET_STATE for a released set, NOT_FOUND for a name it does not have."""
+def require_file(found: AttachmentSet, name: str) -> StoredFile:
+    """Return the file with this name.
+
+    Raises ATTACHMENT_SET_STATE for a released set and NOT_FOUND for an unknown name.
+    """
     if found.state is SetState.RELEASED:
         raise wrong_state(found.set_id, found.state)
     for file in found.files:

@@ -1,4 +1,4 @@
-"""Files that come in pieces: what was announced, how far it is, and which piece may come next."""
+"""Uploads in chunks: the announced file, the progress, the quota and the order of the chunks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,39 +9,48 @@ import google_crc32c
 from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
 
+from spawnmesh_attachment_blob.domain.items import StoredFile
 from spawnmesh_attachment_blob.domain.limits import AttachmentLimits
 from spawnmesh_attachment_blob.domain.names import name_problem
 from spawnmesh_attachment_blob.domain.refusal import AttachmentReason, AttachmentRefused
-from spawnmesh_attachment_blob.domain.sets import StoredFile
 
 PART_BYTES = 5 * 1024 * 1024
-"""What S3 takes for the parts of an object, except the last: at least this much. The same for every stream, so that a part is the same whoever
-sends it."""
+"""Size of each part but the last one. S3 requires at least 5 MiB. All streams of an upload use the
+same size, so that a part has the same bytes whichever stream sends it."""
 MAX_UPLOAD_BYTES = 10_000 * PART_BYTES
-"""S3 takes ten thousand parts."""
-_ROOM_AGAIN_SECONDS = 60.0  # Others may have finished by then.
+"""S3 accepts at most 10,000 parts."""
+_QUOTA_RETRY_SECONDS = 60.0  # Other uploads of the tenant may have finished by then.
 
 
 class UploadState(StrEnum):
-    """OPEN -> COMPLETE, OPEN -> ABORTING; then forgotten."""
+    """OPEN -> COMPLETE -> deleted, or OPEN -> ABORTING -> deleted."""
 
     OPEN = "OPEN"
     COMPLETE = "COMPLETE"
     ABORTING = "ABORTING"
-    """Being removed. Nobody but who removes it knows it."""
+    """The upload is being removed. Callers get NOT_FOUND for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class UploadKey:
-    """Which upload. Ids are their owner's: the session whose runs send it, or, with an empty `session_id`, the tenant's clients."""
+    """Identity of an upload.
+
+    Upload ids are unique for each owner. The owner is the session whose runs send the upload, or,
+    with an empty `session_id`, all clients of the tenant.
+    """
 
     session_id: str
     upload_id: str
 
+    @property
+    def row_id(self) -> str:
+        """The primary key of the upload's row within the tenant."""
+        return f"{self.upload_id}.{self.session_id}"
+
 
 @dataclass(frozen=True, slots=True)
 class UploadSpec:
-    """A file as it was announced."""
+    """A file as the sender announced it."""
 
     upload_id: str
     name: str
@@ -52,11 +61,13 @@ class UploadSpec:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """An upload as it is. `session_id` is that of the runs that send it, empty for clients; `row_id` is its row's own key."""
+    """An upload and its progress. `session_id` is empty for uploads of clients.
+
+    Each stream that writes to the upload increments `generation`, which is its fencing token.
+    """
 
     spec: UploadSpec
     session_id: str
-    row_id: str
     state: UploadState
     generation: int
     object_key: str
@@ -67,36 +78,48 @@ class Upload:
 
     @property
     def key(self) -> UploadKey:
-        """Which it is."""
         return UploadKey(self.session_id, self.spec.upload_id)
 
     @property
     def durable_bytes(self) -> int:
-        """Where a new stream goes on."""
+        """The offset at which a new stream resumes."""
         return self.spec.size_bytes if self.state is UploadState.COMPLETE else self.part_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class UploadSums:
-    """How many uploads, and of how many bytes together."""
+class StoredPart:
+    """A part of a multipart upload that is durable in S3."""
+
+    number: int
+    size_bytes: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class UploadTotals:
+    """A number of uploads and the sum of their sizes."""
 
     count: int
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class TenantUploads:
-    """A tenant's uploads: those that are not COMPLETE, by what was announced, and those that are, the same bytes once."""
+class UploadUsage:
+    """Uploads of a tenant, or the quota for them.
 
-    opened: UploadSums
-    finished: UploadSums
+    `opened` counts uploads that are not COMPLETE, by their announced sizes. `finished` counts
+    COMPLETE uploads; identical bytes count once.
+    """
+
+    opened: UploadTotals
+    finished: UploadTotals
     first_expire_time: datetime | None = None
-    """When the first of those that are finished goes."""
+    """When the first finished upload expires."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece as it came."""
+    """A chunk as the sender sent it."""
 
     offset: int
     data: bytes
@@ -105,12 +128,15 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Says that the file is whole."""
+    """The sender says that the file is complete."""
+
+
+UploadMessage = UploadSpec | Chunk | Finish
 
 
 @dataclass(frozen=True, slots=True)
 class UploadRef:
-    """An upload that a set names, and the name it shall have there; empty for the upload's own."""
+    """An upload that a set names, and the file's name in the set; empty for the upload's name."""
 
     upload_id: str
     name: str
@@ -118,14 +144,14 @@ class UploadRef:
 
 @dataclass(frozen=True, slots=True)
 class NamedUpload:
-    """What is known of an upload that a set names."""
+    """The state and the file of an upload that a set names."""
 
     state: UploadState
     file: StoredFile
 
 
 def require_allowed(spec: UploadSpec, limits: AttachmentLimits) -> None:
-    """Raises AttachmentRefused for a file that no set of this tenant could hold."""
+    """Raise AttachmentRefused for a file that no set of this tenant could hold."""
     if not limits.enabled:
         raise AttachmentRefused(AttachmentReason.DISABLED, {})
     problem = name_problem(spec.name)
@@ -135,61 +161,70 @@ def require_allowed(spec: UploadSpec, limits: AttachmentLimits) -> None:
         facts = {"limit_bytes": min(limits.max_file_bytes, MAX_UPLOAD_BYTES)}
         raise AttachmentRefused(AttachmentReason.FILE_BYTES_EXCEEDED, facts)
     if spec.size_bytes > limits.max_total_bytes:
-        raise AttachmentRefused(AttachmentReason.TOTAL_BYTES_EXCEEDED, {"limit_bytes": limits.max_total_bytes})
+        raise AttachmentRefused(
+            AttachmentReason.TOTAL_BYTES_EXCEEDED, {"limit_bytes": limits.max_total_bytes}
+        )
 
 
-def require_room(
-    spec: UploadSpec, found: TenantUploads, may_be: TenantUploads, *, is_stored: bool, now: datetime
+def require_quota(
+    spec: UploadSpec, usage: UploadUsage, quota: UploadUsage, *, is_stored: bool, now: datetime
 ) -> None:
-    """Raises BUDGET_EXCEEDED where, with this one, the tenant would have more than it may. With `is_stored` it brings no
-    bytes, and is finished at once.
+    """Raise BUDGET_EXCEEDED if this upload would exceed the tenant's quota.
+
+    If `is_stored`, the tenant has the bytes already: the upload adds no bytes and finishes at once.
     """
     size_bytes = 0 if is_stored else spec.size_bytes
     if not is_stored:
-        _require_room("open", size_bytes, found.opened, may_be.opened, _ROOM_AGAIN_SECONDS)
-    until_expiry = _ROOM_AGAIN_SECONDS
-    if found.first_expire_time is not None:
-        until_expiry = max(until_expiry, (found.first_expire_time - now).total_seconds())
-    _require_room("finished", size_bytes, found.finished, may_be.finished, until_expiry)
+        _require_quota("open", size_bytes, usage.opened, quota.opened, _QUOTA_RETRY_SECONDS)
+    until_expiry = _QUOTA_RETRY_SECONDS
+    if usage.first_expire_time is not None:
+        until_expiry = max(until_expiry, (usage.first_expire_time - now).total_seconds())
+    _require_quota("finished", size_bytes, usage.finished, quota.finished, until_expiry)
 
 
-_WAYS_TO_ROOM = {
-    "open": "finish some of them, or wait until those expire that nobody goes on with",
-    "finished": "they go some time after they were finished, used or not; wait for that, or have the limit raised",
+_QUOTA_ADVICE = {
+    "open": "finish some of them, or wait until abandoned ones expire",
+    "finished": "wait until some of them expire, used or not, or have the limit raised",
 }
 
 
-def _require_room(
-    kind: str, size_bytes: int, found: UploadSums, may_be: UploadSums, retry_after_seconds: float
+def _require_quota(
+    kind: str, size_bytes: int, usage: UploadTotals, quota: UploadTotals, retry_after_seconds: float
 ) -> None:
     facts: dict[str, str | int]
-    if found.count + 1 > may_be.count:
-        facts = {"budget": f"{kind}_uploads", "limit": may_be.count, kind: found.count}
-        text = f"{found.count} uploads of the tenant are {kind}, and no more may be"
-    elif size_bytes and found.size_bytes + size_bytes > may_be.size_bytes:
+    if usage.count + 1 > quota.count:
+        facts = {"budget": f"{kind}_uploads", "limit": quota.count, kind: usage.count}
+        text = f"the tenant has {usage.count} {kind} uploads, and {quota.count} are allowed"
+    elif size_bytes and usage.size_bytes + size_bytes > quota.size_bytes:
         facts = {
             "budget": f"{kind}_upload_bytes",
-            "limit_bytes": may_be.size_bytes,
-            f"{kind}_bytes": found.size_bytes,
+            "limit_bytes": quota.size_bytes,
+            f"{kind}_bytes": usage.size_bytes,
             "size_bytes": size_bytes,
         }
-        text = f"the tenant's {kind} uploads are of {found.size_bytes} bytes, and may be of {may_be.size_bytes} with this one"
+        text = (
+            f"the tenant's {kind} uploads have {usage.size_bytes} bytes, this upload has {size_bytes},"
+            f" and {quota.size_bytes} are allowed"
+        )
     else:
         return
     raise MeshError(
-        Reason.BUDGET_EXCEEDED, f"{text}; {_WAYS_TO_ROOM[kind]}", retry_after_seconds=retry_after_seconds, facts=facts
+        Reason.BUDGET_EXCEEDED,
+        f"{text}; {_QUOTA_ADVICE[kind]}",
+        retry_after_seconds=retry_after_seconds,
+        facts=facts,
     )
 
 
 def require_upload(found: Upload | None, key: UploadKey) -> Upload:
-    """The upload that its owner asked for, where there is one. Raises NOT_FOUND."""
+    """Return the upload. Raises NOT_FOUND for a missing upload and for one that is ABORTING."""
     if found is None or found.state is UploadState.ABORTING:
         raise not_found("upload", key.upload_id)
     return found
 
 
 def require_same_spec(found: Upload, spec: UploadSpec) -> None:
-    """Raises ALREADY_EXISTS where another file was announced under this id."""
+    """Raise ALREADY_EXISTS if the upload was announced with another spec."""
     if found.spec != spec:
         raise MeshError(
             Reason.ALREADY_EXISTS,
@@ -199,12 +234,16 @@ def require_same_spec(found: Upload, spec: UploadSpec) -> None:
 
 
 def require_next(spec: UploadSpec, at_bytes: int, chunk: Chunk) -> None:
-    """Raises unless the chunk is whole, begins at `at_bytes` and ends within the announced size."""
+    """Check that the chunk is the next one.
+
+    Raises UPLOAD_OFFSET_DIFFERS if it does not begin at `at_bytes`, UPLOAD_SIZE_EXCEEDED if it
+    exceeds the announced size, and UPLOAD_CRC_DIFFERS if its checksum is wrong.
+    """
     facts: dict[str, str | int] = {"upload_id": spec.upload_id, "offset": chunk.offset}
     if chunk.offset != at_bytes:
         raise MeshError(
             Reason.UPLOAD_OFFSET_DIFFERS,
-            f"the chunk begins at {chunk.offset}; the upload goes on at {at_bytes}",
+            f"the chunk begins at {chunk.offset}; the upload continues at {at_bytes}",
             facts={**facts, "expected_offset": at_bytes},
         )
     if chunk.offset + len(chunk.data) > spec.size_bytes:
@@ -216,40 +255,45 @@ def require_next(spec: UploadSpec, at_bytes: int, chunk: Chunk) -> None:
     if google_crc32c.value(chunk.data) != chunk.crc32c:
         raise MeshError(
             Reason.UPLOAD_CRC_DIFFERS,
-            "the chunk's bytes do not have its checksum; send them again from where the upload is durable",
+            "the chunk's bytes do not match its checksum; send them again from the durable offset",
             facts=facts,
         )
 
 
 def incomplete(upload_id: str, durable_bytes: int, size_bytes: int) -> MeshError:
-    """The refusal for an upload that is not whole."""
+    """Build the UPLOAD_INCOMPLETE error for an upload that lacks bytes."""
     return MeshError(
         Reason.UPLOAD_INCOMPLETE,
-        f"upload {upload_id} is not complete: go on with it at {durable_bytes} of {size_bytes} bytes, then finish it",
+        f"upload {upload_id} is not complete: resume it at {durable_bytes} of {size_bytes} bytes,"
+        " then finish it",
         facts={"upload_id": upload_id, "durable_bytes": durable_bytes, "size_bytes": size_bytes},
     )
 
 
 def hash_differs(upload_id: str) -> MeshError:
-    """The refusal for bytes that are not the announced ones."""
+    """Build the UPLOAD_HASH_DIFFERS error for bytes that do not have the announced hash."""
     return MeshError(
         Reason.UPLOAD_HASH_DIFFERS,
-        f"the bytes of upload {upload_id} do not have the announced hash; the upload is forgotten, begin again",
+        f"the bytes of upload {upload_id} do not have the announced hash; the upload was deleted,"
+        " begin again",
         facts={"upload_id": upload_id},
     )
 
 
 def taken_over(upload_id: str) -> MeshError:
-    """The refusal for a stream behind whose back another one went on, or whose upload is gone."""
+    """Build the UPLOAD_TAKEN_OVER error for a stream that lost its upload to a newer stream."""
     return MeshError(
         Reason.UPLOAD_TAKEN_OVER,
-        f"another stream goes on with upload {upload_id}, or it was removed",
+        f"another stream continues upload {upload_id}, or it was removed",
         facts={"upload_id": upload_id},
     )
 
 
 def files_of_uploads(refs: Sequence[UploadRef], found: Mapping[str, NamedUpload]) -> tuple[StoredFile, ...]:
-    """The files of the uploads, which are found for who may name them, as the set shall name them. Raises NOT_FOUND and UPLOAD_INCOMPLETE."""
+    """Return the files of the uploads under their names in the set.
+
+    `found` holds the uploads that the caller may name. Raises NOT_FOUND and UPLOAD_INCOMPLETE.
+    """
     files = []
     for ref in refs:
         upload = found.get(ref.upload_id)

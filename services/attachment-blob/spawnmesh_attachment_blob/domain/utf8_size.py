@@ -1,14 +1,15 @@
-"""The size of a text in UTF-8, known before the encoded text exists."""
+"""Compute the size of a text in UTF-8 without encoding the complete text."""
 
 _SLICE_CHARS = 16 * 1024
 
 
 def utf8_size(text: str, *, at_most: int) -> int | None:
-    """UTF-8 bytes of `text`, or None as soon as they are known to exceed `at_most`.
+    """Return the UTF-8 size of `text` in bytes, or None if it exceeds `at_most`.
 
-    Raises UnicodeEncodeError for a lone surrogate. Needs one small slice at a time, never a copy of `text`.
+    Encodes one small slice at a time and never copies `text`. Raises UnicodeEncodeError for a lone
+    surrogate.
     """
-    if len(text) > at_most:  # every character takes at least one byte
+    if len(text) > at_most:  # Each character takes at least one byte.
         return None
     if text.isascii():
         return len(text)

@@ -1,25 +1,25 @@
-"""Judges a list of inline attachments as a whole: all of them pass, or none does."""
+"""Validate a list of attachments: all of them pass, or the list is refused."""
 
 import hashlib
 from collections.abc import Sequence
 
 from spawnmesh_attachment_blob.domain.base64_strict import Base64Refused, decode_strict
-from spawnmesh_attachment_blob.domain.items import Encoding, InlineItem, ValidFile
+from spawnmesh_attachment_blob.domain.items import Encoding, InlineItem, StoredFile, ValidFile
 from spawnmesh_attachment_blob.domain.limits import AttachmentLimits
 from spawnmesh_attachment_blob.domain.names import duplicate_key, name_problem
 from spawnmesh_attachment_blob.domain.refusal import AttachmentReason, AttachmentRefused
-from spawnmesh_attachment_blob.domain.sets import StoredFile
 from spawnmesh_attachment_blob.domain.utf8_size import utf8_size
 
 
 def validate(
     items: Sequence[InlineItem], limits: AttachmentLimits, uploaded: Sequence[StoredFile] = ()
 ) -> list[ValidFile]:
-    """The files that `items` spell, in their order; no files at all are fine, whatever the limits.
+    """Decode `items` and return their files in order. An empty list passes under all limits.
 
-    `uploaded` are the files that join them in the set, judged behind the items and by the same limits. Raises AttachmentRefused for the first
-    problem in this order: attachments enabled, number of files, then for one file after the other its name, its name taken before, its encoding
-    and size, the total so far.
+    `uploaded` are the set's other files. They are checked after the items, under the same limits.
+    Raises AttachmentRefused for the first problem in this order: attachments enabled, number of
+    files, then for each file its name, a duplicate name, its encoding and size, and the total so
+    far.
     """
     count = len(items) + len(uploaded)
     if not count:
@@ -80,9 +80,11 @@ def _decode(index: int, item: InlineItem, max_bytes: int) -> bytes:
 def _encode_utf8(index: int, content: str, max_bytes: int) -> bytes:
     try:
         if utf8_size(content, at_most=max_bytes) is None:
-            raise AttachmentRefused(AttachmentReason.FILE_BYTES_EXCEEDED, {"index": index, "limit_bytes": max_bytes})
+            raise AttachmentRefused(
+                AttachmentReason.FILE_BYTES_EXCEEDED, {"index": index, "limit_bytes": max_bytes}
+            )
         return content.encode("utf-8")
-    except UnicodeEncodeError:  # its text would quote the content
+    except UnicodeEncodeError:  # Its text would quote the content.
         raise AttachmentRefused(
             AttachmentReason.INVALID_ENCODING, {"index": index, "problem": "lone_surrogate"}
         ) from None

@@ -1,1 +1,1 @@
-"""Rules of plugins, endpoints and decisions: values in, decisions out."""
+"""Rules of plugins, endpoints and decisions: frozen values and pure functions."""

@@ -1,16 +1,16 @@
-"""How the answers of several plugins about one compaction become one."""
+"""Merge the answers of several plugins about one compaction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 INSTRUCTIONS_MAX_BYTES = 4096
-"""What the contract allows for the instructions of one compaction, joined or not."""
-_BETWEEN_INSTRUCTIONS = "\n\n"
+"""The bound of the proto for the instructions of one compaction, also after joining."""
+_SEPARATOR = "\n\n"
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionAnswer:
-    """One plugin's answer: `refusal`, or else what the summary has to keep; both empty where it has nothing to say."""
+    """The answer of a plugin: a `refusal`, or `instructions` for the summary. Both may be empty."""
 
     plugin: str
     instructions: str = ""
@@ -19,7 +19,7 @@ class CompactionAnswer:
 
 @dataclass(frozen=True, slots=True)
 class MergedCompaction:
-    """What all say together; `decided_by` in order of priority."""
+    """The merged answer. `decided_by` is in order of priority."""
 
     instructions: str
     refusal: str
@@ -27,12 +27,15 @@ class MergedCompaction:
 
 
 def merge_compaction(answers: Sequence[CompactionAnswer]) -> MergedCompaction:
-    """The first refusal, whatever was said before it; else all instructions, as paragraphs cut at INSTRUCTIONS_MAX_BYTES."""
+    """Return the first refusal if there is one, else all instructions.
+
+    Instructions are joined as paragraphs and cut at INSTRUCTIONS_MAX_BYTES.
+    """
     for answer in answers:
         if answer.refusal:
             return MergedCompaction("", answer.refusal, (answer.plugin,))
     instructing = [answer for answer in answers if answer.instructions]
-    joined = _BETWEEN_INSTRUCTIONS.join(answer.instructions for answer in instructing)
+    joined = _SEPARATOR.join(answer.instructions for answer in instructing)
     return MergedCompaction(
         joined.encode()[:INSTRUCTIONS_MAX_BYTES].decode(errors="ignore"),
         "",

@@ -1,4 +1,4 @@
-"""How the answers of several plugins about one draft become one decision."""
+"""Merge the answers of several plugins about one draft into one decision."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from enum import StrEnum
 
 MAX_REVISION_COUNT = 3
 REASON_MAX_BYTES = 4096
-"""What the contract allows for one reason, joined or not."""
-_BETWEEN_REASONS = "\n\n"
+"""The bound of the proto for one reason, also after joining."""
+_SEPARATOR = "\n\n"
 
 
 class FinalizeAnswer(StrEnum):
-    """What a plugin says to a draft, and what all of them say together."""
+    """The answer of a plugin to a draft, and the merged answer of all plugins."""
 
     CONTINUE = "continue"
     REVISE = "revise"
@@ -20,7 +20,7 @@ class FinalizeAnswer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """A plugin's no to a spawn; `reason` is told to whoever asked for the session."""
+    """A plugin denies a spawn. The client that asked for the session reads `reason`."""
 
     plugin: str
     reason: str
@@ -28,7 +28,11 @@ class Denial:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One plugin's answer to a draft. `idempotency_key` names a revise within plugin and run; empty where only the run's bound holds."""
+    """The answer of a plugin to a draft.
+
+    `idempotency_key` names a revise within the plugin and the run. If it is empty, only the bound
+    of the run limits the revise.
+    """
 
     plugin: str
     answer: FinalizeAnswer
@@ -38,20 +42,27 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """What the plugins say together; `decided_by` is in order of priority, `revises` are what a granted revision is counted for."""
+class MergedVerdict:
+    """The merged answer. `decided_by` is in order of priority.
+
+    A granted revision is counted for each of `revises`. `key_exhausted` says that a revise was
+    ignored because its idempotency key has no attempts left.
+    """
 
     answer: FinalizeAnswer
     reason: str = ""
     decided_by: tuple[str, ...] = ()
     revises: tuple[Verdict, ...] = ()
-    spent: bool = False
-    """A revise was left out because its key has had its attempts."""
+    key_exhausted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is answered and kept. `revision_number` is 0 unless it is a revise; `capped` tells that a revise was wanted and not granted."""
+    """The decision about a draft, as it is stored and returned.
+
+    `revision_number` is 0 unless the answer is a revise. `capped` says that a plugin wanted a
+    revise which was not granted.
+    """
 
     answer: FinalizeAnswer
     reason: str
@@ -60,44 +71,53 @@ class Decision:
     capped: bool
 
 
-def merge(verdicts: Sequence[Verdict], spent: Collection[tuple[str, str]] = ()) -> Merged:
-    """Merges answers given in order of priority.
+def merge_verdicts(
+    verdicts: Sequence[Verdict], exhausted_keys: Collection[tuple[str, str]] = ()
+) -> MergedVerdict:
+    """Merge answers that are given in order of priority.
 
-    The first revise or finalize decides against all below it. A revise is joined by the revises below, until somebody says finalize: nobody
-    below a finalize has a say, and a finalize below a revise undoes nothing. Joined reasons are paragraphs, cut at REASON_MAX_BYTES. A
-    revise whose plugin and key are among `spent` counts as a continue.
+    - The first revise or finalize decides against all answers below it.
+    - A revise is joined by the revises below it, up to the first finalize.
+    - Answers below a finalize have no effect. A finalize below a revise does not undo the revise.
+    - Reasons are joined as paragraphs and cut at REASON_MAX_BYTES.
+    - A revise whose plugin and key are in `exhausted_keys` counts as a continue.
     """
     revises: list[Verdict] = []
-    left_out = False
+    key_exhausted = False
     for verdict in verdicts:
         if verdict.answer is FinalizeAnswer.REVISE:
-            if (verdict.plugin, verdict.idempotency_key) in spent:
-                left_out = True
+            if (verdict.plugin, verdict.idempotency_key) in exhausted_keys:
+                key_exhausted = True
             else:
                 revises.append(verdict)
-        elif ends_asking(verdict):
+        elif ends_dispatch(verdict):
             if not revises:
-                return Merged(verdict.answer, verdict.reason, (verdict.plugin,))
+                return MergedVerdict(verdict.answer, verdict.reason, (verdict.plugin,))
             break
     if not revises:
-        return Merged(FinalizeAnswer.CONTINUE, spent=left_out)
-    reason = _BETWEEN_REASONS.join(verdict.reason for verdict in revises)
-    return Merged(FinalizeAnswer.REVISE, _cut(reason), tuple(verdict.plugin for verdict in revises), tuple(revises))
+        return MergedVerdict(FinalizeAnswer.CONTINUE, key_exhausted=key_exhausted)
+    reason = _SEPARATOR.join(verdict.reason for verdict in revises)
+    return MergedVerdict(
+        FinalizeAnswer.REVISE,
+        reason.encode()[:REASON_MAX_BYTES].decode(errors="ignore"),
+        tuple(verdict.plugin for verdict in revises),
+        tuple(revises),
+    )
 
 
-def ends_asking(verdict: Verdict) -> bool:
-    """Whether nobody below is to be asked after this answer."""
+def ends_dispatch(verdict: Verdict) -> bool:
+    """Return whether the plugins below this answer are not called."""
     return verdict.answer is FinalizeAnswer.FINALIZE
 
 
-def grant(merged: Merged, revision_number: int | None) -> Decision:
-    """The decision, given the number that a wanted revise gets in its run; None when the run may have no more."""
+def grant(merged: MergedVerdict, revision_number: int | None) -> Decision:
+    """Return the decision.
+
+    `revision_number` is the number that a wanted revise gets in its run, or None if the run may
+    have no more revisions.
+    """
     if merged.answer is not FinalizeAnswer.REVISE:
-        return Decision(merged.answer, merged.reason, merged.decided_by, 0, merged.spent)
+        return Decision(merged.answer, merged.reason, merged.decided_by, 0, merged.key_exhausted)
     if revision_number is None:
         return Decision(FinalizeAnswer.CONTINUE, "", (), 0, True)
     return Decision(merged.answer, merged.reason, merged.decided_by, revision_number, False)
-
-
-def _cut(reason: str) -> str:
-    return reason.encode()[:REASON_MAX_BYTES].decode(errors="ignore")

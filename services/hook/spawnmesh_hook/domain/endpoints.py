@@ -1,4 +1,7 @@
-"""Which endpoints the mesh dials. A plugin's address is chosen by a tenant, so that it must not lead into the operator's own network."""
+"""Decide which endpoints of plugins the mesh connects to.
+
+A tenant chooses the address of its plugin. The address must not lead into the operator's network.
+"""
 
 import re
 from collections.abc import Sequence
@@ -14,17 +17,22 @@ _ENDPOINT = re.compile(
     r"(?::(?P<port>[0-9]{1,5}))?(?P<path>/[!-~]*)?"
 )
 _HTTPS_PORT = 443
-# Where clouds tell a machine of itself, its credentials among that, beside link-local addresses.
+# Metadata servers of clouds that are not link-local. They hand out a machine's credentials.
 _METADATA = frozenset(
     map(
-        ip_address, ("168.63.129.16", "192.0.0.192", "100.100.100.200", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254")
+        ip_address,
+        ("168.63.129.16", "192.0.0.192", "100.100.100.200", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254"),
     )
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a plugin listens; `host` is a lower-case name or an address without brackets. `path` is that of a webhook, empty for gRPC."""
+    """The address of a plugin.
+
+    `host` is a lower-case name, or an IP address without brackets. `path` is the path of a webhook,
+    and empty for gRPC.
+    """
 
     host: str
     port: int
@@ -37,10 +45,13 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class EndpointRules:
-    """What the operator allows.
+    """The endpoints that the operator allows.
 
-    Without hosts and networks any public address will do; with them, only what they list. Addresses in `networks` are allowed whatever they
-    are. A host pattern only names: where it leads has to be public, or `allow_private` set.
+    - Without host patterns and networks, every public address is allowed. With them, only the
+      listed hosts and addresses are.
+    - An address in `networks` is allowed, even if it is private or link-local.
+    - A host pattern allows a name. The name still has to lead to public addresses, unless
+      `allow_private` is set.
     """
 
     host_patterns: tuple[str, ...]
@@ -49,10 +60,17 @@ class EndpointRules:
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Reads `grpc://host:port` or `https://host[:port][/path]`. Raises ValueError, saying what is wrong."""
+    """Parse `grpc://host:port` or `https://host[:port][/path]`.
+
+    Raises ValueError with a text that completes "the endpoint ...".
+    """
     found = _ENDPOINT.fullmatch(text)
     webhook = found is not None and found["scheme"] == "https"
-    if found is None or (not webhook and (found["path"] or not found["port"])) or "#" in (found["path"] or ""):
+    if (
+        found is None
+        or (not webhook and (found["path"] or not found["port"]))
+        or "#" in (found["path"] or "")
+    ):
         raise ValueError("must be grpc://host:port or https://host[:port]/path")
     port = int(found["port"] or _HTTPS_PORT)
     if not 0 < port < 65536:
@@ -64,7 +82,7 @@ def parse_endpoint(text: str) -> Endpoint:
 
 
 def parse_rules(allowed_hosts: Sequence[str], *, allow_private: bool) -> EndpointRules:
-    """Sorts the operator's list into addresses or networks (`10.1.0.0/16`) and host patterns (`*.plugins.example.com`)."""
+    """Parse the operator's list of networks (`10.1.0.0/16`) and host patterns (`*.example.com`)."""
     patterns: list[str] = []
     networks: list[Network] = []
     for entry in allowed_hosts:
@@ -76,7 +94,7 @@ def parse_rules(allowed_hosts: Sequence[str], *, allow_private: bool) -> Endpoin
 
 
 def literal_address(host: str) -> Address | None:
-    """The address that the host is, where it is not a name."""
+    """Return the IP address if the host is one, or None if it is a name."""
     try:
         return ip_address(host)
     except ValueError:
@@ -84,9 +102,9 @@ def literal_address(host: str) -> Address | None:
 
 
 def refusal(rules: EndpointRules, host: str, addresses: Sequence[Address]) -> str | None:
-    """Why the host, which leads to these addresses, is not to be dialled; None when every one of them is allowed.
+    """Return why the mesh does not connect to the host, or None if all its addresses are allowed.
 
-    No addresses means that the name leads nowhere at present; then the name alone is judged.
+    If the name has no addresses at present, only the name is checked.
     """
     listed = any(fnmatchcase(host, pattern) for pattern in rules.host_patterns)
     named = listed or not (rules.host_patterns or rules.networks)
@@ -97,7 +115,7 @@ def refusal(rules: EndpointRules, host: str, addresses: Sequence[Address]) -> st
             continue
         if not named:
             return "is not on the operator's list"
-        if not _is_dialled(address, allow_private=rules.allow_private):
+        if not _is_allowed(address, allow_private=rules.allow_private):
             return "leads to an address that plugins may not have"
     return None
 
@@ -107,10 +125,10 @@ def _unwrapped(address: Address) -> Address:
     return mapped or address
 
 
-def _is_dialled(address: Address, *, allow_private: bool) -> bool:
+def _is_allowed(address: Address, *, allow_private: bool) -> bool:
     if address.is_loopback:
         return allow_private
-    # Link-local is where clouds keep most of their metadata servers: never, unless the operator lists it as a network.
+    # Most metadata servers are link-local. They are refused unless the operator lists the network.
     if (
         address in _METADATA
         or address.is_unspecified
@@ -122,6 +140,6 @@ def _is_dialled(address: Address, *, allow_private: bool) -> bool:
     if isinstance(address, IPv6Address):
         if address.sixtofour is not None:
             return False
-        if address.is_site_local:  # Private, though deprecated, and global to `ipaddress`.
+        if address.is_site_local:  # Deprecated and private, but `ipaddress` calls it global.
             return allow_private
     return allow_private or address.is_global

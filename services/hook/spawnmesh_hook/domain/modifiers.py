@@ -1,4 +1,4 @@
-"""How the answers of several plugins about a model, a prompt or a tool call become one."""
+"""Merge the answers of several plugins about a model, prompt, tool call or delivery target."""
 
 import json
 from collections.abc import Sequence
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from spawnmesh_core.json_text import MAX_DEPTH, may_have_too_many_nodes, parse_json
 
 CONTEXT_MAX_BYTES = 64 * 1024
-"""What the contract allows for one context, joined or not."""
+"""The bound of the proto for one context, also after joining."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """The model a plugin wants asked first; empty where it leaves the choice to others."""
+    """The model that a plugin wants to be called first; empty if the plugin does not choose."""
 
     plugin: str
     model: str
@@ -20,7 +20,7 @@ class ModelChoice:
 
 @dataclass(frozen=True, slots=True)
 class PromptChange:
-    """What a plugin makes of a prompt: empty texts and None leave it as it is."""
+    """A plugin's change of a prompt. Empty texts and None change nothing."""
 
     plugin: str
     system_prompt: str = ""
@@ -30,7 +30,7 @@ class PromptChange:
 
 @dataclass(frozen=True, slots=True)
 class MergedPrompt:
-    """What all make of it together; `decided_by` in order of priority."""
+    """The merged change of a prompt. `decided_by` is in order of priority."""
 
     system_prompt: str
     context: str
@@ -40,7 +40,10 @@ class MergedPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallAnswer:
-    """One plugin's answer to a tool call: `block_reason`, or else `arguments_json`, or else as it is."""
+    """A plugin's answer to a tool call: block it, or rewrite its arguments, or proceed.
+
+    Both texts are empty if the call proceeds unchanged.
+    """
 
     plugin: str
     arguments_json: str = ""
@@ -49,7 +52,7 @@ class ToolCallAnswer:
 
 @dataclass(frozen=True, slots=True)
 class MergedToolCall:
-    """What all say together; both texts empty where the call is as it was."""
+    """The merged answer to a tool call. Both texts are empty if the call is unchanged."""
 
     arguments_json: str
     block_reason: str
@@ -58,31 +61,36 @@ class MergedToolCall:
 
 @dataclass(frozen=True, slots=True)
 class TargetChoice:
-    """Where a plugin wants the end of a session told; empty where it leaves the choice to others."""
+    """The delivery target that a plugin chooses; empty if the plugin does not choose."""
 
     plugin: str
     target: str
 
 
 def merge_targets(choices: Sequence[TargetChoice]) -> TargetChoice:
-    """The first that names a target, in order of priority; empty where none does."""
+    """Return the first choice with a target, in order of priority, or an empty choice."""
     return next((choice for choice in choices if choice.target), TargetChoice("", ""))
 
 
 def merge_models(choices: Sequence[ModelChoice]) -> ModelChoice:
-    """The first that names a model, in order of priority; empty where none does."""
+    """Return the first choice with a model, in order of priority, or an empty choice."""
     return next((choice for choice in choices if choice.model), ModelChoice("", ""))
 
 
 def merge_prompts(changes: Sequence[PromptChange]) -> MergedPrompt:
-    """The first system prompt; every context, as paragraphs cut at CONTEXT_MAX_BYTES; the tools that are on every list."""
+    """Merge the changes of a prompt.
+
+    - The first system prompt wins.
+    - All contexts are joined as paragraphs and cut at CONTEXT_MAX_BYTES.
+    - A tool stays if it is on every list of tools.
+    """
     system = next((change for change in changes if change.system_prompt), None)
     context = "\n\n".join(change.context for change in changes if change.context)
     lists = [change.tools for change in changes if change.tools is not None]
     tools = None
     if lists:
-        left = set(lists[0]).intersection(*lists[1:])
-        tools = tuple(dict.fromkeys(name for name in lists[0] if name in left))
+        common = set(lists[0]).intersection(*lists[1:])
+        tools = tuple(dict.fromkeys(name for name in lists[0] if name in common))
     decided_by = tuple(
         change.plugin for change in changes if change is system or change.context or change.tools is not None
     )
@@ -95,7 +103,7 @@ def merge_prompts(changes: Sequence[PromptChange]) -> MergedPrompt:
 
 
 def merge_tool_call(answers: Sequence[ToolCallAnswer]) -> MergedToolCall:
-    """The first block, whatever was said before it; else the arguments of the last that gave any."""
+    """Return the first block if there is one, else the last rewritten arguments."""
     for answer in answers:
         if answer.block_reason:
             return MergedToolCall("", answer.block_reason, (answer.plugin,))
@@ -106,7 +114,7 @@ def merge_tool_call(answers: Sequence[ToolCallAnswer]) -> MergedToolCall:
 
 
 def is_object(text: str) -> bool:
-    """Whether the text is a JSON object of a depth and size that every reader takes, as `parse_json` does."""
+    """Return whether the text is a JSON object within the bounds of `parse_json`."""
     try:
         if text.count("[") + text.count("{") > MAX_DEPTH or may_have_too_many_nodes(text):
             parse_json(text)

@@ -1,4 +1,4 @@
-"""What a plugin is, and what its registration has to satisfy."""
+"""Plugins, hooks and grants, and the rules for a registration."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ DEFAULT_CONCURRENT_CALLS = 16
 
 
 class HookKind(StrEnum):
-    """The moments at which plugins are called; spelled as in the contract and in the database."""
+    """The hooks at which plugins are called, spelled as in the proto and in the database."""
 
     BEFORE_SPAWN = "BEFORE_SPAWN"
     BEFORE_AGENT_FINALIZE = "BEFORE_AGENT_FINALIZE"
@@ -31,36 +31,44 @@ class HookKind(StrEnum):
 
 
 GATES = frozenset(
-    {HookKind.BEFORE_SPAWN, HookKind.BEFORE_AGENT_FINALIZE, HookKind.BEFORE_TOOL_CALL, HookKind.BEFORE_COMPACTION}
+    {
+        HookKind.BEFORE_SPAWN,
+        HookKind.BEFORE_AGENT_FINALIZE,
+        HookKind.BEFORE_TOOL_CALL,
+        HookKind.BEFORE_COMPACTION,
+    }
 )
 MODIFIERS = frozenset({HookKind.BEFORE_MODEL_RESOLVE, HookKind.BEFORE_PROMPT_BUILD, HookKind.DELIVERY_TARGET})
 OBSERVERS = frozenset(HookKind) - GATES - MODIFIERS
 RUN_OBSERVERS = frozenset({HookKind.LLM_INPUT, HookKind.LLM_OUTPUT, HookKind.AFTER_TOOL_CALL})
-"""What a run tells of itself."""
+"""The events that a run publishes."""
 TRANSCRIPT_OBSERVERS = frozenset({HookKind.AFTER_COMPACTION})
-"""What the transcript service tells."""
+"""The events that the transcript service publishes."""
 SESSION_OBSERVERS = OBSERVERS - RUN_OBSERVERS - TRANSCRIPT_OBSERVERS
-"""What the session service tells."""
-
-
+"""The events that the session service publishes."""
 WITHOUT_CONTENT = frozenset(
     {
-        *(HookKind.BEFORE_MODEL_RESOLVE, HookKind.DELIVERY_TARGET, HookKind.SUBAGENT_SPAWNED, HookKind.SUBAGENT_ENDED),
-        *(HookKind.AGENT_END, HookKind.SESSION_START, HookKind.SESSION_END),
+        HookKind.BEFORE_MODEL_RESOLVE,
+        HookKind.DELIVERY_TARGET,
+        HookKind.SUBAGENT_SPAWNED,
+        HookKind.SUBAGENT_ENDED,
+        HookKind.AGENT_END,
+        HookKind.SESSION_START,
+        HookKind.SESSION_END,
     }
 )
-"""Where there is no content to be seen, whatever a plugin is granted."""
+"""Hooks whose events hold no content of a conversation."""
 
 
 class FailurePolicy(StrEnum):
-    """What a plugin without a valid answer counts as: no objection, or an objection."""
+    """The meaning of a plugin's failure: OPEN is no objection, CLOSED is an objection."""
 
     OPEN = "OPEN"
     CLOSED = "CLOSED"
 
 
 class Grant(StrEnum):
-    """What a plugin may see and do beyond metadata."""
+    """A permission to see or do more than reading metadata."""
 
     CONVERSATION_ACCESS = "CONVERSATION_ACCESS"
     FINALIZE_CONTROL = "FINALIZE_CONTROL"
@@ -73,9 +81,16 @@ NEEDED_GRANTS = {
 }
 
 
+RegistrationKey = tuple[str, str, int]
+"""Tenant, name and generation of a plugin."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A registered plugin; `endpoint` is as it was given. `generation` rises with its registrations, pauses and resumptions."""
+    """A registered plugin. `endpoint` is spelled as it was registered.
+
+    `generation` rises with each registration, pause and resume of the plugin.
+    """
 
     name: str
     endpoint: str
@@ -99,20 +114,23 @@ class Plugin:
 
 
 @dataclass(frozen=True, slots=True)
-class Viewer:
-    """A plugin that is about to be called, and whether what it sees has markers in place of secrets."""
+class ContentAccess:
+    """The access of a plugin to content: by its grants, and masked if the tenant wants that."""
 
     plugin: Plugin
     masks_secrets: bool
 
 
 def default_failure_policy(hooks: Iterable[HookKind]) -> FailurePolicy:
-    """CLOSED as soon as one of the hooks is a gate."""
+    """Return CLOSED if one of the hooks is a gate, else OPEN."""
     return FailurePolicy.CLOSED if GATES.intersection(hooks) else FailurePolicy.OPEN
 
 
 def missing_grant(plugin: Plugin) -> tuple[HookKind, Grant] | None:
-    """The hook that needs a grant which the plugin does not have, and the grant; a bundled plugin needs none."""
+    """Return a hook of the plugin and the grant that the hook needs and the plugin lacks.
+
+    Return None if no grant is missing. A bundled plugin needs no grants.
+    """
     if plugin.bundled:
         return None
     for hook, grant in NEEDED_GRANTS.items():
@@ -122,5 +140,13 @@ def missing_grant(plugin: Plugin) -> tuple[HookKind, Grant] | None:
 
 
 def in_order(bundled: Iterable[Plugin], registered: Iterable[Plugin]) -> tuple[Plugin, ...]:
-    """Both together, highest priority first; of equals the bundled ones first, and each kind as it came."""
+    """Return all plugins, highest priority first.
+
+    Among equal priorities bundled plugins come first, and each kind keeps its order.
+    """
     return tuple(sorted((*bundled, *registered), key=lambda plugin: -plugin.priority))
+
+
+def registration_key(tenant_id: str, plugin: Plugin) -> RegistrationKey:
+    """Return the key that identifies one registration of the plugin."""
+    return tenant_id, plugin.name, plugin.generation

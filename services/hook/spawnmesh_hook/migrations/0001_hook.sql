@@ -1,5 +1,23 @@
--- Plugins by tenant, the decisions they made, and the log of every call.
+-- The schema of the hook service: plugins, decisions about drafts, the outbox for observers, and
+-- the log of every call of a plugin. Every table belongs to tenants and has row level security.
 
+-- Settings of the tenants, as the session service sent them. A tenant without a row is unknown.
+create table tenants (
+    tenant_id text not null primary key,
+    settings_version bigint not null,
+    mask_secrets boolean not null
+);
+
+-- Tenants that were purged. Rows for them are refused until they are created anew.
+create table purged_tenants (
+    tenant_id text not null primary key,
+    is_done boolean not null default false,
+    -- The newest settings of the purged tenant. 0 if the purge named no version. A late purge does
+    -- not delete rows of a tenant that was created anew, which has a newer version.
+    settings_version bigint not null default 0
+);
+
+-- Plugins that tenants registered. Bundled plugins are in a file of the operator.
 create table plugins (
     tenant_id text not null,
     name text not null,
@@ -9,11 +27,98 @@ create table plugins (
     timeout interval not null,
     failure_policy text not null check (failure_policy in ('OPEN', 'CLOSED')),
     grants text[] not null,
-    -- Breaks ties of priority; a replaced plugin keeps its own.
+    -- The order among equal priorities. A plugin that is replaced keeps its own.
     registration bigint generated always as identity,
+    max_concurrent_calls integer not null default 16,
+    paused boolean not null default false,
+    -- Rises with each registration, pause and resume.
+    generation bigint not null default 1,
     primary key (tenant_id, name)
 );
 
+-- Decisions about drafts. CLAIMED -> DECIDED (terminal). A claim is deleted if its dispatch fails.
+-- The claim of a call that died is taken over after `lease_until`.
+create table decisions (
+    tenant_id text not null,
+    run_id text not null,
+    dispatch_key text not null,
+    state text not null check (state in ('CLAIMED', 'DECIDED')),
+    claim_id uuid not null,
+    lease_until timestamptz not null,
+    answer text not null default 'continue' check (answer in ('continue', 'revise', 'finalize')),
+    reason text not null default '',
+    decided_by text[] not null default '{}',
+    revision_number integer not null default 0,
+    capped boolean not null default false,
+    decide_time timestamptz not null default now(),
+    primary key (tenant_id, run_id, dispatch_key)
+);
+-- For delete_old_decisions.
+create index decisions_age_idx on decisions (decide_time);
+
+-- Revisions granted to a run.
+create table run_revisions (
+    tenant_id text not null,
+    run_id text not null,
+    revision_count integer not null,
+    change_time timestamptz not null default now(),
+    primary key (tenant_id, run_id)
+);
+-- For delete_old_run_revisions.
+create index run_revisions_age_idx on run_revisions (change_time);
+
+-- Revisions granted for an idempotency key of a plugin, in a run.
+create table revision_keys (
+    tenant_id text not null,
+    run_id text not null,
+    plugin text not null,
+    idempotency_key text not null,
+    attempt_count integer not null,
+    change_time timestamptz not null default now(),
+    primary key (tenant_id, run_id, plugin, idempotency_key)
+);
+-- For delete_old_revision_keys.
+create index revision_keys_age_idx on revision_keys (change_time);
+
+-- Published events. A row is kept for the retention of the log, so that a repeated key is
+-- recognized. `event` is emptied once no observer is left to receive it.
+create table observed_events (
+    tenant_id text not null,
+    event_key text not null,
+    hook text not null,
+    session_id text not null,
+    run_id text not null,
+    event bytea not null,
+    traceparent text not null,
+    publish_time timestamptz not null default now(),
+    primary key (tenant_id, event_key)
+);
+-- For delete_old_observed_events.
+create index observed_events_age_idx on observed_events (publish_time);
+
+-- One event to deliver to one observer. PENDING -> deleted when it is delivered, or DEAD (terminal)
+-- after the last attempt. A worker that claims an entry sets `due_time` to the end of its lease, so
+-- that another worker takes over if it dies.
+create table outbox_entries (
+    tenant_id text not null,
+    event_key text not null,
+    plugin text not null,
+    state text not null default 'PENDING' check (state in ('PENDING', 'DEAD')),
+    attempt_count integer not null default 0,
+    due_time timestamptz not null default now(),
+    primary key (tenant_id, event_key, plugin),
+    foreign key (tenant_id, event_key) references observed_events on delete cascade
+);
+-- For due_outbox_entries and seconds_to_next_entry. Every row fulfils the second condition, but
+-- only those two statements contain it. Otherwise the planner would use this index for every
+-- statement about pending rows after it has once counted none.
+create index outbox_entries_pending_idx on outbox_entries (due_time)
+    where state = 'PENDING' and due_time >= '-infinity';
+-- For lock_events_of_plugin and delete_entries_of_plugin. It finds one entry as fast as the primary
+-- key does: with stale statistics the planner may choose either.
+create index outbox_entries_plugin_idx on outbox_entries (tenant_id, plugin, event_key);
+
+-- The log: one row for each call of a plugin, and one for each entry that becomes DEAD.
 create table deliveries (
     tenant_id text not null,
     delivery_id text not null,
@@ -23,54 +128,98 @@ create table deliveries (
     run_id text not null,
     start_time timestamptz not null,
     latency interval not null,
-    decision text not null
-        check (decision in ('allow', 'deny', 'continue', 'revise', 'finalize', 'told', 'failed')),
+    decision text not null check (decision in (
+        'allow', 'deny', 'continue', 'revise', 'finalize', 'proceed', 'rewrite', 'block', 'chosen', 'changed',
+        'compact', 'keep_whole', 'told', 'failed', 'skipped', 'dead'
+    )),
     error text not null,
+    attempt integer not null default 1,
     primary key (tenant_id, delivery_id)
 );
+-- For list_deliveries, by its narrowest condition.
 create index deliveries_newest_idx on deliveries (tenant_id, start_time desc, delivery_id desc);
 create index deliveries_session_idx on deliveries (tenant_id, session_id, start_time desc, delivery_id desc);
+create index deliveries_run_idx on deliveries (tenant_id, run_id, start_time desc, delivery_id desc);
+create index deliveries_plugin_idx on deliveries (tenant_id, plugin, start_time desc, delivery_id desc);
+-- For delete_old_deliveries.
+create index deliveries_age_idx on deliveries (start_time);
 
--- ASKING -> DECIDED. A row whose asking failed is deleted; one whose asker went away is taken over after `asking_until`.
-create table decisions (
-    tenant_id text not null,
-    run_id text not null,
-    dispatch_key text not null,
-    state text not null check (state in ('ASKING', 'DECIDED')),
-    asker uuid not null,
-    asking_until timestamptz not null,
-    answer text not null default 'continue' check (answer in ('continue', 'revise', 'finalize')),
-    reason text not null default '',
-    decided_by text[] not null default '{}',
-    revision_number integer not null default 0,
-    capped boolean not null default false,
-    primary key (tenant_id, run_id, dispatch_key)
-);
+-- Returns whether plugins see the tenant's content with masked secrets. The argument sets the
+-- tenant of the transaction, before the function reads the row.
+create function masks_secrets(p_tenant_id text) returns boolean
+    language plpgsql volatile
+    as $$
+    begin
+        return coalesce((select t.mask_secrets from tenants t where t.tenant_id = p_tenant_id), false);
+    end
+    $$;
 
-create table run_revisions (
-    tenant_id text not null,
-    run_id text not null,
-    revision_count integer not null,
-    primary key (tenant_id, run_id)
-);
+-- Locks and returns the oldest due entries, of every tenant but the full ones, and skips entries
+-- that another worker has locked. It does not sort, since the backlog may be long: it reads in the
+-- order of outbox_entries_pending_idx.
+create function due_outbox_entries(p_limit integer, p_full_tenants text[])
+    returns table (tenant_id text, event_key text, plugin text)
+    language plpgsql rows 10 set enable_sort = off
+    as $$
+    begin
+        return query
+        select o.tenant_id, o.event_key, o.plugin from outbox_entries o
+        where o.state = 'PENDING' and o.due_time between '-infinity' and now()
+            and o.tenant_id <> all (p_full_tenants)
+        order by o.due_time
+        limit p_limit
+        for update skip locked;
+    end
+    $$;
 
--- Who has heard of which event, so that a repeat tells only the others.
-create table heard_events (
-    tenant_id text not null,
-    event_key text not null,
-    plugin text not null,
-    primary key (tenant_id, event_key, plugin)
-);
+-- Refuses rows for a purged tenant with SQLSTATE SM001. A transaction that adds rows delays the
+-- start of a purge until it ends: see the statement `block_writes`.
+create function refuse_purged() returns trigger
+    language plpgsql volatile
+    as $$
+    declare
+        written text := current_setting('spawnmesh.tenant', true);
+    begin
+        perform pg_advisory_xact_lock_shared(hashtextextended('hook rows of ' || written, 0));
+        if exists (select from purged_tenants where tenant_id = written) then
+            raise exception 'the tenant was purged' using errcode = 'SM001';
+        end if;
+        return null;
+    end
+    $$;
+create trigger refuse_purged before insert on plugins
+    for each statement execute function refuse_purged();
+create trigger refuse_purged before insert on decisions
+    for each statement execute function refuse_purged();
+create trigger refuse_purged before insert on run_revisions
+    for each statement execute function refuse_purged();
+create trigger refuse_purged before insert on revision_keys
+    for each statement execute function refuse_purged();
+create trigger refuse_purged before insert on observed_events
+    for each statement execute function refuse_purged();
+create trigger refuse_purged before insert on outbox_entries
+    for each statement execute function refuse_purged();
+create trigger refuse_purged before insert on deliveries
+    for each statement execute function refuse_purged();
+
+-- A transaction sees the rows of its tenant. The worker's statements see every tenant ('*') in the
+-- tables that it relays and prunes.
+
+alter table tenants enable row level security;
+alter table tenants force row level security;
+create policy tenant on tenants
+    using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+
+alter table purged_tenants enable row level security;
+alter table purged_tenants force row level security;
+create policy tenant on purged_tenants
+    using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
 alter table plugins enable row level security;
 alter table plugins force row level security;
 create policy tenant on plugins
-    using (tenant_id = current_setting('spawnmesh.tenant', true))
-    with check (tenant_id = current_setting('spawnmesh.tenant', true));
-
-alter table deliveries enable row level security;
-alter table deliveries force row level security;
-create policy tenant on deliveries
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
@@ -79,15 +228,39 @@ alter table decisions force row level security;
 create policy tenant on decisions
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
+create policy every_tenant on decisions using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table run_revisions enable row level security;
 alter table run_revisions force row level security;
 create policy tenant on run_revisions
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
+create policy every_tenant on run_revisions using (current_setting('spawnmesh.tenant', true) = '*');
 
-alter table heard_events enable row level security;
-alter table heard_events force row level security;
-create policy tenant on heard_events
+alter table revision_keys enable row level security;
+alter table revision_keys force row level security;
+create policy tenant on revision_keys
     using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
+create policy every_tenant on revision_keys using (current_setting('spawnmesh.tenant', true) = '*');
+
+alter table observed_events enable row level security;
+alter table observed_events force row level security;
+create policy tenant on observed_events
+    using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+create policy every_tenant on observed_events using (current_setting('spawnmesh.tenant', true) = '*');
+
+alter table outbox_entries enable row level security;
+alter table outbox_entries force row level security;
+create policy tenant on outbox_entries
+    using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+create policy every_tenant on outbox_entries using (current_setting('spawnmesh.tenant', true) = '*');
+
+alter table deliveries enable row level security;
+alter table deliveries force row level security;
+create policy tenant on deliveries
+    using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+create policy every_tenant on deliveries using (current_setting('spawnmesh.tenant', true) = '*');

@@ -1,1 +1,1 @@
-"""Rules of the model router: values in, decisions out. Nothing here waits, reads a clock or talks to anything."""
+"""The rules of the model router: pure functions on frozen values."""

@@ -1,4 +1,4 @@
-"""The chain of candidates of a model call, and the verdict that each of them ends with."""
+"""The chain of candidates of a model call, and the verdict on each of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from typing import Final, NamedTuple
 from spawnmesh_model_router.domain.cooldown import Cooldown, should_probe
 from spawnmesh_model_router.domain.reasons import CHAIN_STOPPING, FailoverReason
 
-# An alias may name an alias; more steps than this is a circle or a mistake.
+# An alias may name an alias. More steps than this are a cycle or a mistake.
 MAX_ALIAS_STEPS: Final = 8
 
 
 class ModelRef(NamedTuple):
-    """A model of a provider. The provider is lower case; the model is spelled as the provider spells it."""
+    """A model of a provider. The provider is lower case; the model has the provider's spelling."""
 
     provider: str
     model: str
@@ -24,7 +24,10 @@ class ModelRef(NamedTuple):
 
 
 def parse_ref(name: str, aliases: Mapping[str, str]) -> ModelRef | None:
-    """`provider/model`, or an alias of one, or None. The model may contain slashes itself; alias keys are lower case."""
+    """Parse `provider/model` or an alias of it; return None for any other name.
+
+    The model may contain slashes. The keys of `aliases` are lower case.
+    """
     spelled = name.strip()
     for _ in range(MAX_ALIAS_STEPS):
         target = aliases.get(spelled.lower())
@@ -36,7 +39,7 @@ def parse_ref(name: str, aliases: Mapping[str, str]) -> ModelRef | None:
 
 
 class Origin(StrEnum):
-    """Where a candidate comes from."""
+    """The origin of a candidate."""
 
     REQUESTED = "REQUESTED"
     FALLBACK = "FALLBACK"
@@ -44,14 +47,14 @@ class Origin(StrEnum):
 
 
 class Capability(StrEnum):
-    """What a request may need of a model."""
+    """A capability of a model that a request may need."""
 
     IMAGES = "IMAGES"
     TOOLS = "TOOLS"
 
 
 class SkipReason(StrEnum):
-    """Why a usable candidate was not asked."""
+    """Why a usable candidate was not called."""
 
     NOT_NEEDED = "NOT_NEEDED"
     STRICT = "STRICT"
@@ -63,14 +66,14 @@ class SkipReason(StrEnum):
 
 @dataclass(frozen=True)
 class Tried:
-    """Asked; `reason` is None for the candidate that answered."""
+    """The candidate was called. `reason` is None if it answered."""
 
     reason: FailoverReason | None
 
 
 @dataclass(frozen=True)
 class Cooling:
-    """Not asked: its model, credential or provider is resting."""
+    """The candidate was not called: its model, credential or provider is in cooldown."""
 
     until: datetime
     reason: FailoverReason
@@ -78,21 +81,21 @@ class Cooling:
 
 @dataclass(frozen=True)
 class Incapable:
-    """Not asked: it lacks what the request needs."""
+    """The candidate was not called: it lacks a capability that the request needs."""
 
     missing: tuple[Capability, ...]
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """Not asked, for a reason that lies outside of it."""
+    """The candidate was not called, for a reason outside of it."""
 
     why: SkipReason
 
 
 @dataclass(frozen=True)
 class UnknownModel:
-    """Not asked: the name resolves to no model that is configured."""
+    """The candidate was not called: its name resolves to no configured model."""
 
     name: str
 
@@ -102,7 +105,7 @@ Verdict = Tried | Cooling | Incapable | Skipped | UnknownModel
 
 @dataclass(frozen=True)
 class Candidate:
-    """One model of the chain. `name` is what was asked for; `ref` is None when that resolves to nothing."""
+    """A model of the chain. `ref` is None if the requested `name` does not resolve."""
 
     name: str
     ref: ModelRef | None
@@ -113,7 +116,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Ready:
-    """May be asked now; `probe` when it is still cooling and one call finds out whether it has recovered."""
+    """The candidate may be called now.
+
+    With `probe` it is still in cooldown, and the call finds out whether it has recovered.
+    """
 
     probe: bool
 
@@ -127,10 +133,11 @@ def build_chain(
     strict: bool,
     only_named: bool = False,
 ) -> tuple[Candidate, ...]:
-    """Requested, then fallbacks, then the primary, each model once, at its first place.
+    """Return the chain: the requested model, the fallbacks, the primary. Each model occurs once.
 
-    Without a requested model the primary takes its place. With a requested model and `strict`, the others are listed,
-    but excluded: they only get a verdict. With `only_named` the primary comes last for no reason but that it was named.
+    Without a requested model the primary is the first candidate. With a requested model and
+    `strict`, the others are excluded and only get a verdict. With `only_named` the primary is no
+    candidate unless the request names it.
     """
     explicit = requested or None
     named = [(explicit or primary, Origin.REQUESTED if explicit else Origin.PRIMARY)]
@@ -164,9 +171,10 @@ def assess(
     now: datetime,
     last_probe: datetime | None = None,
 ) -> Ready | Verdict:
-    """Whether `candidate` may be asked, or its verdict. `offers` is None for a model that is not configured.
+    """Return Ready if the candidate may be called, otherwise its verdict.
 
-    `cooldown` is the latest of those on its model, credential and provider.
+    `offers` is None for a model that is not configured. `cooldown` is the one that blocks the
+    candidate.
     """
     if candidate.ref is None or offers is None:
         return UnknownModel(candidate.name)
@@ -182,7 +190,7 @@ def assess(
 
 
 def skip_after(failed: ModelRef, reason: FailoverReason, other: ModelRef) -> Skipped | None:
-    """What the failure of `failed` means for a candidate further down the chain; None when that may still be asked."""
+    """Return why the failure of `failed` excludes a later candidate; None if it does not."""
     if reason in CHAIN_STOPPING:
         return Skipped(SkipReason.CHAIN_STOPPED)
     if reason is FailoverReason.TLS_CERTIFICATE and other.provider == failed.provider:
@@ -191,14 +199,17 @@ def skip_after(failed: ModelRef, reason: FailoverReason, other: ModelRef) -> Ski
 
 
 def close_chain(
-    chain: Sequence[Candidate], verdicts: Mapping[ModelRef, Verdict], rest: SkipReason
+    chain: Sequence[Candidate], verdicts: Mapping[ModelRef, Verdict], unreached: SkipReason
 ) -> tuple[tuple[Candidate, Verdict], ...]:
-    """Every candidate with its verdict, in the chain's order; those that nothing was decided for get `rest`."""
+    """Return every candidate with its verdict, in order.
+
+    A candidate without a verdict is skipped for the reason `unreached`.
+    """
     closed: list[tuple[Candidate, Verdict]] = []
     for candidate in chain:
         if candidate.ref is None:
             closed.append((candidate, UnknownModel(candidate.name)))
             continue
-        undecided = SkipReason.STRICT if candidate.excluded_by_strict else rest
+        undecided = SkipReason.STRICT if candidate.excluded_by_strict else unreached
         closed.append((candidate, verdicts.get(candidate.ref, Skipped(undecided))))
     return tuple(closed)

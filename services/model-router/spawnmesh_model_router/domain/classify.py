@@ -1,4 +1,4 @@
-"""Judges a failed model call: HTTP status first, text where it knows better, the error's name last."""
+"""Classify a failed model call: by its HTTP status, then its text, then the name of the error."""
 
 import re
 from collections.abc import Iterable
@@ -7,29 +7,29 @@ from functools import cache, lru_cache
 from typing import Final
 
 from spawnmesh_model_router.domain.cooldown import scope_of
-from spawnmesh_model_router.domain.echo import Echo, spelled_out
-from spawnmesh_model_router.domain.evidence import MAX_TEXT_CHARS, Evidence, gather
-from spawnmesh_model_router.domain.names import reason_of_name
+from spawnmesh_model_router.domain.error_names import reason_of_name
+from spawnmesh_model_router.domain.evidence import MAX_TEXT_CHARS, Evidence, extract_evidence
+from spawnmesh_model_router.domain.prompt_echo import PromptEchoFilter, unescape
 from spawnmesh_model_router.domain.reasons import FailoverReason, ModelFailure
 from spawnmesh_model_router.domain.signals import PERIOD, SIGNALS, TOO_LARGE_FOR_A_MINUTE, Signal, Topic
 
 
 @dataclass(frozen=True)
 class StatusRule:
-    """What a status means, and the topics of text that are heard against it."""
+    """The reason of a status, and the topics of text that override it."""
 
     reason: FailoverReason
-    heard: frozenset[Topic] = frozenset()
+    overriding: frozenset[Topic] = frozenset()
 
 
-# Never heard in an answer: it came over a connection whose certificate was taken.
+# A response came over a connection with a trusted certificate, so its text is never about TLS.
 _ANSWERED: Final = frozenset(Topic) - {Topic.TLS}
-# Heard against every status: the request itself or our own side is at fault, whatever the number.
+# These topics override every status: the request itself or our own side is at fault.
 _ALWAYS: Final = frozenset({Topic.LOCAL, Topic.IMAGE, Topic.REFUSAL, Topic.REFILL, Topic.CONTEXT})
 _MALFORMED: Final = frozenset({Topic.TRANSCRIPT, Topic.REPLAY})
 _MONEY: Final = frozenset({Topic.BILLING, Topic.CREDITS})
 _ACCESS: Final = frozenset({Topic.LOGIN, Topic.TOKEN_REFRESH, Topic.AUTH_PERMANENT, Topic.AUTH})
-# A refused request that speaks of a time-out names a parameter, not what happened.
+# A refused request whose text mentions a timeout names a parameter, not an event.
 _REFUSED: Final = _ANSWERED - {Topic.TIMEOUT, Topic.INTERNAL, Topic.SERVER, Topic.SILENCE}
 _LOCKED_OUT: Final = StatusRule(FailoverReason.AUTH, frozenset({Topic.AUTH_PERMANENT, Topic.BILLING}))
 _GAVE_UP: Final = StatusRule(FailoverReason.TIMEOUT)
@@ -41,7 +41,8 @@ STATUS_RULES: Final[dict[int, StatusRule]] = {
     401: _LOCKED_OUT,
     403: _LOCKED_OUT,
     404: StatusRule(
-        FailoverReason.MODEL_NOT_FOUND, _MALFORMED | _MONEY | _ACCESS | {Topic.SESSION, Topic.MODEL, Topic.VENDOR}
+        FailoverReason.MODEL_NOT_FOUND,
+        _MALFORMED | _MONEY | _ACCESS | {Topic.SESSION, Topic.MODEL, Topic.VENDOR},
     ),
     408: _GAVE_UP,
     410: StatusRule(FailoverReason.TIMEOUT, _MONEY | _ACCESS | {Topic.SESSION}),
@@ -54,15 +55,18 @@ STATUS_RULES: Final[dict[int, StatusRule]] = {
     529: StatusRule(FailoverReason.OVERLOADED),
 }
 
-# An account that waits instead of pays: a limit that names when, or of what, it is lifted.
+# A limit that ends by itself: the text names its period or when it resets.
 _WINDOW: Final = re.compile(
-    rf"\b{PERIOD}\b.{{0,40}}\b(?:usage|spend|spending) limit|\b(?:usage|spend|spending) limit.{{0,40}}\b{PERIOD}\b"
-    r"|\blimit\b.{0,120}\bresets?\b|\b(?:organization|workspace)\b.{0,40}\blimit\b.{0,20}\b(?:reached|exceeded|exhausted)\b"
-    r"|\brate[ _]limit|\btoo many requests|\bthrottl|\b(?:quota|limit)s? (?:refresh|renew)|\brolling\b.{0,20}\bwindow\b"
+    rf"\b{PERIOD}\b.{{0,40}}\b(?:usage|spend|spending) limit"
+    rf"|\b(?:usage|spend|spending) limit.{{0,40}}\b{PERIOD}\b"
+    r"|\blimit\b.{0,120}\bresets?\b"
+    r"|\b(?:organization|workspace)\b.{0,40}\blimit\b.{0,20}\b(?:reached|exceeded|exhausted)\b"
+    r"|\brate[ _]limit|\btoo many requests|\bthrottl|\b(?:quota|limit)s? (?:refresh|renew)"
+    r"|\brolling\b.{0,20}\bwindow\b"
     r"|\b(?:try again|retry)\b (?:after|in|at|later|tomorrow)\b|\bretry[- ]?(?:after|delay)\b",
     re.IGNORECASE | re.DOTALL,
 )
-_KNOWN_CHARS: Final = 2048  # Longer failures are not remembered: they are rare, and each would take its room.
+_MAX_CACHED_CHARS: Final = 2048  # Longer failures are rare and would fill the cache.
 
 _TOO_LARGE: Final = re.compile(r"\btoo (?:large|long|big)\b|\bexceed", re.IGNORECASE)
 _LEADING_PAYMENT: Final = re.compile(
@@ -70,57 +74,70 @@ _LEADING_PAYMENT: Final = re.compile(
 )
 
 
-def classify(failure: ModelFailure, echo: Echo | None = None) -> FailoverReason:
-    """The reason of `failure`. A text that nothing in the tables knows is NO_FAILOVER: it may well be the caller's own.
+def classify(failure: ModelFailure, echo_filter: PromptEchoFilter | None = None) -> FailoverReason:
+    """Return the reason of the failure.
 
-    With `echo` the failure is the answer to that request, and what it repeats of the request is not believed, but for a code or a type.
+    A text without any known signal is NO_FAILOVER: the caller may be at fault. With `echo_filter`,
+    text that repeats the request is no evidence, apart from the response's own code and type.
     """
-    if echo is not None:
-        return _judge(failure, echo)
-    said = (failure.message, failure.code, failure.error_type, *failure.details, *failure.cause_messages)
-    return _known(failure) if sum(map(len, said)) <= _KNOWN_CHARS else _judge(failure)
+    if echo_filter is not None:
+        return _judge(failure, echo_filter)
+    texts = (failure.message, failure.code, failure.error_type, *failure.details, *failure.cause_messages)
+    return _judge_cached(failure) if sum(map(len, texts)) <= _MAX_CACHED_CHARS else _judge(failure)
 
 
 @lru_cache(maxsize=256)
-def _known(failure: ModelFailure) -> FailoverReason:
-    """While a limit lasts, a provider says the same to every call."""
+def _judge_cached(failure: ModelFailure) -> FailoverReason:
+    """Cache the reason: during a limit, a provider sends the same error to every call."""
     return _judge(failure)
 
 
 def is_about_request(failure: ModelFailure, reason: FailoverReason) -> bool:
-    """Whether a failure for that reason is of this request alone, although others of the same reason are not: it is larger than a minute's
-    tokens, and is so at any time."""
+    """Return whether the failure concerns only this request: it exceeds the tokens of a minute.
+
+    Other failures of the same reason concern every request.
+    """
     if reason is not FailoverReason.RATE_LIMIT:
         return False
     return TOO_LARGE_FOR_A_MINUTE.pattern.search(failure.message[:MAX_TEXT_CHARS].lower()) is not None
 
 
 def reason_of_status(status: int | None) -> FailoverReason | None:
-    """What the status means where the text is not heard; None without one."""
+    """Return the reason of the status without regard to the text; None without a status rule."""
     if status == 402:
         return FailoverReason.BILLING
     return _rule_of(status).reason if status in STATUS_RULES or _is_transport(status) else None
 
 
-def _judge(failure: ModelFailure, echo: Echo | None = None) -> FailoverReason:
-    evidence = gather(failure)
-    if echo is not None and evidence.status_wording and not echo.is_own(evidence.status_wording):
+def _judge(failure: ModelFailure, echo_filter: PromptEchoFilter | None = None) -> FailoverReason:
+    evidence = extract_evidence(failure)
+    if (
+        echo_filter is not None
+        and evidence.status_wording
+        and not echo_filter.is_own(evidence.status_wording)
+    ):
         evidence = replace(evidence, status=None)
     if evidence.is_html and _is_transport(evidence.status):
         return _rule_of(evidence.status).reason
     if evidence.status == 402:
-        return _payment(evidence, echo)
+        return _payment(evidence, echo_filter)
     if evidence.status == 413:
-        said = _by_text(evidence, _ANSWERED - {Topic.REFILL}, echo)
+        by_text = _by_text(evidence, _ANSWERED - {Topic.REFILL}, echo_filter)
         too_large = any(map(_TOO_LARGE.search, evidence.texts))
-        return said or (FailoverReason.CONTEXT_OVERFLOW if too_large else FailoverReason.NO_FAILOVER)
+        return by_text or (FailoverReason.CONTEXT_OVERFLOW if too_large else FailoverReason.NO_FAILOVER)
     if evidence.status in (400, 422) and not evidence.has_body:
         return FailoverReason.NO_FAILOVER
     if evidence.status in STATUS_RULES or _is_transport(evidence.status):
         rule = _rule_of(evidence.status)
-        return _by_text(evidence, rule.heard | _ALWAYS, echo) or rule.reason
-    names = evidence.names if echo is None else [name for name in evidence.names if _is_own_name(name, evidence, echo)]
-    found = _by_text(evidence, frozenset(Topic) if echo is None else _ANSWERED, echo) or _by_name(names)
+        return _by_text(evidence, rule.overriding | _ALWAYS, echo_filter) or rule.reason
+    names = (
+        evidence.names
+        if echo_filter is None
+        else [name for name in evidence.names if _is_own_name(name, evidence, echo_filter)]
+    )
+    found = _by_text(
+        evidence, frozenset(Topic) if echo_filter is None else _ANSWERED, echo_filter
+    ) or _by_name(names)
     if found is None and evidence.status is None and not evidence.texts:
         return FailoverReason.NO_ERROR_DETAILS
     return found or FailoverReason.NO_FAILOVER
@@ -134,66 +151,81 @@ def _rule_of(status: int | None) -> StatusRule:
     return STATUS_RULES.get(status or 0, _FAULT)
 
 
-def _payment(evidence: Evidence, echo: Echo | None) -> FailoverReason:
-    """402: money, unless the text shows a window that will open again. A workspace that was switched off is neither."""
+def _payment(evidence: Evidence, echo_filter: PromptEchoFilter | None) -> FailoverReason:
+    """Return the reason of status 402: BILLING, or RATE_LIMIT if the text names a limit that
+    resets.
+
+    A deactivated workspace is neither.
+    """
     texts, meant = _without_payment(evidence.texts), _without_payment(evidence.meant)
     topics = frozenset({Topic.BILLING, Topic.AUTH_PERMANENT}) | _ALWAYS
-    said = _by_text(replace(evidence, texts=texts, distinct=texts, meant=meant), topics, echo)
-    if said is not None:
-        return said
-    if echo is None:
-        opens_again = any(map(_WINDOW.search, texts))
+    by_text = _by_text(replace(evidence, texts=texts, distinct=texts, meant=meant), topics, echo_filter)
+    if by_text is not None:
+        return by_text
+    if echo_filter is None:
+        resets = any(map(_WINDOW.search, texts))
     else:
-        opens_again = any(echo.is_own(found[0]) for text in meant for found in _WINDOW.finditer(spelled_out(text)))
-    return FailoverReason.RATE_LIMIT if opens_again else FailoverReason.BILLING
+        resets = any(
+            echo_filter.is_own(found[0]) for text in meant for found in _WINDOW.finditer(unescape(text))
+        )
+    return FailoverReason.RATE_LIMIT if resets else FailoverReason.BILLING
 
 
 def _without_payment(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(_LEADING_PAYMENT.sub("", text) for text in texts)
 
 
-def _is_own_name(name: str, evidence: Evidence, echo: Echo) -> bool:
-    """Whether the answer names an error so by itself, and no escape is a part of the name."""
-    return name in evidence.given or (any(name in spelled_out(text) for text in evidence.meant) and echo.is_own(name))
+def _is_own_name(name: str, evidence: Evidence, echo_filter: PromptEchoFilter) -> bool:
+    """Return whether the response itself uses the name, and no escape is part of it."""
+    return name in evidence.given or (
+        any(name in unescape(text) for text in evidence.meant) and echo_filter.is_own(name)
+    )
 
 
-def _by_text(evidence: Evidence, topics: frozenset[Topic], echo: Echo | None = None) -> FailoverReason | None:
-    if echo is not None:
-        return _match_own(evidence, topics, echo)
+def _by_text(
+    evidence: Evidence, topics: frozenset[Topic], echo_filter: PromptEchoFilter | None = None
+) -> FailoverReason | None:
+    if echo_filter is not None:
+        return _match_own(evidence, topics, echo_filter)
     return _match(evidence.texts, evidence.distinct, evidence.provider, topics)
 
 
 def _match(
     texts: tuple[str, ...], distinct: tuple[str, ...], provider: str, topics: frozenset[Topic]
 ) -> FailoverReason | None:
-    # A search that ignores case would try every phrase in full at every place.
+    # A case-insensitive search would try every phrase in full at every position.
     texts, distinct = _lower(texts), _lower(distinct)
-    for signal in _signals(provider if provider in _SIGNALLED else "", topics):
+    for signal in _signals(provider if provider in _PROVIDERS_WITH_SIGNALS else "", topics):
         if any(map(signal.pattern.search, texts if signal.is_anchored else distinct)):
             return signal.reason
     return None
 
 
-def _match_own(evidence: Evidence, topics: frozenset[Topic], echo: Echo) -> FailoverReason | None:
-    """As `_match`, but for what only the request says."""
+def _match_own(
+    evidence: Evidence, topics: frozenset[Topic], echo_filter: PromptEchoFilter
+) -> FailoverReason | None:
+    """Match as `_match` does, but ignore text that repeats the request."""
     given = _lower(tuple(evidence.given))
-    others = _lower(tuple(spelled_out(text) for text in evidence.meant if text not in evidence.given))
-    for signal in _signals(evidence.provider if evidence.provider in _SIGNALLED else "", topics):
+    others = _lower(tuple(unescape(text) for text in evidence.meant if text not in evidence.given))
+    for signal in _signals(evidence.provider if evidence.provider in _PROVIDERS_WITH_SIGNALS else "", topics):
         if any(map(signal.pattern.search, given)):
             return signal.reason
         matches = (found[0] for text in others for found in signal.pattern.finditer(text))
-        # A match that changes nothing of what rests need not be looked up.
-        if any(map(echo.is_own, matches) if scope_of(signal.reason) is not None else matches):
+        # A reason without a cooldown affects only this call, so its match needs no check.
+        if any(map(echo_filter.is_own, matches) if scope_of(signal.reason) is not None else matches):
             return signal.reason
     return None
 
 
-_SIGNALLED: Final = frozenset(signal.provider for signal in SIGNALS)
+_PROVIDERS_WITH_SIGNALS: Final = frozenset(signal.provider for signal in SIGNALS)
 
 
 @cache
 def _signals(provider: str, topics: frozenset[Topic]) -> tuple[Signal, ...]:
-    """The rows that may speak. There are as many answers as rules and providers with rows of their own."""
+    """Return the signals for the provider and the topics.
+
+    The cache is small: one entry for each status rule and provider with signals of its own.
+    """
     return tuple(signal for signal in SIGNALS if signal.topic in topics and signal.provider in ("", provider))
 
 

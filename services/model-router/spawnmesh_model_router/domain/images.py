@@ -1,4 +1,4 @@
-"""What happens to a request's images on a retry, and at a model that cannot see."""
+"""The images of a request: on a retry, and at a model that cannot see."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,19 +8,24 @@ from spawnmesh_model_router.domain.reasons import FailoverReason
 
 @dataclass(frozen=True)
 class RetryImages:
-    """What an attempt may carry: the user's images, and whether images named in the prompt may be looked for."""
+    """The images that an attempt may use: the user's, and those that the prompt names."""
 
     keep_images: bool
     suppress_prompt_image_detection: bool
 
 
 def images_for_attempt(
-    *, is_retry: bool, previous_reason: FailoverReason | None, provider: str | None, first_provider: str | None
+    *,
+    is_retry: bool,
+    previous_reason: FailoverReason | None,
+    provider: str | None,
+    first_provider: str | None,
 ) -> RetryImages:
-    """Images stay, but for a retry at another provider than the first attempt's, or after FORMAT.
+    """Decide whether an attempt keeps the images.
 
-    The user gave them to the first provider only, and FORMAT may well be about them. A provider that is None is not known
-    to differ.
+    A retry drops them if it goes to another provider than the first attempt, or after FORMAT. The
+    user gave the images to the first provider only, and FORMAT may be about them. A provider that
+    is None counts as the same one.
     """
     moved = provider is not None and first_provider is not None and provider != first_provider
     withheld = is_retry and (moved or previous_reason is FailoverReason.FORMAT)
@@ -28,7 +33,7 @@ def images_for_attempt(
 
 
 class BlindModelPolicy(StrEnum):
-    """What a tenant wants when a request with images meets a model that cannot see."""
+    """The treatment of a request with images at a model that cannot see."""
 
     ROUTE_AROUND = "ROUTE_AROUND"
     STRIP = "STRIP"
@@ -36,7 +41,7 @@ class BlindModelPolicy(StrEnum):
 
 
 class ImageOutcome(StrEnum):
-    """What became of the images, as the response says it."""
+    """The treatment of the images, as the response reports it."""
 
     NO_IMAGES = "NO_IMAGES"
     SENT = "SENT"
@@ -47,7 +52,7 @@ class ImageOutcome(StrEnum):
 
 
 def image_outcome(*, has_images: bool, can_see: bool, policy: BlindModelPolicy) -> ImageOutcome:
-    """What to do with the images of a request at one candidate."""
+    """Decide what happens to the images of a request at one candidate."""
     if not has_images:
         return ImageOutcome.NO_IMAGES
     if can_see:

@@ -1,4 +1,4 @@
-"""What a verdict says to the caller, whatever it is sent as."""
+"""The outcome of a candidate, as the response and the errors report it."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,14 +13,19 @@ _SKIPPED = {
     SkipReason.STRICT: "the request asks for one model alone",
     SkipReason.PROVIDER_CERTIFICATE: "the provider's certificate is not trusted",
     SkipReason.CHAIN_STOPPED: "the request itself is at fault",
-    SkipReason.SIDE_EFFECTS: "the turn did what may not be done twice, and the tenant lets no other provider go on with it",
+    SkipReason.SIDE_EFFECTS: (
+        "the turn did what must not be done twice, and the tenant allows no other provider to continue it"
+    ),
 }
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A candidate's end. `kind` is ANSWERED, FAILED, COOLING, INCAPABLE or NOT_NEEDED, or READY or PROBE where nobody is called;
-    `detail` is for people."""
+    """The outcome of a candidate.
+
+    `kind` is ANSWERED, FAILED, COOLING, INCAPABLE or NOT_NEEDED. If no provider is called, it may
+    be READY or PROBE. `detail` is for people.
+    """
 
     kind: str
     reason: FailoverReason | None = None
@@ -30,20 +35,24 @@ class Outcome:
     thinking: ThinkingLevel | None = None
 
     def __str__(self) -> str:
-        return " ".join(part for part in (self.kind, self.reason and self.reason.value, self._until()) if part)
+        return " ".join(
+            part for part in (self.kind, self.reason and self.reason.value, self._until()) if part
+        )
 
     def _until(self) -> str:
         return f"until {self.until.isoformat(timespec='seconds')}" if self.until is not None else ""
 
 
 def outcome_of(verdict: Verdict, detail: str = "") -> Outcome:
-    """The outcome that the verdict stands for; `detail` is what is known beyond it."""
+    """Return the outcome of the verdict. `detail` describes a candidate that was called."""
     if isinstance(verdict, Tried):
         return Outcome("FAILED" if verdict.reason else "ANSWERED", verdict.reason, detail=detail)
     if isinstance(verdict, Cooling):
         return Outcome("COOLING", verdict.reason, verdict.until)
     if isinstance(verdict, Incapable):
-        return Outcome("INCAPABLE", detail="cannot take " + " and ".join(one.value.lower() for one in verdict.missing))
+        return Outcome(
+            "INCAPABLE", detail="cannot take " + " and ".join(one.value.lower() for one in verdict.missing)
+        )
     why = getattr(verdict, "why", None)
     if why is SkipReason.NO_CREDENTIAL:
         return Outcome("INCAPABLE", FailoverReason.AUTH, detail="no credential of its provider can be read")

@@ -1,4 +1,4 @@
-"""What a tenant chose for its model calls, and whether its budget is spent."""
+"""A tenant's policy for model calls, its limits, and the cost of a call."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,10 @@ from spawnmesh_model_router.domain.images import BlindModelPolicy
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a tenant may use up; 0 means no limit. Spending is in millionths of the price table's currency, a day ends by UTC."""
+    """A tenant's limits; 0 means no limit.
+
+    Spending is in millionths of the price table's currency. A day ends at midnight UTC.
+    """
 
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
@@ -20,7 +23,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class TenantPolicy:
-    """A tenant's choices; `blind_model_policy` None and `max_tries` 0 leave them to the operator."""
+    """A tenant's policy.
+
+    The operator's default applies if blind_model_policy is None or max_tries is 0.
+    """
 
     blind_model_policy: BlindModelPolicy | None = None
     stop_after_side_effects: bool = False
@@ -30,7 +36,9 @@ class TenantPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What is used up of the minute and the day that are running, the request at hand included, and the seconds until each is over."""
+    """The usage of the current minute and day, the request at hand included, and their seconds
+    left.
+    """
 
     request_count: int
     token_count: int
@@ -40,7 +48,7 @@ class Spent:
 
 
 class BudgetKind(StrEnum):
-    """What a tenant can run out of."""
+    """A limit that a tenant can exceed."""
 
     REQUESTS_PER_MINUTE = "requests_per_minute"
     TOKENS_PER_MINUTE = "tokens_per_minute"
@@ -49,14 +57,16 @@ class BudgetKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """A budget that is used up, for so long."""
+    """An exhausted budget, and how long it stays so."""
 
     kind: BudgetKind
     retry_after_seconds: float
 
 
 def exceeded(limits: Limits, spent: Spent) -> Exceeded | None:
-    """The budget that lets the request at hand not in; the one that lasts longest where there are several."""
+    """Return the exhausted budget that refuses the request; of several, the one that lasts
+    longest.
+    """
     if limits.spend_micros_per_day and spent.spend_micros >= limits.spend_micros_per_day:
         return Exceeded(BudgetKind.SPEND_PER_DAY, spent.day_left_seconds)
     if limits.tokens_per_minute and spent.token_count >= limits.tokens_per_minute:
@@ -68,7 +78,7 @@ def exceeded(limits: Limits, spent: Spent) -> Exceeded | None:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a million tokens of each sort cost, in millionths of the currency. `input` is for those that no cache has to do with."""
+    """Prices of a million tokens, in millionths of the currency. `input` is for uncached tokens."""
 
     input: int
     output: int
@@ -77,9 +87,13 @@ class Prices:
 
 
 def cost_micros(
-    prices: Prices, input_tokens: int, output_tokens: int, cache_read_tokens: int = 0, cache_write_tokens: int = 0
+    prices: Prices,
+    input_tokens: int,
+    output_tokens: int,
+    cache_read_tokens: int = 0,
+    cache_write_tokens: int = 0,
 ) -> int:
-    """What a call costs, rounded up; `input_tokens` includes those of both caches."""
+    """Return the cost of a call, rounded up. `input_tokens` includes the tokens of both caches."""
     uncached = max(input_tokens - cache_read_tokens - cache_write_tokens, 0)
     cost = (
         uncached * prices.input
@@ -91,9 +105,15 @@ def cost_micros(
 
 
 IMAGE_TOKENS = 1_600
-"""Of an image, where nobody counted it: about what Anthropic counts for a large one, and as much as OpenAI and Gemini count for most."""
+"""The estimate for an image: about what Anthropic counts for a large one.
+
+OpenAI and Gemini count at most as much for most images.
+"""
 
 
 def estimated_tokens(byte_count: int) -> int:
-    """Tokens of so much text, where nobody counted them: about what a language that is written in ASCII comes to, and more for others."""
+    """Return the estimated tokens of a text: 4 bytes each.
+
+    That is about right for a language in ASCII, and too many for others.
+    """
     return -(-byte_count // 4)

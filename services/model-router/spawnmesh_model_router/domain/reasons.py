@@ -1,11 +1,11 @@
-"""Why a model call failed, as the router acts on it, and the facts a failure is judged from."""
+"""Why a model call failed, and the facts that a failure is classified by."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class FailoverReason(StrEnum):
-    """What a failed model call means for the rest of its chain."""
+    """The reason of a failed model call. It decides what the chain does next."""
 
     RATE_LIMIT = "RATE_LIMIT"
     OVERLOADED = "OVERLOADED"
@@ -26,15 +26,17 @@ class FailoverReason(StrEnum):
     NO_FAILOVER = "NO_FAILOVER"
 
 
-# After these no other candidate is asked: the request itself has to change, or the failure is not a provider's.
+# After these no other candidate is called: the request itself has to change, or the failure is our
+# own.
 CHAIN_STOPPING = frozenset({FailoverReason.NO_FAILOVER, FailoverReason.CONTEXT_OVERFLOW})
 
 
 @dataclass(frozen=True)
 class ModelFailure:
-    """A failed model call as its adapter saw it; every field may be missing.
+    """A failed model call as the provider's client reports it. Every field may be empty.
 
-    `details` are further error texts of the same answer, `cause_messages` the texts of the causes, nearest first.
+    `details` are further error texts of the same response. `cause_messages` are the texts of the
+    causes, nearest first.
     """
 
     status: int | None = None

@@ -1,4 +1,4 @@
-"""Whether and when the same candidate is asked again."""
+"""Decide whether and when to call the same candidate again."""
 
 import math
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ RATE_LIMIT_TRIES: Final = 10
 TRANSIENT_TRIES: Final = 8
 TRANSIENT_WINDOW_SECONDS: Final = 90.0
 BASE_SECONDS: Final = 1.0
-LONGEST_BACKOFF_SECONDS: Final = 30.0
-LONGEST_RETRY_AFTER_SECONDS: Final = 60.0
+MAX_BACKOFF_SECONDS: Final = 30.0
+MAX_RETRY_AFTER_SECONDS: Final = 60.0
 
 TRANSIENT: Final = frozenset(
     {
@@ -30,13 +30,13 @@ TRANSIENT: Final = frozenset(
 
 @dataclass(frozen=True)
 class Wait:
-    """Ask the same candidate again after `seconds`."""
+    """Call the same candidate again after `seconds`."""
 
     seconds: float
 
 
 class MoveOnReason(StrEnum):
-    """Why the same candidate is not asked again."""
+    """Why the same candidate is not called again."""
 
     NOT_TRANSIENT = "NOT_TRANSIENT"
     TRIES_SPENT = "TRIES_SPENT"
@@ -46,7 +46,7 @@ class MoveOnReason(StrEnum):
 
 @dataclass(frozen=True)
 class MoveOn:
-    """Leave this candidate."""
+    """Call the next candidate."""
 
     why: MoveOnReason
 
@@ -59,19 +59,19 @@ def after_failure(
     remaining: float,
     spent: float,
     draw: float,
-    most_tries: int | None = None,
+    max_tries: int | None = None,
 ) -> Wait | MoveOn:
-    """What follows the `tries`-th failed try (1 is the first) on a candidate.
+    """Decide what follows the `tries`-th failed call (1 is the first) of a candidate.
 
-    All times in seconds: `retry_after` as the provider asked, `remaining` to the caller's deadline, `spent` on this
-    candidate so far. `draw` is uniform in [0, 1). `most_tries` can only lower the limit. A wait that would not end before
-    the deadline is not begun.
+    Times are in seconds: `retry_after` is the provider's request, `remaining` the time to the
+    caller's deadline, `spent` the time on this candidate so far. `draw` is uniform in [0, 1).
+    `max_tries` can only lower the limit. A wait ends before the deadline, or it does not begin.
     """
     if reason not in TRANSIENT:
         return MoveOn(MoveOnReason.NOT_TRANSIENT)
     limited = reason is FailoverReason.RATE_LIMIT
     limit = RATE_LIMIT_TRIES if limited else TRANSIENT_TRIES
-    if tries >= min(limit, limit if most_tries is None else most_tries):
+    if tries >= min(limit, limit if max_tries is None else max_tries):
         return MoveOn(MoveOnReason.TRIES_SPENT)
     seconds = _delay(tries, retry_after, draw)
     if not limited and spent + seconds > TRANSIENT_WINDOW_SECONDS:
@@ -82,18 +82,22 @@ def after_failure(
 
 
 def _delay(tries: int, retry_after: float | None, draw: float) -> float:
-    """Backoff between half and all of its step. Over a provider's own wait the jitter comes on top, so that callers who
-    were all told the same time do not come back together."""
-    step = min(BASE_SECONDS * 2.0 ** min(tries - 1, 16), LONGEST_BACKOFF_SECONDS)
+    """Return the backoff: between half and all of its step.
+
+    If the provider asks for a longer wait, the jitter is added to it. Otherwise callers with the
+    same `retry_after` would all return at the same time.
+    """
+    step = min(BASE_SECONDS * 2.0 ** min(tries - 1, 16), MAX_BACKOFF_SECONDS)
     backoff = step * (0.5 + draw / 2)
-    floor = min(retry_after or 0.0, LONGEST_RETRY_AFTER_SECONDS)
-    return backoff if backoff >= floor else min(floor + BASE_SECONDS * draw, LONGEST_RETRY_AFTER_SECONDS)
+    floor = min(retry_after or 0.0, MAX_RETRY_AFTER_SECONDS)
+    return backoff if backoff >= floor else min(floor + BASE_SECONDS * draw, MAX_RETRY_AFTER_SECONDS)
 
 
 def tries_allowed(reason: FailoverReason, *, others_ready: bool, before_failover: int, at_last: int) -> int:
-    """How often a candidate is asked in all: `at_last` when no other can take over, else `before_failover`.
+    """Return the total number of calls of a candidate.
 
-    Nobody waits for a rate limit to pass while another candidate can answer.
+    That is `at_last` if no other candidate can take over, otherwise `before_failover`. After a rate
+    limit it is 1: another candidate can answer at once.
     """
     if not others_ready:
         return at_last
@@ -101,9 +105,10 @@ def tries_allowed(reason: FailoverReason, *, others_ready: bool, before_failover
 
 
 def parse_retry_after(value: str, now: datetime) -> float | None:
-    """Seconds to wait by a Retry-After header, which holds seconds or an HTTP date; None when it holds neither.
+    """Return the seconds of a Retry-After header, which has seconds or an HTTP date; None for other
+    text.
 
-    A date that has passed is 0. `now` is aware.
+    A date in the past is 0. `now` has a time zone.
     """
     text = value.strip()
     try:

@@ -1,4 +1,4 @@
-"""How much a model is told to think: levels of the contract on one side, a provider's own words or budgets on the other."""
+"""Thinking: levels of the contract, and a provider's own words or token budgets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,11 +6,12 @@ from enum import StrEnum
 from typing import Final
 
 MIN_BUDGET_TOKENS: Final = 1024
-"""The smallest budget that every provider with budgets takes, and what an answer is left at least beside one."""
+"""The smallest budget that every provider with budgets accepts, and the least left for the answer.
+"""
 
 
 class ThinkingLevel(StrEnum):
-    """Levels, least first; names are those of the contract."""
+    """Levels, lowest first. The names are those of the contract."""
 
     OFF = "off"
     MINIMAL = "minimal"
@@ -20,29 +21,36 @@ class ThinkingLevel(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A level, and what the provider is told: a word of its own, or a budget in tokens, of which 0 is none at all."""
+class ThinkingSetting:
+    """A level, and the value that the provider gets: its own word, or a budget in tokens (0 is
+    none).
+    """
 
     level: ThinkingLevel
     value: int | str
 
 
-def choose(wanted: ThinkingLevel, has: Mapping[ThinkingLevel, int | str], max_output: int) -> Told | None:
-    """What a model with these levels is told: the highest up to `wanted`, or else its lowest; OFF only where OFF is wanted.
+def choose(
+    wanted: ThinkingLevel, available: Mapping[ThinkingLevel, int | str], max_output: int
+) -> ThinkingSetting | None:
+    """Return the setting for a model with these levels.
 
-    A budget leaves the answer room within `max_output` tokens; None where there is no room for both, and where no level fits.
+    Chooses the highest level up to `wanted`, or the lowest one if all are higher. OFF is chosen
+    only if it is wanted. A budget leaves tokens for the answer within `max_output`. Returns None if
+    no level fits or if `max_output` is too small for a budget and an answer.
     """
     order = list(ThinkingLevel)
     levels = sorted(
-        (one for one in has if wanted is ThinkingLevel.OFF or one is not ThinkingLevel.OFF), key=order.index
+        (level for level in available if wanted is ThinkingLevel.OFF or level is not ThinkingLevel.OFF),
+        key=order.index,
     )
     if not levels:
         return None
-    fitting = [one for one in levels if order.index(one) <= order.index(wanted)]
+    fitting = [level for level in levels if order.index(level) <= order.index(wanted)]
     level = fitting[-1] if fitting else levels[0]
-    value = has[level]
+    value = available[level]
     if isinstance(value, int) and value > 0:
         value = min(value, max_output - MIN_BUDGET_TOKENS)
         if value < MIN_BUDGET_TOKENS:
             return None
-    return Told(level, value)
+    return ThinkingSetting(level, value)

@@ -1,8 +1,11 @@
-"""Text that can be sent. JSON can spell one half of a character alone, which no encoding takes."""
+"""Repair text that contains surrogates.
+
+JSON can spell half a character, which no encoding accepts.
+"""
 
 
-def mended(text: str) -> str:
-    """The text, where halves that stand together are one character, and others are U+FFFD."""
+def repair_surrogates(text: str) -> str:
+    """Join surrogate pairs, and replace each single surrogate by U+FFFD."""
     if text.isascii():
         return text
     try:
@@ -12,6 +15,9 @@ def mended(text: str) -> str:
     return text
 
 
-def cut_half(text: str) -> tuple[str, str]:
-    """The text without the first half of a character at its end, and that half, whose other one may follow."""
+def split_trailing_surrogate(text: str) -> tuple[str, str]:
+    """Return the text without a high surrogate at its end, and that surrogate.
+
+    The matching low surrogate may follow in the next piece.
+    """
     return (text[:-1], text[-1]) if text and "\ud800" <= text[-1] <= "\udbff" else (text, "")

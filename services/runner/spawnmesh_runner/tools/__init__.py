@@ -1,1 +1,1 @@
-"""What an agent can do: one file for each tool, and the registry that lists them."""
+"""The tools of an agent: one module for each, and the registry that lists them."""

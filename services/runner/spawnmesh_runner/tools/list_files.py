@@ -1,13 +1,13 @@
-"""`list_files`: what lies in one directory of the workspace."""
+"""The tool `list_files`: list one directory of the workspace."""
 
 from pathlib import Path
 
 from pydantic import Field
 from spawnmesh_materialize import Entry, EntryKind, MaterializeError, list_directory, open_for_reading
 
-from spawnmesh_runner.in_thread import finish_in_thread
+from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.tools.digest import MAX_HASHED_BYTES, sha256_of
-from spawnmesh_runner.tools.tool import Arguments, Result, Scope, Tool
+from spawnmesh_runner.tools.tool import Arguments, CallScope, Result, Tool
 
 MAX_ENTRIES = 500
 
@@ -17,9 +17,10 @@ class ListFiles(Arguments):
 
 
 def list_files(workspace: Path, path: str) -> Result:
-    """Name, kind, size and SHA-256 of what is in a directory, by name; `truncated` where there is more than MAX_ENTRIES.
+    """Return name, kind, size and SHA-256 of a directory's entries, by name.
 
-    A file is listed without its hash once MAX_HASHED_BYTES have been hashed. Raises MaterializeError.
+    `truncated` is true if it has more than MAX_ENTRIES. Files are listed without a hash once
+    MAX_HASHED_BYTES were hashed. Raises MaterializeError.
     """
     entries = list_directory(workspace, path)
     hashable_bytes = MAX_HASHED_BYTES
@@ -40,17 +41,19 @@ def _sha256(workspace: Path, path: str, entry: Entry) -> str | None:
         with open_for_reading(workspace, f"{path}/{entry.name}") as file:
             return sha256_of(file)
     except MaterializeError:
-        return None  # it went away, or may not be read; its line still says that it was there
+        return None  # It was removed or may not be read, but it was listed.
 
 
-async def _run(scope: Scope, arguments: ListFiles) -> Result:
+async def _execute(scope: CallScope, arguments: ListFiles) -> Result:
     return await finish_in_thread(lambda: list_files(scope.workspace, arguments.path))
 
 
 LIST_FILES = Tool(
     name="list_files",
-    description="Lists one directory of the workspace: name, kind, and for files the size in bytes and the SHA-256.",
+    description=(
+        "Lists one directory of the workspace: name, kind, and for files the size in bytes and the SHA-256."
+    ),
     arguments=ListFiles,
-    run=_run,
+    execute=_execute,
     idempotent=True,
 )

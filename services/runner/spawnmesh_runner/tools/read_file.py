@@ -1,13 +1,13 @@
-"""`read_file`: a piece of a text file, or what can be said of a binary one."""
+"""The tool `read_file`: read a part of a text file, or describe a binary one."""
 
 from pathlib import Path
 
 from pydantic import Field
 from spawnmesh_materialize import open_for_reading
 
-from spawnmesh_runner.in_thread import finish_in_thread
+from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.tools.digest import MAX_HASHED_BYTES, sha256_of
-from spawnmesh_runner.tools.tool import Arguments, Result, Scope, Tool
+from spawnmesh_runner.tools.tool import Arguments, CallScope, Result, Tool
 
 MAX_READ_BYTES = 64 * 1024
 SHOWN_BINARY_BYTES = 64
@@ -17,18 +17,22 @@ _MAX_UTF8_BYTES = 4
 class ReadFile(Arguments):
     path: str = Field(description="File, relative to the workspace.")
     offset: int = Field(default=0, ge=0, description="First byte to read.")
-    limit: int = Field(default=MAX_READ_BYTES, ge=_MAX_UTF8_BYTES, le=MAX_READ_BYTES, description="Most bytes to read.")
+    limit: int = Field(
+        default=MAX_READ_BYTES, ge=_MAX_UTF8_BYTES, le=MAX_READ_BYTES, description="Most bytes to read."
+    )
 
 
 def read_file(workspace: Path, path: str, offset: int = 0, limit: int = MAX_READ_BYTES) -> Result:
-    """At most `limit` bytes of text from `offset`, cut between characters; `truncated` says whether more follows at `next_offset`.
+    """Return at most `limit` bytes of text from `offset`, cut between characters.
 
-    What is not UTF-8 text is not decoded: size and first bytes as hex come instead, and the SHA-256 of a file of at most `MAX_HASHED_BYTES`.
+    `truncated` is true if more follows at `next_offset`. A file that is not UTF-8 text is described
+    by its size and its first bytes in hex, and by its SHA-256 if it has at most `MAX_HASHED_BYTES`.
     Raises MaterializeError.
     """
     with open_for_reading(workspace, path) as file:
         size = file.seek(0, 2)
-        file.seek(min(offset, size))  # A model may ask for any number, and no file has room for some.
+        # A model may ask for any number, even one that no file can seek to.
+        file.seek(min(offset, size))
         window = file.read(limit)
         lead = _continuation_length(window) if offset else 0
         text = _text(window[lead:], is_last=offset + len(window) >= size)
@@ -53,7 +57,7 @@ def read_file(workspace: Path, path: str, offset: int = 0, limit: int = MAX_READ
 
 
 def _continuation_length(window: bytes) -> int:
-    """Bytes at the start that end a character which began before the window."""
+    """Count the bytes at the start that belong to a character which began before the window."""
     length = 0
     while length < min(len(window), _MAX_UTF8_BYTES - 1) and window[length] & 0xC0 == 0x80:
         length += 1
@@ -61,7 +65,7 @@ def _continuation_length(window: bytes) -> int:
 
 
 def _text(window: bytes, *, is_last: bool) -> str | None:
-    """The window as text, without a character that its end cuts through; None where it is no text."""
+    """Return the window as text, without a character that its end cuts; None if it is not text."""
     if b"\0" in window:
         return None
     try:
@@ -71,17 +75,20 @@ def _text(window: bytes, *, is_last: bool) -> str | None:
         return window[: error.start].decode("utf-8") if cut_through and error.start else None
 
 
-async def _run(scope: Scope, arguments: ReadFile) -> Result:
-    return await finish_in_thread(lambda: read_file(scope.workspace, arguments.path, arguments.offset, arguments.limit))
+async def _execute(scope: CallScope, arguments: ReadFile) -> Result:
+    return await finish_in_thread(
+        lambda: read_file(scope.workspace, arguments.path, arguments.offset, arguments.limit)
+    )
 
 
 READ_FILE = Tool(
     name="read_file",
     description=(
-        f"Reads UTF-8 text from a file of the workspace, at most {MAX_READ_BYTES} bytes a call. `truncated` says that more follows: go on at"
-        f" `next_offset`. Of a binary file it gives size and first bytes as hex, and the SHA-256 if it has at most {MAX_HASHED_BYTES} bytes."
+        f"Reads UTF-8 text from a file of the workspace, at most {MAX_READ_BYTES} bytes a call."
+        " `truncated` says that more follows: continue at `next_offset`. For a binary file it gives size and"
+        f" first bytes as hex, and the SHA-256 if it has at most {MAX_HASHED_BYTES} bytes."
     ),
     arguments=ReadFile,
-    run=_run,
+    execute=_execute,
     idempotent=True,
 )

@@ -1,4 +1,4 @@
-"""The built-in tools, and what a model is told of them."""
+"""The built-in tools and their declarations for the model."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -33,9 +33,11 @@ BUILT_IN: Mapping[str, Tool[Any]] = {
 
 
 def allowed(names: Iterable[str]) -> dict[str, AnyTool]:
-    """The tools an agent may call, in its profile's order; names that this runner does not know are left out.
+    """Return the tools that an agent may call, in its profile's order.
 
-    What is found by `transcript_search` may have to be read by `transcript_describe`, so that comes with it.
+    Unknown names are skipped.
+
+    `transcript_search` brings `transcript_describe` with it, which reads its hits in long outputs.
     """
     tools: dict[str, AnyTool] = {name: BUILT_IN[name] for name in names if name in BUILT_IN}
     if TRANSCRIPT_SEARCH.name in tools:
@@ -44,18 +46,23 @@ def allowed(names: Iterable[str]) -> dict[str, AnyTool]:
 
 
 def declaration(tool: AnyTool) -> generation_pb2.ToolDeclaration:
-    """The tool as the router passes it to providers."""
+    """Return the tool as the router passes it to providers."""
     parameters_json = tool.parameters_json if isinstance(tool, RemoteTool) else _parameters_json(tool)
-    return generation_pb2.ToolDeclaration(name=tool.name, description=tool.description, parameters_json=parameters_json)
+    return generation_pb2.ToolDeclaration(
+        name=tool.name, description=tool.description, parameters_json=parameters_json
+    )
 
 
-@cache  # Made from the tool's model in half a millisecond, and told twice a turn.
+@cache  # Building the schema takes half a millisecond, and each turn needs it twice.
 def _parameters_json(tool: Tool[Any]) -> str:
     return json.dumps(parameters_schema(tool))
 
 
 def parameters_schema(tool: Tool[Any]) -> dict[str, object]:
-    """JSON Schema of the arguments, in one piece: not every provider follows references."""
+    """Return the JSON Schema of the arguments with its references inlined.
+
+    Some providers do not follow references.
+    """
     schema = tool.arguments.model_json_schema()
     definitions = cast("dict[str, object]", schema.pop("$defs", {}))
     return cast("dict[str, object]", _inlined(schema, definitions))
@@ -68,7 +75,7 @@ def _inlined(node: object, definitions: Mapping[str, object]) -> object:
         return node
     if reference := node.get("$ref"):
         return _inlined(definitions[str(reference).rpartition("/")[2]], definitions)
-    # Pydantic's titles only repeat the names; a property that is called "title" is a schema, not a text.
+    # Pydantic's titles only repeat the names. A property named "title" is a schema, not a text.
     return {
         key: _inlined(value, definitions)
         for key, value in node.items()

@@ -1,14 +1,20 @@
-"""`search_files`: lines that hold a piece of text."""
+"""The tool `search_files`: find lines that contain a text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import Field
-from spawnmesh_materialize import EntryKind, MaterializeError, MaterializeReason, list_directory, open_for_reading
+from spawnmesh_materialize import (
+    EntryKind,
+    MaterializeError,
+    MaterializeReason,
+    list_directory,
+    open_for_reading,
+)
 
-from spawnmesh_runner.in_thread import finish_in_thread
-from spawnmesh_runner.tools.tool import Arguments, Result, Scope, Tool
+from spawnmesh_runner.clients.threads import finish_in_thread
+from spawnmesh_runner.tools.tool import Arguments, CallScope, Result, Tool
 
 MAX_MATCHES = 100
 MAX_FILES = 5_000
@@ -39,10 +45,13 @@ class _Search:
 
 
 def search_files(workspace: Path, pattern: str, path: str = ".") -> Result:
-    """Lines that contain `pattern`, by path and line, in a file or in all files below a directory.
+    """Return the lines that contain `pattern` in a file, or in all files below a directory.
 
-    `truncated` says that a bound ended the search early. Binary files, files over MAX_FILE_BYTES and unreadable ones are counted as
-    skipped; links are not followed. Raises MaterializeError for a path that cannot be searched at all.
+    The lines are sorted by path and number.
+
+    `truncated` is true if a limit ended the search early. Binary files, files over MAX_FILE_BYTES
+    and unreadable files are counted as skipped. Links are not followed. Raises MaterializeError if
+    the path cannot be searched at all.
     """
     search = _Search(pattern)
     for file_path in _files_below(workspace, path, search):
@@ -68,11 +77,13 @@ def _files_below(workspace: Path, path: str, search: _Search, depth: int = 0) ->
         entries = list_directory(workspace, path)
     except MaterializeError as error:
         if depth == 0 and error.reason is MaterializeReason.NOT_A_DIRECTORY:
-            open_for_reading(workspace, path).close()  # a file is searched by itself; anything else is refused here
+            open_for_reading(
+                workspace, path
+            ).close()  # A file is searched alone. Anything else is refused here.
             yield path
         elif depth == 0:
             raise
-        return  # a directory that went away or may not be read hides nothing that was promised
+        return  # Skip a directory that was removed or may not be read.
     for entry in entries:
         below = entry.name if path == "." else f"{path.rstrip('/')}/{entry.name}"
         if entry.kind is EntryKind.FILE:
@@ -117,21 +128,22 @@ def _text(data: bytes) -> str | None:
 
 
 def _shown(line: str, at: int) -> str:
-    """The part of a line around its first match."""
+    """Return the part of a line around its first match."""
     start = max(0, at - _SHOWN_LINE_CHARACTERS // 4)
     return line[start : start + _SHOWN_LINE_CHARACTERS].rstrip("\r")
 
 
-async def _run(scope: Scope, arguments: SearchFiles) -> Result:
+async def _execute(scope: CallScope, arguments: SearchFiles) -> Result:
     return await finish_in_thread(lambda: search_files(scope.workspace, arguments.pattern, arguments.path))
 
 
 SEARCH_FILES = Tool(
     name="search_files",
     description=(
-        f"Finds lines that contain a plain text in the workspace's text files, at most {MAX_MATCHES}. `truncated` says that there may be more."
+        f"Finds lines that contain a plain text in the workspace's text files, at most {MAX_MATCHES}."
+        " `truncated` says that there may be more."
     ),
     arguments=SearchFiles,
-    run=_run,
+    execute=_execute,
     idempotent=True,
 )

@@ -1,4 +1,4 @@
-"""`sessions_spawn`: hands a task, and files with it, to a child session."""
+"""The tool `sessions_spawn`: give a task, and files with it, to a child session."""
 
 import base64
 from collections.abc import Sequence
@@ -12,12 +12,14 @@ from spawnmesh.session.v1 import session_pb2, session_service_pb2
 from spawnmesh_core.errors import MeshError
 from spawnmesh_materialize import open_for_reading
 
-from spawnmesh_runner.in_thread import finish_in_thread
-from spawnmesh_runner.retry import persistently
-from spawnmesh_runner.tools.spawned import may_have_spawned, spawn_unknown
-from spawnmesh_runner.tools.tool import Arguments, Result, Scope, Tool, ToolRefused
+from spawnmesh_runner.clients.retry import call_with_retry
+from spawnmesh_runner.clients.threads import finish_in_thread
+from spawnmesh_runner.domain.tools import ToolRefused
+from spawnmesh_runner.tools.spawn_outcome import may_have_spawned, unknown_spawn_refusal
+from spawnmesh_runner.tools.tool import Arguments, CallScope, Result, Tool
 
-# What one request can carry; the tenant's own limits are usually tighter, and the mesh judges by those.
+# The limit of one request. The tenant's own limits are usually tighter, and the mesh enforces
+# those.
 MAX_WORKSPACE_FILE_BYTES = 8 * 1024 * 1024
 SPAWN_TIMEOUT_SECONDS = 60.0
 
@@ -31,11 +33,9 @@ _THINKING = {
     "high": thinking_pb2.THINKING_LEVEL_HIGH,
 }
 _CLEANUPS = {"delete": session_pb2.CLEANUP_DELETE, "keep": session_pb2.CLEANUP_KEEP}
-
-
-_TAKEN_OUT = (
-    "what a call hands over is taken out when it is stored; hand the file over again, by path if it is in the workspace, "
-    "or leave this out"
+_IS_REDACTED = (
+    "a file's content is redacted when its call is stored; hand the file over again,"
+    " by path if it is in the workspace, or leave this out"
 )
 
 
@@ -48,8 +48,8 @@ class SpawnAttachment(Arguments):
     @field_validator("content", mode="before")
     @classmethod
     def _is_there(cls, content: object) -> object:
-        if content is None or is_marker(content):
-            raise ValueError(_TAKEN_OUT)
+        if content is None or is_redaction_marker(content):
+            raise ValueError(_IS_REDACTED)
         return content
 
     @model_validator(mode="after")
@@ -60,7 +60,9 @@ class SpawnAttachment(Arguments):
 
 
 class SessionsSpawn(Arguments):
-    task: str = Field(min_length=1, description="What the child is to do. It knows nothing but this and its files.")
+    task: str = Field(
+        min_length=1, description="What the child is to do. It knows nothing but this and its files."
+    )
     label: str = Field(default="", description="A name for people.")
     agent_id: str = Field(default="", description="The agent that does it; left out, the default one.")
     model: str = Field(default="", description="A model to ask first instead of the agent's own.")
@@ -76,11 +78,11 @@ class SessionsSpawn(Arguments):
     @classmethod
     def _are_there(cls, attachments: object) -> object:
         if attachments is None or (isinstance(attachments, list) and None in attachments):
-            raise ValueError(_TAKEN_OUT)
+            raise ValueError(_IS_REDACTED)
         return attachments
 
 
-async def _run(scope: Scope, arguments: SessionsSpawn) -> Result:
+async def _execute(scope: CallScope, arguments: SessionsSpawn) -> Result:
     attachments = await finish_in_thread(lambda: _attachments(scope.workspace, arguments.attachments))
     request = session_service_pb2.SpawnSessionRequest(
         request_id=scope.request_id,
@@ -92,20 +94,22 @@ async def _run(scope: Scope, arguments: SessionsSpawn) -> Result:
         cleanup=_CLEANUPS[arguments.cleanup],
         attachments=attachments,
     )
-    mesh = scope.mesh
+    peers = scope.peers
     try:
-        spawned = await persistently(
-            mesh.session, mesh.sessions.SpawnSession, request, timeout_seconds=SPAWN_TIMEOUT_SECONDS
+        spawned = await call_with_retry(
+            peers.session, peers.sessions.SpawnSession, request, timeout_seconds=SPAWN_TIMEOUT_SECONDS
         )
     except MeshError as error:
         if not may_have_spawned(error):
             raise
-        raise await spawn_unknown(scope, arguments.task, f"the call ended with {error.reason.value}") from error
+        raise await unknown_spawn_refusal(
+            scope, arguments.task, f"the call ended with {error.reason.value}"
+        ) from error
     return render_spawned(spawned.session)
 
 
 def render_spawned(session: session_pb2.Session) -> Result:
-    """What the model is told of its child."""
+    """Return what the model reads about its child."""
     answer: dict[str, object] = {"session_id": session.session_id, "run_id": session.latest_run.run_id}
     if session.HasField("receipt"):
         receipt = session.receipt
@@ -113,36 +117,49 @@ def render_spawned(session: session_pb2.Session) -> Result:
             "count": receipt.count,
             "total_bytes": receipt.total_bytes,
             "rel_dir": receipt.rel_dir,
-            "files": [{"name": file.name, "bytes": file.size_bytes, "sha256": file.sha256} for file in receipt.files],
+            "files": [
+                {"name": file.name, "bytes": file.size_bytes, "sha256": file.sha256} for file in receipt.files
+            ],
         }
     return answer
 
 
-def is_marker(content: object) -> bool:
-    """Whether it is what stands for a file's content in a call that was stored."""
+def is_redaction_marker(content: object) -> bool:
+    """Return True for the marker that replaces a file's content in a stored call."""
     return isinstance(content, dict) and "$redacted" in content
 
 
-def _attachments(workspace: Path, attachments: Sequence[SpawnAttachment]) -> list[attachment_pb2.InlineAttachment]:
-    """The files as the mesh takes them. Raises ToolRefused over MAX_WORKSPACE_FILE_BYTES read, MaterializeError."""
+def _attachments(
+    workspace: Path, attachments: Sequence[SpawnAttachment]
+) -> list[attachment_pb2.InlineAttachment]:
+    """Return the files as the mesh accepts them.
+
+    Raises ToolRefused over MAX_WORKSPACE_FILE_BYTES in all, and MaterializeError.
+    """
     left_bytes = MAX_WORKSPACE_FILE_BYTES
     inline = []
     for attachment in attachments:
         if not attachment.path:
             encoding = _ENCODINGS[attachment.encoding]
             inline.append(
-                attachment_pb2.InlineAttachment(name=attachment.name, content=attachment.content, encoding=encoding)
+                attachment_pb2.InlineAttachment(
+                    name=attachment.name, content=attachment.content, encoding=encoding
+                )
             )
             continue
         with open_for_reading(workspace, attachment.path) as file:
             data = file.read(left_bytes + 1)
         left_bytes -= len(data)
         if left_bytes < 0:
-            raise ToolRefused("TOO_LARGE", f"at most {MAX_WORKSPACE_FILE_BYTES} bytes of workspace files fit one spawn")
+            raise ToolRefused(
+                "TOO_LARGE", f"at most {MAX_WORKSPACE_FILE_BYTES} bytes of workspace files fit one spawn"
+            )
         name = attachment.name or attachment.path.rpartition("/")[2]
         content = base64.b64encode(data).decode("ascii")
         inline.append(
-            attachment_pb2.InlineAttachment(name=name, content=content, encoding=attachment_pb2.ENCODING_BASE64)
+            attachment_pb2.InlineAttachment(
+                name=name, content=content, encoding=attachment_pb2.ENCODING_BASE64
+            )
         )
     return inline
 
@@ -150,10 +167,11 @@ def _attachments(workspace: Path, attachments: Sequence[SpawnAttachment]) -> lis
 SESSIONS_SPAWN = Tool(
     name="sessions_spawn",
     description=(
-        "Gives a task to a child agent that works on it by itself, with the attached files in its own workspace. Answers at once with the"
-        " child's session; what the child found comes to you as a message when it is done."
+        "Gives a task to a child agent that works on it by itself, with the attached files in its own"
+        " workspace. Answers at once with the child's session; the child's result reaches you as a message"
+        " when it is done."
     ),
     arguments=SessionsSpawn,
-    run=_run,
+    execute=_execute,
     idempotent=True,
 )

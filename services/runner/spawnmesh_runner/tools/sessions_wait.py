@@ -1,4 +1,4 @@
-"""`sessions_wait`: waits until children have ended."""
+"""The tool `sessions_wait`: wait until children have ended."""
 
 from typing import Annotated
 
@@ -9,13 +9,16 @@ from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_runner.retry import while_transient
-from spawnmesh_runner.tools.tool import Arguments, Result, Scope, Tool
+from spawnmesh_runner.clients.retry import retry_transient
+from spawnmesh_runner.tools.tool import Arguments, CallScope, Result, Tool
 
 MAX_WAIT_SECONDS = 600
-_ANSWER_SECONDS = 10.0
+_RESPONSE_SECONDS = 10.0
 
-NOTE = "Only states are given here: the result of each child that has ended reaches you as a message before your next turn."
+NOTE = (
+    "Only states are given here: the result of each child that has ended reaches you as a message"
+    " before your next turn."
+)
 
 
 class SessionsWait(Arguments):
@@ -27,27 +30,28 @@ class SessionsWait(Arguments):
     )
 
 
-async def _run(scope: Scope, arguments: SessionsWait) -> Result:
-    # One after the other comes to the same as all at once, since the wait is over only when the last of them has ended.
+async def _execute(scope: CallScope, arguments: SessionsWait) -> Result:
+    # Waiting one after another takes as long as waiting for all at once: it ends with the last
+    # child.
     end = monotonic_seconds() + arguments.timeout_seconds
     states = [await _wait_one(scope, session_id, end) for session_id in arguments.session_ids]
     return {"all_done": all(state["done"] for state in states), "sessions": states, "note": NOTE}
 
 
-async def _wait_one(scope: Scope, session_id: str, end: float) -> dict[str, object]:
-    mesh = scope.mesh
+async def _wait_one(scope: CallScope, session_id: str, end: float) -> dict[str, object]:
+    peers = scope.peers
 
     async def wait() -> session_service_pb2.WaitSessionResponse:
         left_seconds = max(0.0, end - monotonic_seconds())
         timeout = Duration()
         timeout.FromMilliseconds(int(left_seconds * 1000))
         request = session_service_pb2.WaitSessionRequest(session_id=session_id, timeout=timeout)
-        return await mesh.session.unary(
-            mesh.sessions.WaitSession, request, timeout_seconds=left_seconds + _ANSWER_SECONDS
+        return await peers.session.unary(
+            peers.sessions.WaitSession, request, timeout_seconds=left_seconds + _RESPONSE_SECONDS
         )
 
     try:
-        answer = await while_transient(wait)
+        answer = await retry_transient(wait)
     except MeshError as error:
         if error.reason is not Reason.NOT_FOUND:
             raise
@@ -66,8 +70,11 @@ def _name(value: str, prefix: str) -> str:
 
 SESSIONS_WAIT = Tool(
     name="sessions_wait",
-    description="Waits until the given child sessions have ended, or the time is over, and gives their states. " + NOTE,
+    description=(
+        "Waits until the given child sessions have ended, or the time is over, and gives their states. "
+        + NOTE
+    ),
     arguments=SessionsWait,
-    run=_run,
+    execute=_execute,
     idempotent=True,
 )

@@ -1,4 +1,4 @@
-"""What a tool is, and how it says no."""
+"""The types of tools, and the refusal of a path."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -8,11 +8,15 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict
 from spawnmesh_materialize import MaterializeError, MaterializeReason
 
-from spawnmesh_runner.mesh import Mesh
+from spawnmesh_runner.clients.peers import Peers
+from spawnmesh_runner.domain.tools import ToolRefused
 
 
 class Arguments(BaseModel):
-    """Base of every tool's arguments: unknown ones are refused, so that a misspelt option is not silently ignored."""
+    """Base of every tool's arguments.
+
+    Unknown arguments are refused, so that a misspelt one is not ignored.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -22,14 +26,15 @@ Result = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """What one call may touch. `request_id` names this very call for good: a repeat after a crash has the same.
+class CallScope:
+    """The state that one call may access.
 
-    `answer_entry_id` is the entry of the answer that makes the call.
+    `request_id` identifies the call: a repeat after a crash has the same. `answer_entry_id` is the
+    entry of the answer that makes the call.
     """
 
     workspace: Path
-    mesh: Mesh
+    peers: Peers
     session_id: str
     answer_entry_id: str
     request_id: str
@@ -37,49 +42,38 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Tool(Generic[ArgumentsT]):
-    """A tool a model may call. `idempotent`: a call whose outcome nobody knows may be made again."""
+    """A tool that a model may call.
+
+    If it is `idempotent`, a call with an unknown outcome may be repeated.
+    """
 
     name: str
     description: str
     arguments: type[ArgumentsT]
-    run: Callable[[Scope, ArgumentsT], Awaitable[Result]]
+    execute: Callable[[CallScope, ArgumentsT], Awaitable[Result]]
     idempotent: bool
 
     def parse(self, arguments: object) -> ArgumentsT:
-        """The arguments of a call. Raises pydantic's ValidationError."""
+        """Validate the arguments of a call. Raises pydantic's ValidationError."""
         return self.arguments.model_validate(arguments)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RemoteTool:
-    """A tool of a server that is none of the mesh's. `parse` raises ToolRefused, as `run` does; `run` gives the text that the model reads."""
+    """A tool of a server outside of the mesh.
+
+    `parse` and `execute` raise ToolRefused. `execute` returns the text that the model reads.
+    """
 
     name: str
     description: str
     parameters_json: str
     idempotent: bool
     parse: Callable[[object], dict[str, Any]]
-    run: Callable[[Scope, dict[str, Any]], Awaitable[str]]
+    execute: Callable[[CallScope, dict[str, Any]], Awaitable[str]]
 
 
 AnyTool = Tool[Any] | RemoteTool
-
-
-MCP_PREFIX = "mcp__"
-"""What the names of all servers' tools begin with, and of none that is built in."""
-
-
-def mcp_prefix(server: str) -> str:
-    """What the names of a server's tools begin with. Servers' names have no `__`, so no two give a tool the same name."""
-    return f"{MCP_PREFIX}{server}__"
-
-
-class ToolRefused(Exception):
-    """A call that cannot be done; the model reads reason and message, so neither names a path of the host."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(f"{reason}: {message}")
-        self.reason = reason
 
 
 _PATH_ADVICE = {
@@ -94,5 +88,5 @@ _PATH_ADVICE = {
 
 
 def refused_path(error: MaterializeError) -> ToolRefused:
-    """The refusal for a path that the workspace does not give out."""
+    """Return the refusal of a path that the workspace does not open."""
     return ToolRefused(error.reason.value, _PATH_ADVICE.get(error.reason, "the file could not be used"))

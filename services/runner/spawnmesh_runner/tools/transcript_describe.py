@@ -1,10 +1,11 @@
-"""`transcript_describe`: what is behind a reference to an earlier output that was too long to be shown again."""
+"""The tool `transcript_describe`: read an earlier output that the context only refers to."""
 
 from pydantic import Field, model_validator
 from spawnmesh.transcript.v1 import file_service_pb2 as pb
 
-from spawnmesh_runner.retry import persistently
-from spawnmesh_runner.tools.tool import Arguments, Result, Scope, Tool, ToolRefused
+from spawnmesh_runner.clients.retry import call_with_retry
+from spawnmesh_runner.domain.tools import ToolRefused
+from spawnmesh_runner.tools.tool import Arguments, CallScope, Result, Tool
 
 MAX_READ_BYTES = 500 * 1024
 _TEXT_TYPE = "text/plain"
@@ -14,8 +15,12 @@ class TranscriptDescribe(Arguments):
     file_id: str = Field(pattern="^file_[0-9a-z]{26}$", description="The file, as the reference names it.")
     expand: bool = Field(default=True, description="Give the content, too; without it only what the file is.")
     offset: int | None = Field(default=None, ge=0, description="First byte to read.")
-    limit: int | None = Field(default=None, gt=0, le=MAX_READ_BYTES, description="Most bytes to read; else 32 KiB.")
-    first_line: int | None = Field(default=None, gt=0, description="First line to read, from 1, in place of bytes.")
+    limit: int | None = Field(
+        default=None, gt=0, le=MAX_READ_BYTES, description="Most bytes to read; else 32 KiB."
+    )
+    first_line: int | None = Field(
+        default=None, gt=0, description="First line to read, from 1, in place of bytes."
+    )
     line_count: int | None = Field(default=None, gt=0, description="Most lines to read.")
 
     @model_validator(mode="after")
@@ -25,7 +30,7 @@ class TranscriptDescribe(Arguments):
         return self
 
 
-async def _run(scope: Scope, arguments: TranscriptDescribe) -> Result:
+async def _execute(scope: CallScope, arguments: TranscriptDescribe) -> Result:
     request = pb.DescribeFileRequest(file_id=arguments.file_id, expand=arguments.expand)
     if (arguments.first_line, arguments.line_count) != (None, None):
         request.lines.first_line = arguments.first_line or 1
@@ -33,17 +38,17 @@ async def _run(scope: Scope, arguments: TranscriptDescribe) -> Result:
     else:
         request.bytes.offset = arguments.offset or 0
         request.bytes.length = arguments.limit or 0
-    mesh = scope.mesh
-    described = await persistently(mesh.transcript, mesh.files.DescribeFile, request)
+    peers = scope.peers
+    described = await call_with_retry(peers.transcript, peers.files.DescribeFile, request)
     if arguments.expand and described.mime_type != _TEXT_TYPE:
         raise ToolRefused(
             "NOT_TEXT", f"it is {described.mime_type} of {described.size_bytes} bytes, and not shown again"
         )
-    return rendered(described)
+    return render_file(described)
 
 
-def rendered(described: pb.DescribeFileResponse) -> Result:
-    """What the model reads: what the file is, and as much of its text as came."""
+def render_file(described: pb.DescribeFileResponse) -> Result:
+    """Return what the model reads: the file's description and the returned part of its text."""
     answer: dict[str, object] = {
         "file_id": described.file_id,
         "tool": described.tool_name,
@@ -67,10 +72,11 @@ def rendered(described: pb.DescribeFileResponse) -> Result:
 TRANSCRIPT_DESCRIBE = Tool(
     name="transcript_describe",
     description=(
-        "Reads an earlier tool output of which the conversation only shows `[Tool output file_…]`, at most 32 KiB a call unless `limit` says"
-        " otherwise. `truncated` says that more was asked for than came: go on at `next_offset`."
+        "Reads an earlier tool output of which the conversation only shows `[Tool output file_…]`, at most"
+        " 32 KiB a call unless `limit` says otherwise. `truncated` says that less was returned than"
+        " requested: continue at `next_offset`."
     ),
     arguments=TranscriptDescribe,
-    run=_run,
+    execute=_execute,
     idempotent=True,
 )

@@ -1,4 +1,4 @@
-"""`write_file`: a text file in the workspace."""
+"""The tool `write_file`: write a text file into the workspace."""
 
 import hashlib
 from pathlib import Path
@@ -7,8 +7,9 @@ from pydantic import Field
 from spawnmesh_materialize import open_for_writing
 from spawnmesh_materialize.errors import os_errors_typed
 
-from spawnmesh_runner.in_thread import finish_in_thread
-from spawnmesh_runner.tools.tool import Arguments, Result, Scope, Tool, ToolRefused
+from spawnmesh_runner.clients.threads import finish_in_thread
+from spawnmesh_runner.domain.tools import ToolRefused
+from spawnmesh_runner.tools.tool import Arguments, CallScope, Result, Tool
 
 MAX_WRITE_BYTES = 1024 * 1024
 
@@ -19,24 +20,27 @@ class WriteFile(Arguments):
 
 
 def write_file(workspace: Path, path: str, content: str) -> Result:
-    """Makes or replaces a file with the text in UTF-8. Raises ToolRefused over MAX_WRITE_BYTES, MaterializeError."""
+    """Create or replace a file with the text in UTF-8.
+
+    Raises ToolRefused over MAX_WRITE_BYTES, and MaterializeError.
+    """
     data = content.encode("utf-8")
     if len(data) > MAX_WRITE_BYTES:
         raise ToolRefused("TOO_LARGE", f"at most {MAX_WRITE_BYTES} bytes can be written at once")
-    # Closing inside the block: what is buffered meets a full disk only then.
+    # The file closes inside the block: buffered data meets a full disk only then.
     with os_errors_typed(), open_for_writing(workspace, path, create_parents=True) as file:
         file.write(data)
     return {"path": path, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-async def _run(scope: Scope, arguments: WriteFile) -> Result:
+async def _execute(scope: CallScope, arguments: WriteFile) -> Result:
     return await finish_in_thread(lambda: write_file(scope.workspace, arguments.path, arguments.content))
 
 
 WRITE_FILE = Tool(
     name="write_file",
-    description=f"Writes a text file into the workspace, replacing what is there; at most {MAX_WRITE_BYTES} bytes.",
+    description=f"Writes or replaces a text file in the workspace; at most {MAX_WRITE_BYTES} bytes.",
     arguments=WriteFile,
-    run=_run,
+    execute=_execute,
     idempotent=True,
 )

@@ -1,14 +1,41 @@
--- Tenants, sessions, runs, their queue, inbox and events. Every table leads its key with tenant_id and shows a transaction its tenant's rows only.
+-- The schema of the session service: tenants, agents, sessions, runs, their queue, inbox and
+-- events.
+--
+-- The primary key of every table begins with tenant_id. Row-level security shows a transaction the
+-- rows of the tenant that `spawnmesh.tenant` names. Only the tables of ids and times (tenants,
+-- dispatch, tenant_deletions) also have a policy for the scope '*', in which the queue is read for
+-- all tenants at once.
+--
+-- The planner's statistics are often old: ANALYZE ran before the tenant had rows, or before it
+-- grew. Five rules keep the plans right all the same.
+--   1. A secondary index for one id begins with that id and not with the tenant. The index
+--      inbox_messages_unread_idx is the exception.
+--   2. A partial index has a condition that every row meant for it fulfils and that only the
+--      statements for this index repeat, such as `position >= 0`. No other statement can use it by
+--      mistake.
+--   3. The columns that every statement compares have a fixed number of distinct values.
+--   4. A statement that does not search by the primary key gives the tenant as `(select …)`, for
+--      which the planner expects a tenant of average size.
+--   5. `offset 0` keeps a lookup from being joined with the query around it.
 
+-- ------------------------------------------------------------------------------------------
+-- Tables
+-- ------------------------------------------------------------------------------------------
+
+-- The settings have their home here. Other services keep a copy that is numbered by
+-- settings_version.
 create table tenants (
     tenant_id             text        not null primary key,
     display_name          text        not null,
     settings              jsonb       not null,
     settings_version      bigint      not null default 1,
-    max_running_run_count integer     not null,
-    ready                 boolean     not null default false,
-    create_time           timestamptz not null default now()
+    max_running_run_count integer     not null,               -- A copy out of `settings`, for the claim.
+    ready                 boolean     not null default false, -- The creation is complete.
+    create_time           timestamptz not null default now(),
+    retain_time           timestamptz not null default now()  -- The next pass of the retention.
 );
+-- list_tenants_to_retain, in the scope of every tenant.
+create index tenants_retain_idx on tenants (retain_time);
 
 create table agents (
     tenant_id            text    not null,
@@ -19,10 +46,15 @@ create table agents (
     spawnable_agents     text[]  not null,
     max_turn_count       integer not null,
     context_token_budget integer not null,
+    thinking             text    not null default '',
+    mcp_servers          text[]  not null default '{}',
     primary key (tenant_id, agent_id)
 );
 
 -- PROVISIONING -> ACTIVE -> CLOSED, or PROVISIONING -> SPAWN_FAILED.
+-- A session with archive_time has ended and is archived. A session with delete_time does not exist
+-- for any caller. Its row remains while its request_id is remembered: without runs, messages and
+-- events, and without any text of a user. Its receipt is then '{}' if it had files, else null.
 create table sessions (
     tenant_id          text        not null,
     session_id         text        not null,
@@ -36,66 +68,123 @@ create table sessions (
     context            text        not null,
     cleanup            text        not null,
     runtime            text        not null,
+    thinking           text        not null default '',    -- Empty if the spawn did not choose a level.
     parent_session_id  text        not null,
-    parent_run_id      text        not null,
+    parent_run_id      text        not null,               -- Empty if a client spawned the session.
     ancestor_ids       text[]      not null,
+    spawn_count        bigint      not null default 0,     -- Children, also failed and deleted ones.
     run_timeout        interval    not null,
     task_hash          text        not null,
     traceparent        text        not null,
     receipt            jsonb,
-    gate_passed        boolean     not null default false,
+    gate_passed        boolean     not null default false, -- The before_spawn hooks allowed the spawn.
     failure            jsonb,
     last_epoch         bigint      not null default 0,
     last_cursor        bigint      not null default 0,
     create_time        timestamptz not null default now(),
     end_time           timestamptz,
+    archive_time       timestamptz,
+    delete_time        timestamptz,
     primary key (tenant_id, session_id),
-    unique (tenant_id, request_id),
     check (state in ('PROVISIONING', 'ACTIVE', 'CLOSED', 'SPAWN_FAILED'))
 );
-create index sessions_parent_idx on sessions (tenant_id, parent_session_id, session_id);
+alter table sessions alter column tenant_id set (n_distinct = 100);
+alter table sessions alter column parent_session_id set (n_distinct = -0.5);
+-- list_children, list_descendants, count_live_children, lock_family, list_parents.
+create index sessions_child_idx on sessions (parent_session_id, tenant_id, session_id);
+-- list_sessions_to_archive.
+create index sessions_unarchived_idx on sessions (tenant_id, end_time)
+    where end_time >= '-infinity' and archive_time is null and delete_time is null;
+-- list_sessions_to_delete.
+create index sessions_undeleted_idx on sessions (tenant_id, end_time, session_id)
+    where end_time >= '-infinity' and delete_time is null;
+-- forget_deleted_sessions.
+create index sessions_forgotten_idx on sessions (tenant_id, delete_time) where delete_time >= '-infinity';
+-- find_spawn. The clients of a tenant share one space of request ids, and each session has a space
+-- for its runs: a run can neither take an id of a client nor find out which ids are taken.
+create unique index sessions_spawner_request_idx on sessions
+    (request_id, tenant_id, (case when parent_run_id = '' then '' else parent_session_id end));
 
--- QUEUED -> RUNNING -> FINALIZING -> SUCCEEDED | FAILED | TIMED_OUT | KILLED; RUNNING and FINALIZING may go back; a terminal state is set once.
+-- QUEUED -> RUNNING -> FINALIZING -> SUCCEEDED. FINALIZING goes back to RUNNING for a revision or a
+-- pending message, and both go back to QUEUED when the run is released. Any live run can end as
+-- FAILED, TIMED_OUT or KILLED. A terminal state is set once.
+create sequence runs_position_seq;
 create table runs (
-    tenant_id      text        not null,
-    run_id         text        not null,
-    session_id     text        not null,
-    state          text        not null,
-    epoch          bigint      not null default 0,
-    attempt_count  integer     not null default 0,
-    runner_id      text        not null default '',
-    draft_entry_id text        not null default '',
-    result_text    text        not null default '',
-    error_reason   text        not null default '',
-    error_message  text        not null default '',
-    usage          jsonb       not null default '{}',
-    revision_count integer     not null default 0,
-    deadline_time  timestamptz not null,
-    queue_time     timestamptz not null default now(),
-    start_time     timestamptz,
-    end_time       timestamptz,
+    tenant_id            text        not null,
+    run_id               text        not null,
+    session_id           text        not null,
+    position             bigint      not null default nextval('runs_position_seq'), -- Grows in a session.
+    state                text        not null,
+    epoch                bigint      not null default 0,    -- The fencing token; 0 before the first claim.
+    first_epoch          bigint      not null default 0,    -- The epoch of the first claim.
+    attempt_count        integer     not null default 0,
+    runner_id            text        not null default '',
+    draft_entry_id       text        not null default '',
+    final_entry_id       text        not null default '',   -- The draft that was decided to be the answer.
+    final_text_key       text        not null default '',   -- The entry and the hash of the decided text.
+    superseded_entry_ids text[]      not null default '{}', -- Drafts that may never become the answer.
+    result_text          text        not null default '',
+    error_reason         text        not null default '',
+    error_message        text        not null default '',
+    usage                jsonb       not null default '{}',
+    revision_count       integer     not null default 0,
+    deadline_time        timestamptz not null,
+    queue_time           timestamptz not null default now(),
+    start_time           timestamptz,
+    end_time             timestamptz,
     primary key (tenant_id, run_id),
     foreign key (tenant_id, session_id) references sessions on delete cascade,
     check (state in ('QUEUED', 'RUNNING', 'FINALIZING', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'KILLED'))
 );
-create index runs_session_idx on runs (tenant_id, session_id, run_id);
-create unique index runs_live_idx on runs (tenant_id, session_id) where state in ('QUEUED', 'RUNNING', 'FINALIZING');
+alter table runs alter column tenant_id set (n_distinct = 100);
+alter table runs alter column session_id set (n_distinct = -0.5);
+-- The newest run of a session; delete_runs, list_killed_runs.
+create index runs_newest_idx on runs (session_id, tenant_id, position, run_id);
+-- lock_live_run. A session has at most one live run.
+create unique index runs_one_live_idx on runs (session_id, tenant_id)
+    where state in ('QUEUED', 'RUNNING', 'FINALIZING') and position >= 0;
 
--- What wants attention and when: a queued run from its queueing, a held run from the end of its lease (kind RUN); a spawn from its deadline (kind
--- SPAWN). Ids and times only, so this table and the tenants' directory may be read for all tenants at once.
+-- The work queue: ids and times of everything that needs attention, and when.
+--   RUN       a queued run from its queueing, a held run from the end of its lease
+--   SPAWN     a spawn from its deadline
+--   DELETE    a deleted session until its files and its transcript are gone
+--   PURGE     a tenant that is being deleted
+--   SETTINGS  a push of the tenant's settings to the other services
+--   EVENT     a pending event: the end of a run, or of a failed spawn, that the relay still has to
+--             publish. Its subject is the run, or the session of the failed spawn.
 create table dispatch (
     tenant_id     text        not null,
     kind          text        not null,
     subject_id    text        not null,
     due_time      timestamptz not null,
-    expire_time   timestamptz not null default 'infinity',
-    attempts_left integer     not null default 1,
+    expire_time   timestamptz not null default 'infinity', -- RUN: its deadline. EVENT: the dead-letter time.
+    again_time    timestamptz,                             -- RUN past its deadline: the next try to end it.
+    attempts_left integer     not null default 1,          -- RUN: claims. EVENT: tries left.
     leased        boolean     not null default false,
+    runtime       text        not null default 'SUBAGENT', -- RUN: the runtime of its session.
+    details       jsonb,                                   -- EVENT: ids, the outcome and the trace.
     primary key (tenant_id, kind, subject_id),
-    check (kind in ('RUN', 'SPAWN'))
+    check (kind in ('RUN', 'SPAWN', 'DELETE', 'PURGE', 'SETTINGS', 'EVENT'))
 );
-create index dispatch_due_idx on dispatch (tenant_id, kind, due_time);
-create index dispatch_expire_idx on dispatch (tenant_id, kind, expire_time);
+alter table dispatch alter column tenant_id set (n_distinct = 100);
+alter table dispatch alter column runtime set (n_distinct = 2);
+-- count_waiting_runs, take_claimable_runs (the runs that a tenant has), end_run.
+create index dispatch_tenant_due_idx on dispatch (tenant_id, kind, due_time) where due_time >= '-infinity';
+-- count_backlog.
+create index dispatch_kind_overdue_idx on dispatch (kind, due_time)
+    where kind <> 'RUN' and due_time >= '-infinity';
+-- take_claimable_runs (the runs that may be claimed).
+create index dispatch_runtime_due_idx on dispatch (tenant_id, runtime, due_time)
+    where kind = 'RUN' and runtime >= '';
+-- take_overdue. Created after dispatch_kind_overdue_idx: if the costs are equal, the planner takes
+-- the newer index.
+create index dispatch_tenant_overdue_idx on dispatch (kind, tenant_id, due_time)
+    where kind <> 'RUN' and due_time >= '-infinity';
+-- take_lost_runs.
+create index dispatch_tenant_expiring_idx on dispatch (tenant_id, greatest(expire_time, again_time))
+    where kind = 'RUN' and expire_time >= '-infinity';
+create index dispatch_tenant_last_attempt_idx on dispatch (tenant_id, due_time)
+    where kind = 'RUN' and attempts_left <= 0;
 
 create table inbox_messages (
     tenant_id        text        not null,
@@ -103,14 +192,20 @@ create table inbox_messages (
     key              text        not null,
     position         bigint      not null generated always as identity,
     text             text        not null,
-    child_session_id text        not null default '',
+    child_session_id text        not null default '', -- Set in the announcement of a child's result.
     child_run_state  text        not null default '',
     create_time      timestamptz not null default now(),
     acknowledge_time timestamptz,
     primary key (tenant_id, session_id, key),
     foreign key (tenant_id, session_id) references sessions on delete cascade
 );
-create index inbox_messages_waiting_idx on inbox_messages (tenant_id, session_id, position) where acknowledge_time is null;
+alter table inbox_messages alter column tenant_id set (n_distinct = 100);
+-- prune_messages.
+create index inbox_messages_acknowledged_idx on inbox_messages (tenant_id, acknowledge_time)
+    where acknowledge_time is not null;
+-- list_inbox, count_inbox, measure_inbox, close_inbox, begin_finalizing, decide_run.
+create index inbox_messages_unread_idx on inbox_messages (tenant_id, session_id, position)
+    where acknowledge_time is null and position >= 0;
 
 create table session_events (
     tenant_id        text        not null,
@@ -125,18 +220,42 @@ create table session_events (
     primary key (tenant_id, session_id, cursor),
     foreign key (tenant_id, session_id) references sessions on delete cascade
 );
+alter table session_events alter column tenant_id set (n_distinct = 100);
+-- prune_events.
+create index session_events_prune_idx on session_events (tenant_id, event_time)
+    where event_time >= '-infinity';
+
+-- KILL -> SETTLE -> ROWS -> PEERS -> DONE. While a row is not DONE, nothing begins in the tenant.
+-- The row remains after the tenant's own row: it is the report of the deletion.
+create table tenant_deletions (
+    tenant_id                text        not null primary key,
+    step                     text        not null default 'KILL',
+    request_time             timestamptz not null default now(),
+    settle_time              timestamptz not null default now(),
+    end_time                 timestamptz,
+    killed_run_count         bigint      not null default 0,
+    deleted_session_count    bigint      not null default 0,
+    deleted_transcript_count bigint      not null default 0,
+    deleted_object_count     bigint      not null default 0,
+    stalled_by               text        not null default '',
+    -- The last version of the deleted tenant's settings. A tenant that is created again under this
+    -- id continues from it, so that replicas that remember the old settings notice the new ones.
+    settings_version         bigint      not null default 0,
+    check (step in ('KILL', 'SETTLE', 'ROWS', 'PEERS', 'DONE'))
+);
+
+-- The fixed numbers of distinct values take effect with an analyze.
+analyze sessions, runs, dispatch, inbox_messages, session_events;
+
+-- ------------------------------------------------------------------------------------------
+-- Row-level security
+-- ------------------------------------------------------------------------------------------
 
 alter table tenants enable row level security;
 alter table tenants force row level security;
 create policy tenant on tenants using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 create policy every_tenant on tenants for select using (current_setting('spawnmesh.tenant', true) = '*');
-
-alter table dispatch enable row level security;
-alter table dispatch force row level security;
-create policy tenant on dispatch using (tenant_id = current_setting('spawnmesh.tenant', true))
-    with check (tenant_id = current_setting('spawnmesh.tenant', true));
-create policy every_tenant on dispatch using (current_setting('spawnmesh.tenant', true) = '*');
 
 alter table agents enable row level security;
 alter table agents force row level security;
@@ -153,6 +272,12 @@ alter table runs force row level security;
 create policy tenant on runs using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
 
+alter table dispatch enable row level security;
+alter table dispatch force row level security;
+create policy tenant on dispatch using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+create policy every_tenant on dispatch using (current_setting('spawnmesh.tenant', true) = '*');
+
 alter table inbox_messages enable row level security;
 alter table inbox_messages force row level security;
 create policy tenant on inbox_messages using (tenant_id = current_setting('spawnmesh.tenant', true))
@@ -162,3 +287,537 @@ alter table session_events enable row level security;
 alter table session_events force row level security;
 create policy tenant on session_events using (tenant_id = current_setting('spawnmesh.tenant', true))
     with check (tenant_id = current_setting('spawnmesh.tenant', true));
+
+alter table tenant_deletions enable row level security;
+alter table tenant_deletions force row level security;
+create policy tenant on tenant_deletions using (tenant_id = current_setting('spawnmesh.tenant', true))
+    with check (tenant_id = current_setting('spawnmesh.tenant', true));
+create policy every_tenant on tenant_deletions for select
+    using (current_setting('spawnmesh.tenant', true) = '*');
+
+-- ------------------------------------------------------------------------------------------
+-- Functions: one round trip for what requests wait for
+-- ------------------------------------------------------------------------------------------
+
+-- Enters the tenant: no deletion of the tenant begins until the transaction ends. Waits for a
+-- deletion that is just beginning, and returns it with the tenant. Index: tenants_pkey,
+-- tenant_deletions_pkey.
+create function enter_tenant(entered text)
+    returns table (tenant_id text, display_name text, settings jsonb, settings_version bigint, ready boolean,
+                   create_time timestamptz, deletion jsonb)
+language plpgsql volatile as $$
+begin
+    perform pg_advisory_xact_lock_shared(hashtextextended('begin something in ' || entered, 0));
+    return query
+        select entered, t.display_name, t.settings, t.settings_version, t.ready, t.create_time,
+               to_jsonb(d) - 'tenant_id'
+        from (select entered as id) e
+        left join tenants t on t.tenant_id = e.id
+        left join tenant_deletions d on d.tenant_id = e.id
+        where t.tenant_id is not null or d.tenant_id is not null;
+end
+$$;
+
+-- Returns the session, unless it was deleted, with its newest run. Locks nothing.
+-- Index: sessions_pkey, runs_newest_idx.
+create function find_session(p_tenant_id text, p_session_id text)
+    returns table (session sessions, latest_run jsonb)
+language plpgsql stable as $$
+begin
+    return query
+        select s, to_jsonb(r) - 'tenant_id'
+        from sessions s
+        left join lateral (
+            select * from runs where tenant_id = s.tenant_id and session_id = s.session_id
+            order by position desc, run_id desc limit 1
+        ) r on true
+        where s.tenant_id = p_tenant_id and s.session_id = p_session_id and s.delete_time is null;
+end
+$$;
+
+-- Inserts a session without a parent as PROVISIONING, with its first event and its deadline in the
+-- queue, if nothing can refuse the spawn:
+--   - the tenant is complete, and is not being deleted until the transaction ends;
+--   - the agent exists;
+--   - the tenant's queue has at least p_margin free places, by its settings or by
+--     p_max_queued_run_count if the settings have no limit;
+--   - the request_id is new. Waits for a transaction that is inserting the same request_id.
+-- p_session is a JSON object with the other columns. Returns false, and does nothing, if one of
+-- these does not hold. Index: tenants_pkey, tenant_deletions_pkey, agents_pkey,
+-- dispatch_tenant_due_idx, sessions_spawner_request_idx, sessions_pkey, dispatch_pkey.
+create function begin_spawn(
+    p_tenant_id text, p_session jsonb, p_run_timeout interval, p_due_in interval,
+    p_max_queued_run_count bigint, p_margin bigint
+) returns boolean language plpgsql as $$
+declare
+    tenant record;
+    allowed bigint;
+begin
+    select * into tenant from enter_tenant(p_tenant_id);
+    allowed := coalesce(nullif((tenant.settings ->> 'max_queued_run_count')::bigint, 0),
+                        p_max_queued_run_count) - p_margin;
+    with inserted as (
+        insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model,
+                              mode, context, cleanup, runtime, parent_session_id, parent_run_id, ancestor_ids,
+                              run_timeout, task_hash, traceparent, thinking, last_cursor)
+        select p_tenant_id, s.session_id, s.request_id, decode(s.payload_hash, 'hex'), 'PROVISIONING',
+               s.agent_id, s.label, s.model, s.mode, s.context, s.cleanup, s.runtime, '', '', '{}',
+               p_run_timeout, s.task_hash, s.traceparent, s.thinking, 1
+        from jsonb_to_record(p_session) as s (
+            session_id text, request_id text, payload_hash text, agent_id text, label text, model text,
+            mode text, context text, cleanup text, runtime text, task_hash text, traceparent text,
+            thinking text
+        )
+        where tenant.ready and tenant.deletion is null
+            and exists (select from agents a where a.tenant_id = p_tenant_id and a.agent_id = s.agent_id)
+            and allowed >= (select count(*) from (
+                select from dispatch d
+                where d.tenant_id = p_tenant_id and d.kind in ('RUN', 'SPAWN') and d.due_time >= '-infinity'
+                  and not d.leased
+                limit greatest(allowed + 1, 0)
+            ) waiting)
+        on conflict do nothing
+        returning session_id, last_cursor
+    ), due as (
+        insert into dispatch (tenant_id, kind, subject_id, due_time)
+        select p_tenant_id, 'SPAWN', i.session_id, now() + p_due_in from inserted i
+        on conflict (tenant_id, kind, subject_id) do update set due_time = excluded.due_time
+    )
+    insert into session_events (tenant_id, session_id, cursor, kind)
+    select p_tenant_id, i.session_id, i.last_cursor, 'PROVISIONING' from inserted i;
+    return found;
+end
+$$;
+
+-- Records that the before_spawn hooks allowed the spawn. Locks the session. Returns false if the
+-- session is no longer PROVISIONING. Index: sessions_pkey.
+create function pass_gate(p_tenant_id text, p_session_id text) returns boolean
+language plpgsql as $$
+begin
+    update sessions set gate_passed = true
+    where tenant_id = p_tenant_id and session_id = p_session_id and state = 'PROVISIONING';
+    return found;
+end
+$$;
+
+-- Inserts a QUEUED run with its entry in the queue, which has the runtime of its session, and its
+-- event. Locks the session. Notifies runners and watchers when the transaction commits. Fails on
+-- runs_one_live_idx if the session has a live run. Its times count from the statement, because the
+-- transaction may have waited for the lock. Index: sessions_pkey.
+create function queue_run(
+    p_tenant_id text, p_session_id text, p_run_id text, p_run_timeout interval, p_attempts_left integer
+) returns void language plpgsql as $$
+begin
+    with next as (
+        update sessions s set last_cursor = last_cursor + 1
+        where s.tenant_id = p_tenant_id and s.session_id = p_session_id
+        returning s.last_cursor, s.runtime
+    ), queued as (
+        insert into runs (tenant_id, run_id, session_id, state, queue_time, deadline_time)
+        select p_tenant_id, p_run_id, p_session_id, 'QUEUED', queued, queued + p_run_timeout
+        from next cross join clock_timestamp() as queued
+        returning deadline_time
+    ), placed as (
+        insert into dispatch (tenant_id, kind, subject_id, due_time, expire_time, attempts_left, runtime)
+        select p_tenant_id, 'RUN', p_run_id, now(), q.deadline_time, p_attempts_left, n.runtime
+        from queued q cross join next n
+    )
+    insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state)
+    select p_tenant_id, p_session_id, n.last_cursor, 'RUN', p_run_id, 'QUEUED' from queued cross join next n;
+    perform pg_notify('session_changed', p_tenant_id || ':' || p_session_id), pg_notify('run_queued', '');
+end
+$$;
+
+-- PROVISIONING -> ACTIVE: removes the spawn's deadline from the queue, queues the first run and
+-- enqueues p_jobs, a list of procrastinate_job_to_defer_v1. Locks the session. Returns the session
+-- with its run. Returns no row, and does nothing, if the session is no longer PROVISIONING. Index:
+-- sessions_pkey, dispatch_pkey, and those of the functions that it calls.
+create function activate_session(
+    p_tenant_id text, p_session_id text, p_receipt jsonb, p_run_id text, p_run_timeout interval,
+    p_attempts_left integer, p_jobs jsonb
+) returns table (session sessions, latest_run jsonb) language plpgsql as $$
+begin
+    update sessions s set state = 'ACTIVE', receipt = p_receipt
+    where s.tenant_id = p_tenant_id and s.session_id = p_session_id and s.state = 'PROVISIONING';
+    if not found then
+        return;
+    end if;
+    delete from dispatch d
+    where d.tenant_id = p_tenant_id and d.kind = 'SPAWN' and d.subject_id = p_session_id;
+    perform queue_run(p_tenant_id, p_session_id, p_run_id, p_run_timeout, p_attempts_left);
+    perform procrastinate_defer_jobs_v1(array_agg(job))
+    from jsonb_populate_recordset(null::procrastinate_job_to_defer_v1, p_jobs) as job;
+    return query select * from find_session(p_tenant_id, p_session_id);
+end
+$$;
+
+-- Takes at most p_limit claimable runs of sessions with one of the distinct runtimes p_runtimes, in
+-- the scope of every tenant. Returns the ids of tenants and runs, in parallel arrays.
+--   - Locks the rows taken and skips the rows that another claim holds.
+--   - Fair over tenants: the rank of a run is its place in its tenant's queue plus the runs that
+--     the tenant has leased, of every runtime. No tenant gets more than max_running_run_count.
+--   - Leases each run and uses one attempt, so that a claimer that dies counts as a lost runner.
+--   - If a tenant has more runs than it may have at once, only the claim with the tenant's advisory
+--     lock takes runs of it; so the second statement sees what other claims have taken. others_took
+--     is true if another claim had such a lock: look again soon.
+--   - Reads the queue tenant by tenant and runtime by runtime, however many runs wait.
+-- Index: dispatch_runtime_due_idx, dispatch_tenant_due_idx, dispatch_pkey.
+create function take_claimable_runs(
+    p_every_tenant text, p_limit integer, p_lease_ttl interval, p_runtimes text[],
+    out tenant_ids text[], out run_ids text[], out others_took boolean
+) language plpgsql as $$
+declare
+    ours text[];
+begin
+    with due as materialized (
+        select t.tenant_id,
+               t.max_running_run_count < (select count(*) from (
+                   select from dispatch d
+                   where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.due_time >= '-infinity'
+                   limit t.max_running_run_count::bigint + 1
+               ) counted) as is_crowded
+        from tenants t
+        where (select true
+               from unnest(p_runtimes) as wanted (runtime)
+               cross join lateral (
+                   select from dispatch d
+                   where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.runtime = wanted.runtime
+                     and d.runtime >= '' and d.due_time <= now() and d.expire_time > now()
+                     and d.attempts_left > 0
+                   order by d.due_time limit 1
+               ) found
+               limit 1)
+    ), reserved as (
+        select tenant_id,
+               case when is_crowded
+                    then pg_try_advisory_xact_lock(hashtextextended('hand out runs of ' || tenant_id, 0))
+                    else true end as is_ours
+        from due
+    )
+    select array_agg(r.tenant_id) filter (where r.is_ours), coalesce(bool_or(not r.is_ours), false)
+    into ours, others_took from reserved r;
+    if ours is null then
+        return;
+    end if;
+    with waiting as materialized (
+        select t.tenant_id, t.max_running_run_count as cap,
+               (select count(*) from dispatch d
+                where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.leased
+                  and d.due_time >= '-infinity' and d.due_time > now()) as running
+        from tenants t
+        where t.tenant_id = any (ours)
+    ), candidates as (
+        select w.tenant_id, w.cap, d.subject_id,
+               w.running + row_number() over (partition by w.tenant_id order by d.due_time) as rank
+        from waiting w
+        cross join unnest(p_runtimes) as wanted (runtime)
+        cross join lateral (
+            select subject_id, due_time from dispatch
+            where tenant_id = w.tenant_id and kind = 'RUN' and runtime = wanted.runtime and runtime >= ''
+              and due_time <= now() and expire_time > now() and attempts_left > 0
+            order by due_time limit p_limit * 2
+        ) d
+    ), chosen as (
+        select d.tenant_id, d.subject_id
+        from dispatch d join candidates c on c.tenant_id = d.tenant_id and c.subject_id = d.subject_id
+        where d.kind = 'RUN' and d.due_time <= now() and d.expire_time > now() and d.attempts_left > 0
+          and c.rank <= c.cap
+        order by c.rank, d.due_time
+        limit p_limit
+        for update of d skip locked
+    ), taken as (
+        update dispatch d
+        set due_time = now() + p_lease_ttl, leased = true, attempts_left = attempts_left - 1
+        from chosen
+        where d.tenant_id = chosen.tenant_id and d.kind = 'RUN' and d.subject_id = chosen.subject_id
+        returning d.tenant_id, d.subject_id
+    )
+    select array_agg(t.tenant_id), array_agg(t.subject_id) into tenant_ids, run_ids from taken t;
+end
+$$;
+
+-- Returns at most 100 unread messages, oldest first: those that fit into p_max_bytes, but at least
+-- one. Locks nothing. Index: inbox_messages_unread_idx.
+create function list_inbox(p_tenant_id text, p_session_id text, p_max_bytes bigint)
+    returns table (key text, text text, child_session_id text, child_run_state text, create_time timestamptz)
+language plpgsql stable as $$
+#variable_conflict use_column
+begin
+    return query
+        select key, text, child_session_id, child_run_state, create_time
+        from (
+            select *, sum(octet_length(text)) over (order by position) as bytes,
+                   row_number() over (order by position) as rank
+            from (select * from inbox_messages
+                  where tenant_id = p_tenant_id and session_id = p_session_id and acknowledge_time is null
+                    and position >= 0
+                  order by position limit 100) oldest
+        ) counted
+        where bytes <= p_max_bytes or rank = 1
+        order by position;
+end
+$$;
+
+-- Begins to finalize this draft: RUNNING -> FINALIZING. There are three cases:
+--   - The run is held at this epoch, no other draft is decided and no message waits: it begins.
+--   - Another draft was decided before: that draft is superseded from then on, and nothing begins.
+--   - Otherwise nothing changes.
+-- A draft that a plugin sent back begins again, and its plugins are called again. Returns the run
+-- as it is then (all null if there is none), the agent of its session, the number of unread
+-- messages, and has_begun. Locks the run before it counts the messages. Index: runs_pkey,
+-- sessions_pkey, inbox_messages_unread_idx.
+create function begin_finalizing(
+    p_tenant_id text, p_run_id text, p_epoch bigint, p_entry_id text,
+    out run runs, out agent_id text, out waiting bigint, out has_begun boolean
+) language plpgsql as $$
+declare
+    is_open boolean;
+begin
+    select * into run from runs r where r.tenant_id = p_tenant_id and r.run_id = p_run_id for update;
+    select s.agent_id into agent_id from sessions s
+    where s.tenant_id = p_tenant_id and s.session_id = run.session_id;
+    select count(*) into waiting from inbox_messages m
+    where m.tenant_id = p_tenant_id and m.session_id = run.session_id and m.acknowledge_time is null
+      and m.position >= 0;
+    is_open := run.epoch = p_epoch
+        and (run.state = 'RUNNING' or run.state = 'FINALIZING' and run.final_entry_id = '');
+    has_begun := is_open and waiting = 0 and run.final_entry_id in ('', p_entry_id)
+        and run.final_entry_id <> all (run.superseded_entry_ids);
+    if has_begun then
+        update runs r set state = 'FINALIZING', draft_entry_id = p_entry_id
+        where r.tenant_id = p_tenant_id and r.run_id = p_run_id
+        returning * into run;
+    elsif is_open and run.final_entry_id <> all (run.superseded_entry_ids || ''::text) then
+        update runs r set superseded_entry_ids = r.superseded_entry_ids || r.final_entry_id
+        where r.tenant_id = p_tenant_id and r.run_id = p_run_id
+        returning * into run;
+    end if;
+end
+$$;
+
+-- Decides that the draft, with this text, is the answer of a run that is held at this epoch. From
+-- then on no message is put before it. If a message waits, or the draft is superseded, the run is
+-- RUNNING again instead. Changes nothing if a draft was decided before. Returns the run as it is
+-- then (all null if there is none) and the number of unread messages. Locks the run before it
+-- counts the messages. Index: runs_pkey, inbox_messages_unread_idx.
+create function decide_run(
+    p_tenant_id text, p_run_id text, p_epoch bigint, p_entry_id text, p_text_key text,
+    out run runs, out waiting bigint
+) language plpgsql as $$
+declare
+    is_final boolean;
+begin
+    select * into run from runs r where r.tenant_id = p_tenant_id and r.run_id = p_run_id for update;
+    select count(*) into waiting from inbox_messages m
+    where m.tenant_id = p_tenant_id and m.session_id = run.session_id and m.acknowledge_time is null
+      and m.position >= 0;
+    if run.epoch = p_epoch and (run.state = 'RUNNING' or run.state = 'FINALIZING' and run.final_entry_id = '')
+    then
+        is_final := waiting = 0 and p_entry_id <> all (run.superseded_entry_ids);
+        update runs r set
+            state = case when is_final then 'FINALIZING' else 'RUNNING' end,
+            draft_entry_id = case when is_final then p_entry_id else '' end,
+            final_text_key = case when is_final then p_text_key else r.final_text_key end,
+            final_entry_id = case when is_final then p_entry_id else r.final_entry_id end
+        where r.tenant_id = p_tenant_id and r.run_id = p_run_id
+        returning * into run;
+    end if;
+end
+$$;
+
+-- ------------------------------------------------------------------------------------------
+-- Functions: the worker's passes over all tenants
+-- ------------------------------------------------------------------------------------------
+
+-- Takes at most p_limit due entries of the kind, which is not RUN, in the scope of every tenant. Of
+-- each tenant it takes at most p_share minus p_busy, the entries in progress. The order is
+-- round-robin over tenants, and oldest first within a tenant. Locks each entry, skips those that
+-- others hold, and makes it due again after p_again_in. Goes from tenant to tenant and reads no
+-- more of one than its share. Index: dispatch_tenant_overdue_idx, dispatch_pkey.
+create function take_overdue(p_kind text, p_limit integer, p_share integer, p_busy jsonb, p_again_in interval)
+    returns table (tenant_id text, subject_id text, attempts_left integer, details jsonb)
+language plpgsql set enable_sort = off as $$
+#variable_conflict use_column
+declare
+    chosen record;
+    place tid;
+begin
+    for chosen in
+        with recursive waiting as (
+            (select d.tenant_id from dispatch d
+             where d.kind = p_kind and d.kind <> 'RUN' and d.due_time >= '-infinity'
+             order by d.tenant_id limit 1)
+            union all
+            select (select d.tenant_id from dispatch d
+                    where d.kind = p_kind and d.kind <> 'RUN' and d.due_time >= '-infinity'
+                      and d.tenant_id > w.tenant_id
+                    order by d.tenant_id limit 1)
+            from waiting w where w.tenant_id is not null
+        ), shares as (
+            select w.tenant_id, coalesce((p_busy ->> w.tenant_id)::integer, 0) as busy
+            from waiting w where w.tenant_id is not null
+        )
+        select s.tenant_id, due.subject_id, due.due_time,
+               s.busy + row_number() over (partition by s.tenant_id order by due.due_time) as rank
+        from shares s
+        cross join lateral (
+            select d.subject_id, d.due_time from dispatch d
+            where d.kind = p_kind and d.kind <> 'RUN' and d.tenant_id = s.tenant_id
+              and d.due_time between '-infinity' and now()
+            order by d.due_time limit greatest(p_share - s.busy, 0)
+        ) due
+        order by rank, due.due_time
+        limit p_limit
+    loop
+        select d.ctid into place from dispatch d
+        where d.tenant_id = chosen.tenant_id and d.kind = p_kind and d.subject_id = chosen.subject_id
+          and d.due_time <= now()
+        for update skip locked;
+        if found then
+            return query update dispatch d set due_time = now() + p_again_in where d.ctid = place
+                returning d.tenant_id, d.subject_id, d.attempts_left, d.details;
+        end if;
+    end loop;
+end
+$$;
+
+-- As take_overdue, for runs that no runner can finish: the deadline has passed, or the lease has
+-- expired and no attempt is left. Index: dispatch_tenant_expiring_idx,
+-- dispatch_tenant_last_attempt_idx, dispatch_pkey.
+create function take_lost_runs(p_limit integer, p_share integer, p_again_in interval)
+    returns table (tenant_id text, run_id text, timed_out boolean, due_time timestamptz)
+language plpgsql set enable_sort = off as $$
+#variable_conflict use_column
+declare
+    chosen record;
+    place tid;
+begin
+    for chosen in
+        with recursive live as (
+            (select d.tenant_id from dispatch d where d.kind = 'RUN' and d.expire_time >= '-infinity'
+             order by d.tenant_id limit 1)
+            union all
+            select (select d.tenant_id from dispatch d
+                    where d.kind = 'RUN' and d.expire_time >= '-infinity' and d.tenant_id > l.tenant_id
+                    order by d.tenant_id limit 1)
+            from live l where l.tenant_id is not null
+        )
+        select l.tenant_id, lost.subject_id, lost.since,
+               row_number() over (partition by l.tenant_id order by lost.since) as rank
+        from live l
+        cross join lateral (
+            (select d.subject_id, greatest(d.expire_time, d.again_time) as since from dispatch d
+             where d.tenant_id = l.tenant_id and d.kind = 'RUN' and d.expire_time >= '-infinity'
+               and greatest(d.expire_time, d.again_time) between '-infinity' and now()
+             order by greatest(d.expire_time, d.again_time) limit p_share)
+            union all
+            (select d.subject_id, d.due_time from dispatch d
+             where d.tenant_id = l.tenant_id and d.kind = 'RUN' and d.attempts_left <= 0
+               and d.due_time between '-infinity' and now() and d.expire_time > now()
+             order by d.due_time limit p_share)
+        ) lost
+        where l.tenant_id is not null
+        order by rank, lost.since
+        limit p_limit
+    loop
+        select d.ctid into place from dispatch d
+        where d.tenant_id = chosen.tenant_id and d.kind = 'RUN' and d.subject_id = chosen.subject_id
+          and (greatest(d.expire_time, d.again_time) <= now()
+               or d.expire_time > now() and d.attempts_left <= 0 and d.due_time <= now())
+        for update skip locked;
+        if found then
+            return query
+                update dispatch d
+                set due_time = greatest(d.due_time, now() + p_again_in), again_time = now() + p_again_in
+                where d.ctid = place
+                returning d.tenant_id, d.subject_id, d.expire_time <= now(), d.due_time;
+        end if;
+    end loop;
+end
+$$;
+
+-- The functions below delete rows one by one at their ctid: for a page of them the planner may
+-- compare every row of the tenant with each of them. The first three delete at most p_limit rows
+-- of the tenant that are older than p_older_than, oldest first, skip locked rows, and return the
+-- number.
+
+-- Index: session_events_prune_idx.
+create function prune_events(p_tenant_id text, p_older_than interval, p_limit integer) returns bigint
+language plpgsql set enable_sort = off as $$
+declare
+    place tid;
+    row_count bigint := 0;
+begin
+    for place in
+        select e.ctid from session_events e
+        where e.tenant_id = p_tenant_id and e.event_time between '-infinity' and now() - p_older_than
+        order by e.event_time limit p_limit for update skip locked
+    loop
+        delete from session_events e where e.ctid = place;
+        row_count := row_count + 1;
+    end loop;
+    return row_count;
+end
+$$;
+
+-- Index: inbox_messages_acknowledged_idx.
+create function prune_messages(p_tenant_id text, p_older_than interval, p_limit integer) returns bigint
+language plpgsql set enable_sort = off as $$
+declare
+    place tid;
+    row_count bigint := 0;
+begin
+    for place in
+        select m.ctid from inbox_messages m
+        where m.tenant_id = p_tenant_id and m.acknowledge_time < now() - p_older_than
+        order by m.acknowledge_time limit p_limit for update skip locked
+    loop
+        delete from inbox_messages m where m.ctid = place;
+        row_count := row_count + 1;
+    end loop;
+    return row_count;
+end
+$$;
+
+-- Deletes the rows of deleted sessions. Keeps a row while the session may still have files or a
+-- transcript in other services. Index: sessions_forgotten_idx, dispatch_pkey.
+create function forget_deleted_sessions(p_tenant_id text, p_older_than interval, p_limit integer)
+    returns bigint
+language plpgsql set enable_sort = off as $$
+declare
+    place tid;
+    row_count bigint := 0;
+begin
+    for place in
+        select s.ctid from sessions s
+        where s.tenant_id = p_tenant_id and s.delete_time between '-infinity' and now() - p_older_than
+            and (select true from dispatch d
+                 where d.tenant_id = p_tenant_id and d.kind = 'DELETE'
+                   and d.subject_id = s.session_id) is null
+        order by s.delete_time limit p_limit for update of s skip locked
+    loop
+        delete from sessions s where s.ctid = place;
+        row_count := row_count + 1;
+    end loop;
+    return row_count;
+end
+$$;
+
+-- Deletes the runs of these sessions. Index: runs_newest_idx.
+create function delete_runs(p_tenant_id text, p_session_ids text[]) returns void
+language plpgsql set enable_sort = off as $$
+declare
+    wanted text;
+    place tid;
+begin
+    foreach wanted in array p_session_ids loop
+        for place in
+            select r.ctid from runs r
+            where r.tenant_id = p_tenant_id and r.session_id between wanted and wanted
+            order by r.session_id
+        loop
+            delete from runs r where r.ctid = place;
+        end loop;
+    end loop;
+end
+$$;

@@ -1,1 +1,1 @@
-"""The verbs that need several tables or peers, a module for each."""
+"""Steps over several stores and clients that RPCs and jobs share, and the sagas."""

@@ -1,14 +1,14 @@
-"""Takes secrets out of what this service keeps of runs and messages, for tenants whose settings say so."""
+"""Masking of secrets in texts of runs and messages, for tenants whose settings demand it."""
 
 import asyncio
 
 from spawnmesh_core.secrets import mask_text
 
-_IN_A_THREAD = 16 * 1024  # Characters that take several milliseconds.
+_THREAD_CHARS = 16 * 1024  # Masking more characters takes several milliseconds.
 
 
-async def masked(text: str) -> str:
-    """The text as a transcript keeps it where secrets are masked; in a thread where it is large."""
-    if len(text) < _IN_A_THREAD:
+async def mask_secrets(text: str) -> str:
+    """Return the text as a masking transcript stores it. A large text is masked in a thread."""
+    if len(text) < _THREAD_CHARS:
         return mask_text(text)
     return await asyncio.to_thread(mask_text, text)

@@ -1,1 +1,1 @@
-"""The service's statements as named functions, a module for each noun."""
+"""The tables of this service: a module for each group of tables, with its statements beside it."""

@@ -1,17 +1,19 @@
-"""Messages that wait for a session's next turn."""
+"""Messages that wait for the next turn of a session."""
 
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
-from psycopg.rows import DictRow
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_session.domain import storable
-from spawnmesh_session.store.statements import SQL
+from spawnmesh_session.domain.inbox import InboxMessage
+from spawnmesh_session.domain.text import without_nul
+from spawnmesh_session.store.rows import MAX_LIST_BYTES
 
-_MAX_LIST_BYTES = 3 * 1024 * 1024  # An answer is less than the 4 MiB that gRPC takes by default.
+_SQL = load_statements(__name__)
 
 
-async def insert(
+async def insert_message(
     connection: Connection,
     tenant_id: str,
     session_id: str,
@@ -21,47 +23,74 @@ async def insert(
     child_session_id: str = "",
     child_run_state: str = "",
 ) -> bool:
-    """Puts a message in, once for each key; False where the key is known."""
+    """Insert a message once for each key; return False if the key is known."""
     values = {
         "tenant_id": tenant_id,
         "session_id": session_id,
         "key": key,
-        "text": storable(text),
+        "text": without_nul(text),
         "child_session_id": child_session_id,
         "child_run_state": child_run_state,
     }
-    return await (await connection.execute(SQL["insert_inbox_message"], values)).fetchone() is not None
+    return await (await connection.execute(_SQL["insert_message"], values)).fetchone() is not None
 
 
-async def text_of(connection: Connection, tenant_id: str, session_id: str, key: str) -> str | None:
-    """What the message of that key says, taken out or not."""
+async def get_message_text(connection: Connection, tenant_id: str, session_id: str, key: str) -> str | None:
+    """Return the text of the message with this key, acknowledged or not."""
     values = {"tenant_id": tenant_id, "session_id": session_id, "key": key}
-    row = await (await connection.execute(SQL["get_inbox_text"], values)).fetchone()
+    row = await (await connection.execute(_SQL["get_message_text"], values)).fetchone()
     return str(row["text"]) if row else None
 
 
-async def list_waiting(database: Database, tenant_id: str, session_id: str) -> list[DictRow]:
-    """At most 100 waiting messages, oldest first; fewer where their texts are large, but one at least. In a transaction of its own."""
-    return await database.call(tenant_id, SQL["list_inbox"], {"session_id": session_id, "max_bytes": _MAX_LIST_BYTES})
+async def list_inbox(database: Database, tenant_id: str, session_id: str) -> list[InboxMessage]:
+    """Return at most 100 unread messages, oldest first, in a transaction of its own.
+
+    Return fewer if their texts are large, but at least one.
+    """
+    values = {"session_id": session_id, "max_bytes": MAX_LIST_BYTES}
+    rows = await database.call(tenant_id, _SQL["list_inbox"], values)
+    return [InboxMessage(**row) for row in rows]
 
 
-async def count_waiting(
+async def count_inbox(
     connection: Connection, tenant_id: str, session_id: str, *, arrived_after: datetime | None = None
 ) -> int:
-    """Messages that wait: all, or those that came after a moment."""
+    """Return the number of unread messages, or of those that arrived after a time."""
     values = {"tenant_id": tenant_id, "session_id": session_id, "arrived_after": arrived_after}
-    row = await (await connection.execute(SQL["count_inbox"], values)).fetchone()
-    return int(row["waiting"]) if row else 0
+    row = await (await connection.execute(_SQL["count_inbox"], values)).fetchone()
+    return int(row["unread"]) if row else 0
 
 
-async def measure_sent(connection: Connection, tenant_id: str, session_id: str) -> tuple[int, int]:
-    """How many sent messages wait, and their bytes; children's results do not count."""
+async def measure_inbox(connection: Connection, tenant_id: str, session_id: str) -> tuple[int, int]:
+    """Return the number and the bytes of the sent, unread messages.
+
+    Children's results do not count.
+    """
     values = {"tenant_id": tenant_id, "session_id": session_id}
-    row = await (await connection.execute(SQL["measure_inbox"], values)).fetchone()
-    return (int(row["waiting"]), int(row["size_bytes"])) if row else (0, 0)
+    row = await (await connection.execute(_SQL["measure_inbox"], values)).fetchone()
+    return (int(row["unread"]), int(row["size_bytes"])) if row else (0, 0)
 
 
-async def acknowledge(connection: Connection, tenant_id: str, session_id: str, keys: list[str]) -> None:
-    """Takes messages out; those that are out stay out."""
+async def acknowledge_inbox(connection: Connection, tenant_id: str, session_id: str, keys: list[str]) -> None:
+    """Acknowledge messages. Those that are acknowledged stay as they are."""
     values = {"tenant_id": tenant_id, "session_id": session_id, "keys": keys}
-    await connection.execute(SQL["acknowledge_inbox"], values)
+    await connection.execute(_SQL["acknowledge_inbox"], values)
+
+
+async def close_inbox(connection: Connection, tenant_id: str, session_ids: Sequence[str]) -> None:
+    """Acknowledge the unread messages of sessions that have ended."""
+    values = {"tenant_id": tenant_id, "session_ids": list(session_ids)}
+    await connection.execute(_SQL["close_inbox"], values)
+
+
+async def delete_messages(connection: Connection, tenant_id: str, session_ids: Sequence[str]) -> None:
+    """Delete all messages of the sessions."""
+    values = {"tenant_id": tenant_id, "session_ids": list(session_ids)}
+    await connection.execute(_SQL["delete_messages"], values)
+
+
+async def prune_messages(connection: Connection, tenant_id: str, older_than: timedelta, limit: int) -> int:
+    """Delete at most `limit` messages that were acknowledged longer ago; return the number."""
+    values = {"tenant_id": tenant_id, "older_than": older_than, "limit": limit}
+    row = await (await connection.execute(_SQL["prune_messages"], values)).fetchone()
+    return int(row["row_count"]) if row else 0

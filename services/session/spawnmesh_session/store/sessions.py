@@ -1,192 +1,230 @@
-"""Sessions and their events."""
+"""Sessions: reads, locks, and the ends of their lives. `store.spawns` begins them."""
 
-from dataclasses import asdict, dataclass
-from datetime import timedelta
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from psycopg import AsyncCursor
-from psycopg.rows import DictRow
-from psycopg.types.json import Jsonb
 from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_session.domain import EventKind, Spawn, SpawnFailure
-from spawnmesh_session.store.runs import NewRun
-from spawnmesh_session.store.statements import SQL
+from spawnmesh_session.domain.sessions import FamilyMember, Session, SessionState, require_access
+from spawnmesh_session.store import events, inbox, runs
+from spawnmesh_session.store.rows import MAX_LIST_BYTES, session_of
 
-_MAX_LIST_BYTES = 3 * 1024 * 1024  # An answer is less than the 4 MiB that gRPC takes by default.
-
-
-async def _one(connection: Connection, statement: str, **values: Any) -> DictRow | None:
-    return await (await connection.execute(SQL[statement], values)).fetchone()
+_SQL = load_statements(__name__)
 
 
-async def insert(
-    connection: Connection, tenant_id: str, spawn: Spawn, ancestor_ids: tuple[str, ...], *, due_in: timedelta
-) -> AsyncCursor[DictRow]:
-    """Inserts the session as PROVISIONING, to be spawned within `due_in`, with its first event; its parent, which is locked, has one more child.
+async def get_session(
+    database: Database, tenant_id: str, session_id: str, *, family_root: str = ""
+) -> Session:
+    """Return the session with its newest run, in a transaction of its own and one round trip.
 
-    To be fetched later: no row where the request_id is known, and then nothing was done.
+    Raise NOT_FOUND if it is absent or outside the family of `family_root`, unless that is empty.
     """
-    values = {**asdict(spawn), "tenant_id": tenant_id, "ancestor_ids": list(ancestor_ids), "due_in": due_in}
-    return await connection.execute(SQL["insert_session"], values)
+    rows = await database.call(tenant_id, _SQL["get_session"], {"session_id": session_id})
+    return require_access(session_of(rows[0]) if rows else None, session_id, family_root)
 
 
-async def find_spawn(connection: Connection, tenant_id: str, spawn: Spawn) -> DictRow | None:
-    """What became of the spawn of that request_id by the same spawner, `deleted` where its session was."""
-    values = {"request_id": spawn.request_id, "spawner": spawn.spawner}
-    return await _one(connection, "find_spawn", tenant_id=tenant_id, **values)
-
-
-async def get(connection: Connection, tenant_id: str, session_id: str, *, visible_to: str = "") -> DictRow:
-    """The session with its newest run, where it is `visible_to` or a descendant of it (empty: everyone's); NOT_FOUND otherwise."""
-    return visible(
-        await _one(connection, "get_session", tenant_id=tenant_id, session_id=session_id), session_id, visible_to
-    )
-
-
-async def look_at(database: Database, tenant_id: str, session_id: str, *, visible_to: str = "") -> DictRow:
-    """As `get`, in one round trip, a transaction of its own."""
-    rows = await database.call(tenant_id, SQL["look_at_session"], {"session_id": session_id})
-    return visible(rows[0] if rows else None, session_id, visible_to)
-
-
-def visible(row: DictRow | None, session_id: str, visible_to: str = "") -> DictRow:
-    """The session, where it is `visible_to` or a descendant of it (empty: everyone's); NOT_FOUND otherwise."""
-    if row is None or (visible_to and visible_to != session_id and visible_to not in row["ancestor_ids"]):
-        raise not_found("session", session_id)
-    return row
+async def read_session(
+    connection: Connection, tenant_id: str, session_id: str, *, family_root: str = ""
+) -> Session:
+    """Return the session as `get_session` does, inside the caller's transaction."""
+    values = {"tenant_id": tenant_id, "session_id": session_id}
+    row = await (await connection.execute(_SQL["read_session"], values)).fetchone()
+    return require_access(session_of(row) if row else None, session_id, family_root)
 
 
 @dataclass(frozen=True, slots=True)
-class ListedPage:
-    """Sessions with their newest runs, newest first; and behind which id the next page begins, empty where there is none."""
+class SessionsPage:
+    """Sessions, newest first.
 
-    rows: list[DictRow]
+    The next page begins before `next_before_id`, empty on the last page.
+    """
+
+    sessions: list[Session]
     next_before_id: str
 
 
-async def list_page(
+async def list_sessions(
     connection: Connection,
     tenant_id: str,
     *,
     parent_session_id: str,
-    visible_to: str,
+    family_root: str,
     before_id: str,
     page_size: int,
     include_archived: bool,
-) -> ListedPage:
-    """A page of the tenant's sessions, of a session's children, or of what is `visible_to` a session; fewer where results are large."""
-    statement = "list_children" if parent_session_id else "list_descendants" if visible_to else "list_newest"
-    asked = {
+) -> SessionsPage:
+    """Return a page of the children of a session, of a family, or of all sessions of the tenant.
+
+    The page has fewer sessions if their results are large.
+    """
+    statement = "list_children" if parent_session_id else "list_descendants" if family_root else "list_newest"
+    values = {
         "tenant_id": tenant_id,
         "parent_session_id": parent_session_id,
-        "visible_to": visible_to,
+        "family_root": family_root,
         "before_id": before_id,
         "page_size": page_size + 1,
         "include_archived": include_archived,
     }
-    found = [row["session_id"] for row in await (await connection.execute(SQL[statement], asked)).fetchall()]
-    values = {"tenant_id": tenant_id, "session_ids": found[:page_size], "max_bytes": _MAX_LIST_BYTES}
-    rows = await (await connection.execute(SQL["read_sessions"], values)).fetchall()
-    if rows:
-        return ListedPage(rows, next_before_id=rows[-1]["session_id"] if rows[-1]["session_id"] != found[-1] else "")
-    return ListedPage([], next_before_id=found[page_size - 1] if len(found) > page_size else "")  # Deleted meanwhile.
-
-
-async def lock(connection: Connection, tenant_id: str, session_id: str) -> DictRow:
-    """The session, locked until the transaction ends; NOT_FOUND where there is none."""
-    row = await _one(connection, "lock_session", tenant_id=tenant_id, session_id=session_id)
-    if row is None:
-        raise not_found("session", session_id)
-    return row
-
-
-async def pass_gate(database: Database, tenant_id: str, session_id: str) -> bool:
-    """Records that the gate let the spawn pass, in a transaction of its own; False where it is no longer being spawned."""
-    [row] = await database.call(tenant_id, SQL["pass_gate"], {"session_id": session_id})
-    return bool(row["passed"])
-
-
-async def enrol(
-    database: Database,
-    tenant_id: str,
-    session_id: str,
-    receipt: dict[str, Any] | None,
-    run: NewRun,
-    jobs: Jsonb,
-) -> DictRow | None:
-    """PROVISIONING -> ACTIVE with its first run in the queue, and the jobs due, in a transaction of its own.
-
-    The session with its run; None where it is no longer being spawned.
-    """
-    values = {
-        **asdict(run),
-        "session_id": session_id,
-        "receipt": Jsonb(receipt) if receipt else None,
-        "jobs": jobs,
-    }
-    rows = await database.call(tenant_id, SQL["enrol_session"], values)
-    return rows[0] if rows else None
-
-
-async def fail_spawn(connection: Connection, tenant_id: str, session_id: str, failure: SpawnFailure) -> DictRow | None:
-    """PROVISIONING -> SPAWN_FAILED; None where it is no longer being spawned."""
-    return await _one(
-        connection, "fail_spawn", tenant_id=tenant_id, session_id=session_id, failure=Jsonb(asdict(failure))
+    found = [
+        row["session_id"] for row in await (await connection.execute(_SQL[statement], values)).fetchall()
+    ]
+    page = {"tenant_id": tenant_id, "session_ids": found[:page_size], "max_bytes": MAX_LIST_BYTES}
+    rows = await (await connection.execute(_SQL["read_sessions"], page)).fetchall()
+    if not rows:  # Deleted meanwhile.
+        return SessionsPage([], next_before_id=found[page_size - 1] if len(found) > page_size else "")
+    last_id = rows[-1]["session_id"]
+    return SessionsPage(
+        [session_of(row) for row in rows], next_before_id=last_id if last_id != found[-1] else ""
     )
 
 
-async def close(connection: Connection, tenant_id: str, session_id: str) -> None:
-    """ACTIVE -> CLOSED, with its event; nothing where it was not active."""
-    await connection.execute(SQL["close_session"], {"tenant_id": tenant_id, "session_id": session_id})
+async def lock_session(connection: Connection, tenant_id: str, session_id: str) -> Session:
+    """Lock the session until the transaction ends. Raise NOT_FOUND if there is none."""
+    values = {"tenant_id": tenant_id, "session_id": session_id}
+    row = await (await connection.execute(_SQL["lock_session"], values)).fetchone()
+    if row is None:
+        raise not_found("session", session_id)
+    return session_of(row)
 
 
-async def reserve_epoch(connection: Connection, tenant_id: str, session_id: str) -> int:
-    """An epoch that no run of the session has or gets, higher than any that was given out. Locks the session."""
-    row = await _one(connection, "reserve_epoch", tenant_id=tenant_id, session_id=session_id)
-    return int(row["last_epoch"]) if row else 0
+async def lock_session_or_deleted(connection: Connection, tenant_id: str, session_id: str) -> Session | None:
+    """Lock the session, deleted or not, until the transaction ends."""
+    values = {"tenant_id": tenant_id, "session_id": session_id}
+    row = await (await connection.execute(_SQL["lock_session_or_deleted"], values)).fetchone()
+    return session_of(row) if row else None
 
 
-async def lock_family(connection: Connection, tenant_id: str, session_id: str) -> list[DictRow]:
-    """The session and its descendants, locked, parents first; id and state of each. None can be spawned beside them any more.
+async def lock_family(connection: Connection, tenant_id: str, session_id: str) -> list[FamilyMember]:
+    """Lock the session and its descendants, parents first.
 
-    A child may have come while the statement waited for its parent's lock, so it is repeated until it finds nobody new.
+    None can be spawned among them from then on. A child may be inserted while the statement waits
+    for its parent's lock, so the statement is repeated until it finds no new member.
     """
     values = {"tenant_id": tenant_id, "session_id": session_id}
-    known = -1
-    family: list[DictRow] = []
-    while len(family) > known:
-        known = len(family)
-        family = await (await connection.execute(SQL["lock_family"], values)).fetchall()
+    known_count = -1
+    family: list[FamilyMember] = []
+    while len(family) > known_count:
+        known_count = len(family)
+        rows = await (await connection.execute(_SQL["lock_family"], values)).fetchall()
+        family = [FamilyMember(row["session_id"], SessionState(row["state"])) for row in rows]
     return family
 
 
-async def append_event(
-    connection: Connection,
-    tenant_id: str,
-    session_id: str,
-    kind: EventKind,
-    *,
-    run_id: str = "",
-    run_state: str = "",
-    child_session_id: str = "",
-    detail: str = "",
-) -> None:
-    """Writes an event at the session's next cursor and wakes those who watch it when the transaction commits."""
+async def lock_members(connection: Connection, tenant_id: str, session_ids: Sequence[str]) -> None:
+    """Lock those sessions that are not deleted until the transaction ends, parents first."""
+    values = {"tenant_id": tenant_id, "session_ids": list(session_ids)}
+    await connection.execute(_SQL["lock_members"], values)
+
+
+async def close_session(connection: Connection, tenant_id: str, session_id: str) -> None:
+    """ACTIVE -> CLOSED, with its event. Do nothing if the session was not active."""
+    values = {"tenant_id": tenant_id, "session_id": session_id}
+    await connection.execute(_SQL["close_session"], values)
+
+
+async def reserve_epoch(connection: Connection, tenant_id: str, session_id: str) -> int:
+    """Return an epoch above all epochs of the session's runs, which no run gets.
+
+    Locks the session.
+    """
+    values = {"tenant_id": tenant_id, "session_id": session_id}
+    row = await (await connection.execute(_SQL["reserve_epoch"], values)).fetchone()
+    return int(row["last_epoch"]) if row else 0
+
+
+async def archive_sessions(connection: Connection, tenant_id: str, session_ids: Sequence[str]) -> int:
+    """Archive those sessions that have ended, and acknowledge their messages.
+
+    Return the number of sessions that were archived now.
+    """
+    values = {"tenant_id": tenant_id, "session_ids": list(session_ids)}
+    archived = await (await connection.execute(_SQL["archive_sessions"], values)).fetchall()
+    await inbox.close_inbox(connection, tenant_id, session_ids)
+    return len(archived)
+
+
+async def delete_sessions(connection: Connection, tenant_id: str, session_ids: Sequence[str]) -> list[str]:
+    """Delete those sessions that have ended, with their runs, messages and events.
+
+    Only the rows that remember the request ids remain. Return the sessions that were deleted now.
+    """
+    values = {"tenant_id": tenant_id, "session_ids": list(session_ids)}
+    rows = await (await connection.execute(_SQL["delete_sessions"], values)).fetchall()
+    deleted = [row["session_id"] for row in rows]
+    await runs.delete_runs(connection, tenant_id, deleted)
+    await inbox.delete_messages(connection, tenant_id, deleted)
+    await events.delete_events(connection, tenant_id, deleted)
+    return deleted
+
+
+async def find_deleted_sessions(
+    connection: Connection, tenant_id: str, session_ids: Sequence[str]
+) -> dict[str, bool]:
+    """Return, for each session that is deleted and not forgotten, whether it may have files."""
+    values = {"tenant_id": tenant_id, "session_ids": list(session_ids)}
+    rows = await (await connection.execute(_SQL["find_deleted_sessions"], values)).fetchall()
+    return {row["session_id"]: row["may_have_files"] for row in rows}
+
+
+async def list_sessions_to_archive(
+    connection: Connection, tenant_id: str, archive_after: timedelta, limit: int
+) -> list[str]:
+    """Return and lock sessions that ended longer ago and are not archived, oldest first."""
+    values = {"tenant_id": tenant_id, "archive_after": archive_after, "limit": limit}
+    rows = await (await connection.execute(_SQL["list_sessions_to_archive"], values)).fetchall()
+    return [row["session_id"] for row in rows]
+
+
+Position = tuple[datetime | str, str]
+FIRST_POSITION: Position = ("-infinity", "")
+
+
+@dataclass(frozen=True, slots=True)
+class DeletablePage:
+    """A page of old sessions by end time: those `without_children`, and the next page."""
+
+    without_children: list[str]
+    next_position: Position | None
+
+
+async def list_sessions_to_delete(
+    connection: Connection, tenant_id: str, delete_after: timedelta, position: Position, limit: int
+) -> DeletablePage:
+    """Return and lock at most `limit` sessions that ended longer ago, from a position on."""
+    after_time, after_id = position
     values = {
         "tenant_id": tenant_id,
-        "session_id": session_id,
-        "kind": kind.value,
-        "run_id": run_id,
-        "run_state": run_state,
-        "child_session_id": child_session_id,
-        "detail": detail,
+        "delete_after": delete_after,
+        "after_time": after_time,
+        "after_id": after_id,
+        "limit": limit,
     }
-    await connection.execute(SQL["append_event"], values)
+    rows = await (await connection.execute(_SQL["list_sessions_to_delete"], values)).fetchall()
+    if not rows:
+        return DeletablePage([], None)
+    session_ids = [row["session_id"] for row in rows]
+    asked = {"tenant_id": tenant_id, "session_ids": session_ids}
+    found = await (await connection.execute(_SQL["list_parents"], asked)).fetchall()
+    parents = {row["parent_session_id"] for row in found}
+    without_children = [session_id for session_id in session_ids if session_id not in parents]
+    return DeletablePage(without_children, (rows[-1]["end_time"], session_ids[-1]))
 
 
-async def list_events(connection: Connection, tenant_id: str, session_id: str, after_cursor: int) -> list[DictRow]:
-    """At most 500 events behind the cursor, in order."""
-    values = {"tenant_id": tenant_id, "session_id": session_id, "after_cursor": after_cursor}
-    return await (await connection.execute(SQL["list_events"], values)).fetchall()
+async def forget_deleted_sessions(
+    connection: Connection, tenant_id: str, older_than: timedelta, limit: int
+) -> int:
+    """Remove at most `limit` rows of sessions that were deleted longer ago; return the number."""
+    values = {"tenant_id": tenant_id, "older_than": older_than, "limit": limit}
+    row = await (await connection.execute(_SQL["forget_deleted_sessions"], values)).fetchone()
+    return int(row["row_count"]) if row else 0
+
+
+async def list_live_roots(connection: Connection, tenant_id: str, limit: int) -> list[str]:
+    """Return live sessions whose parents are not active."""
+    values = {"tenant_id": tenant_id, "limit": limit}
+    rows = await (await connection.execute(_SQL["list_live_roots"], values)).fetchall()
+    return [row["session_id"] for row in rows]

@@ -1,22 +1,28 @@
-"""How a spawn begins: at once where nothing stands against it, else judged by what is asked in one round trip."""
+"""Spawns: how a session begins, becomes active, or fails."""
 
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
-from psycopg.rows import DictRow
 from psycopg.types.json import Jsonb
 from spawnmesh_core.errors import not_found
 from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_session.domain import Parent, SessionState, Spawn, SpawnLimits
-from spawnmesh_session.store import tenants
-from spawnmesh_session.store.statements import SQL
+from spawnmesh_session.domain.agents import require_agent
+from spawnmesh_session.domain.runs import QueuedRun, Run
+from spawnmesh_session.domain.sessions import Session
+from spawnmesh_session.domain.spawns import KnownSpawn, SpawnFailure, SpawnParent, SpawnSpec
+from spawnmesh_session.domain.tenants import SpawnLimits, require_ready
+from spawnmesh_session.store.rows import PendingRow, Row, agent_of, failure_of, run_of, session_of
+from spawnmesh_session.store.tenants import tenant_of
 
-_OF_TENANT = ("enter_tenant", "get_agent")
-_OF_PARENT = ("lock_session", "get_agent_of_session", "count_live_children")
-_OF_RUN = ("get_run",)
-_OF_QUEUE = ("count_waiting", "find_spawn")
+_SQL = load_statements(__name__)
+
+_OF_TENANT = ("enter_tenant_of_spawn", "get_agent_of_spawn")
+_OF_PARENT = ("lock_parent_of_spawn", "get_agent_of_parent", "count_live_children")
+_OF_RUN = ("get_run_of_parent",)
+_OF_QUEUE = ("count_waiting_runs", "find_spawn")
 
 _COLUMNS = (
     "session_id",
@@ -34,100 +40,193 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """The tenant's settings; the parent, locked; its run that spawns, None where it was deleted; the tenant's waiting runs and spawns under way,
-    exact while the queue is locked; and what `find_spawn` finds. Where that is something the parent is None: who asks is only answered again.
+async def begin_spawn(
+    database: Database, tenant_id: str, spec: SpawnSpec, *, due_in: timedelta, margin: int
+) -> bool:
+    """Insert the session of a plain spawn in one call, which is a transaction of its own.
+
+    Return False if something may refuse the spawn, for example if the tenant's queue has at most
+    `margin` places left; `read_spawn_context` returns the facts.
     """
-
-    settings: dict[str, Any]
-    parent: Parent | None
-    parent_run: DictRow | None
-    waiting_count: int
-    known: DictRow | None
-
-
-async def begin(database: Database, tenant_id: str, spawn: Spawn, *, due_in: timedelta, margin: int) -> bool:
-    """Inserts the session of a spawn that no parent has to allow, as `sessions.insert` does, in one call and a transaction of its own.
-
-    False where that was not done: `look` tells what stands against it. It may be that the tenant's queue has no more than `margin` places left.
-    """
-    columns = asdict(spawn)
+    columns = asdict(spec)
     session = {name: columns[name] for name in _COLUMNS}
-    session["payload_hash"] = spawn.payload_hash.hex()
+    session["payload_hash"] = spec.payload_hash.hex()
     values = {
         "session": Jsonb(session),
-        "run_timeout": spawn.run_timeout,
+        "run_timeout": spec.run_timeout,
         "due_in": due_in,
         "max_queued_run_count": SpawnLimits().max_queued_run_count,
         "margin": margin,
     }
-    [row] = await database.call(tenant_id, SQL["begin_spawn"], values)
+    [row] = await database.call(tenant_id, _SQL["begin_spawn"], values)
     return bool(row["begun"])
 
 
-async def look(connection: Connection, tenant_id: str, spawn: Spawn) -> Seen:
-    """Enters the tenant and locks the parent, if there is one, in this order; nobody's deletion begins until the transaction ends.
+async def insert_session(
+    connection: Connection,
+    tenant_id: str,
+    spec: SpawnSpec,
+    ancestor_ids: tuple[str, ...],
+    *,
+    due_in: timedelta,
+) -> PendingRow[str]:
+    """Insert the session as PROVISIONING with a deadline, as a child of its locked parent.
 
-    The request_id is looked for last: what a call at the same time has just taken must not refuse this one, which has the same answer.
-    Refused with UNKNOWN_TENANT; and unless the request_id is known, with UNKNOWN_AGENT, and NOT_FOUND where there is no such parent.
+    The pending row is its id. There is no row, and nothing is done, if the request_id is known.
+    """
+    values = {**asdict(spec), "tenant_id": tenant_id, "ancestor_ids": list(ancestor_ids), "due_in": due_in}
+    cursor = await connection.execute(_SQL["insert_session"], values)
+    return PendingRow(cursor, lambda row: str(row["session_id"]))
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnContext:
+    """The facts that decide about a spawn.
+
+    `parent` is locked. `parent_run` is None if it was deleted. `waiting_count` counts the tenant's
+    waiting runs and spawns in progress; it is exact while the queue is locked. If `known` is set,
+    the request_id is known and `parent` is None.
+    """
+
+    settings: dict[str, Any]
+    parent: SpawnParent | None
+    parent_run: Run | None
+    waiting_count: int
+    known: KnownSpawn | None
+
+
+async def read_spawn_context(connection: Connection, tenant_id: str, spec: SpawnSpec) -> SpawnContext:
+    """Enter the tenant, lock the parent, if any, and read the facts, in one round trip.
+
+    The request_id is read last, so that a repeat at the same time gets the answer of the first
+    call and no refusal. Raise UNKNOWN_TENANT; and, unless the request_id is known, UNKNOWN_AGENT,
+    and NOT_FOUND if the parent does not exist.
     """
     names = (
         *_OF_TENANT,
-        *(_OF_PARENT if spawn.parent_session_id else ()),
-        *(_OF_RUN if spawn.parent_run_id else ()),
+        *(_OF_PARENT if spec.parent_session_id else ()),
+        *(_OF_RUN if spec.parent_run_id else ()),
         *_OF_QUEUE,
     )
     values = {
         "tenant_id": tenant_id,
-        "agent_id": spawn.agent_id,
-        "session_id": spawn.parent_session_id,
-        "run_id": spawn.parent_run_id,
-        "request_id": spawn.request_id,
-        "spawner": spawn.spawner,
+        "agent_id": spec.agent_id,
+        "parent_session_id": spec.parent_session_id,
+        "parent_run_id": spec.parent_run_id,
+        "request_id": spec.request_id,
+        "spawner": spec.spawner,
     }
-    asked = {name: await connection.execute(SQL[name], values) for name in names}
-    rows = {name: await cursor.fetchone() for name, cursor in asked.items()}
-    tenant = tenants.ready(tenant_id, rows["enter_tenant"])
-    known, parent = rows["find_spawn"], None
+    cursors = {name: await connection.execute(_SQL[name], values) for name in names}
+    rows = {name: await cursor.fetchone() for name, cursor in cursors.items()}
+    entered = rows["enter_tenant_of_spawn"]
+    tenant = require_ready(tenant_id, tenant_of(entered) if entered else None)
+    known, parent = _known(rows["find_spawn"]), None
     if known is None:
-        tenants.known_agent(spawn.agent_id, rows["get_agent"])
-        parent = _parent(spawn, rows)
-    return Seen(tenant["settings"], parent, rows.get("get_run"), _count(rows["count_waiting"]), known)
+        agent = rows["get_agent_of_spawn"]
+        require_agent(spec.agent_id, agent_of(agent) if agent else None)
+        parent = _parent(spec, rows)
+    run = rows.get("get_run_of_parent")
+    return SpawnContext(
+        settings=tenant.settings,
+        parent=parent,
+        parent_run=run_of(run) if run else None,
+        waiting_count=_count(rows["count_waiting_runs"]),
+        known=known,
+    )
 
 
-async def look_again(connection: Connection, tenant_id: str, spawn: Spawn) -> tuple[int, DictRow | None]:
-    """As `look` counts and finds, once nobody else fills the tenant's queue until the transaction ends."""
-    values = {"tenant_id": tenant_id, "request_id": spawn.request_id, "spawner": spawn.spawner}
-    asked = [await connection.execute(SQL[name], values) for name in ("lock_queue", *_OF_QUEUE)]
-    return _count(await asked[1].fetchone()), await asked[2].fetchone()
+async def recount_waiting_runs(
+    connection: Connection, tenant_id: str, spec: SpawnSpec
+) -> tuple[int, KnownSpawn | None]:
+    """Lock the tenant's queue; return the exact count and the spawn with the request_id."""
+    values = {"tenant_id": tenant_id, "request_id": spec.request_id, "spawner": spec.spawner}
+    cursors = [await connection.execute(_SQL[name], values) for name in ("lock_queue", *_OF_QUEUE)]
+    return _count(await cursors[1].fetchone()), _known(await cursors[2].fetchone())
 
 
-async def count_waiting(connection: Connection, tenant_id: str, *, margin: int, limit: int) -> int:
-    """The tenant's waiting runs and spawns under way; exact, and nobody else fills the queue until the transaction ends, where no more than
-    `margin` places are left."""
+async def count_waiting_runs(connection: Connection, tenant_id: str, *, margin: int, limit: int) -> int:
+    """Return the number of the tenant's waiting runs and spawns in progress.
+
+    If at most `margin` places are left, lock the queue and return the exact number.
+    """
     values = {"tenant_id": tenant_id}
-    waiting = _count(await (await connection.execute(SQL["count_waiting"], values)).fetchone())
+    waiting = _count(await (await connection.execute(_SQL["count_waiting_runs"], values)).fetchone())
     if waiting + margin <= limit:
         return waiting
-    await connection.execute(SQL["lock_queue"], values)
-    return _count(await (await connection.execute(SQL["count_waiting"], values)).fetchone())
+    await connection.execute(_SQL["lock_queue"], values)
+    return _count(await (await connection.execute(_SQL["count_waiting_runs"], values)).fetchone())
 
 
-def _count(row: DictRow | None) -> int:
+async def find_spawn(connection: Connection, tenant_id: str, spec: SpawnSpec) -> KnownSpawn | None:
+    """Return the spawn with this request_id by the same spawner, also a deleted one."""
+    values = {"tenant_id": tenant_id, "request_id": spec.request_id, "spawner": spec.spawner}
+    return _known(await (await connection.execute(_SQL["find_spawn"], values)).fetchone())
+
+
+async def pass_gate(database: Database, tenant_id: str, session_id: str) -> bool:
+    """Record, in a transaction of its own, that the gate hooks allowed the spawn.
+
+    Return False if the session is no longer PROVISIONING.
+    """
+    [row] = await database.call(tenant_id, _SQL["pass_gate"], {"session_id": session_id})
+    return bool(row["passed"])
+
+
+async def activate_session(
+    database: Database,
+    tenant_id: str,
+    session_id: str,
+    receipt: dict[str, Any] | None,
+    run: QueuedRun,
+    jobs: Jsonb,
+) -> Session | None:
+    """PROVISIONING -> ACTIVE: queue the first run and the jobs, in one transaction.
+
+    Return the session with its run; None if it is no longer PROVISIONING.
+    """
+    values = {
+        **asdict(run),
+        "session_id": session_id,
+        "receipt": Jsonb(receipt) if receipt else None,
+        "jobs": jobs,
+    }
+    rows = await database.call(tenant_id, _SQL["activate_session"], values)
+    return session_of(rows[0]) if rows else None
+
+
+async def fail_spawn(connection: Connection, tenant_id: str, session_id: str, failure: SpawnFailure) -> None:
+    """PROVISIONING -> SPAWN_FAILED. Do nothing if the session is no longer PROVISIONING."""
+    values = {"tenant_id": tenant_id, "session_id": session_id, "failure": Jsonb(asdict(failure))}
+    await connection.execute(_SQL["fail_spawn"], values)
+
+
+def _count(row: Row | None) -> int:
     return int(row["waiting"]) if row else 0
 
 
-def _parent(spawn: Spawn, rows: dict[str, DictRow | None]) -> Parent | None:
-    if not spawn.parent_session_id:
+def _known(row: Row | None) -> KnownSpawn | None:
+    if row is None:
         return None
-    parent, counted = rows["lock_session"], rows["count_live_children"]
+    return KnownSpawn(
+        session_id=row["session_id"],
+        state=row["state"],
+        payload_hash=bytes(row["payload_hash"]),
+        failure=failure_of(row["failure"]),
+        deleted=row["deleted"],
+    )
+
+
+def _parent(spec: SpawnSpec, rows: dict[str, Any]) -> SpawnParent | None:
+    if not spec.parent_session_id:
+        return None
+    parent, counted = rows["lock_parent_of_spawn"], rows["count_live_children"]
+    agent = rows["get_agent_of_parent"]
     if parent is None or counted is None:
-        raise not_found("session", spawn.parent_session_id)
-    return Parent(
+        raise not_found("session", spec.parent_session_id)
+    return SpawnParent(
         session_id=parent["session_id"],
-        state=SessionState(parent["state"]),
-        agent=tenants.known_agent(parent["agent_id"], rows["get_agent_of_session"]),
+        state=parent["state"],
+        agent=require_agent(parent["agent_id"], agent_of(agent) if agent else None),
         ancestor_ids=tuple(parent["ancestor_ids"]),
         live_child_count=counted["live"],
         spawn_count=parent["spawn_count"],

@@ -1,45 +1,56 @@
-"""Deletions of tenants: how far each is, and what it removes of this service's own rows."""
+"""Deletions of tenants: their progress, and the removal of this service's rows."""
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
-from psycopg.rows import DictRow
 from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_session.domain import DeletionStep
-from spawnmesh_session.store.statements import SQL
+from spawnmesh_session.domain.tenants import DeletionStep, TenantDeletion
+from spawnmesh_session.store.tenants import deletion_of
 
-
-async def _one(connection: Connection, statement: str, **values: Any) -> DictRow | None:
-    return await (await connection.execute(SQL[statement], values)).fetchone()
-
-
-async def begin(connection: Connection, tenant_id: str) -> bool:
-    """Makes the deletion exist, once every transaction that has begun something in the tenant has ended; False where it exists."""
-    await connection.execute(SQL["bar_tenant"], {"tenant_id": tenant_id})
-    return await _one(connection, "insert_deletion", tenant_id=tenant_id) is not None
+_SQL = load_statements(__name__)
 
 
-async def get(connection: Connection, tenant_id: str) -> DictRow | None:
-    """The deletion, if there is one."""
-    return await _one(connection, "get_deletion", tenant_id=tenant_id)
+async def insert_tenant_deletion(connection: Connection, tenant_id: str) -> bool:
+    """Begin the deletion after every transaction that has entered the tenant has ended.
+
+    Return False if it has begun before.
+    """
+    values = {"tenant_id": tenant_id}
+    await connection.execute(_SQL["bar_tenant"], values)
+    row = await (await connection.execute(_SQL["insert_tenant_deletion"], values)).fetchone()
+    return row is not None
 
 
-async def lock(connection: Connection, deletion: DictRow) -> bool:
-    """Whether the deletion is at this step still, which it then is until the transaction ends; not where another pass has gone on."""
-    values = {name: deletion[name] for name in ("tenant_id", "request_time", "step")}
-    return await _one(connection, "lock_deletion", **values) is not None
+async def get_tenant_deletion(connection: Connection, tenant_id: str) -> TenantDeletion | None:
+    """Return the deletion, if there is one."""
+    row = await (await connection.execute(_SQL["get_tenant_deletion"], {"tenant_id": tenant_id})).fetchone()
+    return deletion_of(tenant_id, row) if row else None
 
 
-async def forget(connection: Connection, tenant_id: str) -> None:
-    """Removes the report of a deletion that is done."""
-    await connection.execute(SQL["forget_deletion"], {"tenant_id": tenant_id})
+async def lock_tenant_deletion(connection: Connection, deletion: TenantDeletion) -> bool:
+    """Lock the deletion at its step until the transaction ends.
+
+    Return False if another pass has advanced, or the tenant was created again.
+    """
+    values = {
+        "tenant_id": deletion.tenant_id,
+        "request_time": deletion.request_time,
+        "step": deletion.step.value,
+    }
+    row = await (await connection.execute(_SQL["lock_tenant_deletion"], values)).fetchone()
+    return row is not None
 
 
-async def report(
+async def forget_tenant_deletion(connection: Connection, tenant_id: str) -> None:
+    """Remove the report of a deletion that is DONE."""
+    await connection.execute(_SQL["forget_tenant_deletion"], {"tenant_id": tenant_id})
+
+
+async def report_progress(
     connection: Connection,
-    deletion: DictRow,
+    deletion: TenantDeletion,
     *,
     killed_runs: int = 0,
     sessions: int = 0,
@@ -47,67 +58,63 @@ async def report(
     objects: int = 0,
     settle_in: timedelta = timedelta(0),
 ) -> None:
-    """Adds to the counts, also of one that is done; nothing is settled before `settle_in` is over."""
+    """Add to the counts, also after the deletion is DONE.
+
+    Nothing is settled before `settle_in` is over.
+    """
     values = {
-        "tenant_id": deletion["tenant_id"],
-        "request_time": deletion["request_time"],
+        "tenant_id": deletion.tenant_id,
+        "request_time": deletion.request_time,
         "killed_run_count": killed_runs,
         "deleted_session_count": sessions,
         "deleted_transcript_count": transcripts,
         "deleted_object_count": objects,
         "settle_in": settle_in,
     }
-    await connection.execute(SQL["report_deletion"], values)
+    await connection.execute(_SQL["report_progress"], values)
 
 
-async def stall(connection: Connection, deletion: DictRow, stalled_by: str) -> None:
-    """Records what stopped a try, unless the deletion is done."""
-    values = {"tenant_id": deletion["tenant_id"], "request_time": deletion["request_time"], "stalled_by": stalled_by}
-    await connection.execute(SQL["stall_deletion"], values)
+async def record_stall(connection: Connection, deletion: TenantDeletion, stalled_by: str) -> None:
+    """Record what stopped a pass, unless the deletion is DONE."""
+    values = {
+        "tenant_id": deletion.tenant_id,
+        "request_time": deletion.request_time,
+        "stalled_by": stalled_by,
+    }
+    await connection.execute(_SQL["record_stall"], values)
 
 
-async def step(connection: Connection, tenant_id: str, following: DeletionStep) -> None:
-    """A deletion that is locked goes on to the step that follows."""
-    await connection.execute(SQL["step_deletion"], {"tenant_id": tenant_id, "to_step": following.value})
+async def set_step(connection: Connection, tenant_id: str, step: DeletionStep) -> None:
+    """Advance the deletion, which the caller has locked, to a step."""
+    await connection.execute(_SQL["set_step"], {"tenant_id": tenant_id, "step": step.value})
 
 
 async def is_settled(connection: Connection, tenant_id: str) -> bool:
-    """Whether what was under way when the deletion began has had its time."""
-    return await _one(connection, "is_settled", tenant_id=tenant_id) is not None
+    """Return whether the time for work that was in progress when the deletion began is over."""
+    row = await (await connection.execute(_SQL["is_settled"], {"tenant_id": tenant_id})).fetchone()
+    return row is not None
 
 
-async def live_roots(connection: Connection, tenant_id: str, limit: int) -> list[str]:
-    """Sessions that live and whose parents do not."""
-    rows = await connection.execute(SQL["list_live_roots"], {"tenant_id": tenant_id, "limit": limit})
-    return [row["session_id"] for row in await rows.fetchall()]
+async def has_peer_work(connection: Connection, tenant_id: str) -> bool:
+    """Return whether a sweep, a spawn or a settings push may be calling other services."""
+    row = await (await connection.execute(_SQL["has_peer_work"], {"tenant_id": tenant_id})).fetchone()
+    return row is not None
 
 
-async def has_clearing(connection: Connection, tenant_id: str) -> bool:
-    """Whether the sweep may be removing, a spawn be making, or somebody be telling of settings, something at the peers."""
-    return await _one(connection, "has_clearing", tenant_id=tenant_id) is not None
-
-
-async def drop_jobs(connection: Connection, tenant_id: str) -> int:
-    """Drops the tenant's jobs that nobody works on, and ends that wait to be told; returns how many are, or may be, being worked on."""
-    await connection.execute(SQL["drop_waiting_jobs"], {"tenant_id": tenant_id})
-    ends = await connection.execute(SQL["drop_ends"], {"tenant_id": tenant_id})
-    row = await _one(connection, "count_jobs", tenant_id=tenant_id)
-    return ends.rowcount + (int(row["working"]) if row else 0)
-
-
-async def any_sessions(connection: Connection, tenant_id: str, limit: int) -> list[str]:
-    """Ids of sessions in any state, deleted ones too."""
-    rows = await connection.execute(SQL["list_any_sessions"], {"tenant_id": tenant_id, "limit": limit})
-    return [row["session_id"] for row in await rows.fetchall()]
+async def list_any_sessions(connection: Connection, tenant_id: str, limit: int) -> list[str]:
+    """Return ids of sessions in any state, also deleted ones."""
+    values = {"tenant_id": tenant_id, "limit": limit}
+    rows = await (await connection.execute(_SQL["list_any_sessions"], values)).fetchall()
+    return [row["session_id"] for row in rows]
 
 
 async def purge_sessions(connection: Connection, tenant_id: str, session_ids: Sequence[str]) -> int:
-    """Removes the rows, with their runs, messages and events; returns how many sessions."""
+    """Remove the rows with their runs, messages and events; return the number of sessions."""
     values = {"tenant_id": tenant_id, "session_ids": list(session_ids)}
-    return (await connection.execute(SQL["purge_sessions"], values)).rowcount
+    return (await connection.execute(_SQL["purge_sessions"], values)).rowcount
 
 
-async def purge_rest(connection: Connection, tenant_id: str) -> None:
-    """Removes the tenant's agents and what it has in the queue, but the deletion itself."""
+async def purge_agents_and_dispatch(connection: Connection, tenant_id: str) -> None:
+    """Remove the tenant's agents and its queue, except the entry of the deletion."""
     for statement in ("purge_agents", "purge_dispatch"):
-        await connection.execute(SQL[statement], {"tenant_id": tenant_id})
+        await connection.execute(_SQL[statement], {"tenant_id": tenant_id})

@@ -1,27 +1,62 @@
-"""Tenants and their agents."""
+"""Tenants and their settings."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from psycopg.rows import DictRow
 from psycopg.types.json import Jsonb
-from spawnmesh_core.errors import MeshError
-from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_session.domain import AgentProfile, limits_of
-from spawnmesh_session.store.statements import SQL
+from spawnmesh_session.domain.tenants import (
+    DeletedTenant,
+    DeletionStep,
+    Tenant,
+    TenantDeletion,
+    require_tenant,
+    spawn_limits_of,
+)
+from spawnmesh_session.store.rows import MAX_LIST_BYTES, Row, time_of
 
-_MAX_LIST_BYTES = 3 * 1024 * 1024  # An answer is less than the 4 MiB that gRPC takes by default.
+_SQL = load_statements(__name__)
 
 
-async def insert(
-    connection: Connection, tenant_id: str, display_name: str, settings: dict[str, Any], *, settings_version: int
-) -> None:
-    """Inserts the tenant unless it exists."""
-    values = {**_columns(tenant_id, display_name, settings), "settings_version": settings_version}
-    await connection.execute(SQL["insert_tenant"], values)
+def deletion_of(tenant_id: str, row: Row) -> TenantDeletion:
+    """Convert a row of `tenant_deletions`, or the JSON of one."""
+    request_time = time_of(row["request_time"])
+    if request_time is None:
+        raise ValueError("a deletion has no request_time")
+    return TenantDeletion(
+        tenant_id=tenant_id,
+        step=DeletionStep(row["step"]),
+        request_time=request_time,
+        end_time=time_of(row["end_time"]),
+        killed_run_count=row["killed_run_count"],
+        deleted_session_count=row["deleted_session_count"],
+        deleted_transcript_count=row["deleted_transcript_count"],
+        deleted_object_count=row["deleted_object_count"],
+        stalled_by=row["stalled_by"],
+        settings_version=row["settings_version"],
+    )
+
+
+def tenant_of(row: Row) -> Tenant | DeletedTenant:
+    """Convert a row of enter_tenant, get_tenant or list_tenants."""
+    tenant_id: str = row["tenant_id"]
+    deletion = deletion_of(tenant_id, row["deletion"]) if row["deletion"] else None
+    if row["settings"] is None:
+        if deletion is None:
+            raise ValueError("a tenant has neither settings nor a deletion")
+        return DeletedTenant(tenant_id, deletion)
+    return Tenant(
+        tenant_id=tenant_id,
+        display_name=row["display_name"],
+        settings=row["settings"],
+        settings_version=row["settings_version"],
+        ready=row["ready"],
+        create_time=row["create_time"],
+        deletion=deletion,
+    )
 
 
 def _columns(tenant_id: str, display_name: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -29,180 +64,117 @@ def _columns(tenant_id: str, display_name: str, settings: dict[str, Any]) -> dic
         "tenant_id": tenant_id,
         "display_name": display_name,
         "settings": Jsonb(settings),
-        "max_running_run_count": limits_of(settings).max_running_run_count,
+        "max_running_run_count": spawn_limits_of(settings).max_running_run_count,
     }
 
 
-async def find(connection: Connection, tenant_id: str) -> DictRow | None:
-    """What there is of the tenant: its own row, with `settings` None where only its deletion is left, and its `deletion`, if any."""
-    return await (await connection.execute(SQL["get_tenant"], {"tenant_id": tenant_id})).fetchone()
+async def insert_tenant(
+    connection: Connection,
+    tenant_id: str,
+    display_name: str,
+    settings: dict[str, Any],
+    *,
+    settings_version: int,
+) -> None:
+    """Insert the tenant unless it exists. It is not ready."""
+    values = {**_columns(tenant_id, display_name, settings), "settings_version": settings_version}
+    await connection.execute(_SQL["insert_tenant"], values)
 
 
-async def get(connection: Connection, tenant_id: str) -> DictRow:
-    """The tenant, ready or not, being deleted or not; refused with UNKNOWN_TENANT where there is none."""
-    return _existing(tenant_id, await find(connection, tenant_id))
+async def get_tenant(connection: Connection, tenant_id: str) -> Tenant | DeletedTenant | None:
+    """Return the tenant, or the report of its deletion; None if there is neither."""
+    row = await (await connection.execute(_SQL["get_tenant"], {"tenant_id": tenant_id})).fetchone()
+    return tenant_of(row) if row else None
 
 
-async def enter(connection: Connection, tenant_id: str) -> DictRow | None:
-    """As `find`, and no deletion of the tenant begins until the transaction has ended: what it makes will be found and removed."""
-    return await (await connection.execute(SQL["enter_tenant"], {"tenant_id": tenant_id})).fetchone()
+async def get_existing_tenant(connection: Connection, tenant_id: str) -> Tenant:
+    """Return the tenant, ready or not. Raise UNKNOWN_TENANT if there is none."""
+    return require_tenant(tenant_id, await get_tenant(connection, tenant_id))
 
 
-async def enter_ready(connection: Connection, tenant_id: str) -> DictRow:
-    """As `enter`; refused with UNKNOWN_TENANT unless its creation is complete and it is not being deleted."""
-    return ready(tenant_id, await enter(connection, tenant_id))
+async def enter_tenant(connection: Connection, tenant_id: str) -> Tenant | DeletedTenant | None:
+    """Return what `get_tenant` returns, and keep deletions of the tenant from beginning.
+
+    This holds until the transaction ends, so a later deletion finds and removes what it creates.
+    """
+    row = await (await connection.execute(_SQL["enter_tenant"], {"tenant_id": tenant_id})).fetchone()
+    return tenant_of(row) if row else None
 
 
-def ready(tenant_id: str, entered: DictRow | None) -> DictRow:
-    """What `enter` gave; refused with UNKNOWN_TENANT unless the tenant's creation is complete and it is not being deleted."""
-    row = _existing(tenant_id, entered)
-    if row["deletion"]:
-        raise MeshError(Reason.UNKNOWN_TENANT, f"tenant {tenant_id} is being deleted", facts={"tenant_id": tenant_id})
-    if not row["ready"]:
-        raise MeshError(
-            Reason.UNKNOWN_TENANT,
-            f"the creation of tenant {tenant_id} is not complete; repeat CreateTenant",
-            facts={"tenant_id": tenant_id},
-        )
-    return row
+async def mark_tenant_ready(connection: Connection, tenant_id: str) -> None:
+    """Open the tenant for spawns."""
+    await connection.execute(_SQL["mark_tenant_ready"], {"tenant_id": tenant_id})
 
 
-def _existing(tenant_id: str, row: DictRow | None) -> DictRow:
-    if row is None or row["settings"] is None:
-        raise MeshError(
-            Reason.UNKNOWN_TENANT,
-            f"tenant {tenant_id} has not been created; an operator creates it with `spawnmesh tenant create {tenant_id}`",
-            facts={"tenant_id": tenant_id},
-        )
-    return row
+@dataclass(frozen=True, slots=True)
+class LockedTenant:
+    """The values of a tenant that do not change until the transaction ends."""
+
+    display_name: str
+    settings: dict[str, Any]
+    settings_version: int
 
 
-async def mark_ready(connection: Connection, tenant_id: str) -> None:
-    """Opens the tenant for spawns."""
-    await connection.execute(SQL["mark_tenant_ready"], {"tenant_id": tenant_id})
-
-
-async def lock(connection: Connection, tenant_id: str) -> DictRow:
-    """Name, settings and version of a tenant that was entered; they do not change until the transaction has ended."""
-    row = await (await connection.execute(SQL["lock_tenant"], {"tenant_id": tenant_id})).fetchone()
+async def lock_tenant(connection: Connection, tenant_id: str) -> LockedTenant:
+    """Lock a tenant that the transaction has entered."""
+    row = await (await connection.execute(_SQL["lock_tenant"], {"tenant_id": tenant_id})).fetchone()
     if row is None:
-        raise RuntimeError("a tenant that was entered is gone")
-    return row
+        raise RuntimeError("the tenant that was entered does not exist")
+    return LockedTenant(row["display_name"], row["settings"], row["settings_version"])
 
 
-async def update(connection: Connection, tenant_id: str, display_name: str, settings: dict[str, Any]) -> None:
-    """Replaces name and settings, under the next version."""
-    await connection.execute(SQL["update_tenant"], _columns(tenant_id, display_name, settings))
-
-
-async def list_to_retain(connection: Connection) -> list[DictRow]:
-    """At most 32 tenants whose ended sessions are to be looked at; in the scope of every tenant."""
-    return await (await connection.execute(SQL["list_to_retain"])).fetchall()
-
-
-async def claim_retention(connection: Connection, tenant_id: str, again_in: timedelta) -> DictRow | None:
-    """The `settings` of a tenant whose ended sessions are to be looked at, for one sweep; it comes again after `again_in`."""
-    values = {"tenant_id": tenant_id, "again_in": again_in}
-    return await (await connection.execute(SQL["claim_retention"], values)).fetchone()
-
-
-async def hasten_retention(connection: Connection, tenant_id: str) -> None:
-    """The tenant's ended sessions are to be looked at again at once."""
-    await connection.execute(SQL["hasten_retention"], {"tenant_id": tenant_id})
-
-
-async def delete(connection: Connection, tenant_id: str) -> None:
-    """Removes the tenant's own row."""
-    await connection.execute(SQL["delete_tenant"], {"tenant_id": tenant_id})
+async def update_tenant(
+    connection: Connection, tenant_id: str, display_name: str, settings: dict[str, Any]
+) -> None:
+    """Replace the name and the settings, and raise the version by one."""
+    await connection.execute(_SQL["update_tenant"], _columns(tenant_id, display_name, settings))
 
 
 @dataclass(frozen=True, slots=True)
 class TenantsPage:
-    """Tenants by id; and behind which id the next page begins, empty where there is none."""
+    """Tenants by id.
 
-    rows: list[DictRow]
+    The next page begins after `next_after_id`, which is empty on the last page.
+    """
+
+    tenants: list[Tenant | DeletedTenant]
     next_after_id: str
 
 
-async def list_ready(connection: Connection, *, after_id: str, page_size: int) -> TenantsPage:
-    """A page of every tenant but those whose creation is not complete, fewer where settings are large; in the scope of every tenant."""
-    values = {"after_id": after_id, "page_size": page_size, "max_bytes": _MAX_LIST_BYTES}
-    rows = await (await connection.execute(SQL["list_tenants"], values)).fetchall()
-    return TenantsPage(rows, _next_after_id(rows, "tenant_id"))
+async def list_tenants(connection: Connection, *, after_id: str, page_size: int) -> TenantsPage:
+    """Return a page of the tenants whose creation is complete, in the scope of every tenant.
+
+    The page has fewer tenants if their settings are large, but at least one.
+    """
+    values = {"after_id": after_id, "page_size": page_size, "max_bytes": MAX_LIST_BYTES}
+    rows = await (await connection.execute(_SQL["list_tenants"], values)).fetchall()
+    has_more = bool(rows) and rows[-1]["found_count"] > len(rows)
+    return TenantsPage([tenant_of(row) for row in rows], str(rows[-1]["tenant_id"]) if has_more else "")
 
 
-def _next_after_id(rows: list[DictRow], id_column: str) -> str:
-    return str(rows[-1][id_column]) if rows and rows[-1]["found_count"] > len(rows) else ""
+async def list_tenants_to_retain(connection: Connection) -> list[str]:
+    """Return at most 32 tenants with a due pass of the retention, in the scope of every tenant."""
+    rows = await (await connection.execute(_SQL["list_tenants_to_retain"])).fetchall()
+    return [row["tenant_id"] for row in rows]
 
 
-def _agent(row: DictRow) -> AgentProfile:
-    return AgentProfile(
-        agent_id=row["agent_id"],
-        system_prompt=row["system_prompt"],
-        models=tuple(row["models"]),
-        tools=tuple(row["tools"]),
-        spawnable_agents=tuple(row["spawnable_agents"]),
-        max_turn_count=row["max_turn_count"],
-        context_token_budget=row["context_token_budget"],
-        thinking=row["thinking"],
-        mcp_servers=tuple(row["mcp_servers"]),
-    )
+async def claim_retention(
+    connection: Connection, tenant_id: str, again_in: timedelta
+) -> dict[str, Any] | None:
+    """Claim a due pass of the retention, and return the tenant's settings.
+
+    The next pass is due after `again_in`. Return None if another worker has claimed this pass.
+    """
+    values = {"tenant_id": tenant_id, "again_in": again_in}
+    row = await (await connection.execute(_SQL["claim_retention"], values)).fetchone()
+    return row["settings"] if row else None
 
 
-def _values(tenant_id: str, agent: AgentProfile) -> dict[str, Any]:
-    columns = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(agent).items()}
-    return {**columns, "tenant_id": tenant_id}
+async def make_retention_due(connection: Connection, tenant_id: str) -> None:
+    """Make the next pass of the retention due now."""
+    await connection.execute(_SQL["make_retention_due"], {"tenant_id": tenant_id})
 
 
-async def put_agent(connection: Connection, tenant_id: str, agent: AgentProfile) -> None:
-    """Inserts the agent, or replaces the one of its id."""
-    await connection.execute(SQL["put_agent"], _values(tenant_id, agent))
-
-
-async def insert_agent(connection: Connection, tenant_id: str, agent: AgentProfile) -> None:
-    """Inserts the agent unless one of its id exists."""
-    await connection.execute(SQL["insert_agent"], _values(tenant_id, agent))
-
-
-async def delete_agent(connection: Connection, tenant_id: str, agent_id: str) -> None:
-    """Deletes the agent, if there is one of that id."""
-    await connection.execute(SQL["delete_agent"], {"tenant_id": tenant_id, "agent_id": agent_id})
-
-
-async def find_agent(connection: Connection, tenant_id: str, agent_id: str) -> DictRow | None:
-    """The row of the agent, if there is one of that id."""
-    values = {"tenant_id": tenant_id, "agent_id": agent_id}
-    return await (await connection.execute(SQL["get_agent"], values)).fetchone()
-
-
-def known_agent(agent_id: str, row: DictRow | None) -> AgentProfile:
-    """The agent of the row; refused with UNKNOWN_AGENT where there is none."""
-    if row is None:
-        raise MeshError(
-            Reason.UNKNOWN_AGENT,
-            f"this tenant has no agent {agent_id!r}; PutAgent writes one",
-            facts={"agent_id": agent_id},
-        )
-    return _agent(row)
-
-
-async def count_agents(connection: Connection, tenant_id: str, agent_id: str) -> tuple[int, bool]:
-    """How many agents the tenant has, and whether this is one of them; neither changes while the tenant is locked."""
-    values = {"tenant_id": tenant_id, "agent_id": agent_id}
-    row = await (await connection.execute(SQL["count_agents"], values)).fetchone()
-    return (int(row["held"]), bool(row["is_known"])) if row else (0, False)
-
-
-@dataclass(frozen=True, slots=True)
-class AgentsPage:
-    """Agents by id; and behind which id the next page begins, empty where there is none."""
-
-    agents: list[AgentProfile]
-    next_after_id: str
-
-
-async def list_agents(connection: Connection, tenant_id: str, *, after_id: str, page_size: int) -> AgentsPage:
-    """A page of the tenant's agents; fewer where they are large, but one at least."""
-    values = {"tenant_id": tenant_id, "after_id": after_id, "page_size": page_size, "max_bytes": _MAX_LIST_BYTES}
-    rows = await (await connection.execute(SQL["list_agents"], values)).fetchall()
-    return AgentsPage([_agent(row) for row in rows], _next_after_id(rows, "agent_id"))
+async def delete_tenant(connection: Connection, tenant_id: str) -> None:
+    """Remove the tenant's own row."""
+    await connection.execute(_SQL["delete_tenant"], {"tenant_id": tenant_id})

@@ -1,1 +1,3 @@
-"""The rules of a transcript: what is redacted, how results find their calls, what fits a budget. No I/O."""
+"""The rules of a transcript: redaction, pairing of results with calls, selection by budget. No
+I/O.
+"""

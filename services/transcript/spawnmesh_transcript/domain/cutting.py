@@ -1,4 +1,6 @@
-"""Which bytes of a file an answer has: within limits, and of a text whole characters."""
+"""Cut the content of a file for one response: within limits, and at character boundaries of a
+text.
+"""
 
 from dataclasses import dataclass
 
@@ -18,7 +20,7 @@ class Bytes:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A range of lines, the first of them 1; a count of 0 means as many as DEFAULT_BYTES have."""
+    """A range of lines, counted from 1; a count of 0 means as many as fit in DEFAULT_BYTES."""
 
     first_line: int
     line_count: int
@@ -26,7 +28,10 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A part of a file. `truncated` where less came than was asked for, though the file has more."""
+    """A part of a file.
+
+    `truncated` is set if it is less than was asked for, though the file has more.
+    """
 
     data: bytes
     offset: int
@@ -38,16 +43,17 @@ class Content:
 
 
 def window_of(asked: Bytes, *, size: int) -> Bytes:
-    """What has to be read to cut the asked range out: a character's length more on both sides."""
+    """Return the range to read for the wanted range: one character's length more on both sides."""
     offset = max(0, min(asked.offset, size) - _MAX_CHARACTER_BYTES + 1)
     end = min(size, asked.offset + _wanted(asked.length) + _MAX_CHARACTER_BYTES)
     return Bytes(offset, max(0, end - offset))
 
 
 def cut_bytes(window: bytes, window_offset: int, asked: Bytes, *, size: int, is_text: bool) -> Content:
-    """The asked range, out of the window around it.
+    """Return the wanted range, cut out of the window around it.
 
-    Of a text, the character that it begins inside of is in, and the one that it ends inside of is not, unless there would be nothing.
+    In a text, the character around the start is included. The one around the end is not, unless
+    nothing else would be left.
     """
     start = min(asked.offset, size) - window_offset
     end = min(len(window), start + _wanted(asked.length))
@@ -62,7 +68,9 @@ def cut_bytes(window: bytes, window_offset: int, asked: Bytes, *, size: int, is_
 
 
 class LineCutter:
-    """Cuts lines out of a text that comes in pieces, keeping no more of it than an answer takes."""
+    """Cut lines out of a text that arrives in pieces, and keep no more of it than one response
+    takes.
+    """
 
     def __init__(self, asked: Lines) -> None:
         self._to_skip = asked.first_line - 1
@@ -72,7 +80,7 @@ class LineCutter:
         self._data = bytearray()
 
     def feed(self, piece: bytes) -> bool:
-        """Takes the next piece; True once no more is needed."""
+        """Take the next piece. Return True once no more is needed."""
         begin = 0
         while self._to_skip:
             found = piece.find(b"\n", begin)
@@ -87,7 +95,11 @@ class LineCutter:
         return len(self._data) > self._limit + _MAX_CHARACTER_BYTES or self._asked_end() >= 0
 
     def content(self, *, size: int) -> Content:
-        """The lines, cut at the end of one where they are too many, and between characters where the first alone is too long."""
+        """Return the lines.
+
+        They are cut at the end of a line if there are too many, and between characters if the
+        first line alone is too long.
+        """
         data = bytes(self._data)
         asked_end = self._asked_end()
         if asked_end < 0:
@@ -98,7 +110,7 @@ class LineCutter:
         return Content(data[:end], self._offset, truncated=end < asked_end)
 
     def _asked_end(self) -> int:
-        """Where the last asked line ends; -1 where it has not come yet."""
+        """Return the position where the last wanted line ends, -1 if it has not arrived."""
         if not self._line_count:
             return -1
         end = -1
@@ -114,7 +126,7 @@ def _wanted(length: int) -> int:
 
 
 def _boundary(data: bytes, place: int) -> int:
-    """The place, or where the character around it begins."""
+    """Return the position, or the start of the character around it."""
     while 0 < place < len(data) and data[place] & 0xC0 == 0x80:
         place -= 1
     return place

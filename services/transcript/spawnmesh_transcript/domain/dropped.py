@@ -1,4 +1,4 @@
-"""What a context does not have, and why."""
+"""Entries that a context leaves out, and the causes."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class DropCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """So many entries between two seqs, both of them among these."""
+    """So many entries between two seqs, both inclusive."""
 
     first_seq: int
     last_seq: int
@@ -26,24 +26,39 @@ class LeftOut:
 
 
 def begin_of(groups: Iterable[Group], always: Turn | None) -> int:
-    """From which seq on the groups have all that can be read; a message that is in at any rate may stand before it. 0 where it is alone."""
+    """Return the seq from which on the groups have everything that can be read, 0 if there is
+    none.
+
+    The message that is always included may stand before it.
+    """
     heads = (group for group in groups if always is None or group.head.seq != always.seq)
     seqs = [member.seq for group in heads for member in group.members if isinstance(member, Turn)]
     return min(seqs, default=0)
 
 
 def older(begin_seq: int, head_seq: int, dropped_count: int, *, covered_seq: int = 0) -> tuple[LeftOut, ...]:
-    """What did not fit: so many behind what a summary covers, and before where the context begins, which is behind the head where it has but one
-    message.
+    """Return the entries that did not fit: after the summary's sources and before the context's
+    beginning.
+
+    If the context has only the message that is always included, they reach up to the head.
     """
     if not dropped_count:
         return ()
-    return (LeftOut(covered_seq + 1, begin_seq - 1 if begin_seq else head_seq, dropped_count, DropCause.BUDGET),)
+    return (
+        LeftOut(covered_seq + 1, begin_seq - 1 if begin_seq else head_seq, dropped_count, DropCause.BUDGET),
+    )
 
 
-def left_out(superseded: Collection[int], unmatched: Collection[int], *, begin_seq: int) -> tuple[LeftOut, ...]:
-    """What is missing from where the context begins, each run of it by itself, lowest seqs first."""
-    runs = [*_runs(superseded, DropCause.SUPERSEDED, begin_seq), *_runs(unmatched, DropCause.UNMATCHED, begin_seq)]
+def left_out(
+    superseded: Collection[int], unmatched: Collection[int], *, begin_seq: int
+) -> tuple[LeftOut, ...]:
+    """Return what is missing from the context's beginning on, one item for each run of seqs,
+    lowest first.
+    """
+    runs = [
+        *_runs(superseded, DropCause.SUPERSEDED, begin_seq),
+        *_runs(unmatched, DropCause.UNMATCHED, begin_seq),
+    ]
     return tuple(sorted(runs, key=lambda run: run.first_seq))
 
 

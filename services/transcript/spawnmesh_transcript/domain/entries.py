@@ -1,4 +1,4 @@
-"""Entries and heads as the service keeps them."""
+"""Entries and heads of transcripts."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,7 +25,7 @@ class EntryKind(StrEnum):
 
 
 class Label(StrEnum):
-    """What a mark means; spelled as in the table."""
+    """The meaning of a label. Spelled as in the table."""
 
     SUPERSEDED = "SUPERSEDED"
     FINAL = "FINAL"
@@ -41,7 +41,10 @@ class WriterClaim:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The newest position of a transcript; `writer_run_id` is empty before the first claim and after a release."""
+    """The newest position of a transcript.
+
+    `writer_run_id` is empty before the first claim and after a release.
+    """
 
     incarnation: str
     seq: int
@@ -52,10 +55,10 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class NewEntry:
-    """An entry ready to be stored: `body` is final, and what selection needs of it stands beside it.
+    """An entry ready to be stored: its final body, and the columns that selection needs.
 
-    `target_entry_id` is an entry of the same transcript that it speaks of. An empty `entry_id` is drawn; an empty `parent_entry_id` is the entry
-    before it.
+    `target_entry_id` is an entry of the same transcript that it refers to. An empty `entry_id` is
+    generated; an empty `parent_entry_id` means the entry before it.
     """
 
     kind: EntryKind
@@ -70,7 +73,7 @@ class NewEntry:
     entry_id: str = ""
     parent_entry_id: str = ""
     token_vocabulary: Vocabulary = Vocabulary.O200K
-    """By which `token_count` is."""
+    """The vocabulary of `token_count`."""
 
 
 class StoredEntry(
@@ -90,4 +93,20 @@ class StoredEntry(
     chain_hash: bytes
     body: bytes
     dropped_bytes: int = 0
-    """By how much the body is shorter than it was, since payloads of it are in the blob store alone."""
+    """The bytes by which the body is shorter because payloads of it are externalized."""
+
+
+@dataclass(frozen=True, slots=True)
+class PagePosition:
+    """The seq after which a page begins, and the direction of the page."""
+
+    seq: int
+    is_backwards: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFilter:
+    """The wanted kinds and message roles; empty means all."""
+
+    kinds: frozenset[EntryKind] = frozenset()
+    roles: frozenset[Role] = frozenset()

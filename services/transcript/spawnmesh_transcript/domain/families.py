@@ -1,9 +1,11 @@
-"""Which vocabulary a model reads text by, and what is reckoned with where that is not known.
+"""Vocabularies: how a model counts tokens, and how counts are estimated.
 
-Counts are stored by one of the two vocabularies that can be counted here. A model of a family that has one of them is counted by it. The
-vocabularies of all others are not published, or not counted by: their counts are estimated from the stored ones with the factors below, which
-are meant to be too high for prose and for code. Text in scripts that a vocabulary hardly knows, such as those of South Asia by cl100k_base,
-can take several times as many tokens: there an estimate may be too low.
+Counts are stored by one of the two vocabularies that can be counted here. A model of a family that
+uses one of them is counted by it. The vocabularies of all other models are not published or not
+available: their counts are estimated from the stored ones with the factors below, which are meant
+to be too high for prose and for code. Text in scripts that a vocabulary hardly knows, such as
+those of South Asia in cl100k_base, can take several times as many tokens: there an estimate may be
+too low.
 """
 
 import re
@@ -21,27 +23,29 @@ class Vocabulary(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Tokens as a model counts them: those of `vocabulary`, of which there are `percent` more or fewer for a model that only resembles it."""
+    """Tokens as a model counts them: those of `vocabulary`, times `percent` for a model that only
+    resembles it.
+    """
 
     vocabulary: Vocabulary = Vocabulary.O200K
     percent: int = 100
 
     @property
     def is_exact(self) -> bool:
-        """Whether text that is counted by the vocabulary needs no estimate."""
+        """Return whether text counted by the vocabulary needs no estimate."""
         return self.percent == 100
 
     @property
     def own(self) -> str:
-        """Counts by this vocabulary are the model's own; empty where none are."""
+        """Return the vocabulary whose counts are the model's own, empty if there is none."""
         return self.vocabulary.value if self.is_exact else ""
 
     def takes(self, counted_by: str) -> bool:
-        """Whether a count by that vocabulary is the model's own."""
+        """Return whether a count by that vocabulary is the model's own."""
         return self.is_exact and counted_by == self.vocabulary
 
     def of(self, token_count: int, counted_by: str) -> int:
-        """What counts so much by a vocabulary, in the model's tokens; rounded up."""
+        """Return a count by a vocabulary in the model's tokens, rounded up."""
         if self.takes(counted_by):
             return token_count
         percent = 100 if counted_by == self.vocabulary else _ACROSS[self.vocabulary]
@@ -49,28 +53,31 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a reader is told of counts: whether they are estimates, and by which vocabulary they are, or what they were made from is."""
+class CountBasis:
+    """The vocabulary that counts are based on, and whether they are estimates."""
 
     is_estimate: bool
     vocabulary: str
 
 
-def tell(measure: Measure, counted_by: Collection[str]) -> Told:
-    """Of counts in this measure, of entries that were counted by these vocabularies."""
+def count_basis(measure: Measure, counted_by: Collection[str]) -> CountBasis:
+    """Return the basis of counts in this measure, of entries counted by these vocabularies."""
     if all(map(measure.takes, counted_by)):
-        return Told(not measure.is_exact, measure.vocabulary)
-    return Told(True, next(iter(counted_by)) if len(set(counted_by)) == 1 else measure.vocabulary)
+        return CountBasis(not measure.is_exact, measure.vocabulary)
+    return CountBasis(True, next(iter(counted_by)) if len(set(counted_by)) == 1 else measure.vocabulary)
 
 
 def measure_of(model: str) -> Measure:
-    """The measure of a model, `provider/model` or as a cloud names it."""
+    """Return the measure of a model, named `provider/model` or as a cloud names it."""
     name = _plain(model)
     return next((measure for pattern, measure in _FAMILIES if pattern.match(name)), _UNKNOWN)
 
 
 _ACROSS = {Vocabulary.O200K: 110, Vocabulary.CL100K: 150}
-"""Tokens by this vocabulary, in per cent of those by the other: prose and code take 95 to 125, Chinese and Japanese up to 150 by cl100k_base."""
+"""Tokens by this vocabulary, as a percentage of those by the other.
+
+Prose and code take 95 to 125, Chinese and Japanese up to 150 by cl100k_base.
+"""
 
 _O200K, _CL100K = Measure(Vocabulary.O200K), Measure(Vocabulary.CL100K)
 _UNKNOWN = Measure(Vocabulary.O200K, 150)
@@ -89,11 +96,16 @@ _FAMILIES = tuple(
     )
 )
 
-_CLOUD_PREFIX = re.compile(r"(?:[a-z]{2,6}\.)?(?:openai|anthropic|meta|mistral|deepseek|qwen|google|cohere|amazon)\.")
+_CLOUD_PREFIX = re.compile(
+    r"(?:[a-z]{2,6}\.)?(?:openai|anthropic|meta|mistral|deepseek|qwen|google|cohere|amazon)\."
+)
 _FINE_TUNED = re.compile(r"ft:")
 
 
 def _plain(model: str) -> str:
-    """Without provider, region, letter case and the mark of a model that was tuned: `us.anthropic.claude-…-v1:0` becomes `claude-…-v1:0`."""
+    """Return the name without provider, region, letter case and the prefix of a fine-tuned model.
+
+    For example, `us.anthropic.claude-…-v1:0` becomes `claude-…-v1:0`.
+    """
     name = model.strip().lower().rsplit("/", 1)[-1]
     return _CLOUD_PREFIX.sub("", _FINE_TUNED.sub("", name, count=1), count=1)

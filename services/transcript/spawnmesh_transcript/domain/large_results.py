@@ -1,4 +1,4 @@
-"""Which results of tools are large, and what their references say."""
+"""Large tool results: when a result is large, and what its reference says."""
 
 import json
 from collections.abc import Sequence
@@ -8,14 +8,16 @@ from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.stub_text import about_call, call_input
 
 MAX_PAYLOAD_BYTES = 15 * 1024 * 1024
-"""What one message to the blob store holds; a larger text stays where it is."""
+"""The largest payload that fits in one message to the blob store; a larger text stays inline."""
 
 FILE_PREFIX, BLOB_PREFIX = "file_", "blb_"
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One text or image of a result, kept in the blob store under the id that its file id is made of."""
+    """A text or image of a result, stored in the blob store under the id that its file id is made
+    of.
+    """
 
     blob_id: str
     block_index: int
@@ -33,9 +35,11 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Stub:
-    """What stands for the result at `place` among the entries that it came with: a whole body, with its tokens, and the files that it names.
+    """The replacement for the result at `place` of its batch in contexts: a body with references,
+    its tokens, and the files that these name.
 
-    Without a body nothing stands for the entry: its files are in the blob store too, and everybody reads it whole.
+    Without a body the entry is always shown complete; its files are only stored in the blob store
+    as well.
     """
 
     place: int
@@ -43,26 +47,26 @@ class Stub:
     token_count: int
     files: tuple[File, ...]
     token_vocabulary: Vocabulary
-    """Of the count."""
+    """The vocabulary of `token_count`."""
 
 
 def file_id_of(blob_id: str) -> str:
-    """The id that a reference names."""
+    """Return the file id of a blob."""
     return FILE_PREFIX + blob_id.removeprefix(BLOB_PREFIX)
 
 
 def blob_id_of(file_id: str) -> str:
-    """The id in the blob store."""
+    """Return the blob id of a file."""
     return BLOB_PREFIX + file_id.removeprefix(FILE_PREFIX)
 
 
 def is_large(block_sizes: Sequence[int], *, large_payload_bytes: int) -> bool:
-    """Whether a result of such blocks is: by all of them together."""
+    """Return whether a result with blocks of these sizes is large: their sum decides."""
     return sum(block_sizes) >= large_payload_bytes
 
 
 def about_block_json(block_json: str) -> str:
-    """The line for a result of the call that is stored as this JSON; empty where nothing may be shown."""
+    """Return the line about the call that is stored as this JSON, empty if nothing may be shown."""
     try:
         block = json.loads(block_json, strict=False)
         given = call_input(block) if isinstance(block, dict) else None
@@ -74,5 +78,5 @@ def about_block_json(block_json: str) -> str:
 
 
 def line_count_of(text: str) -> int:
-    """Lines, of which the last one may lack its line feed."""
+    """Return the number of lines; the last one may lack its line feed."""
     return text.count("\n") + (not text.endswith("\n") if text else 0)

@@ -1,4 +1,6 @@
-"""What the contract knows of a line of a session file, before it is made an entry of."""
+"""The parts of a session file's line that the contract knows, found before the line becomes an
+entry.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,10 +9,10 @@ from spawnmesh_core.json_text import List, Node, Object, String
 
 CALL_TYPES = ("toolCall", "toolUse", "functionCall", "tool_call", "tool_use", "function_call")
 CALL_IDS = ("id", "toolCallId", "toolUseId", "tool_call_id", "tool_use_id", "callId", "call_id")
-"""Where a call's block may have its id; the first that is not empty is it."""
+"""Where a call's block may have its id; the first one that is not empty counts."""
 
 MIRROR_TYPE = "spawnmesh.mirror"
-"""The custom type that mirrors have in session files: their data has the message."""
+"""The custom type of mirrors in session files; their data has the message."""
 
 OWNED_TYPES = frozenset(
     {
@@ -26,7 +28,7 @@ OWNED_TYPES = frozenset(
         "leaf",
     }
 )
-"""Types of lines that an import reads as more than something unknown."""
+"""Types of lines that an import interprets; all others become opaque entries."""
 
 _TEXTS_OF_BLOCKS = {"text": ("text",), "thinking": ("thinking", "thinkingSignature", "signature")}
 _BASH_ROLES = ("bashExecution", "bash_execution")
@@ -35,14 +37,16 @@ _CONTENT_ROLES = ("user", "assistant", "toolResult", "tool_result", "custom")
 
 @dataclass(frozen=True, slots=True)
 class LineParts:
-    """Where in the line those strings begin that are texts of the entry, and those objects that are its calls."""
+    """The start positions of the strings that are texts of the entry, and of the objects that are
+    its calls.
+    """
 
     texts: frozenset[int] = frozenset()
     calls: frozenset[int] = frozenset()
 
 
 def parts_of(root: Object) -> LineParts:
-    """The parts of a message, a mirrored one, or a summary; none of any other line."""
+    """Return the parts of a message, a mirror or a summary; no parts of any other line."""
     kind = _text(root, "type")
     message = _message_of(root, kind)
     blocks: list[Object] = []

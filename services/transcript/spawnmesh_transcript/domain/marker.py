@@ -1,4 +1,4 @@
-"""What stands where an attachment's content was: its hash and its size, never its bytes."""
+"""The marker that replaces an attachment's content: its hash and its size, never its bytes."""
 
 import hashlib
 import json
@@ -12,12 +12,12 @@ from spawnmesh_core.reasons import Reason
 MARKER_KEY = "$redacted"
 
 _SHA256 = re.compile("[0-9a-f]{64}")
-_MAX_MARKER_NODES = 100  # With far fewer, something is a marker; with more, it is a file that mentions one.
-_MAX_SIZE_DIGITS = 15  # Enough for any size, and for nothing that somebody would hide in it.
+_MAX_MARKER_NODES = 100  # A marker has far fewer; a text with more is a file that mentions one.
+_MAX_SIZE_DIGITS = 15  # Enough for any size, too few to hide data in it.
 
 
 def marker_json(content: bytes) -> str:
-    """The marker for these bytes, as JSON."""
+    """Return the marker for these bytes, as JSON."""
     return json.dumps(
         {MARKER_KEY: "attachment", "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)},
         separators=(",", ":"),
@@ -25,7 +25,7 @@ def marker_json(content: bytes) -> str:
 
 
 def is_marker(node: Node) -> bool:
-    """Whether it is a marker as this service writes it, with nothing else in it."""
+    """Return whether the node is a marker as this service writes it, with nothing else in it."""
     if not isinstance(node, Object):
         return False
     members = dict(node.members)
@@ -44,7 +44,10 @@ def is_marker(node: Node) -> bool:
 
 
 def content_bytes(text: str, *, is_base64: bool) -> bytes:
-    """The bytes a content string stands for: decoded where it is base64 and decodes, else the text's UTF-8."""
+    """Return the bytes that a content string stands for.
+
+    They are decoded if the string is valid base64, and otherwise are the text's UTF-8.
+    """
     raw = text.encode("utf-8", "surrogatepass")
     if is_base64:
         try:
@@ -55,9 +58,11 @@ def content_bytes(text: str, *, is_base64: bool) -> bytes:
 
 
 def refuse_marker(content: bytes) -> None:
-    """Raises ATTACHMENT_CONTENT_IS_MARKER for content that is a marker, written as JSON or as a JSON string of one.
+    """Raise ATTACHMENT_CONTENT_IS_MARKER for content that is a marker, as JSON or as a JSON string
+    of one.
 
-    A marker that passed as content would be materialised as a file, and the agent would read our placeholder as its input.
+    A marker that passed as content would become a file, and the agent would read our placeholder
+    as its input.
     """
     if b"redacted" not in content and b"\\u" not in content:
         return
@@ -75,7 +80,10 @@ def refuse_marker(content: bytes) -> None:
 
 
 def refuse_marker_object(node: Object) -> None:
-    """Raises ATTACHMENT_CONTENT_IS_MARKER for an object that is a marker: it may also stand for a whole attachment, or for all of them."""
+    """Raise ATTACHMENT_CONTENT_IS_MARKER for an object that is a marker.
+
+    It may stand for the content, for one attachment or for all of them.
+    """
     if any(key == MARKER_KEY for key, _ in node.members):
         raise MeshError(
             Reason.ATTACHMENT_CONTENT_IS_MARKER,

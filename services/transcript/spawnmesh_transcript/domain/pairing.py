@@ -1,16 +1,20 @@
-"""Puts each tool result directly behind its call."""
+"""Pair each tool result with its call."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spawnmesh_transcript.domain.turns import Group, MissingResult, Role, Turn
 
-_NO_CALLS: dict[str, Turn | None] = {}  # Most turns make none, and there are thousands.
+_NO_CALLS: dict[str, Turn | None] = {}  # Shared: most of thousands of turns make no call.
 
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Turns with every result behind its call. `orphans` answer no call among the turns; `duplicates` answer one that has its answer."""
+    """Turns with every result after its call.
+
+    `orphans` answer no call among the turns; `duplicates` answer a call that has its result
+    already.
+    """
 
     groups: tuple[Group, ...]
     orphans: tuple[Turn, ...]
@@ -18,10 +22,11 @@ class Paired:
 
 
 def pair(turns: Sequence[Turn]) -> Paired:
-    """Pairs turns, given oldest first.
+    """Pair turns, given oldest first.
 
-    A result belongs to the nearest call of its id before it, so that an id that a provider uses again names its own occurrence. The first real
-    result stands, wherever it is; a synthetic one stands only where there is no real one. A call without any gets a MissingResult.
+    A result belongs to the nearest call of its id before it, so that an id that a provider uses
+    again names its own occurrence. The first real result counts, wherever it is; a synthetic one
+    counts only if there is no real one. A call without any gets a MissingResult.
     """
     heads: list[Turn] = []
     results: list[dict[str, Turn | None]] = []  # For each head, the result of each of its calls.
@@ -48,7 +53,12 @@ def pair(turns: Sequence[Turn]) -> Paired:
         else:
             duplicates.append(turn)
     groups = tuple(
-        Group(head, tuple(result or MissingResult(call_id) for call_id, result in answered.items()) if answered else ())
+        Group(
+            head,
+            tuple(result or MissingResult(call_id) for call_id, result in answered.items())
+            if answered
+            else (),
+        )
         for head, answered in zip(heads, results, strict=True)
     )
     return Paired(groups, tuple(orphans), tuple(duplicates))

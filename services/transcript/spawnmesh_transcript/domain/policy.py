@@ -1,16 +1,19 @@
-"""What holds for a tenant's transcripts."""
+"""A tenant's policy for its transcripts."""
 
 from dataclasses import dataclass
 
 from spawnmesh_transcript.domain.families import Vocabulary
 
 LARGE_PAYLOAD_BYTES = 8_000
-"""From where on a tool's result is large, unless the tenant says otherwise."""
+"""The default size from which on a tool result is large."""
 
 
 @dataclass(frozen=True, slots=True)
 class TenantPolicy:
-    """This service's copy of a tenant's settings. Version 0 is that of a tenant that was never made ready."""
+    """This service's copy of a tenant's settings.
+
+    Version 0 means that the tenant was never prepared.
+    """
 
     settings_version: int = 0
     mask_secrets: bool = False

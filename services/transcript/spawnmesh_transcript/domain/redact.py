@@ -1,10 +1,9 @@
-"""Takes the content of handed-over attachments out of calls of the spawn tool, before anything is stored.
+"""Remove the content of attachments from calls of the spawn tool, before anything is stored.
 
-Only the values that carry content are replaced; every other byte of the block stays. What may carry content and cannot be understood is
-replaced as a whole.
+Only the values that carry content are replaced; every other byte of the block stays. A value that
+may carry content and cannot be understood is replaced as a whole.
 """
 
-import re
 from collections.abc import Callable
 
 from spawnmesh_core.json_text import (
@@ -32,26 +31,15 @@ from spawnmesh_transcript.domain.marker import (
     refuse_marker,
     refuse_marker_object,
 )
+from spawnmesh_transcript.domain.spawn_calls import (
+    ARGUMENT_KEYS,
+    is_spawn_tool,
+    may_hold_spawn_call,
+    names_spawn_tool,
+    plain_key,
+)
 from spawnmesh_transcript.domain.storable_json import LEVELS_OF_LINES, require_object, require_storable_depth
 
-SPAWN_TOOLS = frozenset({"sessions_spawn", "spawn_session"})
-
-# Keys are compared without case and punctuation: `mimeType`, `mime_type` and `MIME-Type` are one.
-_NAME_KEYS = frozenset({"name", "tool", "toolname", "function", "functionname", "recipientname"})
-_ARGUMENT_KEYS = frozenset(
-    {
-        "arguments",
-        "input",
-        "args",
-        "params",
-        "parameters",
-        "argumentsjson",
-        "inputjson",
-        "partialjson",
-        "rawarguments",
-        "rawinput",
-    }
-)
 _ATTACHMENT_KEYS = frozenset({"attachments", "attachment", "inlineattachments"})
 _CONTENT_KEYS = frozenset(
     {
@@ -88,15 +76,14 @@ _METADATA_KEYS = frozenset(
         "description",
     }
 )
-_NAMESPACE = "functions."  # Which models put before a name when they make several calls at once.
-_PUNCTUATION = re.compile(r"[\W_]+")
 
 
 class Edits(list[Edit]):
-    """What is to be changed in a text. With `keeps_markers`, markers in it are what is left of an earlier redaction, and stay.
+    """Changes to a text.
 
-    The JSON texts in its strings are read from the same budget as it is, and are as deep as they are in all. `parts` are what is known of it
-    where it is a line of a session file.
+    If `keeps_markers` is set, markers in the text are left from an earlier redaction and stay.
+    JSON texts inside its strings share its node budget and its depth. `parts` are the known parts
+    of a session file's line.
     """
 
     def __init__(
@@ -109,7 +96,7 @@ class Edits(list[Edit]):
         self.parts = LineParts()
 
     def inner(self) -> "Edits":
-        """For a text inside the text."""
+        """Return the edits for a text inside this text."""
         return Edits(keeps_markers=self.keeps_markers, budget=self.budget, max_depth=self.max_depth)
 
 
@@ -117,12 +104,12 @@ _Visit = Callable[[str, Node, int, Edits], None]
 
 
 def redact_block(tool_name: str, block_json: str) -> str:
-    """The block as it may be stored; the same text where there is nothing to take out.
+    """Return the block as it may be stored: the same text if there is nothing to remove.
 
-    Raises NotJson for a text that is not one JSON object or too deeply nested to be taken in again, TooManyNodes, and
-    ATTACHMENT_CONTENT_IS_MARKER.
+    Raises NotJson for a text that is not one JSON object, or is nested too deep to be imported
+    again, TooManyNodes, and ATTACHMENT_CONTENT_IS_MARKER.
     """
-    if not (_is_spawn_tool(tool_name) or may_hold_spawn_call(block_json)):
+    if not (is_spawn_tool(tool_name) or may_hold_spawn_call(block_json)):
         require_object(block_json)
         return block_json
     edits = Edits()
@@ -130,7 +117,7 @@ def redact_block(tool_name: str, block_json: str) -> str:
     if not isinstance(root, Object):
         raise NotJson("not an object")
     require_storable_depth(block_json)
-    if _is_spawn_tool(tool_name):
+    if is_spawn_tool(tool_name):
         _search(block_json, root, 0, edits)
     else:
         _search_call(block_json, root, edits)
@@ -138,10 +125,12 @@ def redact_block(tool_name: str, block_json: str) -> str:
 
 
 def redact_line(text: str, max_values: int = MAX_NODES) -> str:
-    """A line of a session file as it may be stored: its calls are redacted as those of an append are, and its texts are left alone.
+    """Return a line of a session file as it may be stored.
 
-    The rest of it, or all of it where its shape is unknown, is redacted as a document is. A well-formed marker is left where it is: the line may
-    have been stored before. Raises TooManyNodes beyond so many values, and NotJson, also for a text that is no object.
+    Its calls are redacted like those of an append, and its texts are left alone. The rest of the
+    line is redacted like a document, and so is a line of unknown shape. A well-formed marker
+    stays, since the line may have been stored before. Raises TooManyNodes beyond `max_values`, and
+    NotJson, also for a text that is no object.
     """
     edits = Edits(keeps_markers=True, budget=NodeBudget(max_values), max_depth=MAX_DEPTH + LEVELS_OF_LINES)
     root = parse_json(text, edits.budget)
@@ -153,10 +142,11 @@ def redact_line(text: str, max_values: int = MAX_NODES) -> str:
 
 
 def redact_document(text: str, *, is_object: bool) -> str:
-    """A JSON text of unknown shape as it may be stored: whatever in it calls the spawn tool is redacted as such a block is.
+    """Return a JSON text of unknown shape as it may be stored: calls of the spawn tool in it are
+    redacted like a block.
 
-    Raises TooManyNodes and NotJson, also for a text that is no object where `is_object` asks for one, or that is too deep to be taken in again,
-    and ATTACHMENT_CONTENT_IS_MARKER.
+    Raises TooManyNodes and NotJson, also if `is_object` is set and the text is no object, or if it
+    is nested too deep to be imported again, and ATTACHMENT_CONTENT_IS_MARKER.
     """
     edits = Edits()
     root = parse_json(text, edits.budget)
@@ -170,13 +160,13 @@ def redact_document(text: str, *, is_object: bool) -> str:
 
 
 def _search_blocks(text: str, node: Node, depth: int, edits: Edits) -> None:
-    """Looks for calls of the spawn tool anywhere."""
+    """Search for calls of the spawn tool anywhere."""
     _check_depth(depth, edits)
     if isinstance(node, Object):
         if node.start in edits.parts.calls:
             _search_call(text, node, edits)
             return
-        if _names_spawn_tool(node):
+        if names_spawn_tool(node):
             _search(text, node, depth, edits)
             return
         for _, child in node.members:
@@ -189,23 +179,27 @@ def _search_blocks(text: str, node: Node, depth: int, edits: Edits) -> None:
 
 
 def _search_call(text: str, block: Object, edits: Edits) -> None:
-    """Looks for what a call carries, wherever in a text it stands."""
-    visit = _search if _names_spawn_tool(block) else _search_batch
+    """Search a call for attachments, wherever in a text it stands."""
+    visit = _search if names_spawn_tool(block) else _search_batch
     visit(text, block, 0, edits)
 
 
 def _search_batch(text: str, node: Node, depth: int, edits: Edits) -> None:
-    """Looks for calls of the spawn tool in a call of another that makes several at once.
+    """Search for calls of the spawn tool in a call of another tool that makes several at once.
 
-    Of its texts only those are opened that are arguments: what a tool is given to write down is no call.
+    Only its arguments are opened: a text that a tool is given to write is no call.
     """
     _check_depth(depth, edits)
     if isinstance(node, Object):
-        if depth and _names_spawn_tool(node):
+        if depth and names_spawn_tool(node):
             _search(text, node, depth, edits)
             return
         for key, child in node.members:
-            if isinstance(child, String) and _plain(key) in _ARGUMENT_KEYS and may_hold_spawn_call(child.value):
+            if (
+                isinstance(child, String)
+                and plain_key(key) in ARGUMENT_KEYS
+                and may_hold_spawn_call(child.value)
+            ):
                 _inside(child, depth, edits, visit=_search_batch, or_replace=False)
             else:
                 _search_batch(text, child, depth + 1, edits)
@@ -214,41 +208,15 @@ def _search_batch(text: str, node: Node, depth: int, edits: Edits) -> None:
             _search_batch(text, item, depth + 1, edits)
 
 
-def may_hold_spawn_call(text: str) -> bool:
-    """A cheap look that is never wrong about a JSON text without spawn calls: most are calls of other tools and need no search."""
-    return "\\u" in text or "spawn" in text.casefold()
-
-
-def _is_spawn_tool(name: str) -> bool:
-    return name.strip().casefold().removeprefix(_NAMESPACE) in SPAWN_TOOLS
-
-
-def _names_spawn_tool(block: Object) -> bool:
-    """Whether the block names the tool itself, or in the object it wraps: `{"function": {"name": …}}`."""
-    for key, node in block.members:
-        plain = _plain(key)
-        if plain in _NAME_KEYS and isinstance(node, String) and _is_spawn_tool(node.value):
-            return True
-        if isinstance(node, Object) and plain not in _ARGUMENT_KEYS:
-            for inner_key, inner in node.members:
-                if _plain(inner_key) in _NAME_KEYS and isinstance(inner, String) and _is_spawn_tool(inner.value):
-                    return True
-    return False
-
-
-def _plain(key: str) -> str:
-    return _PUNCTUATION.sub("", key.casefold())
-
-
 def _search(text: str, node: Node, depth: int, edits: Edits) -> None:
-    """Looks for attachments anywhere."""
+    """Search for attachments anywhere."""
     _check_depth(depth, edits)
     if isinstance(node, Object):
         for key, child in node.members:
-            plain = _plain(key)
+            plain = plain_key(key)
             if plain in _ATTACHMENT_KEYS:
                 _attachments(text, child, depth + 1, edits)
-            elif plain in _ARGUMENT_KEYS:
+            elif plain in ARGUMENT_KEYS:
                 _arguments(text, child, depth + 1, edits)
             else:
                 _search(text, child, depth + 1, edits)
@@ -260,7 +228,10 @@ def _search(text: str, node: Node, depth: int, edits: Edits) -> None:
 
 
 def _arguments(text: str, node: Node, depth: int, edits: Edits) -> None:
-    """Arguments, also as JSON in a string, or in a string of a string. A string that is no JSON may be anything."""
+    """Search arguments, also as JSON in a string, or in a string of a string.
+
+    A string that is no JSON is replaced, since it may be anything.
+    """
     if isinstance(node, String):
         _inside(node, depth, edits, visit=_arguments, or_replace=True)
     else:
@@ -268,7 +239,10 @@ def _arguments(text: str, node: Node, depth: int, edits: Edits) -> None:
 
 
 def _attachments(text: str, node: Node, depth: int, edits: Edits) -> None:
-    """The value of `attachments`: a list of items, one item, a map from names to contents, or any of these in a string."""
+    """Redact the value of `attachments`.
+
+    It is a list of items, one item, a map from names to contents, or any of these in a string.
+    """
     _check_depth(depth, edits)
     if isinstance(node, List):
         for item in node.items:
@@ -279,17 +253,19 @@ def _attachments(text: str, node: Node, depth: int, edits: Edits) -> None:
         refuse_marker_object(node)
         is_base64 = _says_base64(node)
         for key, child in node.members:
-            plain = _plain(key)
+            plain = plain_key(key)
             if plain in _CONTENT_KEYS:
                 _replace(text, child, edits, is_base64=is_base64)
-            elif not isinstance(child, Scalar) and (plain not in _METADATA_KEYS or not isinstance(child, String)):
+            elif not isinstance(child, Scalar) and (
+                plain not in _METADATA_KEYS or not isinstance(child, String)
+            ):
                 _item(text, child, depth + 1, edits)
     else:
         _item(text, node, depth, edits)
 
 
 def _item(text: str, node: Node, depth: int, edits: Edits) -> None:
-    """One attachment. One that is no object is taken for its content."""
+    """Redact one attachment. If it is no object it is content itself."""
     _check_depth(depth, edits)
     if isinstance(node, Object):
         _item_part(text, node, depth, edits)
@@ -303,7 +279,7 @@ def _item(text: str, node: Node, depth: int, edits: Edits) -> None:
 
 
 def _item_part(text: str, node: Node, depth: int, edits: Edits) -> None:
-    """Something in an attachment: its content goes, wherever it is, and the rest stays."""
+    """Redact a part of an attachment: replace its content, wherever it is, and keep the rest."""
     _check_depth(depth, edits)
     if isinstance(node, Object):
         if edits.keeps_markers and is_marker(node):
@@ -311,7 +287,7 @@ def _item_part(text: str, node: Node, depth: int, edits: Edits) -> None:
         refuse_marker_object(node)
         is_base64 = _says_base64(node)
         for key, child in node.members:
-            plain = _plain(key)
+            plain = plain_key(key)
             if plain in _CONTENT_KEYS:
                 _replace(text, child, edits, is_base64=is_base64)
             elif plain in _ATTACHMENT_KEYS:
@@ -322,15 +298,16 @@ def _item_part(text: str, node: Node, depth: int, edits: Edits) -> None:
         for item in node.items:
             _item_part(text, item, depth + 1, edits)
     elif isinstance(node, String) and node.value.lstrip()[:5].casefold() == "data:":
-        _replace(text, node, edits, is_base64=False)  # A URL that is itself what it leads to.
+        _replace(text, node, edits, is_base64=False)  # A data URL carries its content itself.
     elif isinstance(node, String):
         _inside(node, depth, edits, visit=_item_part, or_replace=False)
 
 
 def _inside(node: String, depth: int, edits: Edits, *, visit: _Visit, or_replace: bool) -> None:
-    """Visits the JSON in a string. One that is none is replaced where it must be understood, or where it looks like broken arguments.
+    """Visit the JSON in a string.
 
-    A string that is known to be a text is left alone.
+    A string that is no JSON is replaced if it must be understood, or if it looks like broken
+    arguments. A string that is known to be a text is left alone.
     """
     inner = node.value
     if not inner.strip() or node.start in edits.parts.texts:
@@ -356,7 +333,7 @@ def _looks_like_attachments(text: str) -> bool:
 
 def _says_base64(item: Object) -> bool:
     return any(
-        _plain(key) == "encoding" and isinstance(node, String) and _plain(node.value) == "base64"
+        plain_key(key) == "encoding" and isinstance(node, String) and plain_key(node.value) == "base64"
         for key, node in item.members
     )
 
@@ -367,7 +344,9 @@ def _replace(text: str, node: Node, edits: Edits, *, is_base64: bool) -> None:
     if edits.keeps_markers and is_marker(node):
         return
     as_written = text[node.start : node.end]
-    content = content_bytes(node.value, is_base64=is_base64) if isinstance(node, String) else as_written.encode()
+    content = (
+        content_bytes(node.value, is_base64=is_base64) if isinstance(node, String) else as_written.encode()
+    )
     if not edits.keeps_markers:
         refuse_marker(content)
         _refuse_markers_in(node)
@@ -375,7 +354,7 @@ def _replace(text: str, node: Node, edits: Edits, *, is_base64: bool) -> None:
 
 
 def _refuse_markers_in(node: Node) -> None:
-    """Content may also be a list of parts, or a part: a marker is none of them."""
+    """Raise ATTACHMENT_CONTENT_IS_MARKER for a marker in a list of parts or in a part."""
     if isinstance(node, Object):
         refuse_marker_object(node)
         for _, child in node.members:

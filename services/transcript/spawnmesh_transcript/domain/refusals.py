@@ -1,28 +1,37 @@
-"""Why the service says no."""
+"""The errors by which the service refuses a call."""
 
 from collections.abc import Mapping, Sequence
 
 from spawnmesh_core.errors import Fact, FieldViolation, MeshError
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_transcript.domain.entries import Head
+from spawnmesh_transcript.domain.entries import Head, WriterClaim
 from spawnmesh_transcript.domain.window import Offence
 
 
 def claim_lost(head: Head) -> MeshError:
-    """The claim is not the current one; the facts say where the transcript stands and who writes it."""
+    """Return the error of a claim that is not current, with the head and its writer as facts."""
     return MeshError(
         Reason.WRITER_CLAIM_LOST,
-        "this claim does not hold the transcript; stop writing in this run's name",
+        "this claim does not hold the transcript; stop writing under it",
         facts=_facts(head),
     )
 
 
+def require_current(claim: WriterClaim, head: Head) -> None:
+    """Raise WRITER_CLAIM_LOST unless the claim is the one that holds the transcript."""
+    if (head.writer_run_id, head.writer_epoch) != (claim.run_id, claim.epoch):
+        raise claim_lost(head)
+
+
 def session_takeover(offence: Offence, head: Head) -> MeshError:
-    """The prompt window did not hold; the facts say where and why, and where the transcript stands."""
+    """Return the error of a prompt window that did not hold, with the offending entry and the head
+    as facts.
+    """
     return MeshError(
         Reason.SESSION_TAKEOVER,
-        f"entry {offence.seq} is not the run's own: discard what the model answered, and read the transcript again",
+        f"entry {offence.seq} is not the run's own: "
+        "discard what the model answered, and read the transcript again",
         facts={
             "offending_seq": offence.seq,
             "offending_kind": offence.kind or "",
@@ -33,7 +42,7 @@ def session_takeover(offence: Offence, head: Head) -> MeshError:
 
 
 def key_reused(idempotency_key: str) -> MeshError:
-    """The key names an append of other entries."""
+    """Return the error of an idempotency key that named an append of other entries."""
     return MeshError(
         Reason.IDEMPOTENCY_KEY_REUSED,
         "the idempotency key was used before with other entries; take a new key for new entries",
@@ -42,22 +51,24 @@ def key_reused(idempotency_key: str) -> MeshError:
 
 
 def unowned_append_not_allowed(why: str) -> MeshError:
-    """An append without a claim by someone who needs one, or of an entry that needs one."""
+    """Return the error of an append without a claim by a caller, or of an entry, that needs one."""
     return MeshError(Reason.UNOWNED_APPEND_NOT_ALLOWED, why)
 
 
 def claim_of_another_run() -> MeshError:
-    """A run acts with a claim that is not its own."""
-    return MeshError(Reason.CALLER_NOT_ALLOWED, "a run writes with its own claim: the run and epoch of its token")
+    """Return the error of a run with a claim that is not its own."""
+    return MeshError(
+        Reason.CALLER_NOT_ALLOWED, "a run writes with its own claim: the run and epoch of its token"
+    )
 
 
 def client_with_claim() -> MeshError:
-    """A client acts with a claim."""
+    """Return the error of a client with a claim."""
     return MeshError(Reason.CALLER_NOT_ALLOWED, "only runs and services write under a claim")
 
 
 def other_origin(session_id: str, forked_from_session_id: str) -> MeshError:
-    """The session has a transcript, and it began otherwise."""
+    """Return the error of a session whose transcript has another origin."""
     return MeshError(
         Reason.ALREADY_EXISTS,
         f"session {session_id} has a transcript of another origin",
@@ -66,7 +77,7 @@ def other_origin(session_id: str, forked_from_session_id: str) -> MeshError:
 
 
 def transcript_deleted(session_id: str) -> MeshError:
-    """The session had a transcript, or lost it before it was created."""
+    """Return the error of a transcript that was deleted, also before it was created."""
     return MeshError(
         Reason.TRANSCRIPT_DELETED,
         f"the transcript of session {session_id} was deleted and is not created again",
@@ -75,41 +86,53 @@ def transcript_deleted(session_id: str) -> MeshError:
 
 
 def tenant_purged() -> MeshError:
-    """Nothing begins in a tenant that is going away."""
+    """Return the error of a call that would start something in a tenant that is being purged."""
     return MeshError(Reason.UNKNOWN_TENANT, "the tenant is being removed")
 
 
 def unknown_tenant() -> MeshError:
-    """Who can sign for a tenant that nobody created brings nothing into it: no one would ever remove that."""
+    """Return the error of an import into a tenant that was never prepared.
+
+    Its rows would never be removed.
+    """
     return MeshError(Reason.UNKNOWN_TENANT, "there is no such tenant; an operator creates it")
 
 
 def being_purged() -> MeshError:
-    """A tenant cannot be made ready while it is going away."""
-    return MeshError(Reason.CONFLICT, "the tenant is being removed; make it ready again once that is done")
+    """Return the error of a tenant that is prepared while it is being purged."""
+    return MeshError(Reason.CONFLICT, "the tenant is being removed; prepare it again once that is done")
+
+
+def not_configured(name: str, setting: str) -> MeshError:
+    """Return the error of a call that needs a service whose target is not set."""
+    return MeshError(
+        Reason.DEPENDENCY_UNAVAILABLE,
+        f"this service has no {name}: an operator sets TRANSCRIPT_{setting}",
+    )
 
 
 def import_malformed(lines: Sequence[tuple[int, str]]) -> MeshError:
-    """Lines of a session file that cannot be read."""
+    """Return the error of lines of a session file that cannot be read."""
     return MeshError(
         Reason.IMPORT_MALFORMED,
-        f"line {lines[0][0]} {lines[0][1]}" + (f", and {len(lines) - 1} more lines" if len(lines) > 1 else ""),
+        f"line {lines[0][0]} {lines[0][1]}"
+        + (f", and {len(lines) - 1} more lines" if len(lines) > 1 else ""),
         violations=tuple(FieldViolation(f"line {number}", problem) for number, problem in lines),
         facts={"lines": ",".join(str(number) for number, _ in lines)},
     )
 
 
 def import_offset_differs(durable_bytes: int) -> MeshError:
-    """A chunk that does not begin where the import goes on."""
+    """Return the error of a chunk that does not begin where the import resumes."""
     return MeshError(
         Reason.IMPORT_OFFSET_DIFFERS,
-        f"the import goes on at byte {durable_bytes}",
+        f"the import resumes at byte {durable_bytes}: send the chunk that begins there",
         facts={"durable_bytes": durable_bytes},
     )
 
 
 def import_content_differs(session_id: str, durable_bytes: int, why: str) -> MeshError:
-    """What came is not what the import has."""
+    """Return the error of bytes that differ from those that the import has."""
     return MeshError(
         Reason.IMPORT_CONTENT_DIFFERS,
         f"the import of session {session_id} has {durable_bytes} bytes: {why}",
@@ -118,39 +141,47 @@ def import_content_differs(session_id: str, durable_bytes: int, why: str) -> Mes
 
 
 def transcript_exists(session_id: str) -> MeshError:
-    """The session has a transcript that no import made."""
-    return MeshError(Reason.ALREADY_EXISTS, f"session {session_id} has a transcript", facts={"session_id": session_id})
+    """Return the error of a session whose transcript no import made."""
+    return MeshError(
+        Reason.ALREADY_EXISTS, f"session {session_id} has a transcript", facts={"session_id": session_id}
+    )
 
 
 def search_refused(why: str, message: str, **facts: int) -> MeshError:
-    """A search that will not be run as it was asked for."""
+    """Return the error of a search that the service will not run."""
     return MeshError(Reason.SEARCH_REFUSED, message, facts={"why": why, **facts})
 
 
 def stored_hash_differs(what: str) -> MeshError:
-    """What is stored is not what was."""
+    """Return the error of stored bytes that have changed."""
     return MeshError(Reason.STORED_HASH_DIFFERS, what)
 
 
 def tier_disabled() -> MeshError:
-    """Large payloads of a tenant that does not want it are not moved out of the database."""
+    """Return the error of a tenant that does not want its large payloads moved."""
     return MeshError(
-        Reason.TIER_DISABLED, "the tenant has stub_large_tool_payloads off: set it, or ask for a dry run or a revert"
+        Reason.TIER_DISABLED,
+        "the tenant has stub_large_tool_payloads off: set it, or request a dry run or a revert",
     )
 
 
 def compacted_meanwhile() -> MeshError:
-    """Another compaction was first."""
-    return MeshError(Reason.CONFLICT, "another compaction of this transcript was first; ask again if it is still due")
+    """Return the error of a compaction that another one has overtaken."""
+    return MeshError(
+        Reason.CONFLICT, "another compaction of this transcript was first; compact again if it is still due"
+    )
 
 
 def is_being_written() -> MeshError:
-    """A client wants to compact what a run writes."""
-    return MeshError(Reason.CONFLICT, "a run writes this transcript; ask again once it has ended, or let it ask")
+    """Return the error of a client that wants to compact what a run writes."""
+    return MeshError(
+        Reason.CONFLICT,
+        "a run writes this transcript; compact it once the run has ended, or let the run compact it",
+    )
 
 
 def run_without_claim() -> MeshError:
-    """A run asks for what takes its claim."""
+    """Return the error of a run that compacts without its claim."""
     return MeshError(Reason.CALLER_NOT_ALLOWED, "a run compacts with its claim")
 
 

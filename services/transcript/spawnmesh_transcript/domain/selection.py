@@ -1,4 +1,4 @@
-"""What fits a budget of tokens, and one message of the transport, newest first."""
+"""Select the newest groups that fit a budget of tokens and one message of the transport."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,33 +6,41 @@ from dataclasses import dataclass
 from spawnmesh_transcript.domain.turns import Group, Turn
 
 MAX_CONTEXT_BYTES = 10 * 1024 * 1024
-"""Of the 16 MiB that a message has at most, unless it is set otherwise. The rest is for a summary, for what is told of a context beside its
-entries, and for the system prompt and the tools' schemas, which go to the router with it."""
+"""Bytes of a context's bodies, of the 16 MiB that a message has by default.
+
+The rest is for a summary, for the other fields of the response, and for the system prompt and the
+tools' schemas, which go to the router with it.
+"""
 
 ENTRY_BYTES = 256
-"""What an entry is answered with beside its body: ids, hashes, its writer."""
+"""Bytes of an entry's ids, hashes and writer, beside its body."""
 
 MISSING_RESULT_BYTES = 1024
-"""More than stands in the place of a missing result, whose call's id and tool's name may have 256 bytes each."""
+"""Upper bound for an entry in place of a missing result: its call id and tool name may have 256
+bytes each.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The groups to read, oldest first. `is_full` where something older did not fit."""
+    """The groups to read, oldest first. `is_full` is set if something older did not fit."""
 
     groups: tuple[Group, ...]
     is_full: bool
 
 
 def group_token_count(group: Group, *, missing_result_token_count: int) -> int:
-    """Tokens of all that is read with the group."""
+    """Return the tokens of all that is read with the group."""
     return sum(
-        member.token_count if isinstance(member, Turn) else missing_result_token_count for member in group.members
+        member.token_count if isinstance(member, Turn) else missing_result_token_count
+        for member in group.members
     )
 
 
-def batches(turns: Sequence[Turn], *, max_count: int, max_bytes: int = MAX_CONTEXT_BYTES) -> Iterator[Sequence[Turn]]:
-    """The turns in their order, as many at once as fit both; one at least."""
+def batches(
+    turns: Sequence[Turn], *, max_count: int, max_bytes: int = MAX_CONTEXT_BYTES
+) -> Iterator[Sequence[Turn]]:
+    """Split the turns, in order, into batches within both limits, each with at least one turn."""
     begin = size_bytes = 0
     for end, turn in enumerate(turns):
         if begin < end and (end - begin == max_count or size_bytes + turn.size_bytes > max_bytes):
@@ -44,7 +52,7 @@ def batches(turns: Sequence[Turn], *, max_count: int, max_bytes: int = MAX_CONTE
 
 
 def group_size_bytes(group: Group) -> int:
-    """Bytes of all that is answered with the group, or a few more."""
+    """Return the bytes of the group in a response, or a few more."""
     return sum(
         ENTRY_BYTES + member.size_bytes if isinstance(member, Turn) else MISSING_RESULT_BYTES
         for member in group.members
@@ -59,9 +67,11 @@ def select(
     missing_result_token_count: int,
     max_bytes: int = MAX_CONTEXT_BYTES,
 ) -> Selection:
-    """The newest groups that fit, without a gap: the first that does not fit ends it, by its tokens or by its bytes.
+    """Return the newest groups that fit, without a gap: the first one that does not fit ends the
+    selection.
 
-    `always` is in whatever happens, also when it alone is over the budget, and counts before the others; it may be older than all the groups.
+    `always` is included even if it alone exceeds the budget, and counts before the others; it may
+    be older than all the groups.
     """
     remaining = token_budget - (always.token_count if always else 0)
     remaining_bytes = max_bytes - (ENTRY_BYTES + always.size_bytes if always else 0)

@@ -1,4 +1,4 @@
-"""What JSON texts are appended: those that are understood, and that a session file can bring back."""
+"""Limits on JSON texts that are appended: they parse, and a session file can bring them back."""
 
 import json
 import re
@@ -6,17 +6,23 @@ import re
 from spawnmesh_core.json_text import MAX_DEPTH, NotJson, may_have_too_many_nodes, parse_json
 
 LEVELS_OF_LINES = 6
-"""In a session file a text stands up to five levels down in its line, and a marker in it is one more."""
+"""In a session file a text stands up to five levels down in its line, and a marker in it is one
+more.
+"""
 
 MAX_STORED_DEPTH = MAX_DEPTH - LEVELS_OF_LINES
-"""Of objects and lists in what is appended: imports read MAX_DEPTH."""
+"""Largest depth of objects and lists in an appended text: imports read MAX_DEPTH."""
 
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)  # Possessive: a string has megabytes.
+_STRING_OR_BRACKET = re.compile(
+    r'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL
+)  # Possessive: a string has megabytes.
 _STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def require_object(text: str) -> None:
-    """Raises NotJson for a text that is not one JSON object or too deep to be taken in again, and TooManyNodes."""
+    """Raise NotJson for a text that is not one JSON object or is too deep to be imported again,
+    and TooManyNodes.
+    """
     if may_have_too_many_nodes(text):
         parse_json(text)
     try:
@@ -31,7 +37,7 @@ def require_object(text: str) -> None:
 
 
 def require_storable_depth(text: str) -> None:
-    """Raises NotJson for a JSON text that is too deep to be taken in again."""
+    """Raise NotJson for a JSON text that is too deep to be imported again."""
     if sum(map(text.count, "[{")) <= MAX_STORED_DEPTH:
         return
     depth = 0

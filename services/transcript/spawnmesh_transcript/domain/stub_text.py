@@ -1,7 +1,9 @@
-"""What a context has in place of a tool's large result: a header, at most one line of what it was, and how to read it.
+"""The text of a reference, which contexts show in place of a large tool result: a header, at most
+one line about the call, and how to read the result.
 
-The line fails closed: it has a path, a pattern or the id of a session, and only of a form in which nothing else hides. Commands, addresses and
-whatever has another form are left out. Nothing that a tool or a model chose can make a line of its own, or a bracket.
+The line fails closed: it shows a path, a pattern or a session id, and only in a form that can hide
+nothing else. Commands, addresses and other forms are left out. A text that a tool or a model chose
+can form no line of its own, and no bracket.
 """
 
 import re
@@ -11,38 +13,49 @@ from typing import Any
 from spawnmesh_core.secrets import mask_text
 
 DESCRIBE_TOOL = "transcript_describe"
-"""The tool that reads what a reference stands for."""
+"""The tool that reads the file of a reference."""
 
 _SHOWN_CHARS = 200
 _TOOL_NAME_CHARS = 64
 _PATTERN_CHARS = 200
 
 _PATH_KEYS = (
-    *("path", "file_path", "filepath", "filePath", "file", "filename", "fileName", "notebook_path", "notebookPath"),
+    *(
+        "path",
+        "file_path",
+        "filepath",
+        "filePath",
+        "file",
+        "filename",
+        "fileName",
+        "notebook_path",
+        "notebookPath",
+    ),
     *("target_file", "targetFile", "relative_path", "absolute_path", "directory", "dir"),
 )
 _PATTERN_KEYS = ("pattern", "regex", "glob")
 _SESSION_KEYS = ("session_id", "sessionId")
 
 _DRIVE = re.compile(r"[A-Za-z]:(?=[\\/])")
-# Letters of any script; none of what separates the parts of an address, a query, a header or a command.
+# Letters of any script; no separator of an address, a query, a header or a command.
 _PATH = re.compile(r"[\w./\\~+,@\[\]()-]+")
-_AT_NAME = re.compile(r"(?:^|(?<=[/\\]))@(?=\w)")  # As package scopes begin; elsewhere it may end a password.
+# A package scope; elsewhere an @ may end a password.
+_AT_NAME = re.compile(r"(?:^|(?<=[/\\]))@(?=\w)")
 _HOST_FIRST = re.compile(r"[/\\]{2}|[\w-]+(?:\.[\w-]+)+(?=[/\\].)")
 _PATTERN = re.compile(r"[\w.*?+|^$()\[\]{}\\/,-]+")
 _SESSION = re.compile(
-    r"(?:ses|run)_[0-9a-z]{26}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[A-Za-z]{1,24}(?:[_-][A-Za-z]{1,24}){0,3}|[0-9]{1,12}"
+    r"(?:ses|run)_[0-9a-z]{26}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+    r"|[A-Za-z]{1,24}(?:[_-][A-Za-z]{1,24}){0,3}|[0-9]{1,12}"
 )
-_OPAQUE_RUN = re.compile(
-    r"[^\W_]{16,}"
-)  # What a token looks like whose form nobody knows, if it has letters and digits.
-_NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_.:/-]|(?<=/)/|/(?=/)")  # Two slashes begin what an address names.
+# May be a token of unknown form, if it has letters and digits.
+_OPAQUE_RUN = re.compile(r"[^\W_]{16,}")
+_NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_.:/-]|(?<=/)/|/(?=/)")  # Two slashes begin an address.
 _MIME_TYPE = re.compile(r"[a-z]+/[A-Za-z0-9][A-Za-z0-9.+-]*")
 _NEUTRAL = str.maketrans({"[": "⟦", "]": "⟧"})
 
 
 def stub_text(file_id: str, *, tool_name: str, size_bytes: int, about: str) -> str:
-    """The reference. `about` is what `about_call` gave."""
+    """Return the reference. `about` is the result of `about_call`."""
     lines = [f"[Tool output {file_id} | tool={shown_tool_name(tool_name)} | {size_bytes:,} bytes]"]
     if about:
         lines.append(about)
@@ -51,7 +64,9 @@ def stub_text(file_id: str, *, tool_name: str, size_bytes: int, about: str) -> s
 
 
 def shown_tool_name(name: str) -> str:
-    """The name, with `_` for what no tool's name has; `unknown` for a blank one and for one that holds a secret."""
+    """Return the name, with `_` for characters that no tool name has; `unknown` for a blank name
+    and for one with a secret.
+    """
     name = name.strip()
     if not name or mask_text(name) != name:
         return "unknown"
@@ -59,15 +74,19 @@ def shown_tool_name(name: str) -> str:
 
 
 def shown_mime_type(mime_type: str) -> str:
-    """The type that an image says it has, where that has the form of one and is none of a text, as which nobody could read it."""
+    """Return an image's declared type, if it has the form of a type and is not a text type.
+
+    As a text the image could not be read.
+    """
     is_shown = _MIME_TYPE.fullmatch(mime_type) and not mime_type.startswith("text/")
     return mime_type if is_shown else "application/octet-stream"
 
 
 def about_call(tool_input: object) -> str:
-    """One line of what a call was for, by its arguments; empty where they have nothing that may be shown.
+    """Return one line about a call by its arguments, empty if they have nothing that may be shown.
 
-    A path comes before a pattern, and a pattern before a session; the first that is there decides, whether it may be shown or not.
+    A path comes before a pattern, and a pattern before a session. The first one that is present
+    decides, even if it may not be shown.
     """
     if not isinstance(tool_input, Mapping):
         return ""
@@ -125,7 +144,7 @@ _KINDS: tuple[tuple[str, tuple[str, ...], Callable[[str], bool]], ...] = (
 
 
 def call_input(block: Mapping[str, Any]) -> object:
-    """The arguments in a tool call of any provider's shape, as they are; None where there are none."""
+    """Return the arguments in a tool call of any provider's shape, None if there are none."""
     function = block.get("function")
     holders = (block, function) if isinstance(function, Mapping) else (block,)
     found = [holder[key] for holder in holders for key in ("arguments", "input", "args") if key in holder]

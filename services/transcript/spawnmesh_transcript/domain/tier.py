@@ -1,7 +1,9 @@
-"""Which large results a context has references of, and where it begins, so that contexts one after the other begin with the same bytes.
+"""Rules of the tier: which large results a context shows as references, and where the context
+begins, so that successive contexts begin with the same bytes.
 
-Nothing is remembered between contexts. Turns are placed by how many turns and tokens the transcript has up to them, which never changes,
-and what moves with the transcript's end moves by whole steps of that.
+No state is kept between contexts. A turn's position is the number of turns and tokens of the
+transcript up to it, which never changes, and limits that move with the transcript's end move in
+whole steps.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,22 +14,22 @@ from spawnmesh_transcript.domain.selection import Selection
 from spawnmesh_transcript.domain.turns import Group, Role, Turn
 
 _TAIL_STEPS = 4
-_CONTEXT_STEPS = 16  # More keeps the beginning for fewer turns, fewer drops more than has to be.
+_CONTEXT_STEPS = 16  # More steps move the beginning more often, fewer drop more than necessary.
 
 
 @dataclass(frozen=True, slots=True)
 class TailLimits:
-    """How much of the end is fresh, whichever is reached first."""
+    """The size of the fresh tail: it ends at the limit that is reached first."""
 
     message_count: int = 64
     token_count: int = 24_000
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """Turns at the end of a transcript, without a gap, each with how many there are before it.
+class TurnPositions:
+    """Turns at the end of a transcript, without a gap, each with the number of turns before it.
 
-    `stale_seq` is the newest turn that is no longer fresh; 0 where none of these is.
+    `stale_seq` is the newest turn that is no longer fresh, 0 if none of these is.
     """
 
     turns_before: Mapping[int, int]
@@ -35,7 +37,7 @@ class Placed:
 
 
 class Reference(NamedTuple):
-    """What a reference counts, and how long the body is that has it."""
+    """The tokens of a reference, and the length of the body that has it."""
 
     token_count: int
     size_bytes: int
@@ -43,24 +45,31 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tiered:
-    """The groups, where a result that a reference stands for counts what the reference does, and is as long. `stubbed` are the seqs of these."""
+    """The groups, with the tokens and the length of the reference for each result in `stubbed`."""
 
     groups: tuple[Group, ...]
     stubbed: frozenset[int]
 
 
-def place(newest_first: Iterable[Turn], *, turn_count: int, token_count: int, limits: TailLimits) -> Placed:
-    """Places the turns of a transcript that has so many turns and tokens, superseded ones among them."""
+def position_turns(
+    newest_first: Iterable[Turn], *, turn_count: int, token_count: int, limits: TailLimits
+) -> TurnPositions:
+    """Place the turns of a transcript with so many turns and tokens, superseded ones included."""
     turns = list(newest_first)
     stale_seq = newest_stale(turns, turn_count=turn_count, token_count=token_count, limits=limits)
-    turns_before = {turn.seq: turn_count - place for place, turn in enumerate(turns, start=1)}
-    return Placed(turns_before, stale_seq)
+    turns_before = {turn.seq: turn_count - index for index, turn in enumerate(turns, start=1)}
+    return TurnPositions(turns_before, stale_seq)
 
 
-def newest_stale(newest_first: Iterable[Turn], *, turn_count: int, token_count: int, limits: TailLimits) -> int:
-    """The newest turn that is no longer fresh; 0 where none of these is. Looks at no older one.
+def newest_stale(
+    newest_first: Iterable[Turn], *, turn_count: int, token_count: int, limits: TailLimits
+) -> int:
+    """Return the newest turn that is no longer fresh, 0 if none of these is.
 
-    A turn is stale once a step of a limit has come on top of the limit; never one that the model has not answered yet.
+    Older turns are not examined.
+
+    A turn is stale once a step of a limit has come on top of the limit, but not before the model
+    has answered it.
     """
     stale_turns, stale_tokens = stale_up_to(turn_count, token_count, limits)
     is_answered = False
@@ -74,7 +83,7 @@ def newest_stale(newest_first: Iterable[Turn], *, turn_count: int, token_count: 
 
 
 def stale_up_to(turn_count: int, token_count: int, limits: TailLimits) -> tuple[int, int]:
-    """Turns up to which there are no more turns than this, or no more tokens, are stale once they are answered."""
+    """Return two positions: answered turns up to either one, in turns or in tokens, are stale."""
     return (
         _step_down(turn_count - limits.message_count, max(1, limits.message_count // _TAIL_STEPS)),
         _step_down(token_count - limits.token_count, max(1, limits.token_count // _TAIL_STEPS)),
@@ -82,7 +91,7 @@ def stale_up_to(turn_count: int, token_count: int, limits: TailLimits) -> tuple[
 
 
 def with_stubs(groups: Sequence[Group], references: Mapping[int, Reference], *, stale_seq: int) -> Tiered:
-    """References for the results that have one, that get fewer tokens by it, and whose whole group is stale."""
+    """Show results as references if these have fewer tokens and their whole group is stale."""
     stubbed: set[int] = set()
     tiered: list[Group] = []
     for group in groups:
@@ -106,22 +115,25 @@ def with_stubs(groups: Sequence[Group], references: Mapping[int, Reference], *, 
     return Tiered(tuple(tiered), frozenset(stubbed))
 
 
-def begin_at_step(selection: Selection, placed: Placed, *, always: Turn | None) -> Selection:
-    """Of what was selected, what begins at a whole step of turns, so that the beginning stays for some turns.
+def begin_at_step(selection: Selection, positions: TurnPositions, *, always: Turn | None) -> Selection:
+    """Return the part of the selection that begins at a whole step of turns, so that the beginning
+    stays for some turns.
 
-    A step is a power of two, so that a step of another size begins where this one does, at every other one at least. What is fresh, and
-    `always`, stay in any case.
+    A step is a power of two, so that a step of another size begins at the same place at least
+    every other time. What is fresh, and `always`, stay in any case.
     """
     first = next((group for group in selection.groups if not _is(group, always)), None)
     if first is None or not selection.is_full:
         return selection
     turn_count = sum(len(group.results) + 1 for group in selection.groups)
     step = 1 << max(0, (turn_count // _CONTEXT_STEPS).bit_length() - 1)
-    begin = -_step_down(-placed.turns_before[first.head.seq], step)
+    begin = -_step_down(-positions.turns_before[first.head.seq], step)
     kept = tuple(
         group
         for group in selection.groups
-        if _is(group, always) or placed.turns_before[group.head.seq] >= begin or _newest_seq(group) > placed.stale_seq
+        if _is(group, always)
+        or positions.turns_before[group.head.seq] >= begin
+        or _newest_seq(group) > positions.stale_seq
     )
     return Selection(kept, is_full=True)
 

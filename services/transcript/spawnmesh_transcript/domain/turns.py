@@ -1,4 +1,4 @@
-"""What the rules need to know of an entry that a model reads; never its body."""
+"""Turns: what selection needs to know of an entry that a model reads, without its body."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from spawnmesh_transcript.domain.families import Measure
 
 
 class Role(StrEnum):
-    """Who speaks; a NOTE is the mesh's own."""
+    """The speaker of a turn; a NOTE is the mesh's own."""
 
     USER = "USER"
     ASSISTANT = "ASSISTANT"
@@ -19,10 +19,14 @@ class Role(StrEnum):
     NOTE = "NOTE"
 
 
-class Turn(NamedTuple):  # A tuple, since a context has thousands and a dataclass takes five times as long to make.
-    """A message or a system note. `calls` are the tool calls it makes; `answers` is the one it is the result of; both trimmed.
+class Turn(
+    NamedTuple
+):  # A tuple, since a context has thousands and a dataclass takes five times as long to make.
+    """A message or a system note.
 
-    `counted_by` is the vocabulary of the count that is stored, `size_bytes` what is read of its body.
+    `calls` are the ids of the tool calls it makes, and `answers` is the id of the call whose
+    result it is, both trimmed. `counted_by` is the vocabulary of the stored count, and
+    `size_bytes` is what is read of the body.
     """
 
     seq: int
@@ -37,14 +41,16 @@ class Turn(NamedTuple):  # A tuple, since a context has thousands and a dataclas
 
 @dataclass(frozen=True, slots=True)
 class MissingResult:
-    """Stands where the result of a call should be."""
+    """Stands in place of a call's missing result."""
 
     call_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A turn with the results of its calls behind it, in the order of the calls; they are read together or not at all."""
+    """A turn with the results of its calls after it, in the order of the calls; all are read, or
+    none.
+    """
 
     head: Turn
     results: tuple[Turn | MissingResult, ...] = ()
@@ -55,10 +61,10 @@ class Group:
 
 
 def measured(turn: Turn, measure: Measure) -> Turn:
-    """The turn with its count in the measure."""
+    """Return the turn with its count in the measure."""
     return turn._replace(token_count=measure.of(turn.token_count, turn.counted_by))
 
 
 def turns_of(groups: Iterable[Group]) -> Iterator[Turn]:
-    """What is there of the groups, in their order."""
+    """Return the turns of the groups, in order, without missing results."""
     return (member for group in groups for member in group.members if isinstance(member, Turn))

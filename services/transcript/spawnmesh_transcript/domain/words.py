@@ -1,7 +1,8 @@
-"""Texts as the words that they are found by, and what people type as a question about them.
+"""Cut texts into the words that they are found by, and parse search queries.
 
-The same cutting makes the index and the question, so that both mean the same words. Scripts that put no spaces between words are cut into
-pairs of neighbouring characters: any part of a text of two characters or more is then a phrase of pairs.
+The index and the queries are cut in the same way. Scripts without spaces between words are cut
+into pairs of neighbouring characters: any part of a text with two characters or more is then a
+phrase of pairs.
 """
 
 import re
@@ -17,40 +18,47 @@ _MARKS = (
     "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 )
 _UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007"
+    "\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
-# Scripts that write vowels as signs, which the index leaves out: what it finds of them is read again.
+# Scripts with vowel signs, which the index leaves out: the text decides what it finds of them.
 _SIGNED = re.compile("[\u0900-\u0eff\u1000-\u109f\u1780-\u17ff]")
 _RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|(?:[A-Za-z0-9]+|(?![{_UNSPACED}])[^\W_]|[{_MARKS}])+")
-# What a text may also have in pieces, which the index has as they stand: syllables of Hangul, and kana with their marks, wide or narrow.
+# Characters that a text may also have decomposed: Hangul syllables, and kana with their marks,
+# in full or half width. The index has them as they stand.
 _COMPOSED = re.compile("[\u1100-\u11ff\u3040-\u30ff\uac00-\ud7af\uff66-\uff9f]")
 _WIDE = {narrow: unicodedata.normalize("NFKC", chr(narrow)) for narrow in range(0xFF66, 0xFFA0)}
 _NARROW = {ord(wide): chr(narrow) for narrow, wide in _WIDE.items()}
-_ASCII_RUN = re.compile(r"[A-Za-z0-9]+")  # The same of a text that has nothing else, and much faster.
+_ASCII_RUN = re.compile(r"[A-Za-z0-9]+")  # The same for ASCII texts, and much faster.
 _TERM = re.compile(r'-?"[^"]*"?|\S+')
 
 MAX_WORD_CHARS = 200
-"""Longer ones are no words; they are found by their beginning."""
+"""A longer word is found by its beginning."""
 
 PIECE_WORDS = 3_000
-"""Words in one piece of a text, far below the number of places that the database can tell apart."""
+"""Words in one piece of a text, far below the number of positions that the database
+distinguishes.
+"""
 
-_SAME_WORDS = 250  # Nor can it keep more places of one word.
-_PIECE_BYTES = 512 * 1024  # Of a piece's words: the database takes less than twice as much.
+_SAME_WORDS = 250  # The database keeps at most 255 positions of one word.
+_PIECE_BYTES = 512 * 1024  # Of a piece's words; the database takes less than twice as much.
 _OVERLAP = 32
-"""Words that a piece has of the one before, so that no phrase of as many falls between two. Longer ones are asked for in parts."""
+"""Words that a piece repeats of the one before: a phrase of up to so many words lies within one
+piece. Longer ones are split.
+"""
 
 MAX_TERMS = 32
-"""In one question."""
+"""Terms of one query."""
 
-_GAP = 5  # Between texts of one entry: no phrase goes from one to the next.
+_GAP = 5  # Between texts of one entry: no phrase spans two texts.
 
 
 class Word(NamedTuple):
-    """A word and where it is: which one of the text's words, and between which of its characters. `is_tail` ends a run without spaces.
+    """A word, its position among the words, and its characters in the text.
 
-    `indexed` is what the index has of it: the word without its vowel signs.
+    `is_tail` marks the last character of a run without spaces. `indexed` is the word without vowel
+    signs, as the index has it.
     """
 
     word: str
@@ -62,7 +70,7 @@ class Word(NamedTuple):
 
 
 class Lexeme(NamedTuple):
-    """A word of a question, and how many places behind the first of its phrase it stands."""
+    """A word of a query, and its offset in its phrase."""
 
     word: str
     offset: int
@@ -72,7 +80,9 @@ class Lexeme(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A word or a phrase that must be there, or with `is_excluded` must not; `others` are how texts may have it as well."""
+    """A word or a phrase that must occur, or must not if `is_excluded` is set; `others` are its
+    other spellings.
+    """
 
     lexemes: tuple[Lexeme, ...]
     is_excluded: bool
@@ -80,20 +90,20 @@ class Term:
 
     @property
     def needs_text(self) -> bool:
-        """Whether the index finds more than this, so that only the text can tell."""
+        """Return whether the index finds more than this term, so that only the text can decide."""
         return _is_long(self.lexemes) or any(_SIGNED.search(lexeme.word) for lexeme in self.lexemes)
 
     def tsquery(self) -> str:
-        """As the database reads it. Words have no character that would need care."""
+        """Return the term as the database reads it. Words have no character that needs quoting."""
         return " | ".join(map(_phrase, (self.lexemes, *self.others)))
 
     def spellings(self) -> "list[Term]":
-        """One term for each way in which texts may have it."""
+        """Return one term for each spelling."""
         return [Term(lexemes, self.is_excluded) for lexemes in (self.lexemes, *self.others)]
 
 
 def words_of(text: str) -> Iterator[Word]:
-    """The words of a text in order."""
+    """Yield the words of a text in order."""
     if text.isascii():
         for place, run in enumerate(_ASCII_RUN.finditer(text)):
             start, end = run.span()
@@ -114,7 +124,9 @@ def words_of(text: str) -> Iterator[Word]:
 
 
 def pieces_of(texts: Iterable[str]) -> Iterator[str]:
-    """The index of an entry's texts: each piece as a list of words with their places, as the database reads it."""
+    """Yield the index of an entry's texts: each piece is a list of words with their positions, as
+    the database reads it.
+    """
     places: dict[str, list[int]] = {}
     recent: deque[str] = deque(maxlen=_OVERLAP)
     count = size = 0
@@ -143,7 +155,7 @@ def pieces_of(texts: Iterable[str]) -> Iterator[str]:
 
 
 def parse_words(query: str) -> list[Term]:
-    """The terms of a question, those without a word in them left out."""
+    """Return the terms of a query; terms without a word are left out."""
     terms: list[Term] = []
     for found in _TERM.finditer(query):
         text = found.group()
@@ -153,13 +165,15 @@ def parse_words(query: str) -> list[Term]:
         if lexemes := _lexemes(text.strip('"'), is_prefix=is_prefix):
             spelled = (_lexemes(other, is_prefix=is_prefix) for other in _other_spellings(text.strip('"')))
             others = [other for other in dict.fromkeys(spelled) if other not in ((), lexemes)]
-            is_long = any(map(_is_long, (lexemes, *others)))  # Such a one is asked for in parts, as it is written.
+            is_long = any(
+                map(_is_long, (lexemes, *others))
+            )  # Such a one is asked for in parts, as it is written.
             terms.append(Term(lexemes, is_excluded, () if is_long else tuple(others)))
     return terms
 
 
 def parts_of(term: Term) -> list[Term]:
-    """The term as phrases that are each within one piece of a text that has it."""
+    """Split the term into phrases that each lie within one piece of a text."""
     first, last = term.lexemes[0].offset, term.lexemes[-1].offset
     parts: list[Term] = []
     for start in range(first, max(first, last - _OVERLAP // 2) + 1, _OVERLAP // 2):
@@ -169,14 +183,15 @@ def parts_of(term: Term) -> list[Term]:
 
 
 def find_first(words: Iterable[Word], terms: Sequence[Term]) -> tuple[int, int] | None:
-    """Between which characters of its text the first of the terms that it has stands for the first time.
+    """Return the characters where the first of the terms that occur stands first.
 
-    Keeps no more words than the longest of the terms spans, and reads on only as long as an earlier term may come.
+    Keeps no more words than the longest term spans, and reads on only as long as an earlier term
+    may occur.
     """
     terms = [spelling for term in terms for spelling in term.spellings()]
     span = max(term.lexemes[-1].offset - term.lexemes[0].offset for term in terms)
     exact, beginnings = _firsts(terms)
-    nearby: deque[Word | None] = deque()  # None behind the end.
+    nearby: deque[Word | None] = deque()  # None after the end.
     found: tuple[int, int] | None = None
     for word in chain(words, repeat(None, span)):
         nearby.append(word)
@@ -196,7 +211,7 @@ def find_first(words: Iterable[Word], terms: Sequence[Term]) -> tuple[int, int] 
 
 
 def _firsts(terms: Sequence[Term]) -> tuple[frozenset[str], tuple[str, ...]]:
-    """The words that one of the terms begins with, and how such words begin."""
+    """Return the first words of the terms, and the beginnings of first words."""
     firsts = [term.lexemes[0] for term in terms]
     return (
         frozenset(first.word for first in firsts if not first.is_prefix),
@@ -205,7 +220,7 @@ def _firsts(terms: Sequence[Term]) -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 def _end_of(term: Term, first: Word, following: Sequence[Word | None]) -> int | None:
-    """Where the term ends that begins with this word; None where it does not."""
+    """Return where the term ends that begins with this word, None if it does not match."""
     if not _matches(first, term.lexemes[0]):
         return None
     end = first.end
@@ -223,7 +238,7 @@ def _lexemes(text: str, *, is_prefix: bool) -> tuple[Lexeme, ...]:
     for index, word in enumerate(words):
         stands_alone = word.is_tail and (index == 0 or words[index - 1].end <= word.start)
         if word.is_tail and not stands_alone:
-            continue  # The pair before it has said it.
+            continue  # The pair before it contains it.
         is_last = index == len(words) - 1
         lexemes.append(Lexeme(word.word, word.place, stands_alone or (is_prefix and is_last), word.indexed))
     return tuple(lexemes)
@@ -234,7 +249,7 @@ def _matches(word: Word, lexeme: Lexeme) -> bool:
 
 
 def _plain_words(text: str) -> Iterator[str]:
-    """What the index has of the same words as `words_of`, without their places, for what reads all of a long text."""
+    """Yield the indexed words of a text without positions, which is faster for long texts."""
     if not text.isascii():
         for word in words_of(text):
             yield word.indexed
@@ -280,7 +295,7 @@ def _is_long(lexemes: Sequence[Lexeme]) -> bool:
 
 
 def _other_spellings(text: str) -> tuple[str, ...]:
-    """The text composed, in pieces, and in narrow pieces."""
+    """Return the text composed, decomposed, and decomposed in half width."""
     if _COMPOSED.search(text) is None:
         return ()
     composed = unicodedata.normalize("NFC", text.translate(_WIDE))

@@ -1,4 +1,4 @@
-"""Who may write what."""
+"""Permissions of writers: the entries that each may append."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ UNOWNED_APPEND = "unowned_append"
 
 
 class Unowned(Enum):
-    """What is ever written without a claim."""
+    """The entries that may be appended without a claim."""
 
     USER_MESSAGE = auto()
     NOTE = auto()
@@ -25,7 +25,10 @@ _OF_CLIENT = frozenset({Unowned.MIRROR})
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who appends: under a claim, or without one what `unowned` lists. `service` or `client` says who it is where it is no run itself."""
+    """The writer of an append: a claim, or the kinds in `unowned` without one.
+
+    `service` or `client` names a writer that is no run.
+    """
 
     claim: WriterClaim | None = None
     service: str = ""
@@ -34,17 +37,21 @@ class Writer:
 
 
 def unowned_of_service(service: str) -> frozenset[Unowned]:
-    """What a service writes without a claim."""
+    """Return what a service may append without a claim."""
     return _OF_SERVICE.get(service, frozenset())
 
 
 def unowned_of_client(permissions: Collection[str]) -> frozenset[Unowned]:
-    """What a client writes without a claim, which is all it ever writes."""
+    """Return what a client may append, which never has a claim."""
     return _OF_CLIENT if UNOWNED_APPEND in permissions else frozenset()
 
 
 def may_append(writer: Writer, entry: NewEntry) -> bool:
-    """Whether the entry is for this writer. A mirror is never written under a claim: it is the copy of something, not what the run did."""
+    """Return whether the writer may append the entry.
+
+    A mirror is never written under a claim: it is a copy of a delivered message, not an action of
+    the run.
+    """
     if writer.claim:
         return entry.kind is not EntryKind.MIRROR
     match entry.kind, entry.role:

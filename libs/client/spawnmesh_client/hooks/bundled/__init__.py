@@ -1,1 +1,3 @@
-"""Plugins that come with the mesh: `spawnmesh hooks serve spawnmesh_client.hooks.bundled.cel_policy --for-tenant …`."""
+"""Plugins that come with the mesh: `spawnmesh hooks serve
+spawnmesh_client.hooks.bundled.cel_policy --for-tenant …`.
+"""

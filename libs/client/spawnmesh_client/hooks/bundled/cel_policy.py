@@ -1,10 +1,13 @@
-"""A policy gate: rules over the final answer and what is known of the run, written in the Common Expression Language.
+"""A policy gate: rules over the final answer and the run, in the Common Expression Language.
 
-`CEL_POLICY_FILE` names a JSON list of rules, each `{"name", "require", "reason"}`. An answer that does not fulfil `require` is sent back
-with the reason; in a run once for the same rules, whatever the drafts. Expressions see `draft` (text), `draft_bytes`, `agent_id`, `session_id`,
-`run_id` and `revision_count`:
+`CEL_POLICY_FILE` names a JSON list of rules, each `{"name", "require", "reason"}`. An answer that
+does not fulfil `require` is sent back with the reason, once in a run for the same rules.
+Expressions read `draft` (text), `draft_bytes`, `agent_id`, `session_id`, `run_id` and
+`revision_count`:
 
-    [{"name": "sources", "require": "agent_id != 'researcher' || draft.contains('Sources:')", "reason": "Name your sources."}]
+    [{"name": "sources",
+      "require": "agent_id != 'researcher' || draft.contains('Sources:')",
+      "reason": "Name your sources."}]
 """
 
 import re
@@ -21,14 +24,15 @@ from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent
 from spawnmesh_client.hooks.decisions import revise
 from spawnmesh_client.hooks.handlers import hook
 
-# A comprehension costs the size of its list, and one inside of another the product: without these bounds a rule could take minutes.
+# A comprehension costs the size of its list, and nested ones the product: without these limits a
+# rule could take minutes.
 _MAX_EXPRESSION_CHARS = 2048
 _MAX_COMPREHENSIONS = 2
 _COMPREHENSION = re.compile(r"\.\s*(all|exists|exists_one|existsOne|map|filter)\s*\(")
 
 
 class Rule(BaseModel):
-    """One rule; its name is told to nobody but counts what was sent back."""
+    """A rule. Its name is not shown; it counts how often drafts were sent back."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -38,7 +42,7 @@ class Rule(BaseModel):
 
 
 class PolicySettings(BaseSettings):
-    """From `CEL_POLICY_…` in the environment."""
+    """Settings from `CEL_POLICY_…` in the environment."""
 
     model_config = SettingsConfigDict(env_prefix="CEL_POLICY_", frozen=True, extra="ignore")
 
@@ -46,13 +50,16 @@ class PolicySettings(BaseSettings):
 
 
 class Policy:
-    """Rules that were compiled once. Raises ValueError, naming the rule, for one that cannot be."""
+    """Compiled rules. Raises ValueError, naming the rule, for one that does not compile."""
 
     def __init__(self, rules: list[Rule]) -> None:
         self._rules = [(rule, _compiled(rule)) for rule in rules]
 
     def broken(self, event: BeforeAgentFinalizeEvent) -> list[Rule]:
-        """The rules that the draft does not fulfil. Raises ValueError for a rule that is neither true nor false of it."""
+        """Return the rules that the draft breaks.
+
+        Raises ValueError for a rule that is neither true nor false.
+        """
         facts: dict[str, Any] = {
             "draft": event.draft_text,
             "draft_bytes": event.draft_bytes,
@@ -65,7 +72,10 @@ class Policy:
 
 
 def read_policy(file: Path) -> Policy:
-    """The rules of a file. Raises ValueError for one that holds none, OSError for one that cannot be read."""
+    """Read the rules of a file.
+
+    Raises ValueError for a malformed file, OSError for an unreadable one.
+    """
     try:
         return Policy(TypeAdapter(list[Rule]).validate_json(file.read_bytes()))
     except ValidationError as error:
@@ -75,18 +85,20 @@ def read_policy(file: Path) -> Policy:
 
 @hook("before_agent_finalize")
 def judge(event: BeforeAgentFinalizeEvent) -> FinalizeDecision | None:
-    """Sends a draft back that breaks a rule, with the reasons of all that it breaks."""
+    """Send back a draft that breaks rules, with the reasons of all of them."""
     broken = _policy().broken(event)
     if not broken:
         return None
     return revise(
-        "\n".join(rule.reason for rule in broken), idempotency_key="+".join(rule.name for rule in broken)[:256]
+        "\n".join(rule.reason for rule in broken),
+        idempotency_key="+".join(rule.name for rule in broken)[:256],
     )
 
 
 @cache
 def _policy() -> Policy:
-    return read_policy(PolicySettings().file)  # type: ignore[call-arg]  # it comes from the environment
+    # it comes from the environment
+    return read_policy(PolicySettings().file)  # type: ignore[call-arg]
 
 
 def _compiled(rule: Rule) -> "cel.Program":
@@ -102,7 +114,7 @@ def _holds(rule: Rule, program: "cel.Program", facts: dict[str, Any]) -> bool:
     try:
         found = program.execute(facts)
     except (RuntimeError, TypeError, ValueError):
-        raise ValueError(f"rule {rule.name} cannot be told of this draft") from None
+        raise ValueError(f"rule {rule.name} cannot be evaluated for this draft") from None
     if not isinstance(found, bool):
         raise ValueError(f"rule {rule.name} is neither true nor false")
     return found

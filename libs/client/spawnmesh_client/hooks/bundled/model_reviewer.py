@@ -1,7 +1,8 @@
-"""A reviewer that asks a model, through the mesh's own router, whether a draft may be final.
+"""A reviewer that asks a model, through the mesh's own router, if a draft may be final.
 
-`MODEL_REVIEWER_CRITERIA` says what a good answer is, `MODEL_REVIEWER_MODEL` which model is asked. Where the mesh is, and the token of the tenant
-whose budget the review is on, come from `SPAWNMESH_…` as for the command.
+`MODEL_REVIEWER_CRITERIA` says what a good answer is, and `MODEL_REVIEWER_MODEL` names the model.
+The endpoints, and the token of the tenant that pays for the review, come from `SPAWNMESH_…` as for
+the command.
 """
 
 import secrets
@@ -14,11 +15,11 @@ from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent
 from spawnmesh.model_router.v1.model_router_service_pb2 import GenerateRequest
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
 
+from spawnmesh_client.endpoints import find_endpoints, token_for
 from spawnmesh_client.hooks.decisions import revise
 from spawnmesh_client.hooks.handlers import hook
 from spawnmesh_client.mesh import Mesh, connect
 from spawnmesh_client.settings import ClientSettings
-from spawnmesh_client.whereabouts import locate, token_for
 
 _SECONDS = 60.0
 _MAX_DRAFT_CHARS = 100_000
@@ -27,27 +28,33 @@ _ACCEPTED, _REJECTED = "ACCEPT", "REVISE:"
 
 
 class ReviewerSettings(BaseSettings):
-    """From `MODEL_REVIEWER_…` in the environment."""
+    """Settings from `MODEL_REVIEWER_…` in the environment."""
 
     model_config = SettingsConfigDict(env_prefix="MODEL_REVIEWER_", frozen=True, extra="ignore")
 
     model: str = ""
-    """Empty for the tenant's own first one."""
+    """Empty for the tenant's own first model."""
     criteria: str = "It answers what was asked, and claims nothing that it does not show."
 
 
 @hook("before_agent_finalize")
 async def review(event: BeforeAgentFinalizeEvent) -> FinalizeDecision | None:
-    """Sends a draft back that the model rejects. Raises MeshError where no model answers; ValueError where it answers neither way."""
+    """Send back a draft that the model rejects.
+
+    Raises MeshError if no model answers, and ValueError if the answer is no verdict.
+    """
     client = ClientSettings()
-    where = locate(client)
+    where = find_endpoints(client)
     targets = {name.replace("-", "_"): target for name, target in where.targets.items()}
     async with connect(**targets, token=token_for(client, where, admin=False), settings=client) as mesh:
-        return verdict(await _ask(mesh, ReviewerSettings(), event.draft_text))
+        return verdict(await _review(mesh, ReviewerSettings(), event.draft_text))
 
 
-def question(criteria: str, draft: str) -> tuple[str, str]:
-    """What the model is told and what it is asked. The draft stands between marks that it cannot contain, so that it cannot speak for itself."""
+def review_prompt(criteria: str, draft: str) -> tuple[str, str]:
+    """Return the system prompt and the user's message for the model.
+
+    The draft is between marks that it cannot contain, so that it cannot pass for instructions.
+    """
     mark = secrets.token_hex(8)
     system = (
         f"You review drafts. A good one: {criteria}\nThe draft stands between two lines {mark}. "
@@ -58,7 +65,10 @@ def question(criteria: str, draft: str) -> tuple[str, str]:
 
 
 def verdict(answer: str) -> FinalizeDecision | None:
-    """What the model's answer says to the draft. Raises ValueError for one that says neither."""
+    """Return the decision in the model's answer.
+
+    Raises ValueError for an answer without a verdict.
+    """
     text = answer.strip()
     if text.upper().startswith(_REJECTED):
         reason = text[len(_REJECTED) :].strip()[:_MAX_REASON_CHARS].replace("\0", "")
@@ -69,16 +79,18 @@ def verdict(answer: str) -> FinalizeDecision | None:
     raise ValueError("the model neither accepted nor rejected the draft")
 
 
-async def _ask(mesh: Mesh, settings: ReviewerSettings, draft: str) -> str:
+async def _review(mesh: Mesh, settings: ReviewerSettings, draft: str) -> str:
     router = mesh.service("model-router")
-    system, asked = question(settings.criteria, draft)
+    system, prompt = review_prompt(settings.criteria, draft)
     request = GenerateRequest(
         model=settings.model,
         system_prompt=system,
-        messages=[Message(role=ROLE_USER, content=[ContentBlock(text=Text(text=asked))])],
+        messages=[Message(role=ROLE_USER, content=[ContentBlock(text=Text(text=prompt))])],
     )
     text = ""
-    answers = router.stream(ModelRouterServiceStub(router.channel).Generate, request, timeout_seconds=_SECONDS)
+    answers = router.stream(
+        ModelRouterServiceStub(router.channel).Generate, request, timeout_seconds=_SECONDS
+    )
     async with aclosing(answers):
         async for answer in answers:
             for event in answer.events:

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class AttachmentBlobServiceStub:
-    """Keeps the files that are handed to sessions. The tenant is always the token's. Every set of another tenant is NOT_FOUND.
+    """Stores the files that are attached to sessions. The tenant is the one of the token. A set of
+    another tenant is NOT_FOUND.
     """
 
     def __init__(self, channel):
@@ -98,119 +99,143 @@ class AttachmentBlobServiceStub:
 
 
 class AttachmentBlobServiceServicer:
-    """Keeps the files that are handed to sessions. The tenant is always the token's. Every set of another tenant is NOT_FOUND.
+    """Stores the files that are attached to sessions. The tenant is the one of the token. A set of
+    another tenant is NOT_FOUND.
     """
 
     def PrepareTenant(self, request, context):
-        """Makes the tenant ready: its bucket exists afterwards and these limits hold. A version older than the stored one changes nothing. Idempotent.
+        """Prepares the tenant: its bucket exists on return, and the limits hold. A version older than the
+        stored one changes nothing. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PurgeTenant(self, request, context):
-        """Empties and removes the tenant's bucket, then removes all its rows. Bounded work for each call: repeat until `done`; a call that is cut
-        off is gone on with by the next one. From the first call on the tenant is UNKNOWN_TENANT for uploads and new sets, until it is made
-        ready again. Idempotent: a tenant of which nothing is left answers `done`.
+        """Empties and removes the tenant's bucket, then removes all its rows. Each call does a bounded
+        amount of work: call again until `done`. From the first call on, uploads and new sets are
+        refused with UNKNOWN_TENANT until the tenant is prepared again. Idempotent: a tenant without
+        data returns `done`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UploadFile(self, request_iterator, context):
-        """Takes a file in pieces: first the spec, then chunks in order, then finish, which answers when the file is stored under its hash. A stream that
-        ends without finish answers how far the upload is. What is durable outlives a cut: a new stream with the same spec goes on at `durable_bytes`,
-        and the stream before it is refused with UPLOAD_TAKEN_OVER from then on. An upload is its owner's: the session's whose run began it, or the
-        clients' of the tenant together. So are ids: what another owner has under the same one is another upload, which nobody else sees or goes on
-        with. Bytes that the tenant has already are not moved for a client: the spec is answered with COMPLETE at once; send the spec alone to learn it.
-        For a run that holds for bytes of its own session alone: those of a set that it can read, or of an upload that was finished. To know a hash of
-        any others gives it nothing: it is answered as if nobody had them, until it has sent them. They are stored once all the same. A COMPLETE upload
-        that is announced again is answered as it is, and has half of its time left at least: who repeats a spawn can name the same one for as long as
-        it is repeated, and it counts among the tenant's finished uploads until it expires.
-        UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED leave what is durable; UPLOAD_INCOMPLETE refuses an early finish; after
-        UPLOAD_HASH_DIFFERS the upload is forgotten. BUDGET_EXCEEDED refuses to begin one where the tenant would have more uploads, or larger ones
-        together, than the service allows: `budget` is `open_uploads` or `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with the
-        limit and what there is beside it; what is open already goes on. A finished upload counts until it expires, whether or not a set named it.
-        DEADLINE_EXCEEDED ends the stream of a sender that is silent, or sends less than 64 KiB a second, for longer than the service waits, by default
-        30 s. POOL_EXHAUSTED refuses one for whose bytes no place is free within 45 s, and ends one that has had its place for 10 s, when more of it is
-        durable and others wait. All leave what is durable. The spec alone needs no place. Not promised: that bytes that are not durable survive a cut.
+        """Uploads a file in chunks: first the spec, then the chunks in order, then finish. The response
+        to finish is sent when the file is stored under its hash. A stream that ends without finish
+        returns the progress.
+        - Durable bytes survive a broken connection. A new stream with the same spec continues at
+        `durable_bytes`; the older stream is then refused with UPLOAD_TAKEN_OVER. Bytes that are not
+        durable may be lost.
+        - An upload and its id belong to its owner: the session whose run started it, or the clients of
+        the tenant together. Another owner can use the same id for another upload.
+        - If the tenant already has the bytes, a client need not send them: the spec returns COMPLETE
+        at once. Send the spec alone to find out. For a run this holds only for bytes in sets that it
+        can read and in finished uploads of its session. Other bytes are treated as unknown until the
+        run has sent them; they are still stored once.
+        - A COMPLETE upload that is announced again is returned as it is and has at least half of its
+        lifetime left, so that a repeated spawn can name it.
+        - UPLOAD_CRC_DIFFERS, UPLOAD_OFFSET_DIFFERS and UPLOAD_SIZE_EXCEEDED keep what is durable.
+        UPLOAD_INCOMPLETE refuses an early finish. After UPLOAD_HASH_DIFFERS the upload is removed.
+        - BUDGET_EXCEEDED refuses a new upload if the tenant would exceed a limit: `budget` is
+        `open_uploads`, `open_upload_bytes`, `finished_uploads` or `finished_upload_bytes`, with the
+        limit and the current value in the facts. Open uploads can continue. A finished upload counts
+        until it expires, whether or not a set names it.
+        - DEADLINE_EXCEEDED ends the stream of a sender that is silent, or that sends less than 64 KiB
+        a second, for longer than the service waits, by default 30 s.
+        - POOL_EXHAUSTED refuses a stream that gets no slot within 45 s, and ends a stream that has had
+        its slot for 10 s if more of it is durable and other streams wait. The spec alone needs no
+        slot. Both keep what is durable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetUpload(self, request, context):
-        """How far an upload is. NOT_FOUND for one that expired. A run sees the uploads of its own session only, and a client those of clients.
+        """Returns the progress of an upload. NOT_FOUND for one that expired. A run sees the uploads of
+        its own session, a client sees those of clients.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StageSet(self, request, context):
-        """Checks all items and uploads, then stores all of them as one set, or nothing: a refusal leaves no row, and an object only where S3 or the
-        database failed, until a collection finds it. Nobody sees the set before all is durable. The limits hold for both together; files that were
-        uploaded come behind the items, and are counted on from them in refusals. The same set id again with the same files answers the same; with
-        other files ALREADY_EXISTS. Objects are durable before the answer. POOL_EXHAUSTED where a replica has its hands full for some seconds.
+        """Checks all items and uploads, then stores them as one set, or stores nothing. A refusal leaves
+        no row. It leaves an object only if S3 or the database failed, until a collection finds it. The
+        set becomes visible when all of it is durable. The limits hold for items and uploads together;
+        uploads come after the items and continue their numbering in refusals. A repeat with the same
+        set id and the same files returns the same answer; with other files ALREADY_EXISTS.
+        POOL_EXHAUSTED if the replica has no capacity for some seconds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AttachSet(self, request, context):
-        """STAGED -> ATTACHED. Idempotent; ATTACHMENT_SET_STATE when the set was released.
+        """Moves a set from STAGED to ATTACHED. Idempotent. ATTACHMENT_SET_STATE if the set was released.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseSet(self, request, context):
-        """Any state -> RELEASED, and the bytes nobody else refers to are deleted before the answer. Idempotent: an unknown set answers OK and stays
-        refused afterwards, so that a late StageSet of the same id cannot revive it. That holds for as long as the service is told to remember, by
-        default 30 days after the first release; then the set is NOT_FOUND, and a repeat begins that time anew. Where S3 refuses to delete an
-        object, DEPENDENCY_UNAVAILABLE: the set is RELEASED all the same.
+        """Releases a set in any state, and deletes its bytes before the response if nothing else refers
+        to them. Idempotent: an unknown set returns OK and is refused afterwards, so that a late
+        StageSet with the same id cannot revive it. This is remembered for a configured time, by
+        default 30 days after the first release; then the set is NOT_FOUND, and a repeat starts the
+        time again. If S3 refuses to delete an object: DEPENDENCY_UNAVAILABLE, and the set is RELEASED
+        all the same.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetSet(self, request, context):
-        """The set and its manifest. A run sees the set of its own session only.
+        """Returns a set and its manifest. A run sees the set of its own session only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSets(self, request, context):
-        """The tenant's sets, newest first, without those that were never finished. Sets staged after the first page may be missing.
+        """Returns the tenant's sets, newest first, without sets that were never completed. Sets that are
+        staged after the first page may be missing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadFile(self, request, context):
-        """The bytes of one file, or a range of them, in order. Read as a whole the hash is verified: bytes that do not have it end the stream with
-        DATA_LOSS STORED_HASH_DIFFERS before its last piece. A range that does not cover the whole file CANNOT be verified: what comes is what is
-        stored, and only its length is sure. A released set is ATTACHMENT_SET_STATE. POOL_EXHAUSTED: no place was free for 15 s. DEADLINE_EXCEEDED: what
-        came was not taken, or at less than 64 KiB a second, for longer than the service waits, by default 30 s; go on with a call for the rest.
+        """Streams the bytes of one file, or of a range of it, in order. If the whole file is read, its
+        hash is verified: a difference ends the stream with DATA_LOSS STORED_HASH_DIFFERS before the
+        last piece. A part of a file CANNOT be verified; only its length is certain.
+        ATTACHMENT_SET_STATE for a released set. POOL_EXHAUSTED if no slot is free for 15 s.
+        DEADLINE_EXCEEDED if the caller reads nothing, or less than 64 KiB a second, for longer than
+        the service waits, by default 30 s; call again for the rest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateDownloadUrl(self, request, context):
-        """A URL from which a file can be fetched for a short while by whoever has it, past this service: nothing verifies the hash, and a release
-        ends it only when the bytes are gone. It works until `expire_time`, which is earlier than the policy says where the service's own access to
-        S3 ends before and cannot be renewed at the moment. DOWNLOAD_URLS_DISABLED unless the tenant's policy gives URLs a lifetime.
+        """Returns a URL from which anyone who has it can fetch the file for a short time, without this
+        service. The hash is not verified, and a release ends access only when the bytes are deleted.
+        The URL is valid until `expire_time`, which can be earlier than the policy says if the
+        service's own access to S3 ends before and cannot be renewed now. DOWNLOAD_URLS_DISABLED if the
+        tenant's policy gives URLs no lifetime.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CollectGarbage(self, request, context):
-        """Compares a tenant's bucket with its rows, both ways, and repairs what interrupted work left, once it is older than the grace period. The
-        service does the same by itself from time to time. A row whose object is missing, or has another size, is counted, logged and left: its bytes
-        are taken for stored no more, and who hands them over again heals all sets that have them. What S3 refuses to delete, as under an object
-        lock, is logged and counted, and all the rest goes; the other counts say what there was to do.
+        """Compares a tenant's bucket with its rows in both directions, and repairs what interrupted work
+        left, once it is older than the grace period. The service also does this regularly by itself. A
+        row whose object is missing or has another size is counted, logged and kept: its bytes no
+        longer count as stored, and a sender of the same bytes heals all sets that have them. If S3
+        refuses a deletion, for example because of an object lock, it is logged and counted, and the
+        rest continues.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -288,7 +313,8 @@ def add_AttachmentBlobServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AttachmentBlobService:
-    """Keeps the files that are handed to sessions. The tenant is always the token's. Every set of another tenant is NOT_FOUND.
+    """Stores the files that are attached to sessions. The tenant is the one of the token. A set of
+    another tenant is NOT_FOUND.
     """
 
     @staticmethod

@@ -34,7 +34,7 @@ class _EncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Encoding.Val
     """The content is strict, padded, standard base64 of the file's bytes."""
 
 class Encoding(_Encoding, metaclass=_EncodingEnumTypeWrapper):
-    """How an inline item's content is written."""
+    """How the content of an inline item is encoded."""
 
 ENCODING_UNSPECIFIED: Encoding.ValueType  # 0
 """Refused with ATTACHMENTS_INVALID_ENCODING."""
@@ -51,31 +51,35 @@ class _SetState:
 class _SetStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SetState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SET_STATE_UNSPECIFIED: _SetState.ValueType  # 0
-    """Never sent."""
+    """Never returned."""
     SET_STATE_STAGED: _SetState.ValueType  # 1
-    """Stored, not yet promised to anyone; released when its session is not spawned, or when nobody attaches it for long, by default a day."""
+    """The set is stored and not yet attached. It is released if its session is not spawned, or if
+    nothing attaches it for a long time, by default a day. Not terminal.
+    """
     SET_STATE_ATTACHED: _SetState.ValueType  # 2
-    """Belongs to a live session."""
+    """The set belongs to a session. Not terminal."""
     SET_STATE_RELEASED: _SetState.ValueType  # 3
-    """Terminal: its files can no longer be read, its bytes are gone or about to go."""
+    """Terminal: the files can no longer be read, and the bytes are deleted or about to be."""
 
 class SetState(_SetState, metaclass=_SetStateEnumTypeWrapper):
-    """The life of a set: STAGED -> ATTACHED -> RELEASED, or STAGED -> RELEASED."""
+    """The states of a set: STAGED -> ATTACHED -> RELEASED, or STAGED -> RELEASED."""
 
 SET_STATE_UNSPECIFIED: SetState.ValueType  # 0
-"""Never sent."""
+"""Never returned."""
 SET_STATE_STAGED: SetState.ValueType  # 1
-"""Stored, not yet promised to anyone; released when its session is not spawned, or when nobody attaches it for long, by default a day."""
+"""The set is stored and not yet attached. It is released if its session is not spawned, or if
+nothing attaches it for a long time, by default a day. Not terminal.
+"""
 SET_STATE_ATTACHED: SetState.ValueType  # 2
-"""Belongs to a live session."""
+"""The set belongs to a session. Not terminal."""
 SET_STATE_RELEASED: SetState.ValueType  # 3
-"""Terminal: its files can no longer be read, its bytes are gone or about to go."""
+"""Terminal: the files can no longer be read, and the bytes are deleted or about to be."""
 Global___SetState: _TypeAlias = SetState  # noqa: Y015
 
 @_typing.final
 class InlineAttachment(_message.Message):
-    """A small file handed over inside a request. Its rules are the service's: count, name, duplicate, encoding and size are checked
-    in that order, item by item, and each refusal has a reason of its own.
+    """A small file inside a request. The service checks count, name, duplicate, encoding and size in
+    this order, item by item. Each refusal has a reason of its own.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -85,11 +89,11 @@ class InlineAttachment(_message.Message):
     ENCODING_FIELD_NUMBER: _builtins.int
     MIME_TYPE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """A portable file name, no path."""
+    """A portable file name without a path."""
     content: _builtins.str
-    """The content, written in `encoding`."""
+    """The content, encoded as `encoding` says."""
     encoding: Global___Encoding.ValueType
-    """How `content` is written."""
+    """The encoding of `content`."""
     mime_type: _builtins.str
     """Recorded and shown, never trusted."""
     def __init__(
@@ -119,13 +123,13 @@ class AttachmentFile(_message.Message):
     SHA256_FIELD_NUMBER: _builtins.int
     MIME_TYPE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The file's name in the set."""
+    """The name of the file in the set."""
     size_bytes: _builtins.int
-    """Its size."""
+    """The size of the file in bytes."""
     sha256: _builtins.str
     """SHA-256 of its bytes, lower-case hex."""
     mime_type: _builtins.str
-    """As the sender gave it."""
+    """The type that the sender gave."""
     def __init__(
         self,
         *,
@@ -144,7 +148,7 @@ Global___AttachmentFile: _TypeAlias = AttachmentFile  # noqa: Y015
 
 @_typing.final
 class AttachmentSet(_message.Message):
-    """The files that were handed to one session together."""
+    """The files of one spawn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -155,20 +159,20 @@ class AttachmentSet(_message.Message):
     TOTAL_BYTES_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     set_id: _builtins.str
-    """`att_…`."""
+    """The id, `att_…`."""
     session_id: _builtins.str
     """The session that may read the files."""
     state: Global___SetState.ValueType
-    """Where the set is in its life."""
+    """The state of the set."""
     total_bytes: _builtins.int
-    """Sum of the files' sizes."""
+    """The sum of the files' sizes."""
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttachmentFile]:
-        """In the order they were given."""
+        """The files, in the order of the request."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was staged."""
+        """When the set was staged."""
 
     def __init__(
         self,

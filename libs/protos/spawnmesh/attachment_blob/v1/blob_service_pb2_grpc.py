@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class BlobServiceStub:
-    """Keeps payloads of transcripts. The tenant is always the token's. Every blob of another tenant is NOT_FOUND.
+    """Stores payloads of transcripts. The tenant is the one of the token. A blob of another tenant is
+    NOT_FOUND.
     """
 
     def __init__(self, channel):
@@ -53,28 +54,32 @@ class BlobServiceStub:
 
 
 class BlobServiceServicer:
-    """Keeps payloads of transcripts. The tenant is always the token's. Every blob of another tenant is NOT_FOUND.
+    """Stores payloads of transcripts. The tenant is the one of the token. A blob of another tenant is
+    NOT_FOUND.
     """
 
     def PutBlob(self, request, context):
-        """Keeps a payload that is too large for where it belongs. Durable before the answer; the same bytes are stored once for a tenant, whatever they
-        came as. Attachment limits do not hold for it, and it does not expire: the caller releases it. The same blob id again with the same bytes
-        answers the same; with other bytes ALREADY_EXISTS; once it was released ATTACHMENT_SET_STATE. POOL_EXHAUSTED as of StageSet.
+        """Stores a payload. It is durable before the response. The same bytes are stored once for a
+        tenant, together with attachments. The attachment limits do not hold, and the payload does not
+        expire: the caller releases it. A repeat with the same blob id and the same bytes returns the
+        same answer; with other bytes ALREADY_EXISTS; after a release ATTACHMENT_SET_STATE.
+        POOL_EXHAUSTED as for StageSet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetBlob(self, request, context):
-        """A payload's bytes, or a range of them, under the rules of ReadFile.
+        """Streams the bytes of a payload, or a range of them, under the rules of ReadFile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseBlob(self, request, context):
-        """Gives a payload up, under the rules of ReleaseSet: bytes nobody else refers to are deleted before the answer, an unknown blob answers OK and
-        cannot be put afterwards, for as long.
+        """Releases a payload under the rules of ReleaseSet: bytes that nothing else refers to are deleted
+        before the response. An unknown blob returns OK and cannot be put afterwards, for the same
+        time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -107,7 +112,8 @@ def add_BlobServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class BlobService:
-    """Keeps payloads of transcripts. The tenant is always the token's. Every blob of another tenant is NOT_FOUND.
+    """Stores payloads of transcripts. The tenant is the one of the token. A blob of another tenant is
+    NOT_FOUND.
     """
 
     @staticmethod

@@ -25,26 +25,26 @@ class _UploadState:
 class _UploadStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UploadState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     UPLOAD_STATE_UNSPECIFIED: _UploadState.ValueType  # 0
-    """Never sent."""
+    """Never returned."""
     UPLOAD_STATE_OPEN: _UploadState.ValueType  # 1
-    """Bytes are missing still, or nobody said that they are all there."""
+    """Bytes are missing, or finish was not sent. Not terminal."""
     UPLOAD_STATE_COMPLETE: _UploadState.ValueType  # 2
-    """All bytes are stored and have the hash that was announced."""
+    """Terminal: all bytes are stored and have the announced hash."""
 
 class UploadState(_UploadState, metaclass=_UploadStateEnumTypeWrapper):
-    """The life of an upload: OPEN -> COMPLETE. Either is forgotten when it expires."""
+    """The states of an upload: OPEN -> COMPLETE. An upload in either state is removed when it expires."""
 
 UPLOAD_STATE_UNSPECIFIED: UploadState.ValueType  # 0
-"""Never sent."""
+"""Never returned."""
 UPLOAD_STATE_OPEN: UploadState.ValueType  # 1
-"""Bytes are missing still, or nobody said that they are all there."""
+"""Bytes are missing, or finish was not sent. Not terminal."""
 UPLOAD_STATE_COMPLETE: UploadState.ValueType  # 2
-"""All bytes are stored and have the hash that was announced."""
+"""Terminal: all bytes are stored and have the announced hash."""
 Global___UploadState: _TypeAlias = UploadState  # noqa: Y015
 
 @_typing.final
 class Upload(_message.Message):
-    """A file that is handed over in pieces before a spawn names it."""
+    """A file that is uploaded in chunks before a spawn names it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -58,27 +58,30 @@ class Upload(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     upload_id: _builtins.str
-    """`upl_…`."""
+    """The id, `upl_…`."""
     name: _builtins.str
-    """The file's name; a set may give it another."""
+    """The name of the file. A set can give it another name."""
     size_bytes: _builtins.int
-    """How large the file is."""
+    """The size of the file in bytes."""
     sha256: _builtins.str
     """SHA-256 of its bytes, lower-case hex."""
     mime_type: _builtins.str
-    """As the sender gave it."""
+    """The type that the sender gave."""
     state: Global___UploadState.ValueType
-    """Where the upload is in its life."""
+    """The state of the upload."""
     durable_bytes: _builtins.int
-    """How far it is safe: a new stream goes on at this offset. The file's size once it is COMPLETE."""
+    """The number of durable bytes. A new stream continues at this offset. For COMPLETE it is the
+    file's size.
+    """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When its first stream began."""
+        """When the first stream started."""
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When it is forgotten. Each durable piece and its completion move it further away, and so does to announce it again once it is COMPLETE and
-        less than half of its time is left; sets made from it are not concerned.
+        """When the upload is removed. Each durable part and the completion extend it, and so does
+        announcing a COMPLETE upload again when less than half of its time is left. Sets that use it
+        are not affected.
         """
 
     def __init__(
@@ -104,7 +107,9 @@ Global___Upload: _TypeAlias = Upload  # noqa: Y015
 
 @_typing.final
 class UploadSpec(_message.Message):
-    """What is going to be uploaded. The same for every stream of one upload; another one is ALREADY_EXISTS."""
+    """The file to upload. It must be the same for every stream of one upload; another one is
+    ALREADY_EXISTS.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -114,11 +119,13 @@ class UploadSpec(_message.Message):
     SHA256_FIELD_NUMBER: _builtins.int
     MIME_TYPE_FIELD_NUMBER: _builtins.int
     upload_id: _builtins.str
-    """Chosen by the caller, `upl_…`. Its owner's: what others have under the same id is another upload."""
+    """The id, chosen by the caller, `upl_…`. It belongs to its owner: another owner can use the same
+    id for another upload.
+    """
     name: _builtins.str
-    """A portable file name, no path; the rules are those of inline items."""
+    """A portable file name without a path, under the rules of inline items."""
     size_bytes: _builtins.int
-    """The file's size; the tenant's limits hold for it."""
+    """The size of the file. The tenant's limits hold."""
     sha256: _builtins.str
     """SHA-256 of the whole file, lower-case hex."""
     mime_type: _builtins.str
@@ -142,7 +149,9 @@ Global___UploadSpec: _TypeAlias = UploadSpec  # noqa: Y015
 
 @_typing.final
 class UploadChunk(_message.Message):
-    """A piece of the file. The first one of a stream starts where the upload is durable, each other one where the one before it ended."""
+    """A chunk of the file. The first one of a stream starts at `durable_bytes`, every other one at the
+    end of the one before.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -150,7 +159,7 @@ class UploadChunk(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     CRC32C_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
-    """Where in the file the piece belongs."""
+    """The offset of the chunk in the file."""
     data: _builtins.bytes
     """The bytes."""
     crc32c: _builtins.int
@@ -172,7 +181,7 @@ Global___UploadChunk: _TypeAlias = UploadChunk  # noqa: Y015
 
 @_typing.final
 class UploadFinish(_message.Message):
-    """Says that the file is whole."""
+    """All chunks were sent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -189,16 +198,16 @@ Global___UploadFinish: _TypeAlias = UploadFinish  # noqa: Y015
 
 @_typing.final
 class UploadedAttachment(_message.Message):
-    """A file of a set that was uploaded before."""
+    """An upload that becomes a file of a set."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     UPLOAD_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     upload_id: _builtins.str
-    """A COMPLETE upload. The same one may be used in several sets, until it expires."""
+    """A COMPLETE upload. Several sets can use it until it expires."""
     name: _builtins.str
-    """The file's name in the set; empty for the upload's own."""
+    """The name of the file in the set. Empty means the name of the upload."""
     def __init__(
         self,
         *,

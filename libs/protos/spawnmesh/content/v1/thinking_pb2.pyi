@@ -23,31 +23,31 @@ class _ThinkingLevel:
 class _ThinkingLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ThinkingLevel.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     THINKING_LEVEL_UNSPECIFIED: _ThinkingLevel.ValueType  # 0
-    """Not chosen: whoever is asked next decides."""
+    """Not chosen. The next level of configuration decides."""
     THINKING_LEVEL_OFF: _ThinkingLevel.ValueType  # 1
-    """Not at all, where the model can be told so."""
+    """No thinking, if the model supports that."""
     THINKING_LEVEL_MINIMAL: _ThinkingLevel.ValueType  # 2
-    """As little as it can."""
+    """The least that the model supports."""
     THINKING_LEVEL_LOW: _ThinkingLevel.ValueType  # 3
-    """A little."""
+    """A small amount."""
     THINKING_LEVEL_MEDIUM: _ThinkingLevel.ValueType  # 4
-    """Some."""
+    """A medium amount."""
     THINKING_LEVEL_HIGH: _ThinkingLevel.ValueType  # 5
-    """A lot."""
+    """A large amount."""
 
 class ThinkingLevel(_ThinkingLevel, metaclass=_ThinkingLevelEnumTypeWrapper):
-    """How much a model is to think before it answers."""
+    """How much a model thinks before it answers."""
 
 THINKING_LEVEL_UNSPECIFIED: ThinkingLevel.ValueType  # 0
-"""Not chosen: whoever is asked next decides."""
+"""Not chosen. The next level of configuration decides."""
 THINKING_LEVEL_OFF: ThinkingLevel.ValueType  # 1
-"""Not at all, where the model can be told so."""
+"""No thinking, if the model supports that."""
 THINKING_LEVEL_MINIMAL: ThinkingLevel.ValueType  # 2
-"""As little as it can."""
+"""The least that the model supports."""
 THINKING_LEVEL_LOW: ThinkingLevel.ValueType  # 3
-"""A little."""
+"""A small amount."""
 THINKING_LEVEL_MEDIUM: ThinkingLevel.ValueType  # 4
-"""Some."""
+"""A medium amount."""
 THINKING_LEVEL_HIGH: ThinkingLevel.ValueType  # 5
-"""A lot."""
+"""A large amount."""
 Global___ThinkingLevel: _TypeAlias = ThinkingLevel  # noqa: Y015

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class DeploymentServiceStub:
-    """Served by session, attachment-blob, transcript, model-router and hook, beside what each is there for.
+    """Served by session, attachment-blob, transcript, model-router and hook, beside their own services.
     """
 
     def __init__(self, channel):
@@ -43,13 +43,14 @@ class DeploymentServiceStub:
 
 
 class DeploymentServiceServicer:
-    """Served by session, attachment-blob, transcript, model-router and hook, beside what each is there for.
+    """Served by session, attachment-blob, transcript, model-router and hook, beside their own services.
     """
 
     def DescribeReplica(self, request, context):
-        """What the replica that answers is, what schema is in its database, and which workers were seen there. A replica that waits for its schema answers
-        this too, and refuses everything else with UNAVAILABLE DEPENDENCY_UNAVAILABLE. Reads the database; one that does not answer is told as a state.
-        Not promised: that other replicas are of the same release.
+        """Describes the replica that answers, the schema in its database, and the workers that were seen
+        there. A replica that waits for its schema answers this RPC too, and refuses everything else
+        with UNAVAILABLE DEPENDENCY_UNAVAILABLE. It reads the database; a database that does not answer
+        is reported as a state. Not promised: that other replicas run the same release.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -72,7 +73,7 @@ def add_DeploymentServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class DeploymentService:
-    """Served by session, attachment-blob, transcript, model-router and hook, beside what each is there for.
+    """Served by session, attachment-blob, transcript, model-router and hook, beside their own services.
     """
 
     @staticmethod

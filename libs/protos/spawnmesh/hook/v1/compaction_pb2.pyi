@@ -20,7 +20,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class BeforeCompactionEvent(_message.Message):
-    """The oldest part of a transcript is about to be summarized."""
+    """The oldest part of a transcript is about to be replaced by a summary in contexts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -34,17 +34,17 @@ class BeforeCompactionEvent(_message.Message):
     session_id: _builtins.str
     """The session."""
     run_id: _builtins.str
-    """The run that asked; empty when a client did."""
+    """The run that requested the compaction. Empty if a client did."""
     source_entry_count: _builtins.int
-    """Messages and notes to be summarized."""
+    """The number of messages and notes to summarise."""
     source_token_count: _builtins.int
-    """Their tokens, and those of the summary before."""
+    """Their tokens, including those of the previous summary."""
     first_source_seq: _builtins.int
-    """The seq from which on they are."""
+    """The first seq to summarise."""
     last_source_seq: _builtins.int
-    """The seq up to which they are."""
+    """The last seq to summarise."""
     previous_summary: _builtins.str
-    """The summary before, only for a plugin with the grant CONVERSATION_ACCESS."""
+    """The previous summary. Set only for a plugin with the grant CONVERSATION_ACCESS."""
     def __init__(
         self,
         *,
@@ -74,11 +74,11 @@ class CompactionDecision(_message.Message):
     KEEP_WHOLE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def compact(self) -> Global___Compact:
-        """It may be summarized."""
+        """The compaction is allowed."""
 
     @_builtins.property
     def keep_whole(self) -> Global___KeepWhole:
-        """It may not; nobody below is asked."""
+        """The compaction is refused. Plugins of lower priority are not called."""
 
     def __init__(
         self,
@@ -98,13 +98,15 @@ Global___CompactionDecision: _TypeAlias = CompactionDecision  # noqa: Y015
 
 @_typing.final
 class Compact(_message.Message):
-    """It may be summarized."""
+    """The compaction is allowed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     INSTRUCTIONS_FIELD_NUMBER: _builtins.int
     instructions: _builtins.str
-    """What the summary has to keep, told to the model that writes it; needs the grant PROMPT_INJECTION. Empty adds nothing."""
+    """What the summary must keep. The model that writes the summary reads it. Needs the grant
+    PROMPT_INJECTION. Empty adds nothing.
+    """
     def __init__(
         self,
         *,
@@ -120,13 +122,13 @@ Global___Compact: _TypeAlias = Compact  # noqa: Y015
 
 @_typing.final
 class KeepWhole(_message.Message):
-    """It may not be summarized now."""
+    """The compaction is refused for now."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """Why, told to who asked."""
+    """The reason, returned to the caller."""
     def __init__(
         self,
         *,
@@ -142,7 +144,7 @@ Global___KeepWhole: _TypeAlias = KeepWhole  # noqa: Y015
 
 @_typing.final
 class DispatchBeforeCompactionRequest(_message.Message):
-    """A compaction to be judged."""
+    """Request of DispatchBeforeCompaction."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -166,7 +168,7 @@ Global___DispatchBeforeCompactionRequest: _TypeAlias = DispatchBeforeCompactionR
 
 @_typing.final
 class DispatchBeforeCompactionResponse(_message.Message):
-    """The judgement."""
+    """Response of DispatchBeforeCompaction."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -174,11 +176,13 @@ class DispatchBeforeCompactionResponse(_message.Message):
     DECIDED_BY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def decision(self) -> Global___CompactionDecision:
-        """The merged decision: the first refusal, or the instructions of all, a blank line between, cut at 4096 bytes."""
+        """The merged decision: the first refusal, or all instructions, separated by a blank line and cut
+        at 4096 bytes.
+        """
 
     @_builtins.property
     def decided_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The plugins that had a part in it: the one that refused, or those with instructions."""
+        """The plugins that contributed: the one that refused, or those with instructions."""
 
     def __init__(
         self,

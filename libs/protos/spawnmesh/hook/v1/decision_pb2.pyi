@@ -32,7 +32,7 @@ class SpawnDecision(_message.Message):
 
     @_builtins.property
     def deny(self) -> Global___Deny:
-        """It may not."""
+        """The session may not be spawned."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ Global___SpawnDecision: _TypeAlias = SpawnDecision  # noqa: Y015
 
 @_typing.final
 class Allow(_message.Message):
-    """Yes."""
+    """The session may be spawned."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -69,13 +69,13 @@ Global___Allow: _TypeAlias = Allow  # noqa: Y015
 
 @_typing.final
 class Deny(_message.Message):
-    """No."""
+    """The session may not be spawned."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """Why, told to the caller."""
+    """The reason, returned to the caller."""
     def __init__(
         self,
         *,
@@ -100,11 +100,11 @@ class FinalizeDecision(_message.Message):
     FINALIZE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def revise(self) -> Global___Revise:
-        """Work on it again."""
+        """The draft must be revised."""
 
     @_builtins.property
     def finalize(self) -> Global___Finalize:
-        """Final as it is; nobody below is asked."""
+        """The draft is final. Plugins of lower priority are not called."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ Global___FinalizeDecision: _TypeAlias = FinalizeDecision  # noqa: Y015
 
 @_typing.final
 class Continue(_message.Message):
-    """No objection."""
+    """The plugin has no objection."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -141,7 +141,7 @@ Global___Continue: _TypeAlias = Continue  # noqa: Y015
 
 @_typing.final
 class Revise(_message.Message):
-    """Work on the draft again."""
+    """The draft must be revised."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -149,13 +149,13 @@ class Revise(_message.Message):
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """What to change, told to the model. Not blank, and without NUL."""
+    """What to change. The model reads it. Not blank, and without NUL."""
     idempotency_key: _builtins.str
-    """Names the objection within the run and the plugin: once `max_attempts` revisions of the run were granted for it, it is one no more. Empty means
-    that only the run's own bound holds.
+    """Identifies the objection within the run and the plugin. After `max_attempts` revisions for it,
+    the objection is ignored. Empty means that only the bound of the run holds.
     """
     max_attempts: _builtins.int
-    """For the idempotency key; 0 means 1."""
+    """The largest number of revisions for the idempotency key. 0 means 1."""
     def __init__(
         self,
         *,
@@ -179,7 +179,7 @@ class Finalize(_message.Message):
 
     REASON_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """Why, for the log."""
+    """The reason, for the log."""
     def __init__(
         self,
         *,
@@ -201,7 +201,7 @@ class ModelDecision(_message.Message):
 
     MODEL_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """The model to ask first; empty leaves the choice to those below."""
+    """The model to call first. Empty leaves the choice to plugins of lower priority."""
     def __init__(
         self,
         *,
@@ -225,12 +225,14 @@ class PromptDecision(_message.Message):
     CONTEXT_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     system_prompt: _builtins.str
-    """Replaces the system prompt; empty leaves it. It is used as it is: a marker that stood for a secret in what was told stays a marker."""
+    """Replaces the system prompt. Empty leaves it unchanged. It is used as it is: a marker that stood
+    for a secret stays a marker.
+    """
     context: _builtins.str
-    """Is put before the conversation; empty adds nothing."""
+    """Text to put before the conversation. Empty adds nothing."""
     @_builtins.property
     def tools(self) -> Global___ToolList:
-        """The only tools to offer; absent means all. Names nobody offers are ignored."""
+        """The only tools to offer. Absent means all. Unknown names are ignored."""
 
     def __init__(
         self,
@@ -256,7 +258,7 @@ class ToolList(_message.Message):
     NAMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Possibly none."""
+        """The names, possibly none."""
 
     def __init__(
         self,
@@ -282,15 +284,15 @@ class ToolCallDecision(_message.Message):
     BLOCK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def proceed(self) -> Global___Proceed:
-        """As it is."""
+        """Make the call as it is."""
 
     @_builtins.property
     def rewrite(self) -> Global___Rewrite:
-        """With other arguments; needs the grant CONVERSATION_ACCESS."""
+        """Make the call with other arguments. Needs the grant CONVERSATION_ACCESS."""
 
     @_builtins.property
     def block(self) -> Global___Block:
-        """Not at all; nobody below is asked."""
+        """Do not make the call. Plugins of lower priority are not called."""
 
     def __init__(
         self,
@@ -311,7 +313,7 @@ Global___ToolCallDecision: _TypeAlias = ToolCallDecision  # noqa: Y015
 
 @_typing.final
 class Proceed(_message.Message):
-    """The call as it is."""
+    """The call is made as it is."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -328,18 +330,20 @@ Global___Proceed: _TypeAlias = Proceed  # noqa: Y015
 
 @_typing.final
 class Rewrite(_message.Message):
-    """The call with other arguments. The transcript keeps the call that the model made, and beside its result the one that was made, with the names of
-    the plugins; later prompts show the latter.
+    """The call is made with other arguments. The transcript keeps the call of the model, and beside its
+    result the call that was made, with the names of the plugins. Later prompts show the latter.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
     arguments_json: _builtins.str
-    """All of them, as a JSON object of at most 500,000 values, nested 100 deep at most. A marker that stands for a secret in the arguments that were told
-    is replaced by that secret before the tool is called. Where it does not tell which (several secrets of its kind in the call, or none, or a marker
-    that the model itself wrote), or is changed, or is in a key that was not told with it, the answer is a failure of the plugin: no tool is called with
-    a marker in place of a secret.
+    """All arguments, as a JSON object with at most 500,000 values and a depth of at most 100. A
+    marker that stands for a secret in the received arguments is replaced by that secret before the
+    tool is called. The answer is a failure of the plugin if a marker is ambiguous (several secrets
+    of its kind in the call, or none, or a marker that the model wrote), if it was changed, or if
+    it stands under a key that did not have it. A tool is never called with a marker in place of a
+    secret.
     """
     def __init__(
         self,
@@ -356,13 +360,13 @@ Global___Rewrite: _TypeAlias = Rewrite  # noqa: Y015
 
 @_typing.final
 class Block(_message.Message):
-    """No call."""
+    """The call is not made."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """Why, told to the model."""
+    """The reason. The model reads it."""
     def __init__(
         self,
         *,

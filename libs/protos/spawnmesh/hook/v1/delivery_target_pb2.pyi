@@ -18,8 +18,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class DeliveryTargetEvent(_message.Message):
-    """A session has ended its run, or failed to be spawned, and its observers are about to be told. Its parent has it in its inbox already, whatever is
-    answered.
+    """A session has ended its run, or its spawn failed, and its observers are about to be notified. The
+    parent already has the result in its inbox, whatever the answer is.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -31,11 +31,11 @@ class DeliveryTargetEvent(_message.Message):
     session_id: _builtins.str
     """The session."""
     run_id: _builtins.str
-    """The run; empty when the spawn failed."""
+    """The run. Empty if the spawn failed."""
     parent_session_id: _builtins.str
-    """The parent; empty for a client's own session."""
+    """The parent. Empty for a session without a parent."""
     outcome: _builtins.str
-    """How it ended: `succeeded`, `failed`, `timed_out`, `killed` or `spawn_failed`."""
+    """The outcome: `succeeded`, `failed`, `timed_out`, `killed` or `spawn_failed`."""
     def __init__(
         self,
         *,
@@ -60,7 +60,9 @@ class DeliveryTargetDecision(_message.Message):
 
     TARGET_FIELD_NUMBER: _builtins.int
     target: _builtins.str
-    """Where to, as whoever delivers it names its places (`chat:team-7`); empty leaves the choice to those below."""
+    """Where to deliver, in the words of the system that delivers (`chat:team-7`). Empty leaves the
+    choice to plugins of lower priority.
+    """
     def __init__(
         self,
         *,
@@ -76,7 +78,7 @@ Global___DeliveryTargetDecision: _TypeAlias = DeliveryTargetDecision  # noqa: Y0
 
 @_typing.final
 class DispatchDeliveryTargetRequest(_message.Message):
-    """An end to be told."""
+    """Request of DispatchDeliveryTarget."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -100,14 +102,14 @@ Global___DispatchDeliveryTargetRequest: _TypeAlias = DispatchDeliveryTargetReque
 
 @_typing.final
 class DispatchDeliveryTargetResponse(_message.Message):
-    """The judgement."""
+    """Response of DispatchDeliveryTarget."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DECISION_FIELD_NUMBER: _builtins.int
     DECIDED_BY_FIELD_NUMBER: _builtins.int
     decided_by: _builtins.str
-    """The plugin that decided; empty when none did."""
+    """The plugin that decided. Empty if none did."""
     @_builtins.property
     def decision(self) -> Global___DeliveryTargetDecision:
         """The merged decision."""

@@ -28,75 +28,79 @@ class _HookKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HookKind.Val
     HOOK_KIND_UNSPECIFIED: _HookKind.ValueType  # 0
     """Refused."""
     HOOK_KIND_BEFORE_SPAWN: _HookKind.ValueType  # 1
-    """A gate: may this session be spawned?"""
+    """A gate: may the session be spawned?"""
     HOOK_KIND_BEFORE_AGENT_FINALIZE: _HookKind.ValueType  # 2
-    """A gate: may this answer be the final one? Needs the grant FINALIZE_CONTROL."""
+    """A gate: may the draft be the final answer? Needs the grant FINALIZE_CONTROL."""
     HOOK_KIND_SUBAGENT_ENDED: _HookKind.ValueType  # 3
-    """An observer: a session has ended its run, or failed to be spawned."""
+    """For observers: a session has ended its run, or its spawn failed."""
     HOOK_KIND_SUBAGENT_SPAWNED: _HookKind.ValueType  # 4
-    """An observer: a session with a parent was spawned."""
+    """For observers: a session with a parent was spawned."""
     HOOK_KIND_BEFORE_MODEL_RESOLVE: _HookKind.ValueType  # 5
-    """A modifier: which model answers next?"""
+    """A modifier: which model is called next?"""
     HOOK_KIND_BEFORE_PROMPT_BUILD: _HookKind.ValueType  # 6
-    """A modifier: what does the model read beside the conversation? Needs the grant PROMPT_INJECTION."""
+    """A modifier: what does the model read besides the conversation? Needs the grant
+    PROMPT_INJECTION.
+    """
     HOOK_KIND_LLM_INPUT: _HookKind.ValueType  # 7
-    """An observer: a model is about to be asked."""
+    """For observers: a model is about to be called."""
     HOOK_KIND_LLM_OUTPUT: _HookKind.ValueType  # 8
-    """An observer: a model has answered."""
+    """For observers: a model has answered."""
     HOOK_KIND_BEFORE_TOOL_CALL: _HookKind.ValueType  # 9
-    """A gate: may this tool be called, and with which arguments?"""
+    """A gate: may the tool be called, and with which arguments?"""
     HOOK_KIND_AFTER_TOOL_CALL: _HookKind.ValueType  # 10
-    """An observer: a tool call has an outcome."""
+    """For observers: a tool call has ended."""
     HOOK_KIND_AGENT_END: _HookKind.ValueType  # 11
-    """An observer: a run has ended, whichever way."""
+    """For observers: a run has ended in any way."""
     HOOK_KIND_SESSION_START: _HookKind.ValueType  # 12
-    """An observer: a session is ready and its first run is queued."""
+    """For observers: a session is ready and its first run is queued."""
     HOOK_KIND_SESSION_END: _HookKind.ValueType  # 13
-    """An observer: a session takes no further runs."""
+    """For observers: a session accepts no more runs."""
     HOOK_KIND_DELIVERY_TARGET: _HookKind.ValueType  # 14
-    """A modifier: where outside of the mesh is the end of a session to be told?"""
+    """A modifier: where outside of the mesh should the end of a session be delivered?"""
     HOOK_KIND_BEFORE_COMPACTION: _HookKind.ValueType  # 15
-    """A gate: may the oldest part of a transcript be summarized, and what has to be kept?"""
+    """A gate: may the oldest part of a transcript be summarised, and what must the summary keep?"""
     HOOK_KIND_AFTER_COMPACTION: _HookKind.ValueType  # 16
-    """An observer: the oldest part of a transcript was summarized."""
+    """For observers: the oldest part of a transcript was summarised."""
 
 class HookKind(_HookKind, metaclass=_HookKindEnumTypeWrapper):
-    """The moments at which plugins are asked or told."""
+    """The points at which plugins are called."""
 
 HOOK_KIND_UNSPECIFIED: HookKind.ValueType  # 0
 """Refused."""
 HOOK_KIND_BEFORE_SPAWN: HookKind.ValueType  # 1
-"""A gate: may this session be spawned?"""
+"""A gate: may the session be spawned?"""
 HOOK_KIND_BEFORE_AGENT_FINALIZE: HookKind.ValueType  # 2
-"""A gate: may this answer be the final one? Needs the grant FINALIZE_CONTROL."""
+"""A gate: may the draft be the final answer? Needs the grant FINALIZE_CONTROL."""
 HOOK_KIND_SUBAGENT_ENDED: HookKind.ValueType  # 3
-"""An observer: a session has ended its run, or failed to be spawned."""
+"""For observers: a session has ended its run, or its spawn failed."""
 HOOK_KIND_SUBAGENT_SPAWNED: HookKind.ValueType  # 4
-"""An observer: a session with a parent was spawned."""
+"""For observers: a session with a parent was spawned."""
 HOOK_KIND_BEFORE_MODEL_RESOLVE: HookKind.ValueType  # 5
-"""A modifier: which model answers next?"""
+"""A modifier: which model is called next?"""
 HOOK_KIND_BEFORE_PROMPT_BUILD: HookKind.ValueType  # 6
-"""A modifier: what does the model read beside the conversation? Needs the grant PROMPT_INJECTION."""
+"""A modifier: what does the model read besides the conversation? Needs the grant
+PROMPT_INJECTION.
+"""
 HOOK_KIND_LLM_INPUT: HookKind.ValueType  # 7
-"""An observer: a model is about to be asked."""
+"""For observers: a model is about to be called."""
 HOOK_KIND_LLM_OUTPUT: HookKind.ValueType  # 8
-"""An observer: a model has answered."""
+"""For observers: a model has answered."""
 HOOK_KIND_BEFORE_TOOL_CALL: HookKind.ValueType  # 9
-"""A gate: may this tool be called, and with which arguments?"""
+"""A gate: may the tool be called, and with which arguments?"""
 HOOK_KIND_AFTER_TOOL_CALL: HookKind.ValueType  # 10
-"""An observer: a tool call has an outcome."""
+"""For observers: a tool call has ended."""
 HOOK_KIND_AGENT_END: HookKind.ValueType  # 11
-"""An observer: a run has ended, whichever way."""
+"""For observers: a run has ended in any way."""
 HOOK_KIND_SESSION_START: HookKind.ValueType  # 12
-"""An observer: a session is ready and its first run is queued."""
+"""For observers: a session is ready and its first run is queued."""
 HOOK_KIND_SESSION_END: HookKind.ValueType  # 13
-"""An observer: a session takes no further runs."""
+"""For observers: a session accepts no more runs."""
 HOOK_KIND_DELIVERY_TARGET: HookKind.ValueType  # 14
-"""A modifier: where outside of the mesh is the end of a session to be told?"""
+"""A modifier: where outside of the mesh should the end of a session be delivered?"""
 HOOK_KIND_BEFORE_COMPACTION: HookKind.ValueType  # 15
-"""A gate: may the oldest part of a transcript be summarized, and what has to be kept?"""
+"""A gate: may the oldest part of a transcript be summarised, and what must the summary keep?"""
 HOOK_KIND_AFTER_COMPACTION: HookKind.ValueType  # 16
-"""An observer: the oldest part of a transcript was summarized."""
+"""For observers: the oldest part of a transcript was summarised."""
 Global___HookKind: _TypeAlias = HookKind  # noqa: Y015
 
 @_typing.final
@@ -113,19 +117,19 @@ class BeforeSpawnEvent(_message.Message):
     TASK_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session to be."""
+    """The session that is about to be spawned."""
     parent_session_id: _builtins.str
-    """The session that asks; empty for a client's own."""
+    """The parent. Empty for a session without a parent."""
     agent_id: _builtins.str
-    """The agent to run."""
+    """The agent of the session."""
     depth: _builtins.int
-    """How deep it would be nested; 0 has no parent."""
+    """The depth of the session. 0 has no parent."""
     attachment_count: _builtins.int
-    """Files attached."""
+    """The number of attached files."""
     task: _builtins.str
-    """The task, only for a plugin with the grant CONVERSATION_ACCESS."""
+    """The task. Set only for a plugin with the grant CONVERSATION_ACCESS."""
     label: _builtins.str
-    """The label given by the caller."""
+    """The label that the caller gave."""
     def __init__(
         self,
         *,
@@ -147,7 +151,7 @@ Global___BeforeSpawnEvent: _TypeAlias = BeforeSpawnEvent  # noqa: Y015
 
 @_typing.final
 class BeforeAgentFinalizeEvent(_message.Message):
-    """A run has drafted its final answer."""
+    """A run offers a draft as its final answer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -166,15 +170,15 @@ class BeforeAgentFinalizeEvent(_message.Message):
     agent_id: _builtins.str
     """The agent."""
     revision_count: _builtins.int
-    """Revisions asked for so far in this run."""
+    """The number of revisions so far in this run."""
     max_revision_count: _builtins.int
-    """At most this many will be granted."""
+    """The largest number of revisions in a run."""
     draft_text: _builtins.str
-    """The draft, only for a plugin with the grant CONVERSATION_ACCESS."""
+    """The draft. Set only for a plugin with the grant CONVERSATION_ACCESS."""
     draft_bytes: _builtins.int
-    """Size of the draft."""
+    """The size of the draft in bytes."""
     has_final_effects: _builtins.bool
-    """The run has done what cannot be undone; no revision is granted any more."""
+    """The run had effects that cannot be undone. No revision is granted any more."""
     def __init__(
         self,
         *,
@@ -197,7 +201,7 @@ Global___BeforeAgentFinalizeEvent: _TypeAlias = BeforeAgentFinalizeEvent  # noqa
 
 @_typing.final
 class BeforeModelResolveEvent(_message.Message):
-    """A run is about to ask a model."""
+    """A run is about to call a model."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -213,7 +217,7 @@ class BeforeModelResolveEvent(_message.Message):
     """The agent."""
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The models that would be asked, the first one first."""
+        """The models that would be called, in order."""
 
     def __init__(
         self,
@@ -233,7 +237,7 @@ Global___BeforeModelResolveEvent: _TypeAlias = BeforeModelResolveEvent  # noqa: 
 
 @_typing.final
 class BeforePromptBuildEvent(_message.Message):
-    """A run is about to put its prompt together."""
+    """A run is about to build its prompt."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -250,9 +254,9 @@ class BeforePromptBuildEvent(_message.Message):
     agent_id: _builtins.str
     """The agent."""
     message_count: _builtins.int
-    """Messages of the conversation in the prompt."""
+    """The number of messages in the prompt."""
     system_prompt: _builtins.str
-    """The system prompt so far, only for a plugin with the grant CONVERSATION_ACCESS."""
+    """The system prompt so far. Set only for a plugin with the grant CONVERSATION_ACCESS."""
     @_builtins.property
     def tool_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The tools that would be offered."""
@@ -296,10 +300,11 @@ class BeforeToolCallEvent(_message.Message):
     tool_name: _builtins.str
     """The tool."""
     tool_call_id: _builtins.str
-    """The call, as the model numbered it."""
+    """The id of the call, as the model gave it."""
     arguments_json: _builtins.str
-    """The arguments as a JSON object, only for a plugin with the grant CONVERSATION_ACCESS. Of a tenant that masks secrets each secret is a marker here,
-    `[$redacted:provider_key]` or the like; an answer with other arguments leaves it where it is to stand.
+    """The arguments as a JSON object. Set only for a plugin with the grant CONVERSATION_ACCESS. If
+    the tenant masks secrets, each secret is a marker such as `[$redacted:provider_key]`. An answer
+    with other arguments keeps the marker where the secret must stand.
     """
     def __init__(
         self,

@@ -23,7 +23,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class HandleBeforeSpawnRequest(_message.Message):
-    """A spawn to judge."""
+    """Request of HandleBeforeSpawn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -47,7 +47,7 @@ Global___HandleBeforeSpawnRequest: _TypeAlias = HandleBeforeSpawnRequest  # noqa
 
 @_typing.final
 class HandleBeforeSpawnResponse(_message.Message):
-    """The plugin's judgement."""
+    """Response of HandleBeforeSpawn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -71,7 +71,7 @@ Global___HandleBeforeSpawnResponse: _TypeAlias = HandleBeforeSpawnResponse  # no
 
 @_typing.final
 class HandleBeforeAgentFinalizeRequest(_message.Message):
-    """A draft to judge."""
+    """Request of HandleBeforeAgentFinalize."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -95,7 +95,7 @@ Global___HandleBeforeAgentFinalizeRequest: _TypeAlias = HandleBeforeAgentFinaliz
 
 @_typing.final
 class HandleBeforeAgentFinalizeResponse(_message.Message):
-    """The plugin's judgement."""
+    """Response of HandleBeforeAgentFinalize."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -119,7 +119,7 @@ Global___HandleBeforeAgentFinalizeResponse: _TypeAlias = HandleBeforeAgentFinali
 
 @_typing.final
 class HandleBeforeModelResolveRequest(_message.Message):
-    """A choice of model to judge."""
+    """Request of HandleBeforeModelResolve."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -143,7 +143,7 @@ Global___HandleBeforeModelResolveRequest: _TypeAlias = HandleBeforeModelResolveR
 
 @_typing.final
 class HandleBeforeModelResolveResponse(_message.Message):
-    """The plugin's judgement."""
+    """Response of HandleBeforeModelResolve."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -167,7 +167,7 @@ Global___HandleBeforeModelResolveResponse: _TypeAlias = HandleBeforeModelResolve
 
 @_typing.final
 class HandleBeforePromptBuildRequest(_message.Message):
-    """A prompt to judge."""
+    """Request of HandleBeforePromptBuild."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -191,7 +191,7 @@ Global___HandleBeforePromptBuildRequest: _TypeAlias = HandleBeforePromptBuildReq
 
 @_typing.final
 class HandleBeforePromptBuildResponse(_message.Message):
-    """The plugin's judgement."""
+    """Response of HandleBeforePromptBuild."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -215,7 +215,7 @@ Global___HandleBeforePromptBuildResponse: _TypeAlias = HandleBeforePromptBuildRe
 
 @_typing.final
 class HandleBeforeToolCallRequest(_message.Message):
-    """A tool call to judge."""
+    """Request of HandleBeforeToolCall."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -239,7 +239,7 @@ Global___HandleBeforeToolCallRequest: _TypeAlias = HandleBeforeToolCallRequest  
 
 @_typing.final
 class HandleBeforeToolCallResponse(_message.Message):
-    """The plugin's judgement."""
+    """Response of HandleBeforeToolCall."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -263,7 +263,7 @@ Global___HandleBeforeToolCallResponse: _TypeAlias = HandleBeforeToolCallResponse
 
 @_typing.final
 class HandleDeliveryTargetRequest(_message.Message):
-    """An end to be told."""
+    """Request of HandleDeliveryTarget."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -287,7 +287,7 @@ Global___HandleDeliveryTargetRequest: _TypeAlias = HandleDeliveryTargetRequest  
 
 @_typing.final
 class HandleDeliveryTargetResponse(_message.Message):
-    """The plugin's judgement."""
+    """Response of HandleDeliveryTarget."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -311,7 +311,7 @@ Global___HandleDeliveryTargetResponse: _TypeAlias = HandleDeliveryTargetResponse
 
 @_typing.final
 class HandleBeforeCompactionRequest(_message.Message):
-    """A compaction to be judged."""
+    """Request of HandleBeforeCompaction."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -335,7 +335,7 @@ Global___HandleBeforeCompactionRequest: _TypeAlias = HandleBeforeCompactionReque
 
 @_typing.final
 class HandleBeforeCompactionResponse(_message.Message):
-    """The plugin's judgement."""
+    """Response of HandleBeforeCompaction."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -359,7 +359,7 @@ Global___HandleBeforeCompactionResponse: _TypeAlias = HandleBeforeCompactionResp
 
 @_typing.final
 class HandleObservedEventRequest(_message.Message):
-    """News."""
+    """Request of HandleObservedEvent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -383,7 +383,7 @@ Global___HandleObservedEventRequest: _TypeAlias = HandleObservedEventRequest  # 
 
 @_typing.final
 class HandleObservedEventResponse(_message.Message):
-    """Heard."""
+    """Response of HandleObservedEvent: the event was received."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -26,10 +26,13 @@ if _version_not_supported:
 
 
 class HookHandlerServiceStub:
-    """What a plugin serves. The mesh calls it with a service token of `hook` for the tenant and a deadline; an answer that does not
-    validate is a failure of the plugin. Only the hooks it registered for are called. The token's audience is that of the mesh, a slash and the endpoint,
-    letter by letter as it is registered: `spawnmesh/grpc://reviewer.example.com:7000`. No service of the mesh takes it. Whoever serves this is to refuse every
-    other audience, since a token that another plugin was called with is as good otherwise, and every tenant that it is not for, since any tenant may register
+    """The service that a plugin serves. The mesh calls it with a service token of `hook` for the
+    tenant, and with a deadline. An answer that does not validate is a failure of the plugin. Only
+    the hooks for which the plugin is registered are called.
+    The audience of the token is the audience of the mesh, a slash, and the endpoint exactly as it is
+    registered: `spawnmesh/grpc://reviewer.example.com:7000`. No service of the mesh accepts it. A
+    plugin must refuse every other audience, because the token of another plugin is otherwise equally
+    valid. It must also refuse every tenant that it does not serve, because any tenant can register
     any endpoint.
     """
 
@@ -82,64 +85,67 @@ class HookHandlerServiceStub:
 
 
 class HookHandlerServiceServicer:
-    """What a plugin serves. The mesh calls it with a service token of `hook` for the tenant and a deadline; an answer that does not
-    validate is a failure of the plugin. Only the hooks it registered for are called. The token's audience is that of the mesh, a slash and the endpoint,
-    letter by letter as it is registered: `spawnmesh/grpc://reviewer.example.com:7000`. No service of the mesh takes it. Whoever serves this is to refuse every
-    other audience, since a token that another plugin was called with is as good otherwise, and every tenant that it is not for, since any tenant may register
+    """The service that a plugin serves. The mesh calls it with a service token of `hook` for the
+    tenant, and with a deadline. An answer that does not validate is a failure of the plugin. Only
+    the hooks for which the plugin is registered are called.
+    The audience of the token is the audience of the mesh, a slash, and the endpoint exactly as it is
+    registered: `spawnmesh/grpc://reviewer.example.com:7000`. No service of the mesh accepts it. A
+    plugin must refuse every other audience, because the token of another plugin is otherwise equally
+    valid. It must also refuse every tenant that it does not serve, because any tenant can register
     any endpoint.
     """
 
     def HandleBeforeSpawn(self, request, context):
-        """Asked before a session is spawned.
+        """Called before a session is spawned.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def HandleBeforeAgentFinalize(self, request, context):
-        """Asked before an answer is final.
+        """Called before an answer is final.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def HandleBeforeModelResolve(self, request, context):
-        """Asked before a model is chosen.
+        """Called before a model is chosen.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def HandleBeforePromptBuild(self, request, context):
-        """Asked before a prompt is put together.
+        """Called before a prompt is built.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def HandleBeforeToolCall(self, request, context):
-        """Asked before a tool is called.
+        """Called before a tool is called.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def HandleDeliveryTarget(self, request, context):
-        """Asked where the end of a session is to be told.
+        """Called to choose where the end of a session is delivered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def HandleBeforeCompaction(self, request, context):
-        """Asked before the oldest part of a transcript is summarized.
+        """Called before the oldest part of a transcript is summarised.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def HandleObservedEvent(self, request, context):
-        """Told what has happened, for every observed hook; at least once.
+        """Called with each observed event, at least once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -197,10 +203,13 @@ def add_HookHandlerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class HookHandlerService:
-    """What a plugin serves. The mesh calls it with a service token of `hook` for the tenant and a deadline; an answer that does not
-    validate is a failure of the plugin. Only the hooks it registered for are called. The token's audience is that of the mesh, a slash and the endpoint,
-    letter by letter as it is registered: `spawnmesh/grpc://reviewer.example.com:7000`. No service of the mesh takes it. Whoever serves this is to refuse every
-    other audience, since a token that another plugin was called with is as good otherwise, and every tenant that it is not for, since any tenant may register
+    """The service that a plugin serves. The mesh calls it with a service token of `hook` for the
+    tenant, and with a deadline. An answer that does not validate is a failure of the plugin. Only
+    the hooks for which the plugin is registered are called.
+    The audience of the token is the audience of the mesh, a slash, and the endpoint exactly as it is
+    registered: `spawnmesh/grpc://reviewer.example.com:7000`. No service of the mesh accepts it. A
+    plugin must refuse every other audience, because the token of another plugin is otherwise equally
+    valid. It must also refuse every tenant that it does not serve, because any tenant can register
     any endpoint.
     """
 

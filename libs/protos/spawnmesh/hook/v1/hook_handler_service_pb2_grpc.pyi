@@ -27,10 +27,13 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class HookHandlerServiceStub:
-    """What a plugin serves. The mesh calls it with a service token of `hook` for the tenant and a deadline; an answer that does not
-    validate is a failure of the plugin. Only the hooks it registered for are called. The token's audience is that of the mesh, a slash and the endpoint,
-    letter by letter as it is registered: `spawnmesh/grpc://reviewer.example.com:7000`. No service of the mesh takes it. Whoever serves this is to refuse every
-    other audience, since a token that another plugin was called with is as good otherwise, and every tenant that it is not for, since any tenant may register
+    """The service that a plugin serves. The mesh calls it with a service token of `hook` for the
+    tenant, and with a deadline. An answer that does not validate is a failure of the plugin. Only
+    the hooks for which the plugin is registered are called.
+    The audience of the token is the audience of the mesh, a slash, and the endpoint exactly as it is
+    registered: `spawnmesh/grpc://reviewer.example.com:7000`. No service of the mesh accepts it. A
+    plugin must refuse every other audience, because the token of another plugin is otherwise equally
+    valid. It must also refuse every tenant that it does not serve, because any tenant can register
     any endpoint.
     """
 
@@ -39,54 +42,60 @@ class HookHandlerServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> HookHandlerServiceAsyncStub: ...
     HandleBeforeSpawn: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeSpawnRequest, _hook_handler_service_pb2.HandleBeforeSpawnResponse]
-    """Asked before a session is spawned."""
+    """Called before a session is spawned."""
     HandleBeforeAgentFinalize: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeAgentFinalizeRequest, _hook_handler_service_pb2.HandleBeforeAgentFinalizeResponse]
-    """Asked before an answer is final."""
+    """Called before an answer is final."""
     HandleBeforeModelResolve: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeModelResolveRequest, _hook_handler_service_pb2.HandleBeforeModelResolveResponse]
-    """Asked before a model is chosen."""
+    """Called before a model is chosen."""
     HandleBeforePromptBuild: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforePromptBuildRequest, _hook_handler_service_pb2.HandleBeforePromptBuildResponse]
-    """Asked before a prompt is put together."""
+    """Called before a prompt is built."""
     HandleBeforeToolCall: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeToolCallRequest, _hook_handler_service_pb2.HandleBeforeToolCallResponse]
-    """Asked before a tool is called."""
+    """Called before a tool is called."""
     HandleDeliveryTarget: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleDeliveryTargetRequest, _hook_handler_service_pb2.HandleDeliveryTargetResponse]
-    """Asked where the end of a session is to be told."""
+    """Called to choose where the end of a session is delivered."""
     HandleBeforeCompaction: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeCompactionRequest, _hook_handler_service_pb2.HandleBeforeCompactionResponse]
-    """Asked before the oldest part of a transcript is summarized."""
+    """Called before the oldest part of a transcript is summarised."""
     HandleObservedEvent: _grpc.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleObservedEventRequest, _hook_handler_service_pb2.HandleObservedEventResponse]
-    """Told what has happened, for every observed hook; at least once."""
+    """Called with each observed event, at least once."""
 
 @_typing.type_check_only
 class HookHandlerServiceAsyncStub(HookHandlerServiceStub):
-    """What a plugin serves. The mesh calls it with a service token of `hook` for the tenant and a deadline; an answer that does not
-    validate is a failure of the plugin. Only the hooks it registered for are called. The token's audience is that of the mesh, a slash and the endpoint,
-    letter by letter as it is registered: `spawnmesh/grpc://reviewer.example.com:7000`. No service of the mesh takes it. Whoever serves this is to refuse every
-    other audience, since a token that another plugin was called with is as good otherwise, and every tenant that it is not for, since any tenant may register
+    """The service that a plugin serves. The mesh calls it with a service token of `hook` for the
+    tenant, and with a deadline. An answer that does not validate is a failure of the plugin. Only
+    the hooks for which the plugin is registered are called.
+    The audience of the token is the audience of the mesh, a slash, and the endpoint exactly as it is
+    registered: `spawnmesh/grpc://reviewer.example.com:7000`. No service of the mesh accepts it. A
+    plugin must refuse every other audience, because the token of another plugin is otherwise equally
+    valid. It must also refuse every tenant that it does not serve, because any tenant can register
     any endpoint.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     HandleBeforeSpawn: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeSpawnRequest, _hook_handler_service_pb2.HandleBeforeSpawnResponse]  # type: ignore[assignment]
-    """Asked before a session is spawned."""
+    """Called before a session is spawned."""
     HandleBeforeAgentFinalize: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeAgentFinalizeRequest, _hook_handler_service_pb2.HandleBeforeAgentFinalizeResponse]  # type: ignore[assignment]
-    """Asked before an answer is final."""
+    """Called before an answer is final."""
     HandleBeforeModelResolve: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeModelResolveRequest, _hook_handler_service_pb2.HandleBeforeModelResolveResponse]  # type: ignore[assignment]
-    """Asked before a model is chosen."""
+    """Called before a model is chosen."""
     HandleBeforePromptBuild: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforePromptBuildRequest, _hook_handler_service_pb2.HandleBeforePromptBuildResponse]  # type: ignore[assignment]
-    """Asked before a prompt is put together."""
+    """Called before a prompt is built."""
     HandleBeforeToolCall: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeToolCallRequest, _hook_handler_service_pb2.HandleBeforeToolCallResponse]  # type: ignore[assignment]
-    """Asked before a tool is called."""
+    """Called before a tool is called."""
     HandleDeliveryTarget: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleDeliveryTargetRequest, _hook_handler_service_pb2.HandleDeliveryTargetResponse]  # type: ignore[assignment]
-    """Asked where the end of a session is to be told."""
+    """Called to choose where the end of a session is delivered."""
     HandleBeforeCompaction: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleBeforeCompactionRequest, _hook_handler_service_pb2.HandleBeforeCompactionResponse]  # type: ignore[assignment]
-    """Asked before the oldest part of a transcript is summarized."""
+    """Called before the oldest part of a transcript is summarised."""
     HandleObservedEvent: _aio.UnaryUnaryMultiCallable[_hook_handler_service_pb2.HandleObservedEventRequest, _hook_handler_service_pb2.HandleObservedEventResponse]  # type: ignore[assignment]
-    """Told what has happened, for every observed hook; at least once."""
+    """Called with each observed event, at least once."""
 
 class HookHandlerServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What a plugin serves. The mesh calls it with a service token of `hook` for the tenant and a deadline; an answer that does not
-    validate is a failure of the plugin. Only the hooks it registered for are called. The token's audience is that of the mesh, a slash and the endpoint,
-    letter by letter as it is registered: `spawnmesh/grpc://reviewer.example.com:7000`. No service of the mesh takes it. Whoever serves this is to refuse every
-    other audience, since a token that another plugin was called with is as good otherwise, and every tenant that it is not for, since any tenant may register
+    """The service that a plugin serves. The mesh calls it with a service token of `hook` for the
+    tenant, and with a deadline. An answer that does not validate is a failure of the plugin. Only
+    the hooks for which the plugin is registered are called.
+    The audience of the token is the audience of the mesh, a slash, and the endpoint exactly as it is
+    registered: `spawnmesh/grpc://reviewer.example.com:7000`. No service of the mesh accepts it. A
+    plugin must refuse every other audience, because the token of another plugin is otherwise equally
+    valid. It must also refuse every tenant that it does not serve, because any tenant can register
     any endpoint.
     """
 
@@ -96,7 +105,7 @@ class HookHandlerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_handler_service_pb2.HandleBeforeSpawnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_handler_service_pb2.HandleBeforeSpawnResponse, _abc.Awaitable[_hook_handler_service_pb2.HandleBeforeSpawnResponse]]:
-        """Asked before a session is spawned."""
+        """Called before a session is spawned."""
 
     @_abc_1.abstractmethod
     def HandleBeforeAgentFinalize(
@@ -104,7 +113,7 @@ class HookHandlerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_handler_service_pb2.HandleBeforeAgentFinalizeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_handler_service_pb2.HandleBeforeAgentFinalizeResponse, _abc.Awaitable[_hook_handler_service_pb2.HandleBeforeAgentFinalizeResponse]]:
-        """Asked before an answer is final."""
+        """Called before an answer is final."""
 
     @_abc_1.abstractmethod
     def HandleBeforeModelResolve(
@@ -112,7 +121,7 @@ class HookHandlerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_handler_service_pb2.HandleBeforeModelResolveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_handler_service_pb2.HandleBeforeModelResolveResponse, _abc.Awaitable[_hook_handler_service_pb2.HandleBeforeModelResolveResponse]]:
-        """Asked before a model is chosen."""
+        """Called before a model is chosen."""
 
     @_abc_1.abstractmethod
     def HandleBeforePromptBuild(
@@ -120,7 +129,7 @@ class HookHandlerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_handler_service_pb2.HandleBeforePromptBuildRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_handler_service_pb2.HandleBeforePromptBuildResponse, _abc.Awaitable[_hook_handler_service_pb2.HandleBeforePromptBuildResponse]]:
-        """Asked before a prompt is put together."""
+        """Called before a prompt is built."""
 
     @_abc_1.abstractmethod
     def HandleBeforeToolCall(
@@ -128,7 +137,7 @@ class HookHandlerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_handler_service_pb2.HandleBeforeToolCallRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_handler_service_pb2.HandleBeforeToolCallResponse, _abc.Awaitable[_hook_handler_service_pb2.HandleBeforeToolCallResponse]]:
-        """Asked before a tool is called."""
+        """Called before a tool is called."""
 
     @_abc_1.abstractmethod
     def HandleDeliveryTarget(
@@ -136,7 +145,7 @@ class HookHandlerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_handler_service_pb2.HandleDeliveryTargetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_handler_service_pb2.HandleDeliveryTargetResponse, _abc.Awaitable[_hook_handler_service_pb2.HandleDeliveryTargetResponse]]:
-        """Asked where the end of a session is to be told."""
+        """Called to choose where the end of a session is delivered."""
 
     @_abc_1.abstractmethod
     def HandleBeforeCompaction(
@@ -144,7 +153,7 @@ class HookHandlerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_handler_service_pb2.HandleBeforeCompactionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_handler_service_pb2.HandleBeforeCompactionResponse, _abc.Awaitable[_hook_handler_service_pb2.HandleBeforeCompactionResponse]]:
-        """Asked before the oldest part of a transcript is summarized."""
+        """Called before the oldest part of a transcript is summarised."""
 
     @_abc_1.abstractmethod
     def HandleObservedEvent(
@@ -152,6 +161,6 @@ class HookHandlerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_handler_service_pb2.HandleObservedEventRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_handler_service_pb2.HandleObservedEventResponse, _abc.Awaitable[_hook_handler_service_pb2.HandleObservedEventResponse]]:
-        """Told what has happened, for every observed hook; at least once."""
+        """Called with each observed event, at least once."""
 
 def add_HookHandlerServiceServicer_to_server(servicer: HookHandlerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -31,24 +31,26 @@ class _FailurePolicy:
 class _FailurePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailurePolicy.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     FAILURE_POLICY_UNSPECIFIED: _FailurePolicy.ValueType  # 0
-    """CLOSED as soon as one of the hooks is a gate, else OPEN."""
+    """CLOSED if one of the hooks is a gate, otherwise OPEN."""
     FAILURE_POLICY_OPEN: _FailurePolicy.ValueType  # 1
-    """As if it had no objection."""
+    """A failure means no objection."""
     FAILURE_POLICY_CLOSED: _FailurePolicy.ValueType  # 2
-    """As if it objected."""
+    """A failure means an objection."""
 
 class FailurePolicy(_FailurePolicy, metaclass=_FailurePolicyEnumTypeWrapper):
-    """What happens when a plugin does not give a valid answer in time, or is left alone: after three failures in a row for ten seconds, then until one call
-    succeeds, for twice as long after each that fails, up to five minutes. Each replica finds out by itself: N of them wait 3 N times for one that hangs.
-    Not a failure in that count: a name that was not looked up, a call that is too large for it, and no answer where it had less than half of its time-out.
+    """What happens if a plugin gives no valid answer in time, or if its circuit breaker is open. The
+    breaker opens after three failures in a row for ten seconds. While a probe fails, the time
+    doubles up to five minutes. Each replica has its own breaker, so N replicas wait 3 N times for a
+    plugin that hangs. These do not count as failures for the breaker: a failed DNS lookup, a call
+    that is too large for the plugin, and no answer within less than half of the plugin's time-out.
     """
 
 FAILURE_POLICY_UNSPECIFIED: FailurePolicy.ValueType  # 0
-"""CLOSED as soon as one of the hooks is a gate, else OPEN."""
+"""CLOSED if one of the hooks is a gate, otherwise OPEN."""
 FAILURE_POLICY_OPEN: FailurePolicy.ValueType  # 1
-"""As if it had no objection."""
+"""A failure means no objection."""
 FAILURE_POLICY_CLOSED: FailurePolicy.ValueType  # 2
-"""As if it objected."""
+"""A failure means an objection."""
 Global___FailurePolicy: _TypeAlias = FailurePolicy  # noqa: Y015
 
 class _Grant:
@@ -60,11 +62,11 @@ class _GrantEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Grant.ValueType
     GRANT_UNSPECIFIED: _Grant.ValueType  # 0
     """Refused."""
     GRANT_CONVERSATION_ACCESS: _Grant.ValueType  # 1
-    """See tasks, drafts, prompts, answers and what tools are given and give."""
+    """See tasks, drafts, prompts, answers, and the arguments and results of tools."""
     GRANT_FINALIZE_CONTROL: _Grant.ValueType  # 2
-    """Ask for a revision, or declare an answer final."""
+    """Request a revision, or declare an answer final."""
     GRANT_PROMPT_INJECTION: _Grant.ValueType  # 3
-    """Change system prompts and offered tools, and add to prompts."""
+    """Change system prompts and the offered tools, and add text to prompts."""
 
 class Grant(_Grant, metaclass=_GrantEnumTypeWrapper):
     """What a plugin may see and do beyond metadata."""
@@ -72,11 +74,11 @@ class Grant(_Grant, metaclass=_GrantEnumTypeWrapper):
 GRANT_UNSPECIFIED: Grant.ValueType  # 0
 """Refused."""
 GRANT_CONVERSATION_ACCESS: Grant.ValueType  # 1
-"""See tasks, drafts, prompts, answers and what tools are given and give."""
+"""See tasks, drafts, prompts, answers, and the arguments and results of tools."""
 GRANT_FINALIZE_CONTROL: Grant.ValueType  # 2
-"""Ask for a revision, or declare an answer final."""
+"""Request a revision, or declare an answer final."""
 GRANT_PROMPT_INJECTION: Grant.ValueType  # 3
-"""Change system prompts and offered tools, and add to prompts."""
+"""Change system prompts and the offered tools, and add text to prompts."""
 Global___Grant: _TypeAlias = Grant  # noqa: Y015
 
 class _NativeHarness:
@@ -93,7 +95,7 @@ class _NativeHarnessEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NativeH
     """Codex."""
 
 class NativeHarness(_NativeHarness, metaclass=_NativeHarnessEnumTypeWrapper):
-    """Harnesses whose stop events are understood."""
+    """Coding harnesses whose stop events are supported."""
 
 NATIVE_HARNESS_UNSPECIFIED: NativeHarness.ValueType  # 0
 """Refused."""
@@ -120,30 +122,36 @@ class Plugin(_message.Message):
     PAUSED_FIELD_NUMBER: _builtins.int
     BUNDLED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Names it in the tenant: lower-case letters, digits and `-`."""
+    """The name in the tenant: lower-case letters, digits and `-`."""
     endpoint: _builtins.str
     """`grpc://host:port` of a HookHandlerService, or `https://host[:port]/path` of a webhook."""
     priority: _builtins.int
-    """Higher is asked first; ties by registration."""
+    """Higher priority is called first. Equal priorities are ordered by registration."""
     failure_policy: Global___FailurePolicy.ValueType
     """What a failure means."""
     max_concurrent_calls: _builtins.int
-    """Calls of it at a time, in each replica of the service; a further one waits, in its own time. 0 means 16."""
+    """The largest number of concurrent calls in each replica of the service. A further call waits
+    within its own time. 0 means 16.
+    """
     paused: _builtins.bool
-    """It is not called. Ignored in requests: a new plugin is not paused, and a replaced one stays as it was."""
+    """The plugin is paused. Ignored in requests: a new plugin is not paused, and a replaced one keeps
+    its state.
+    """
     bundled: _builtins.bool
-    """The operator's own: in no tenant's power, and needs no grants. Ignored in requests."""
+    """The plugin belongs to the operator. Tenants cannot change it, and it needs no grants. Ignored
+    in requests.
+    """
     @_builtins.property
     def hooks(self) -> _containers.RepeatedScalarFieldContainer[_event_pb2.HookKind.ValueType]:
-        """The hooks it is called for."""
+        """The hooks for which it is called."""
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """How long it may take; absent means 15 s."""
+        """The time-out of a call. Absent means 15 s."""
 
     @_builtins.property
     def grants(self) -> _containers.RepeatedScalarFieldContainer[Global___Grant.ValueType]:
-        """What it may see and do."""
+        """What the plugin may see and do."""
 
     def __init__(
         self,
@@ -169,14 +177,14 @@ Global___Plugin: _TypeAlias = Plugin  # noqa: Y015
 
 @_typing.final
 class RegisterPluginRequest(_message.Message):
-    """Asks for a plugin to be registered."""
+    """Request of RegisterPlugin."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PLUGIN_FIELD_NUMBER: _builtins.int
     ALLOW_UNREACHABLE_FIELD_NUMBER: _builtins.int
     allow_unreachable: _builtins.bool
-    """Registers it also where nobody answers at its endpoint yet."""
+    """Register the plugin even if nothing answers at its endpoint yet."""
     @_builtins.property
     def plugin(self) -> Global___Plugin:
         """The plugin."""
@@ -197,17 +205,19 @@ Global___RegisterPluginRequest: _TypeAlias = RegisterPluginRequest  # noqa: Y015
 
 @_typing.final
 class RegisterPluginResponse(_message.Message):
-    """The plugin is registered."""
+    """Response of RegisterPlugin."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PLUGIN_FIELD_NUMBER: _builtins.int
     WEBHOOK_SECRET_FIELD_NUMBER: _builtins.int
     webhook_secret: _builtins.str
-    """For a webhook: the secret of its signatures, the same one for the same name. It is kept nowhere, and changes with the service's own key."""
+    """For a webhook: the secret that signs its calls. It is the same for the same name. It is stored
+    nowhere, and changes with the service's signing key.
+    """
     @_builtins.property
     def plugin(self) -> Global___Plugin:
-        """The plugin, defaults filled in."""
+        """The plugin, with defaults filled in."""
 
     def __init__(
         self,
@@ -225,7 +235,7 @@ Global___RegisterPluginResponse: _TypeAlias = RegisterPluginResponse  # noqa: Y0
 
 @_typing.final
 class ListPluginsRequest(_message.Message):
-    """Asks for the plugins."""
+    """Request of ListPlugins."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -242,14 +252,14 @@ Global___ListPluginsRequest: _TypeAlias = ListPluginsRequest  # noqa: Y015
 
 @_typing.final
 class ListPluginsResponse(_message.Message):
-    """The plugins."""
+    """Response of ListPlugins."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PLUGINS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def plugins(self) -> _containers.RepeatedCompositeFieldContainer[Global___Plugin]:
-        """Highest priority first."""
+        """The plugins, highest priority first."""
 
     def __init__(
         self,
@@ -266,7 +276,7 @@ Global___ListPluginsResponse: _TypeAlias = ListPluginsResponse  # noqa: Y015
 
 @_typing.final
 class PausePluginRequest(_message.Message):
-    """Asks for a plugin to be paused."""
+    """Request of PausePlugin."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -288,14 +298,14 @@ Global___PausePluginRequest: _TypeAlias = PausePluginRequest  # noqa: Y015
 
 @_typing.final
 class PausePluginResponse(_message.Message):
-    """The plugin is paused."""
+    """Response of PausePlugin."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PLUGIN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def plugin(self) -> Global___Plugin:
-        """As it is now."""
+        """The plugin as it is now."""
 
     def __init__(
         self,
@@ -312,7 +322,7 @@ Global___PausePluginResponse: _TypeAlias = PausePluginResponse  # noqa: Y015
 
 @_typing.final
 class ResumePluginRequest(_message.Message):
-    """Asks for a plugin to be resumed."""
+    """Request of ResumePlugin."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -334,14 +344,14 @@ Global___ResumePluginRequest: _TypeAlias = ResumePluginRequest  # noqa: Y015
 
 @_typing.final
 class ResumePluginResponse(_message.Message):
-    """The plugin is called again."""
+    """Response of ResumePlugin."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PLUGIN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def plugin(self) -> Global___Plugin:
-        """As it is now."""
+        """The plugin as it is now."""
 
     def __init__(
         self,
@@ -358,7 +368,7 @@ Global___ResumePluginResponse: _TypeAlias = ResumePluginResponse  # noqa: Y015
 
 @_typing.final
 class TestPluginRequest(_message.Message):
-    """Asks for a plugin to be tried."""
+    """Request of TestPlugin."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -380,14 +390,14 @@ Global___TestPluginRequest: _TypeAlias = TestPluginRequest  # noqa: Y015
 
 @_typing.final
 class TestPluginResponse(_message.Message):
-    """What came of it."""
+    """Response of TestPlugin."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DELIVERIES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Delivery]:
-        """One for each hook, in the order of the registration."""
+        """One delivery for each hook, in the order of the registration."""
 
     def __init__(
         self,
@@ -404,7 +414,7 @@ Global___TestPluginResponse: _TypeAlias = TestPluginResponse  # noqa: Y015
 
 @_typing.final
 class RemovePluginRequest(_message.Message):
-    """Asks for a plugin to be removed."""
+    """Request of RemovePlugin."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -426,7 +436,7 @@ Global___RemovePluginRequest: _TypeAlias = RemovePluginRequest  # noqa: Y015
 
 @_typing.final
 class RemovePluginResponse(_message.Message):
-    """The plugin is gone."""
+    """Response of RemovePlugin: the plugin is removed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -443,7 +453,7 @@ Global___RemovePluginResponse: _TypeAlias = RemovePluginResponse  # noqa: Y015
 
 @_typing.final
 class DispatchBeforeSpawnRequest(_message.Message):
-    """A spawn to be judged."""
+    """Request of DispatchBeforeSpawn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -467,14 +477,14 @@ Global___DispatchBeforeSpawnRequest: _TypeAlias = DispatchBeforeSpawnRequest  # 
 
 @_typing.final
 class DispatchBeforeSpawnResponse(_message.Message):
-    """The judgement."""
+    """Response of DispatchBeforeSpawn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DECISION_FIELD_NUMBER: _builtins.int
     DECIDED_BY_FIELD_NUMBER: _builtins.int
     decided_by: _builtins.str
-    """The plugin that denied; empty when allowed."""
+    """The plugin that denied. Empty if the spawn is allowed."""
     @_builtins.property
     def decision(self) -> _decision_pb2.SpawnDecision:
         """The merged decision."""
@@ -495,14 +505,14 @@ Global___DispatchBeforeSpawnResponse: _TypeAlias = DispatchBeforeSpawnResponse  
 
 @_typing.final
 class DispatchBeforeAgentFinalizeRequest(_message.Message):
-    """A draft to be judged."""
+    """Request of DispatchBeforeAgentFinalize."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENT_FIELD_NUMBER: _builtins.int
     DISPATCH_KEY_FIELD_NUMBER: _builtins.int
     dispatch_key: _builtins.str
-    """Names this draft for repeats."""
+    """Identifies this draft for repeats."""
     @_builtins.property
     def event(self) -> _event_pb2.BeforeAgentFinalizeEvent:
         """The facts, with the draft."""
@@ -523,7 +533,7 @@ Global___DispatchBeforeAgentFinalizeRequest: _TypeAlias = DispatchBeforeAgentFin
 
 @_typing.final
 class DispatchBeforeAgentFinalizeResponse(_message.Message):
-    """The judgement."""
+    """Response of DispatchBeforeAgentFinalize."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -535,9 +545,9 @@ class DispatchBeforeAgentFinalizeResponse(_message.Message):
     revision_number: _builtins.int
     """For a revise: its number in the run, from 1."""
     max_revision_count: _builtins.int
-    """At most this many are granted in a run."""
+    """The largest number of revisions in a run."""
     capped: _builtins.bool
-    """A revise was asked for and not granted because the run has had its most."""
+    """A revision was requested and not granted, because a bound was reached."""
     @_builtins.property
     def decision(self) -> _decision_pb2.FinalizeDecision:
         """The merged decision."""
@@ -565,7 +575,7 @@ Global___DispatchBeforeAgentFinalizeResponse: _TypeAlias = DispatchBeforeAgentFi
 
 @_typing.final
 class PublishEventsRequest(_message.Message):
-    """Events to be told."""
+    """Request of PublishEvents."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -589,13 +599,13 @@ Global___PublishEventsRequest: _TypeAlias = PublishEventsRequest  # noqa: Y015
 
 @_typing.final
 class PublishEventsResponse(_message.Message):
-    """They will be told."""
+    """Response of PublishEvents: the events are durable."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     QUEUED_COUNT_FIELD_NUMBER: _builtins.int
     queued_count: _builtins.int
-    """Tellings that were put into the outbox by this call."""
+    """The number of deliveries that this call put into the outbox."""
     def __init__(
         self,
         *,
@@ -611,7 +621,7 @@ Global___PublishEventsResponse: _TypeAlias = PublishEventsResponse  # noqa: Y015
 
 @_typing.final
 class ListDeliveriesRequest(_message.Message):
-    """Asks for deliveries. Each condition narrows; an empty one does not."""
+    """Request of ListDeliveries. Each condition narrows the result; an empty one does not."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -624,24 +634,24 @@ class ListDeliveriesRequest(_message.Message):
     END_TIME_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Only those of this session."""
+    """Return only deliveries of this session."""
     page_size: _builtins.int
-    """At most this many; 0 means 100."""
+    """The largest number of deliveries on the page. 0 means 100."""
     run_id: _builtins.str
-    """Only those of this run."""
+    """Return only deliveries of this run."""
     plugin: _builtins.str
-    """Only those to this plugin."""
+    """Return only deliveries to this plugin."""
     decision: _builtins.str
-    """Only those with this decision."""
+    """Return only deliveries with this decision."""
     page_token: _builtins.str
-    """Goes on behind the page that came with it; INVALID_REQUEST for one that no page came with."""
+    """The `next_page_token` of the previous page. INVALID_REQUEST for any other value."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """Only those called at this time or later."""
+        """Return only calls at this time or later."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
-        """Only those called before this time."""
+        """Return only calls before this time."""
 
     def __init__(
         self,
@@ -665,17 +675,17 @@ Global___ListDeliveriesRequest: _TypeAlias = ListDeliveriesRequest  # noqa: Y015
 
 @_typing.final
 class ListDeliveriesResponse(_message.Message):
-    """A page of deliveries."""
+    """Response of ListDeliveries."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DELIVERIES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Asks for the next page; empty on the last one."""
+    """The token for the next page. Empty on the last page."""
     @_builtins.property
     def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Delivery]:
-        """Newest first."""
+        """The deliveries, newest first."""
 
     def __init__(
         self,
@@ -711,24 +721,27 @@ class Delivery(_message.Message):
     hook: _event_pb2.HookKind.ValueType
     """The hook."""
     session_id: _builtins.str
-    """The session it was about."""
+    """The session that the call was about."""
     run_id: _builtins.str
-    """The run it was about; empty when there was none yet."""
+    """The run that the call was about. Empty if there was none yet."""
     decision: _builtins.str
-    """`allow`, `deny`, `continue`, `revise`, `finalize`, `proceed`, `rewrite`, `block`, `chosen`, `changed`, `compact`, `keep_whole`, `told`; `failed`;
-    `skipped` when the circuit breaker kept the call from being made; `dead` when an observer was given up.
+    """`allow`, `deny`, `continue`, `revise`, `finalize`, `proceed`, `rewrite`, `block`, `chosen`,
+    `changed`, `compact`, `keep_whole`, `told`; `failed`; `skipped` if the open circuit breaker
+    prevented the call; `dead` if delivery to an observer was given up.
     """
     error: _builtins.str
-    """Why it failed, without content; empty when it did not."""
+    """Why the call failed, without content. Empty if it did not fail."""
     attempt: _builtins.int
-    """Which try it was, from 1; for observers the tries of one event count on."""
+    """The number of the attempt, from 1. For observers, the attempts of one event are counted
+    together.
+    """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was called."""
+        """When the call started."""
 
     @_builtins.property
     def latency(self) -> _duration_pb2.Duration:
-        """How long it took."""
+        """How long the call took."""
 
     def __init__(
         self,
@@ -753,7 +766,7 @@ Global___Delivery: _TypeAlias = Delivery  # noqa: Y015
 
 @_typing.final
 class RelayNativeStopRequest(_message.Message):
-    """A stop event of a harness."""
+    """Request of RelayNativeStop."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -761,11 +774,11 @@ class RelayNativeStopRequest(_message.Message):
     HARNESS_FIELD_NUMBER: _builtins.int
     EVENT_JSON_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Draws one answer: a repeat answers the same and asks nobody."""
+    """Identifies the call for repeats: a repeat returns the same answer without a call of a plugin."""
     harness: Global___NativeHarness.ValueType
-    """Whose it is."""
+    """The harness that sent the event."""
     event_json: _builtins.str
-    """The event as the harness wrote it: a JSON object, with 256 bytes of `session_id` at most."""
+    """The event as the harness wrote it: a JSON object, in which `session_id` has at most 256 bytes."""
     def __init__(
         self,
         *,
@@ -783,7 +796,7 @@ Global___RelayNativeStopRequest: _TypeAlias = RelayNativeStopRequest  # noqa: Y0
 
 @_typing.final
 class RelayNativeStopResponse(_message.Message):
-    """What the harness is to be answered."""
+    """Response of RelayNativeStop."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -791,11 +804,11 @@ class RelayNativeStopResponse(_message.Message):
     REVISION_NUMBER_FIELD_NUMBER: _builtins.int
     CAPPED_FIELD_NUMBER: _builtins.int
     output: _builtins.str
-    """The text that the harness reads; empty lets it stop."""
+    """The text for the harness to read. Empty lets it stop."""
     revision_number: _builtins.int
     """For a revise: its number in the turn, from 1."""
     capped: _builtins.bool
-    """A revise was asked for and not granted."""
+    """A revision was requested and not granted."""
     def __init__(
         self,
         *,

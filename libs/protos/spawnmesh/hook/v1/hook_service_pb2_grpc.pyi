@@ -29,121 +29,175 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class HookServiceStub:
-    """Knows the tenant's plugins and asks them."""
+    """Manages the tenant's plugins and dispatches hooks to them."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> HookServiceAsyncStub: ...
     RegisterPlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.RegisterPluginRequest, _hook_service_pb2.RegisterPluginResponse]
-    """Registers a plugin, or replaces the one of that name, which keeps its place among equals. ENDPOINT_NOT_ALLOWED for an endpoint outside what the
-    operator allows; ENDPOINT_NOT_REACHED where nobody answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for the
-    name of a bundled plugin; UNKNOWN_TENANT for a tenant that nobody created. Calls begun from now on see it, at other replicas within two seconds.
+    """Registers a plugin, or replaces the plugin of that name, which keeps its place among plugins of
+    equal priority. Calls that start from now on use it; other replicas follow within two seconds.
+    ENDPOINT_NOT_ALLOWED for an endpoint that the operator does not allow; ENDPOINT_NOT_REACHED if
+    nothing answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for
+    the name of a bundled plugin; UNKNOWN_TENANT for a tenant that does not exist.
     """
     ListPlugins: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ListPluginsRequest, _hook_service_pb2.ListPluginsResponse]
-    """The tenant's plugins and the bundled ones that serve it, highest priority first. A bundled one takes the place of the tenant's of its name."""
+    """Returns the tenant's plugins and the bundled plugins that serve it, highest priority first. A
+    bundled plugin replaces the tenant's plugin of the same name.
+    """
     PausePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.PausePluginRequest, _hook_service_pb2.PausePluginResponse]
-    """The plugin is not called until it is resumed; observers never hear what they miss. NOT_FOUND where there is none, ALREADY_EXISTS for a bundled one."""
+    """Pauses a plugin: it is not called until it is resumed, and observers never receive the events
+    in between. NOT_FOUND if there is no such plugin, ALREADY_EXISTS for a bundled one.
+    """
     ResumePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ResumePluginRequest, _hook_service_pb2.ResumePluginResponse]
-    """The plugin is called again, whatever its circuit breaker held against it. NOT_FOUND where there is none, ALREADY_EXISTS for a bundled one."""
+    """Resumes a plugin and resets its circuit breaker. NOT_FOUND if there is no such plugin,
+    ALREADY_EXISTS for a bundled one.
+    """
     RemovePlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.RemovePluginRequest, _hook_service_pb2.RemovePluginResponse]
-    """Removes a plugin of the tenant's own, with the news that it has not heard. Idempotent; ALREADY_EXISTS where only a bundled one has the name."""
+    """Removes a plugin of the tenant together with its pending events. Idempotent. ALREADY_EXISTS if
+    only a bundled plugin has the name.
+    """
     TestPlugin: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.TestPluginRequest, _hook_service_pb2.TestPluginResponse]
-    """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`, whether it is paused or cut off. The calls are in the
-    delivery log; what it answers decides nothing. NOT_FOUND for one that there is not.
+    """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`,
+    even if it is paused or its circuit breaker is open. The calls are in the delivery log, and the
+    answers have no effect. NOT_FOUND if there is no such plugin.
     """
     DispatchBeforeSpawn: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeSpawnRequest, _hook_service_pb2.DispatchBeforeSpawnResponse]
-    """Asks every gate for BEFORE_SPAWN in order of priority; the first deny decides. A plugin that fails and is CLOSED denies:
-    UNAVAILABLE PLUGIN_FAILED.
+    """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
+    with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
     """
     DispatchBeforeAgentFinalize: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeAgentFinalizeRequest, _hook_service_pb2.DispatchBeforeAgentFinalizeResponse]
-    """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of revises
-    are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and asks
-    nobody, also when that plugin is paused or gone by then. One that comes meanwhile waits, and is ABORTED CONFLICT where its time ends first; if the
-    first died with its replica, it asks five seconds after the plugins' time. Where nobody was asked nothing is kept, and a repeat asks who is there
-    then. At most 3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after effects that
-    cannot be undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
+    """Calls every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize
+    decides against all plugins of lower priority; the reasons of revises are joined with a blank
+    line between them.
+    - The decision for a `dispatch_key` is stored once a plugin was called. A repeat returns it
+      without a call, also if the plugin is paused or gone by then. A concurrent repeat waits, and
+      is ABORTED CONFLICT if its deadline passes first; if the replica of the first call died, the
+      repeat calls the plugins five seconds after their time-outs. If no plugin was called, nothing
+      is stored.
+    - At most 3 revisions are granted in a run, and at most `max_attempts` for an idempotency key
+      of a plugin. Past these bounds, and after effects that cannot be undone, the decision is
+      continue and `capped` is set.
+    - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and nothing is
+      stored.
     """
     DispatchDeliveryTarget: _grpc.UnaryUnaryMultiCallable[_delivery_target_pb2.DispatchDeliveryTargetRequest, _delivery_target_pb2.DispatchDeliveryTargetResponse]
-    """Asks the plugins for DELIVERY_TARGET in order of priority; the first that names one decides. A plugin that fails and is CLOSED: UNAVAILABLE
-    PLUGIN_FAILED. Whoever asks three times in vain has the observers told of the end without a target.
+    """Calls the plugins for DELIVERY_TARGET in order of priority. The first that names a target
+    decides. If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. After three
+    failed calls the session service notifies the observers without a target.
     """
     DispatchBeforeCompaction: _grpc.UnaryUnaryMultiCallable[_compaction_pb2.DispatchBeforeCompactionRequest, _compaction_pb2.DispatchBeforeCompactionResponse]
-    """Asks the gates for BEFORE_COMPACTION in order of priority; the first refusal decides, else instructions are joined. A plugin that fails, such as by
-    instructions without the grant, and is CLOSED: UNAVAILABLE PLUGIN_FAILED. Nothing is kept but the log: a repeat asks again.
+    """Calls the gates for BEFORE_COMPACTION in order of priority. The first refusal decides,
+    otherwise all instructions are joined. If a plugin with failure policy CLOSED fails, for
+    example by giving instructions without the grant: UNAVAILABLE PLUGIN_FAILED. Only the log is
+    stored: a repeat calls the plugins again.
     """
     PublishEvents: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.PublishEventsRequest, _hook_service_pb2.PublishEventsResponse]
-    """Keeps the events for the observers that are registered now, and answers when they are durable. Each is told at least once, in no promised order,
-    again and again for about a day until it has heard. The same `event_key` again changes nothing; that of a run is no other's. A run tells of itself
-    only, and only of models and tools; the transcript service of compactions; the session service of the rest. NOT_FOUND for another session than the
-    run's, INVALID_REQUEST for another event.
+    """Stores the events for the observers that are registered now, and returns when they are durable.
+    Each observer receives each event at least once, in no promised order. Delivery is retried for
+    about a day. A repeat with the same `event_key` changes nothing; the keys of different runs are
+    separate. A run publishes only events about itself, and only about models and tools; the
+    transcript service publishes compactions; the session service publishes the rest. NOT_FOUND for
+    a session other than the run's, INVALID_REQUEST for an event of another kind.
     """
     ListDeliveries: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.ListDeliveriesRequest, _hook_service_pb2.ListDeliveriesResponse]
-    """What was asked and told, newest first. Sees everything committed before the call; a row is kept for 30 days, or as long as the operator says."""
+    """Returns what was dispatched and delivered, newest first. Sees everything that was committed
+    before the call. A row is kept for 30 days, or as long as the operator configures.
+    """
     RelayNativeStop: _grpc.UnaryUnaryMultiCallable[_hook_service_pb2.RelayNativeStopRequest, _hook_service_pb2.RelayNativeStopResponse]
-    """Asks the gates for BEFORE_AGENT_FINALIZE about a stop of a coding harness that runs outside of the mesh, and says what to answer it. The bounds
-    of DispatchBeforeAgentFinalize hold for one turn of the harness, or for its whole session where it names no turn, whatever the harness says of
-    itself. Events other than stops, and plugins that fail, get no answer: the harness stops. INVALID_REQUEST for what is no such event.
+    """Calls the gates for BEFORE_AGENT_FINALIZE about a stop event of a coding harness outside of the
+    mesh, and returns what to answer the harness. The bounds of DispatchBeforeAgentFinalize hold
+    for one turn of the harness, or for its whole session if it names no turn. Events other than
+    stops, and plugins that fail, produce no answer: the harness stops. INVALID_REQUEST for a
+    malformed event.
     """
 
 @_typing.type_check_only
 class HookServiceAsyncStub(HookServiceStub):
-    """Knows the tenant's plugins and asks them."""
+    """Manages the tenant's plugins and dispatches hooks to them."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     RegisterPlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.RegisterPluginRequest, _hook_service_pb2.RegisterPluginResponse]  # type: ignore[assignment]
-    """Registers a plugin, or replaces the one of that name, which keeps its place among equals. ENDPOINT_NOT_ALLOWED for an endpoint outside what the
-    operator allows; ENDPOINT_NOT_REACHED where nobody answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for the
-    name of a bundled plugin; UNKNOWN_TENANT for a tenant that nobody created. Calls begun from now on see it, at other replicas within two seconds.
+    """Registers a plugin, or replaces the plugin of that name, which keeps its place among plugins of
+    equal priority. Calls that start from now on use it; other replicas follow within two seconds.
+    ENDPOINT_NOT_ALLOWED for an endpoint that the operator does not allow; ENDPOINT_NOT_REACHED if
+    nothing answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for
+    the name of a bundled plugin; UNKNOWN_TENANT for a tenant that does not exist.
     """
     ListPlugins: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ListPluginsRequest, _hook_service_pb2.ListPluginsResponse]  # type: ignore[assignment]
-    """The tenant's plugins and the bundled ones that serve it, highest priority first. A bundled one takes the place of the tenant's of its name."""
+    """Returns the tenant's plugins and the bundled plugins that serve it, highest priority first. A
+    bundled plugin replaces the tenant's plugin of the same name.
+    """
     PausePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.PausePluginRequest, _hook_service_pb2.PausePluginResponse]  # type: ignore[assignment]
-    """The plugin is not called until it is resumed; observers never hear what they miss. NOT_FOUND where there is none, ALREADY_EXISTS for a bundled one."""
+    """Pauses a plugin: it is not called until it is resumed, and observers never receive the events
+    in between. NOT_FOUND if there is no such plugin, ALREADY_EXISTS for a bundled one.
+    """
     ResumePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ResumePluginRequest, _hook_service_pb2.ResumePluginResponse]  # type: ignore[assignment]
-    """The plugin is called again, whatever its circuit breaker held against it. NOT_FOUND where there is none, ALREADY_EXISTS for a bundled one."""
+    """Resumes a plugin and resets its circuit breaker. NOT_FOUND if there is no such plugin,
+    ALREADY_EXISTS for a bundled one.
+    """
     RemovePlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.RemovePluginRequest, _hook_service_pb2.RemovePluginResponse]  # type: ignore[assignment]
-    """Removes a plugin of the tenant's own, with the news that it has not heard. Idempotent; ALREADY_EXISTS where only a bundled one has the name."""
+    """Removes a plugin of the tenant together with its pending events. Idempotent. ALREADY_EXISTS if
+    only a bundled plugin has the name.
+    """
     TestPlugin: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.TestPluginRequest, _hook_service_pb2.TestPluginResponse]  # type: ignore[assignment]
-    """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`, whether it is paused or cut off. The calls are in the
-    delivery log; what it answers decides nothing. NOT_FOUND for one that there is not.
+    """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`,
+    even if it is paused or its circuit breaker is open. The calls are in the delivery log, and the
+    answers have no effect. NOT_FOUND if there is no such plugin.
     """
     DispatchBeforeSpawn: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeSpawnRequest, _hook_service_pb2.DispatchBeforeSpawnResponse]  # type: ignore[assignment]
-    """Asks every gate for BEFORE_SPAWN in order of priority; the first deny decides. A plugin that fails and is CLOSED denies:
-    UNAVAILABLE PLUGIN_FAILED.
+    """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
+    with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
     """
     DispatchBeforeAgentFinalize: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.DispatchBeforeAgentFinalizeRequest, _hook_service_pb2.DispatchBeforeAgentFinalizeResponse]  # type: ignore[assignment]
-    """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of revises
-    are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and asks
-    nobody, also when that plugin is paused or gone by then. One that comes meanwhile waits, and is ABORTED CONFLICT where its time ends first; if the
-    first died with its replica, it asks five seconds after the plugins' time. Where nobody was asked nothing is kept, and a repeat asks who is there
-    then. At most 3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after effects that
-    cannot be undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
+    """Calls every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize
+    decides against all plugins of lower priority; the reasons of revises are joined with a blank
+    line between them.
+    - The decision for a `dispatch_key` is stored once a plugin was called. A repeat returns it
+      without a call, also if the plugin is paused or gone by then. A concurrent repeat waits, and
+      is ABORTED CONFLICT if its deadline passes first; if the replica of the first call died, the
+      repeat calls the plugins five seconds after their time-outs. If no plugin was called, nothing
+      is stored.
+    - At most 3 revisions are granted in a run, and at most `max_attempts` for an idempotency key
+      of a plugin. Past these bounds, and after effects that cannot be undone, the decision is
+      continue and `capped` is set.
+    - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and nothing is
+      stored.
     """
     DispatchDeliveryTarget: _aio.UnaryUnaryMultiCallable[_delivery_target_pb2.DispatchDeliveryTargetRequest, _delivery_target_pb2.DispatchDeliveryTargetResponse]  # type: ignore[assignment]
-    """Asks the plugins for DELIVERY_TARGET in order of priority; the first that names one decides. A plugin that fails and is CLOSED: UNAVAILABLE
-    PLUGIN_FAILED. Whoever asks three times in vain has the observers told of the end without a target.
+    """Calls the plugins for DELIVERY_TARGET in order of priority. The first that names a target
+    decides. If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. After three
+    failed calls the session service notifies the observers without a target.
     """
     DispatchBeforeCompaction: _aio.UnaryUnaryMultiCallable[_compaction_pb2.DispatchBeforeCompactionRequest, _compaction_pb2.DispatchBeforeCompactionResponse]  # type: ignore[assignment]
-    """Asks the gates for BEFORE_COMPACTION in order of priority; the first refusal decides, else instructions are joined. A plugin that fails, such as by
-    instructions without the grant, and is CLOSED: UNAVAILABLE PLUGIN_FAILED. Nothing is kept but the log: a repeat asks again.
+    """Calls the gates for BEFORE_COMPACTION in order of priority. The first refusal decides,
+    otherwise all instructions are joined. If a plugin with failure policy CLOSED fails, for
+    example by giving instructions without the grant: UNAVAILABLE PLUGIN_FAILED. Only the log is
+    stored: a repeat calls the plugins again.
     """
     PublishEvents: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.PublishEventsRequest, _hook_service_pb2.PublishEventsResponse]  # type: ignore[assignment]
-    """Keeps the events for the observers that are registered now, and answers when they are durable. Each is told at least once, in no promised order,
-    again and again for about a day until it has heard. The same `event_key` again changes nothing; that of a run is no other's. A run tells of itself
-    only, and only of models and tools; the transcript service of compactions; the session service of the rest. NOT_FOUND for another session than the
-    run's, INVALID_REQUEST for another event.
+    """Stores the events for the observers that are registered now, and returns when they are durable.
+    Each observer receives each event at least once, in no promised order. Delivery is retried for
+    about a day. A repeat with the same `event_key` changes nothing; the keys of different runs are
+    separate. A run publishes only events about itself, and only about models and tools; the
+    transcript service publishes compactions; the session service publishes the rest. NOT_FOUND for
+    a session other than the run's, INVALID_REQUEST for an event of another kind.
     """
     ListDeliveries: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.ListDeliveriesRequest, _hook_service_pb2.ListDeliveriesResponse]  # type: ignore[assignment]
-    """What was asked and told, newest first. Sees everything committed before the call; a row is kept for 30 days, or as long as the operator says."""
+    """Returns what was dispatched and delivered, newest first. Sees everything that was committed
+    before the call. A row is kept for 30 days, or as long as the operator configures.
+    """
     RelayNativeStop: _aio.UnaryUnaryMultiCallable[_hook_service_pb2.RelayNativeStopRequest, _hook_service_pb2.RelayNativeStopResponse]  # type: ignore[assignment]
-    """Asks the gates for BEFORE_AGENT_FINALIZE about a stop of a coding harness that runs outside of the mesh, and says what to answer it. The bounds
-    of DispatchBeforeAgentFinalize hold for one turn of the harness, or for its whole session where it names no turn, whatever the harness says of
-    itself. Events other than stops, and plugins that fail, get no answer: the harness stops. INVALID_REQUEST for what is no such event.
+    """Calls the gates for BEFORE_AGENT_FINALIZE about a stop event of a coding harness outside of the
+    mesh, and returns what to answer the harness. The bounds of DispatchBeforeAgentFinalize hold
+    for one turn of the harness, or for its whole session if it names no turn. Events other than
+    stops, and plugins that fail, produce no answer: the harness stops. INVALID_REQUEST for a
+    malformed event.
     """
 
 class HookServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Knows the tenant's plugins and asks them."""
+    """Manages the tenant's plugins and dispatches hooks to them."""
 
     @_abc_1.abstractmethod
     def RegisterPlugin(
@@ -151,9 +205,11 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.RegisterPluginRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.RegisterPluginResponse, _abc.Awaitable[_hook_service_pb2.RegisterPluginResponse]]:
-        """Registers a plugin, or replaces the one of that name, which keeps its place among equals. ENDPOINT_NOT_ALLOWED for an endpoint outside what the
-        operator allows; ENDPOINT_NOT_REACHED where nobody answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for the
-        name of a bundled plugin; UNKNOWN_TENANT for a tenant that nobody created. Calls begun from now on see it, at other replicas within two seconds.
+        """Registers a plugin, or replaces the plugin of that name, which keeps its place among plugins of
+        equal priority. Calls that start from now on use it; other replicas follow within two seconds.
+        ENDPOINT_NOT_ALLOWED for an endpoint that the operator does not allow; ENDPOINT_NOT_REACHED if
+        nothing answers there; GRANT_MISSING for a hook without the grant it needs; ALREADY_EXISTS for
+        the name of a bundled plugin; UNKNOWN_TENANT for a tenant that does not exist.
         """
 
     @_abc_1.abstractmethod
@@ -162,7 +218,9 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.ListPluginsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.ListPluginsResponse, _abc.Awaitable[_hook_service_pb2.ListPluginsResponse]]:
-        """The tenant's plugins and the bundled ones that serve it, highest priority first. A bundled one takes the place of the tenant's of its name."""
+        """Returns the tenant's plugins and the bundled plugins that serve it, highest priority first. A
+        bundled plugin replaces the tenant's plugin of the same name.
+        """
 
     @_abc_1.abstractmethod
     def PausePlugin(
@@ -170,7 +228,9 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.PausePluginRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.PausePluginResponse, _abc.Awaitable[_hook_service_pb2.PausePluginResponse]]:
-        """The plugin is not called until it is resumed; observers never hear what they miss. NOT_FOUND where there is none, ALREADY_EXISTS for a bundled one."""
+        """Pauses a plugin: it is not called until it is resumed, and observers never receive the events
+        in between. NOT_FOUND if there is no such plugin, ALREADY_EXISTS for a bundled one.
+        """
 
     @_abc_1.abstractmethod
     def ResumePlugin(
@@ -178,7 +238,9 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.ResumePluginRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.ResumePluginResponse, _abc.Awaitable[_hook_service_pb2.ResumePluginResponse]]:
-        """The plugin is called again, whatever its circuit breaker held against it. NOT_FOUND where there is none, ALREADY_EXISTS for a bundled one."""
+        """Resumes a plugin and resets its circuit breaker. NOT_FOUND if there is no such plugin,
+        ALREADY_EXISTS for a bundled one.
+        """
 
     @_abc_1.abstractmethod
     def RemovePlugin(
@@ -186,7 +248,9 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.RemovePluginRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.RemovePluginResponse, _abc.Awaitable[_hook_service_pb2.RemovePluginResponse]]:
-        """Removes a plugin of the tenant's own, with the news that it has not heard. Idempotent; ALREADY_EXISTS where only a bundled one has the name."""
+        """Removes a plugin of the tenant together with its pending events. Idempotent. ALREADY_EXISTS if
+        only a bundled plugin has the name.
+        """
 
     @_abc_1.abstractmethod
     def TestPlugin(
@@ -194,8 +258,9 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.TestPluginRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.TestPluginResponse, _abc.Awaitable[_hook_service_pb2.TestPluginResponse]]:
-        """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`, whether it is paused or cut off. The calls are in the
-        delivery log; what it answers decides nothing. NOT_FOUND for one that there is not.
+        """Calls a plugin once for each of its hooks, with made-up facts about the session `ses_test`,
+        even if it is paused or its circuit breaker is open. The calls are in the delivery log, and the
+        answers have no effect. NOT_FOUND if there is no such plugin.
         """
 
     @_abc_1.abstractmethod
@@ -204,8 +269,8 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.DispatchBeforeSpawnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.DispatchBeforeSpawnResponse, _abc.Awaitable[_hook_service_pb2.DispatchBeforeSpawnResponse]]:
-        """Asks every gate for BEFORE_SPAWN in order of priority; the first deny decides. A plugin that fails and is CLOSED denies:
-        UNAVAILABLE PLUGIN_FAILED.
+        """Calls every gate for BEFORE_SPAWN in order of priority. The first deny decides. If a plugin
+        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
         """
 
     @_abc_1.abstractmethod
@@ -214,12 +279,19 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.DispatchBeforeAgentFinalizeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.DispatchBeforeAgentFinalizeResponse, _abc.Awaitable[_hook_service_pb2.DispatchBeforeAgentFinalizeResponse]]:
-        """Asks every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize decides against all below it; the reasons of revises
-        are joined, a blank line between. The answer for a `dispatch_key` is kept as soon as a plugin was asked: a repeat answers the same and asks
-        nobody, also when that plugin is paused or gone by then. One that comes meanwhile waits, and is ABORTED CONFLICT where its time ends first; if the
-        first died with its replica, it asks five seconds after the plugins' time. Where nobody was asked nothing is kept, and a repeat asks who is there
-        then. At most 3 revisions are granted a run, and for an idempotency key of a plugin at most its `max_attempts`; past that, and after effects that
-        cannot be undone, the answer is continue and `capped` is set. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED, and nothing is kept.
+        """Calls every gate for BEFORE_AGENT_FINALIZE in order of priority. The first revise or finalize
+        decides against all plugins of lower priority; the reasons of revises are joined with a blank
+        line between them.
+        - The decision for a `dispatch_key` is stored once a plugin was called. A repeat returns it
+          without a call, also if the plugin is paused or gone by then. A concurrent repeat waits, and
+          is ABORTED CONFLICT if its deadline passes first; if the replica of the first call died, the
+          repeat calls the plugins five seconds after their time-outs. If no plugin was called, nothing
+          is stored.
+        - At most 3 revisions are granted in a run, and at most `max_attempts` for an idempotency key
+          of a plugin. Past these bounds, and after effects that cannot be undone, the decision is
+          continue and `capped` is set.
+        - If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED, and nothing is
+          stored.
         """
 
     @_abc_1.abstractmethod
@@ -228,8 +300,9 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _delivery_target_pb2.DispatchDeliveryTargetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_delivery_target_pb2.DispatchDeliveryTargetResponse, _abc.Awaitable[_delivery_target_pb2.DispatchDeliveryTargetResponse]]:
-        """Asks the plugins for DELIVERY_TARGET in order of priority; the first that names one decides. A plugin that fails and is CLOSED: UNAVAILABLE
-        PLUGIN_FAILED. Whoever asks three times in vain has the observers told of the end without a target.
+        """Calls the plugins for DELIVERY_TARGET in order of priority. The first that names a target
+        decides. If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED. After three
+        failed calls the session service notifies the observers without a target.
         """
 
     @_abc_1.abstractmethod
@@ -238,8 +311,10 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _compaction_pb2.DispatchBeforeCompactionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_compaction_pb2.DispatchBeforeCompactionResponse, _abc.Awaitable[_compaction_pb2.DispatchBeforeCompactionResponse]]:
-        """Asks the gates for BEFORE_COMPACTION in order of priority; the first refusal decides, else instructions are joined. A plugin that fails, such as by
-        instructions without the grant, and is CLOSED: UNAVAILABLE PLUGIN_FAILED. Nothing is kept but the log: a repeat asks again.
+        """Calls the gates for BEFORE_COMPACTION in order of priority. The first refusal decides,
+        otherwise all instructions are joined. If a plugin with failure policy CLOSED fails, for
+        example by giving instructions without the grant: UNAVAILABLE PLUGIN_FAILED. Only the log is
+        stored: a repeat calls the plugins again.
         """
 
     @_abc_1.abstractmethod
@@ -248,10 +323,12 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.PublishEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.PublishEventsResponse, _abc.Awaitable[_hook_service_pb2.PublishEventsResponse]]:
-        """Keeps the events for the observers that are registered now, and answers when they are durable. Each is told at least once, in no promised order,
-        again and again for about a day until it has heard. The same `event_key` again changes nothing; that of a run is no other's. A run tells of itself
-        only, and only of models and tools; the transcript service of compactions; the session service of the rest. NOT_FOUND for another session than the
-        run's, INVALID_REQUEST for another event.
+        """Stores the events for the observers that are registered now, and returns when they are durable.
+        Each observer receives each event at least once, in no promised order. Delivery is retried for
+        about a day. A repeat with the same `event_key` changes nothing; the keys of different runs are
+        separate. A run publishes only events about itself, and only about models and tools; the
+        transcript service publishes compactions; the session service publishes the rest. NOT_FOUND for
+        a session other than the run's, INVALID_REQUEST for an event of another kind.
         """
 
     @_abc_1.abstractmethod
@@ -260,7 +337,9 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.ListDeliveriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.ListDeliveriesResponse, _abc.Awaitable[_hook_service_pb2.ListDeliveriesResponse]]:
-        """What was asked and told, newest first. Sees everything committed before the call; a row is kept for 30 days, or as long as the operator says."""
+        """Returns what was dispatched and delivered, newest first. Sees everything that was committed
+        before the call. A row is kept for 30 days, or as long as the operator configures.
+        """
 
     @_abc_1.abstractmethod
     def RelayNativeStop(
@@ -268,9 +347,11 @@ class HookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hook_service_pb2.RelayNativeStopRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hook_service_pb2.RelayNativeStopResponse, _abc.Awaitable[_hook_service_pb2.RelayNativeStopResponse]]:
-        """Asks the gates for BEFORE_AGENT_FINALIZE about a stop of a coding harness that runs outside of the mesh, and says what to answer it. The bounds
-        of DispatchBeforeAgentFinalize hold for one turn of the harness, or for its whole session where it names no turn, whatever the harness says of
-        itself. Events other than stops, and plugins that fail, get no answer: the harness stops. INVALID_REQUEST for what is no such event.
+        """Calls the gates for BEFORE_AGENT_FINALIZE about a stop event of a coding harness outside of the
+        mesh, and returns what to answer the harness. The bounds of DispatchBeforeAgentFinalize hold
+        for one turn of the harness, or for its whole session if it names no turn. Events other than
+        stops, and plugins that fail, produce no answer: the harness stops. INVALID_REQUEST for a
+        malformed event.
         """
 
 def add_HookServiceServicer_to_server(servicer: HookServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

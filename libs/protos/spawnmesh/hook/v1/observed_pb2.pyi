@@ -42,18 +42,19 @@ class ObservedEvent(_message.Message):
     SESSION_END_FIELD_NUMBER: _builtins.int
     AFTER_COMPACTION_FIELD_NUMBER: _builtins.int
     event_key: _builtins.str
-    """Names this event for its repeats; delivery is at least once. What a run publishes is told as `run:<run_id>:<key>`, or with a hash of a key that is
-    too long for that: no run gives an event the name of another's.
+    """Identifies this event for repeats; delivery is at least once. The key of a run is stored as
+    `run:<run_id>:<key>`, or with a hash if it is too long, so that no run can use the key of
+    another event.
     """
     session_id: _builtins.str
     """The session."""
     run_id: _builtins.str
-    """The run; empty when there was none."""
+    """The run. Empty if there was none."""
     agent_id: _builtins.str
-    """The agent; empty for what the session service tells."""
+    """The agent. Empty for events of the session service."""
     @_builtins.property
     def event_time(self) -> _timestamp_pb2.Timestamp:
-        """When it happened, by the clock of whoever tells it."""
+        """When it happened, by the clock of the publisher."""
 
     @_builtins.property
     def subagent_spawned(self) -> Global___SubagentSpawnedEvent:
@@ -143,7 +144,7 @@ Global___SubagentSpawnedEvent: _TypeAlias = SubagentSpawnedEvent  # noqa: Y015
 
 @_typing.final
 class SubagentEndedEvent(_message.Message):
-    """A session has ended its run, or failed to be spawned."""
+    """A session has ended its run, or its spawn failed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -151,11 +152,13 @@ class SubagentEndedEvent(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     DELIVERY_TARGET_FIELD_NUMBER: _builtins.int
     parent_session_id: _builtins.str
-    """The parent; empty for a client's own session."""
+    """The parent. Empty for a session without a parent."""
     outcome: _builtins.str
-    """How it ended: `succeeded`, `failed`, `timed_out`, `killed` or `spawn_failed`."""
+    """The outcome: `succeeded`, `failed`, `timed_out`, `killed` or `spawn_failed`."""
     delivery_target: _builtins.str
-    """Where the plugins for DELIVERY_TARGET want it told, by an observer that delivers there; empty when none named a place."""
+    """Where the plugins for DELIVERY_TARGET want the end to be delivered, by an observer that
+    delivers there. Empty if none named a target.
+    """
     def __init__(
         self,
         *,
@@ -173,7 +176,7 @@ Global___SubagentEndedEvent: _TypeAlias = SubagentEndedEvent  # noqa: Y015
 
 @_typing.final
 class LlmInputEvent(_message.Message):
-    """A model is about to be asked."""
+    """A model is about to be called."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -183,20 +186,20 @@ class LlmInputEvent(_message.Message):
     SYSTEM_PROMPT_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
     message_count: _builtins.int
-    """Messages of the conversation."""
+    """The number of messages in the conversation."""
     system_prompt: _builtins.str
-    """The system prompt, only for a plugin with the grant CONVERSATION_ACCESS."""
+    """The system prompt. Set only for a plugin with the grant CONVERSATION_ACCESS."""
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The models in the order in which they are asked."""
+        """The models, in the order in which they are called."""
 
     @_builtins.property
     def tool_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The tools on offer."""
+        """The offered tools."""
 
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.Message]:
-        """The conversation, only for a plugin with the grant CONVERSATION_ACCESS."""
+        """The conversation. Set only for a plugin with the grant CONVERSATION_ACCESS."""
 
     def __init__(
         self,
@@ -228,12 +231,12 @@ class LlmOutputEvent(_message.Message):
     model: _builtins.str
     """The model that answered."""
     input_token_count: _builtins.int
-    """Tokens it read."""
+    """The number of input tokens."""
     output_token_count: _builtins.int
-    """Tokens it wrote."""
+    """The number of output tokens."""
     @_builtins.property
     def message(self) -> _message_pb2.Message:
-        """The answer, only for a plugin with the grant CONVERSATION_ACCESS."""
+        """The answer. Set only for a plugin with the grant CONVERSATION_ACCESS."""
 
     def __init__(
         self,
@@ -253,7 +256,7 @@ Global___LlmOutputEvent: _TypeAlias = LlmOutputEvent  # noqa: Y015
 
 @_typing.final
 class AfterToolCallEvent(_message.Message):
-    """A tool call has an outcome."""
+    """A tool call has ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -265,14 +268,14 @@ class AfterToolCallEvent(_message.Message):
     tool_name: _builtins.str
     """The tool."""
     tool_call_id: _builtins.str
-    """The call, as the model numbered it."""
+    """The id of the call, as the model gave it."""
     error_reason: _builtins.str
-    """Why it failed; empty when it did not."""
+    """The reason of the failure. Empty on success."""
     result_text: _builtins.str
-    """What the model reads of it, only for a plugin with the grant CONVERSATION_ACCESS."""
+    """What the model reads of the result. Set only for a plugin with the grant CONVERSATION_ACCESS."""
     @_builtins.property
     def latency(self) -> _duration_pb2.Duration:
-        """How long it took."""
+        """How long the call took."""
 
     def __init__(
         self,
@@ -299,7 +302,7 @@ class AgentEndEvent(_message.Message):
 
     OUTCOME_FIELD_NUMBER: _builtins.int
     outcome: _builtins.str
-    """`succeeded`, `failed`, `timed_out` or `killed`."""
+    """The outcome: `succeeded`, `failed`, `timed_out` or `killed`."""
     def __init__(
         self,
         *,
@@ -315,13 +318,13 @@ Global___AgentEndEvent: _TypeAlias = AgentEndEvent  # noqa: Y015
 
 @_typing.final
 class SessionStartEvent(_message.Message):
-    """A session is ready."""
+    """A session is ready and its first run is queued."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
     parent_session_id: _builtins.str
-    """The parent; empty for a client's own session."""
+    """The parent. Empty for a session without a parent."""
     def __init__(
         self,
         *,
@@ -337,7 +340,7 @@ Global___SessionStartEvent: _TypeAlias = SessionStartEvent  # noqa: Y015
 
 @_typing.final
 class SessionEndEvent(_message.Message):
-    """A session takes no further runs."""
+    """A session accepts no more runs."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -354,7 +357,7 @@ Global___SessionEndEvent: _TypeAlias = SessionEndEvent  # noqa: Y015
 
 @_typing.final
 class AfterCompactionEvent(_message.Message):
-    """The oldest part of a transcript was summarized."""
+    """The oldest part of a transcript was summarised."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -368,17 +371,17 @@ class AfterCompactionEvent(_message.Message):
     entry_id: _builtins.str
     """The summary's entry."""
     source_entry_count: _builtins.int
-    """Messages and notes that it was made of."""
+    """The number of messages and notes that were summarised."""
     source_token_count: _builtins.int
-    """Their tokens, and those of the summary before."""
+    """Their tokens, including those of the previous summary."""
     summary_token_count: _builtins.int
-    """The summary's tokens."""
+    """The tokens of the summary."""
     method: _builtins.str
-    """How it was made: `normal`, `aggressive` or `excerpt`."""
+    """How the summary was made: `normal`, `aggressive` or `excerpt`."""
     model: _builtins.str
-    """The model that wrote it; empty where none did."""
+    """The model that wrote it. Empty for an excerpt."""
     summary: _builtins.str
-    """The summary, only for a plugin with the grant CONVERSATION_ACCESS."""
+    """The summary. Set only for a plugin with the grant CONVERSATION_ACCESS."""
     def __init__(
         self,
         *,

@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ListActiveHooksRequest(_message.Message):
-    """Asks which hooks anybody listens to."""
+    """Request of ListActiveHooks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -39,14 +39,14 @@ Global___ListActiveHooksRequest: _TypeAlias = ListActiveHooksRequest  # noqa: Y0
 
 @_typing.final
 class ListActiveHooksResponse(_message.Message):
-    """The hooks."""
+    """Response of ListActiveHooks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HOOKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hooks(self) -> _containers.RepeatedScalarFieldContainer[_event_pb2.HookKind.ValueType]:
-        """Each once."""
+        """The hooks, each once."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ Global___ListActiveHooksResponse: _TypeAlias = ListActiveHooksResponse  # noqa: 
 
 @_typing.final
 class DispatchBeforeModelResolveRequest(_message.Message):
-    """A choice of model to be judged."""
+    """Request of DispatchBeforeModelResolve."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -87,14 +87,14 @@ Global___DispatchBeforeModelResolveRequest: _TypeAlias = DispatchBeforeModelReso
 
 @_typing.final
 class DispatchBeforeModelResolveResponse(_message.Message):
-    """The judgement."""
+    """Response of DispatchBeforeModelResolve."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DECISION_FIELD_NUMBER: _builtins.int
     DECIDED_BY_FIELD_NUMBER: _builtins.int
     decided_by: _builtins.str
-    """The plugin that decided; empty when none did."""
+    """The plugin that decided. Empty if none did."""
     @_builtins.property
     def decision(self) -> _decision_pb2.ModelDecision:
         """The merged decision."""
@@ -115,7 +115,7 @@ Global___DispatchBeforeModelResolveResponse: _TypeAlias = DispatchBeforeModelRes
 
 @_typing.final
 class DispatchBeforePromptBuildRequest(_message.Message):
-    """A prompt to be judged."""
+    """Request of DispatchBeforePromptBuild."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -139,7 +139,7 @@ Global___DispatchBeforePromptBuildRequest: _TypeAlias = DispatchBeforePromptBuil
 
 @_typing.final
 class DispatchBeforePromptBuildResponse(_message.Message):
-    """The judgement."""
+    """Response of DispatchBeforePromptBuild."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -151,7 +151,7 @@ class DispatchBeforePromptBuildResponse(_message.Message):
 
     @_builtins.property
     def decided_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The plugins that had a part in it."""
+        """The plugins that contributed."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ Global___DispatchBeforePromptBuildResponse: _TypeAlias = DispatchBeforePromptBui
 
 @_typing.final
 class DispatchBeforeToolCallRequest(_message.Message):
-    """A tool call to be judged."""
+    """Request of DispatchBeforeToolCall."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -193,7 +193,7 @@ Global___DispatchBeforeToolCallRequest: _TypeAlias = DispatchBeforeToolCallReque
 
 @_typing.final
 class DispatchBeforeToolCallResponse(_message.Message):
-    """The judgement."""
+    """Response of DispatchBeforeToolCall."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -205,7 +205,7 @@ class DispatchBeforeToolCallResponse(_message.Message):
 
     @_builtins.property
     def decided_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The plugins that had a part in it."""
+        """The plugins that contributed."""
 
     def __init__(
         self,

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class RunHookServiceStub:
-    """Asks the tenant's plugins about what a run is about to do. A run asks about itself only: NOT_FOUND for another's session or run.
+    """Dispatches hooks about what a run is about to do. A run calls it about itself only: NOT_FOUND for
+    another session or run.
     """
 
     def __init__(self, channel):
@@ -58,36 +59,39 @@ class RunHookServiceStub:
 
 
 class RunHookServiceServicer:
-    """Asks the tenant's plugins about what a run is about to do. A run asks about itself only: NOT_FOUND for another's session or run.
+    """Dispatches hooks about what a run is about to do. A run calls it about itself only: NOT_FOUND for
+    another session or run.
     """
 
     def ListActiveHooks(self, request, context):
-        """The hooks for which there is a plugin that is not paused. A runner need not dispatch the others; a plugin that is registered after the answer is
-        seen by the next one.
+        """Returns the hooks for which an active plugin exists. A runner need not dispatch the others. A
+        plugin that is registered later appears in the next response.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DispatchBeforeModelResolve(self, request, context):
-        """Asks the plugins for BEFORE_MODEL_RESOLVE in order of priority; the first that names a model decides. A plugin that fails and is CLOSED: UNAVAILABLE
-        PLUGIN_FAILED.
+        """Calls the plugins for BEFORE_MODEL_RESOLVE in order of priority. The first that names a model
+        decides. If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DispatchBeforePromptBuild(self, request, context):
-        """Asks the plugins for BEFORE_PROMPT_BUILD in order of priority: the first system prompt, all contexts, and the tools that all of them leave. A plugin
-        that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED.
+        """Calls the plugins for BEFORE_PROMPT_BUILD in order of priority. The result has the first system
+        prompt, all contexts, and the tools that every plugin leaves. If a plugin with failure policy
+        CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DispatchBeforeToolCall(self, request, context):
-        """Asks the gates for BEFORE_TOOL_CALL in order of priority; each is told the arguments as those above left them. The first block decides, and nobody
-        below is asked. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED.
+        """Calls the gates for BEFORE_TOOL_CALL in order of priority. Each gate gets the arguments as the
+        gates before it left them. The first block decides, and no further gate is called. If a plugin
+        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -125,7 +129,8 @@ def add_RunHookServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RunHookService:
-    """Asks the tenant's plugins about what a run is about to do. A run asks about itself only: NOT_FOUND for another's session or run.
+    """Dispatches hooks about what a run is about to do. A run calls it about itself only: NOT_FOUND for
+    another session or run.
     """
 
     @staticmethod

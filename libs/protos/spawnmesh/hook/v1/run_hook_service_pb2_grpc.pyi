@@ -27,53 +27,63 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RunHookServiceStub:
-    """Asks the tenant's plugins about what a run is about to do. A run asks about itself only: NOT_FOUND for another's session or run."""
+    """Dispatches hooks about what a run is about to do. A run calls it about itself only: NOT_FOUND for
+    another session or run.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RunHookServiceAsyncStub: ...
     ListActiveHooks: _grpc.UnaryUnaryMultiCallable[_run_hook_service_pb2.ListActiveHooksRequest, _run_hook_service_pb2.ListActiveHooksResponse]
-    """The hooks for which there is a plugin that is not paused. A runner need not dispatch the others; a plugin that is registered after the answer is
-    seen by the next one.
+    """Returns the hooks for which an active plugin exists. A runner need not dispatch the others. A
+    plugin that is registered later appears in the next response.
     """
     DispatchBeforeModelResolve: _grpc.UnaryUnaryMultiCallable[_run_hook_service_pb2.DispatchBeforeModelResolveRequest, _run_hook_service_pb2.DispatchBeforeModelResolveResponse]
-    """Asks the plugins for BEFORE_MODEL_RESOLVE in order of priority; the first that names a model decides. A plugin that fails and is CLOSED: UNAVAILABLE
-    PLUGIN_FAILED.
+    """Calls the plugins for BEFORE_MODEL_RESOLVE in order of priority. The first that names a model
+    decides. If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
     """
     DispatchBeforePromptBuild: _grpc.UnaryUnaryMultiCallable[_run_hook_service_pb2.DispatchBeforePromptBuildRequest, _run_hook_service_pb2.DispatchBeforePromptBuildResponse]
-    """Asks the plugins for BEFORE_PROMPT_BUILD in order of priority: the first system prompt, all contexts, and the tools that all of them leave. A plugin
-    that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED.
+    """Calls the plugins for BEFORE_PROMPT_BUILD in order of priority. The result has the first system
+    prompt, all contexts, and the tools that every plugin leaves. If a plugin with failure policy
+    CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
     """
     DispatchBeforeToolCall: _grpc.UnaryUnaryMultiCallable[_run_hook_service_pb2.DispatchBeforeToolCallRequest, _run_hook_service_pb2.DispatchBeforeToolCallResponse]
-    """Asks the gates for BEFORE_TOOL_CALL in order of priority; each is told the arguments as those above left them. The first block decides, and nobody
-    below is asked. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED.
+    """Calls the gates for BEFORE_TOOL_CALL in order of priority. Each gate gets the arguments as the
+    gates before it left them. The first block decides, and no further gate is called. If a plugin
+    with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
     """
 
 @_typing.type_check_only
 class RunHookServiceAsyncStub(RunHookServiceStub):
-    """Asks the tenant's plugins about what a run is about to do. A run asks about itself only: NOT_FOUND for another's session or run."""
+    """Dispatches hooks about what a run is about to do. A run calls it about itself only: NOT_FOUND for
+    another session or run.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListActiveHooks: _aio.UnaryUnaryMultiCallable[_run_hook_service_pb2.ListActiveHooksRequest, _run_hook_service_pb2.ListActiveHooksResponse]  # type: ignore[assignment]
-    """The hooks for which there is a plugin that is not paused. A runner need not dispatch the others; a plugin that is registered after the answer is
-    seen by the next one.
+    """Returns the hooks for which an active plugin exists. A runner need not dispatch the others. A
+    plugin that is registered later appears in the next response.
     """
     DispatchBeforeModelResolve: _aio.UnaryUnaryMultiCallable[_run_hook_service_pb2.DispatchBeforeModelResolveRequest, _run_hook_service_pb2.DispatchBeforeModelResolveResponse]  # type: ignore[assignment]
-    """Asks the plugins for BEFORE_MODEL_RESOLVE in order of priority; the first that names a model decides. A plugin that fails and is CLOSED: UNAVAILABLE
-    PLUGIN_FAILED.
+    """Calls the plugins for BEFORE_MODEL_RESOLVE in order of priority. The first that names a model
+    decides. If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
     """
     DispatchBeforePromptBuild: _aio.UnaryUnaryMultiCallable[_run_hook_service_pb2.DispatchBeforePromptBuildRequest, _run_hook_service_pb2.DispatchBeforePromptBuildResponse]  # type: ignore[assignment]
-    """Asks the plugins for BEFORE_PROMPT_BUILD in order of priority: the first system prompt, all contexts, and the tools that all of them leave. A plugin
-    that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED.
+    """Calls the plugins for BEFORE_PROMPT_BUILD in order of priority. The result has the first system
+    prompt, all contexts, and the tools that every plugin leaves. If a plugin with failure policy
+    CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
     """
     DispatchBeforeToolCall: _aio.UnaryUnaryMultiCallable[_run_hook_service_pb2.DispatchBeforeToolCallRequest, _run_hook_service_pb2.DispatchBeforeToolCallResponse]  # type: ignore[assignment]
-    """Asks the gates for BEFORE_TOOL_CALL in order of priority; each is told the arguments as those above left them. The first block decides, and nobody
-    below is asked. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED.
+    """Calls the gates for BEFORE_TOOL_CALL in order of priority. Each gate gets the arguments as the
+    gates before it left them. The first block decides, and no further gate is called. If a plugin
+    with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
     """
 
 class RunHookServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Asks the tenant's plugins about what a run is about to do. A run asks about itself only: NOT_FOUND for another's session or run."""
+    """Dispatches hooks about what a run is about to do. A run calls it about itself only: NOT_FOUND for
+    another session or run.
+    """
 
     @_abc_1.abstractmethod
     def ListActiveHooks(
@@ -81,8 +91,8 @@ class RunHookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_hook_service_pb2.ListActiveHooksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_hook_service_pb2.ListActiveHooksResponse, _abc.Awaitable[_run_hook_service_pb2.ListActiveHooksResponse]]:
-        """The hooks for which there is a plugin that is not paused. A runner need not dispatch the others; a plugin that is registered after the answer is
-        seen by the next one.
+        """Returns the hooks for which an active plugin exists. A runner need not dispatch the others. A
+        plugin that is registered later appears in the next response.
         """
 
     @_abc_1.abstractmethod
@@ -91,8 +101,8 @@ class RunHookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_hook_service_pb2.DispatchBeforeModelResolveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_hook_service_pb2.DispatchBeforeModelResolveResponse, _abc.Awaitable[_run_hook_service_pb2.DispatchBeforeModelResolveResponse]]:
-        """Asks the plugins for BEFORE_MODEL_RESOLVE in order of priority; the first that names a model decides. A plugin that fails and is CLOSED: UNAVAILABLE
-        PLUGIN_FAILED.
+        """Calls the plugins for BEFORE_MODEL_RESOLVE in order of priority. The first that names a model
+        decides. If a plugin with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
         """
 
     @_abc_1.abstractmethod
@@ -101,8 +111,9 @@ class RunHookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_hook_service_pb2.DispatchBeforePromptBuildRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_hook_service_pb2.DispatchBeforePromptBuildResponse, _abc.Awaitable[_run_hook_service_pb2.DispatchBeforePromptBuildResponse]]:
-        """Asks the plugins for BEFORE_PROMPT_BUILD in order of priority: the first system prompt, all contexts, and the tools that all of them leave. A plugin
-        that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED.
+        """Calls the plugins for BEFORE_PROMPT_BUILD in order of priority. The result has the first system
+        prompt, all contexts, and the tools that every plugin leaves. If a plugin with failure policy
+        CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
         """
 
     @_abc_1.abstractmethod
@@ -111,8 +122,9 @@ class RunHookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_hook_service_pb2.DispatchBeforeToolCallRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_hook_service_pb2.DispatchBeforeToolCallResponse, _abc.Awaitable[_run_hook_service_pb2.DispatchBeforeToolCallResponse]]:
-        """Asks the gates for BEFORE_TOOL_CALL in order of priority; each is told the arguments as those above left them. The first block decides, and nobody
-        below is asked. A plugin that fails and is CLOSED: UNAVAILABLE PLUGIN_FAILED.
+        """Calls the gates for BEFORE_TOOL_CALL in order of priority. Each gate gets the arguments as the
+        gates before it left them. The first block decides, and no further gate is called. If a plugin
+        with failure policy CLOSED fails: UNAVAILABLE PLUGIN_FAILED.
         """
 
 def add_RunHookServiceServicer_to_server(servicer: RunHookServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

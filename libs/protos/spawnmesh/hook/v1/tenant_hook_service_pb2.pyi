@@ -18,15 +18,16 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class HookSettings(_message.Message):
-    """What holds for what a tenant's plugins are told."""
+    """Settings for what a tenant's plugins receive."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MASK_SECRETS_FIELD_NUMBER: _builtins.int
     mask_secrets: _builtins.bool
-    """Plugins, whatever they are granted, get content as a transcript with `mask_secrets` keeps it: with typed markers in place of provider keys, bearer
-    tokens, private keys and passwords in URLs, in texts, in the arguments of calls and in messages; and what is kept for observers has them too.
-    What was published before, and is still to be told, is told with them.
+    """Plugins, whatever their grants, receive content as a transcript with `mask_secrets` stores it:
+    typed markers replace provider keys, bearer tokens, private keys and passwords in URLs, in
+    texts, arguments and messages. Events for observers are stored in this form. Events that were
+    published before are masked on delivery.
     """
     def __init__(
         self,
@@ -43,17 +44,17 @@ Global___HookSettings: _TypeAlias = HookSettings  # noqa: Y015
 
 @_typing.final
 class PrepareTenantRequest(_message.Message):
-    """Asks for a tenant to be made ready."""
+    """Request of PrepareTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     settings_version: _builtins.int
-    """Version of the tenant's settings; higher is newer. 0 leaves those that hold."""
+    """The version of the tenant's settings; higher is newer. 0 keeps the current settings."""
     @_builtins.property
     def settings(self) -> Global___HookSettings:
-        """What holds from now on."""
+        """The settings that hold from now on."""
 
     def __init__(
         self,
@@ -71,13 +72,13 @@ Global___PrepareTenantRequest: _TypeAlias = PrepareTenantRequest  # noqa: Y015
 
 @_typing.final
 class PrepareTenantResponse(_message.Message):
-    """The tenant is ready."""
+    """Response of PrepareTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
     settings_version: _builtins.int
-    """The version that holds; 0 where none was ever told."""
+    """The current version. 0 if there was none yet."""
     def __init__(
         self,
         *,
@@ -93,14 +94,14 @@ Global___PrepareTenantResponse: _TypeAlias = PrepareTenantResponse  # noqa: Y015
 
 @_typing.final
 class PurgeTenantRequest(_message.Message):
-    """Asks for all of a tenant to be removed."""
+    """Request of PurgeTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
     settings_version: _builtins.int
-    """The last version of the settings that the tenant to remove had. Where a newer one was told, the tenant was created anew: nothing of it is removed,
-    and the answer is `done`. 0, as replicas of the release before ask, removes whatever there is.
+    """The last settings version of the tenant to remove. If a newer one is known, the tenant was
+    created again: nothing is removed, and the response is `done`. 0 removes whatever there is.
     """
     def __init__(
         self,
@@ -117,7 +118,7 @@ Global___PurgeTenantRequest: _TypeAlias = PurgeTenantRequest  # noqa: Y015
 
 @_typing.final
 class PurgeTenantResponse(_message.Message):
-    """How far the removal is."""
+    """Response of PurgeTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -125,11 +126,11 @@ class PurgeTenantResponse(_message.Message):
     DELETED_PLUGIN_COUNT_FIELD_NUMBER: _builtins.int
     DELETED_ROW_COUNT_FIELD_NUMBER: _builtins.int
     done: _builtins.bool
-    """Nothing is left but the id and the version."""
+    """Only the id and the version are left."""
     deleted_plugin_count: _builtins.int
-    """Plugins that this call removed."""
+    """The number of plugins that this call removed."""
     deleted_row_count: _builtins.int
-    """Rows that this call removed."""
+    """The number of rows that this call removed."""
     def __init__(
         self,
         *,

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class TenantHookServiceStub:
-    """The life of a tenant in this service. A tenant that nothing was told of is served like any other.
+    """The life of a tenant in this service. A tenant for which PrepareTenant was never called is served
+    with the defaults.
     """
 
     def __init__(self, channel):
@@ -48,24 +49,26 @@ class TenantHookServiceStub:
 
 
 class TenantHookServiceServicer:
-    """The life of a tenant in this service. A tenant that nothing was told of is served like any other.
+    """The life of a tenant in this service. A tenant for which PrepareTenant was never called is served
+    with the defaults.
     """
 
     def PrepareTenant(self, request, context):
-        """Makes the tenant ready, a deleted one of the same id too: it has no plugin then. Its settings hold, at every replica, for whatever is asked or told
-        from then on; an older or equal version changes nothing. ABORTED CONFLICT while it is being purged, and for a version
-        that is not above the one that was purged. Idempotent.
+        """Prepares the tenant, also a deleted one with the same id, which has no plugin then. Every
+        replica uses the settings for all calls and deliveries that start from now on. An older or
+        equal version changes nothing. ABORTED CONFLICT while the tenant is being purged, and for a
+        version that is not above the purged one. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PurgeTenant(self, request, context):
-        """Removes the tenant's plugins, what observers were still to be told, decisions, the bounds of its runs and the log of its calls. Bounded work for each
-        call: repeat until `done`; a call that is cut off is gone on with by the next one. From the first call on nothing is written for the tenant
-        (FAILED_PRECONDITION UNKNOWN_TENANT), until it is made ready again: of it there stays the id, and the version that was named.
-        Idempotent.
-        Not promised: that a plugin which is being called meanwhile is not heard to the end, and what plugins keep.
+        """Removes the tenant's plugins, pending events, decisions, revision counts and delivery log. Each
+        call does a bounded amount of work: call again until `done`. From the first call on, writes for
+        the tenant are refused with FAILED_PRECONDITION UNKNOWN_TENANT until it is prepared again; only
+        its id and the purged version remain. Idempotent. Not promised: that a plugin call that is in
+        flight has no effect, and what plugins keep.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -93,7 +96,8 @@ def add_TenantHookServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TenantHookService:
-    """The life of a tenant in this service. A tenant that nothing was told of is served like any other.
+    """The life of a tenant in this service. A tenant for which PrepareTenant was never called is served
+    with the defaults.
     """
 
     @staticmethod

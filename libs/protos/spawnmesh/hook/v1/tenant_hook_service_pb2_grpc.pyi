@@ -27,45 +27,53 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TenantHookServiceStub:
-    """The life of a tenant in this service. A tenant that nothing was told of is served like any other."""
+    """The life of a tenant in this service. A tenant for which PrepareTenant was never called is served
+    with the defaults.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TenantHookServiceAsyncStub: ...
     PrepareTenant: _grpc.UnaryUnaryMultiCallable[_tenant_hook_service_pb2.PrepareTenantRequest, _tenant_hook_service_pb2.PrepareTenantResponse]
-    """Makes the tenant ready, a deleted one of the same id too: it has no plugin then. Its settings hold, at every replica, for whatever is asked or told
-    from then on; an older or equal version changes nothing. ABORTED CONFLICT while it is being purged, and for a version
-    that is not above the one that was purged. Idempotent.
+    """Prepares the tenant, also a deleted one with the same id, which has no plugin then. Every
+    replica uses the settings for all calls and deliveries that start from now on. An older or
+    equal version changes nothing. ABORTED CONFLICT while the tenant is being purged, and for a
+    version that is not above the purged one. Idempotent.
     """
     PurgeTenant: _grpc.UnaryUnaryMultiCallable[_tenant_hook_service_pb2.PurgeTenantRequest, _tenant_hook_service_pb2.PurgeTenantResponse]
-    """Removes the tenant's plugins, what observers were still to be told, decisions, the bounds of its runs and the log of its calls. Bounded work for each
-    call: repeat until `done`; a call that is cut off is gone on with by the next one. From the first call on nothing is written for the tenant
-    (FAILED_PRECONDITION UNKNOWN_TENANT), until it is made ready again: of it there stays the id, and the version that was named.
-    Idempotent.
-    Not promised: that a plugin which is being called meanwhile is not heard to the end, and what plugins keep.
+    """Removes the tenant's plugins, pending events, decisions, revision counts and delivery log. Each
+    call does a bounded amount of work: call again until `done`. From the first call on, writes for
+    the tenant are refused with FAILED_PRECONDITION UNKNOWN_TENANT until it is prepared again; only
+    its id and the purged version remain. Idempotent. Not promised: that a plugin call that is in
+    flight has no effect, and what plugins keep.
     """
 
 @_typing.type_check_only
 class TenantHookServiceAsyncStub(TenantHookServiceStub):
-    """The life of a tenant in this service. A tenant that nothing was told of is served like any other."""
+    """The life of a tenant in this service. A tenant for which PrepareTenant was never called is served
+    with the defaults.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     PrepareTenant: _aio.UnaryUnaryMultiCallable[_tenant_hook_service_pb2.PrepareTenantRequest, _tenant_hook_service_pb2.PrepareTenantResponse]  # type: ignore[assignment]
-    """Makes the tenant ready, a deleted one of the same id too: it has no plugin then. Its settings hold, at every replica, for whatever is asked or told
-    from then on; an older or equal version changes nothing. ABORTED CONFLICT while it is being purged, and for a version
-    that is not above the one that was purged. Idempotent.
+    """Prepares the tenant, also a deleted one with the same id, which has no plugin then. Every
+    replica uses the settings for all calls and deliveries that start from now on. An older or
+    equal version changes nothing. ABORTED CONFLICT while the tenant is being purged, and for a
+    version that is not above the purged one. Idempotent.
     """
     PurgeTenant: _aio.UnaryUnaryMultiCallable[_tenant_hook_service_pb2.PurgeTenantRequest, _tenant_hook_service_pb2.PurgeTenantResponse]  # type: ignore[assignment]
-    """Removes the tenant's plugins, what observers were still to be told, decisions, the bounds of its runs and the log of its calls. Bounded work for each
-    call: repeat until `done`; a call that is cut off is gone on with by the next one. From the first call on nothing is written for the tenant
-    (FAILED_PRECONDITION UNKNOWN_TENANT), until it is made ready again: of it there stays the id, and the version that was named.
-    Idempotent.
-    Not promised: that a plugin which is being called meanwhile is not heard to the end, and what plugins keep.
+    """Removes the tenant's plugins, pending events, decisions, revision counts and delivery log. Each
+    call does a bounded amount of work: call again until `done`. From the first call on, writes for
+    the tenant are refused with FAILED_PRECONDITION UNKNOWN_TENANT until it is prepared again; only
+    its id and the purged version remain. Idempotent. Not promised: that a plugin call that is in
+    flight has no effect, and what plugins keep.
     """
 
 class TenantHookServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The life of a tenant in this service. A tenant that nothing was told of is served like any other."""
+    """The life of a tenant in this service. A tenant for which PrepareTenant was never called is served
+    with the defaults.
+    """
 
     @_abc_1.abstractmethod
     def PrepareTenant(
@@ -73,9 +81,10 @@ class TenantHookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tenant_hook_service_pb2.PrepareTenantRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_hook_service_pb2.PrepareTenantResponse, _abc.Awaitable[_tenant_hook_service_pb2.PrepareTenantResponse]]:
-        """Makes the tenant ready, a deleted one of the same id too: it has no plugin then. Its settings hold, at every replica, for whatever is asked or told
-        from then on; an older or equal version changes nothing. ABORTED CONFLICT while it is being purged, and for a version
-        that is not above the one that was purged. Idempotent.
+        """Prepares the tenant, also a deleted one with the same id, which has no plugin then. Every
+        replica uses the settings for all calls and deliveries that start from now on. An older or
+        equal version changes nothing. ABORTED CONFLICT while the tenant is being purged, and for a
+        version that is not above the purged one. Idempotent.
         """
 
     @_abc_1.abstractmethod
@@ -84,11 +93,11 @@ class TenantHookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tenant_hook_service_pb2.PurgeTenantRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tenant_hook_service_pb2.PurgeTenantResponse, _abc.Awaitable[_tenant_hook_service_pb2.PurgeTenantResponse]]:
-        """Removes the tenant's plugins, what observers were still to be told, decisions, the bounds of its runs and the log of its calls. Bounded work for each
-        call: repeat until `done`; a call that is cut off is gone on with by the next one. From the first call on nothing is written for the tenant
-        (FAILED_PRECONDITION UNKNOWN_TENANT), until it is made ready again: of it there stays the id, and the version that was named.
-        Idempotent.
-        Not promised: that a plugin which is being called meanwhile is not heard to the end, and what plugins keep.
+        """Removes the tenant's plugins, pending events, decisions, revision counts and delivery log. Each
+        call does a bounded amount of work: call again until `done`. From the first call on, writes for
+        the tenant are refused with FAILED_PRECONDITION UNKNOWN_TENANT until it is prepared again; only
+        its id and the purged version remain. Idempotent. Not promised: that a plugin call that is in
+        flight has no effect, and what plugins keep.
         """
 
 def add_TenantHookServiceServicer_to_server(servicer: TenantHookServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

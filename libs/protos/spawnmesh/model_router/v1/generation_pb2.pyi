@@ -31,79 +31,79 @@ class _FailoverReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Failov
     FAILOVER_REASON_UNSPECIFIED: _FailoverReason.ValueType  # 0
     """No failure."""
     FAILOVER_REASON_RATE_LIMIT: _FailoverReason.ValueType  # 1
-    """Too many requests, or a quota that renews."""
+    """Too many requests, or a renewable quota is used up."""
     FAILOVER_REASON_OVERLOADED: _FailoverReason.ValueType  # 2
     """The provider has no capacity now."""
     FAILOVER_REASON_BILLING: _FailoverReason.ValueType  # 3
-    """The account cannot pay."""
+    """The account has no credit."""
     FAILOVER_REASON_AUTH: _FailoverReason.ValueType  # 4
-    """The credential was refused; another may work."""
+    """The credential was refused. Another one may work."""
     FAILOVER_REASON_AUTH_PERMANENT: _FailoverReason.ValueType  # 5
-    """The credential is dead for good."""
+    """The credential is permanently invalid."""
     FAILOVER_REASON_TIMEOUT: _FailoverReason.ValueType  # 6
     """No answer in time."""
     FAILOVER_REASON_SERVER_ERROR: _FailoverReason.ValueType  # 7
-    """The provider failed."""
+    """The provider had an internal failure."""
     FAILOVER_REASON_TLS_CERTIFICATE: _FailoverReason.ValueType  # 8
     """The provider's certificate is not trusted."""
     FAILOVER_REASON_CONTEXT_OVERFLOW: _FailoverReason.ValueType  # 9
-    """The prompt is longer than the model reads."""
+    """The prompt is longer than the model's context window."""
     FAILOVER_REASON_FORMAT: _FailoverReason.ValueType  # 10
-    """The provider does not take the request's form."""
+    """The provider does not accept the format of the request."""
     FAILOVER_REASON_MODEL_NOT_FOUND: _FailoverReason.ValueType  # 11
     """The provider has no such model."""
     FAILOVER_REASON_SESSION_EXPIRED: _FailoverReason.ValueType  # 12
-    """The provider's own conversation is gone."""
+    """The conversation at the provider no longer exists."""
     FAILOVER_REASON_EMPTY_RESPONSE: _FailoverReason.ValueType  # 13
-    """The model said nothing."""
+    """The model returned no content."""
     FAILOVER_REASON_NO_ERROR_DETAILS: _FailoverReason.ValueType  # 14
-    """The provider failed and said nothing about it."""
+    """The provider failed without details."""
     FAILOVER_REASON_UNCLASSIFIED: _FailoverReason.ValueType  # 15
-    """An error that no rule knows."""
+    """An error that no rule matches."""
     FAILOVER_REASON_UNKNOWN: _FailoverReason.ValueType  # 16
-    """Not even an error that can be read."""
+    """No readable error."""
     FAILOVER_REASON_NO_FAILOVER: _FailoverReason.ValueType  # 17
-    """The request itself is at fault; no candidate is burned and none is tried next."""
+    """The request itself is at fault. No candidate is put in cooldown, and no other is called."""
 
 class FailoverReason(_FailoverReason, metaclass=_FailoverReasonEnumTypeWrapper):
-    """Why a model call failed, as far as failover cares."""
+    """Why a model call failed, as far as failover is concerned."""
 
 FAILOVER_REASON_UNSPECIFIED: FailoverReason.ValueType  # 0
 """No failure."""
 FAILOVER_REASON_RATE_LIMIT: FailoverReason.ValueType  # 1
-"""Too many requests, or a quota that renews."""
+"""Too many requests, or a renewable quota is used up."""
 FAILOVER_REASON_OVERLOADED: FailoverReason.ValueType  # 2
 """The provider has no capacity now."""
 FAILOVER_REASON_BILLING: FailoverReason.ValueType  # 3
-"""The account cannot pay."""
+"""The account has no credit."""
 FAILOVER_REASON_AUTH: FailoverReason.ValueType  # 4
-"""The credential was refused; another may work."""
+"""The credential was refused. Another one may work."""
 FAILOVER_REASON_AUTH_PERMANENT: FailoverReason.ValueType  # 5
-"""The credential is dead for good."""
+"""The credential is permanently invalid."""
 FAILOVER_REASON_TIMEOUT: FailoverReason.ValueType  # 6
 """No answer in time."""
 FAILOVER_REASON_SERVER_ERROR: FailoverReason.ValueType  # 7
-"""The provider failed."""
+"""The provider had an internal failure."""
 FAILOVER_REASON_TLS_CERTIFICATE: FailoverReason.ValueType  # 8
 """The provider's certificate is not trusted."""
 FAILOVER_REASON_CONTEXT_OVERFLOW: FailoverReason.ValueType  # 9
-"""The prompt is longer than the model reads."""
+"""The prompt is longer than the model's context window."""
 FAILOVER_REASON_FORMAT: FailoverReason.ValueType  # 10
-"""The provider does not take the request's form."""
+"""The provider does not accept the format of the request."""
 FAILOVER_REASON_MODEL_NOT_FOUND: FailoverReason.ValueType  # 11
 """The provider has no such model."""
 FAILOVER_REASON_SESSION_EXPIRED: FailoverReason.ValueType  # 12
-"""The provider's own conversation is gone."""
+"""The conversation at the provider no longer exists."""
 FAILOVER_REASON_EMPTY_RESPONSE: FailoverReason.ValueType  # 13
-"""The model said nothing."""
+"""The model returned no content."""
 FAILOVER_REASON_NO_ERROR_DETAILS: FailoverReason.ValueType  # 14
-"""The provider failed and said nothing about it."""
+"""The provider failed without details."""
 FAILOVER_REASON_UNCLASSIFIED: FailoverReason.ValueType  # 15
-"""An error that no rule knows."""
+"""An error that no rule matches."""
 FAILOVER_REASON_UNKNOWN: FailoverReason.ValueType  # 16
-"""Not even an error that can be read."""
+"""No readable error."""
 FAILOVER_REASON_NO_FAILOVER: FailoverReason.ValueType  # 17
-"""The request itself is at fault; no candidate is burned and none is tried next."""
+"""The request itself is at fault. No candidate is put in cooldown, and no other is called."""
 Global___FailoverReason: _TypeAlias = FailoverReason  # noqa: Y015
 
 class _Verdict:
@@ -113,41 +113,45 @@ class _Verdict:
 class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Verdict.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     VERDICT_UNSPECIFIED: _Verdict.ValueType  # 0
-    """Never sent."""
+    """Never returned."""
     VERDICT_ANSWERED: _Verdict.ValueType  # 1
-    """It answered."""
+    """The candidate answered."""
     VERDICT_FAILED: _Verdict.ValueType  # 2
-    """It was called and failed."""
+    """The candidate was called and failed."""
     VERDICT_COOLING: _Verdict.ValueType  # 3
-    """It was not called: it is cooling."""
+    """Not called: the candidate is in cooldown."""
     VERDICT_INCAPABLE: _Verdict.ValueType  # 4
-    """It was not called: it cannot do what the request needs."""
+    """Not called: the candidate lacks a capability that the request needs."""
     VERDICT_NOT_NEEDED: _Verdict.ValueType  # 5
-    """It was not called: one before it answered, or the call was over; `detail` says which."""
+    """Not called: an earlier candidate answered, or the call had ended. `detail` says which."""
     VERDICT_READY: _Verdict.ValueType  # 6
-    """Of a route that is only explained: it would be called."""
+    """Only in an explained route: the candidate would be called."""
     VERDICT_PROBE: _Verdict.ValueType  # 7
-    """Of a route that is only explained: it is cooling, but one call would find out whether it has recovered."""
+    """Only in an explained route: the candidate is in cooldown, but one call would probe whether it
+    has recovered.
+    """
 
 class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper):
-    """What became of one candidate."""
+    """The result of one candidate."""
 
 VERDICT_UNSPECIFIED: Verdict.ValueType  # 0
-"""Never sent."""
+"""Never returned."""
 VERDICT_ANSWERED: Verdict.ValueType  # 1
-"""It answered."""
+"""The candidate answered."""
 VERDICT_FAILED: Verdict.ValueType  # 2
-"""It was called and failed."""
+"""The candidate was called and failed."""
 VERDICT_COOLING: Verdict.ValueType  # 3
-"""It was not called: it is cooling."""
+"""Not called: the candidate is in cooldown."""
 VERDICT_INCAPABLE: Verdict.ValueType  # 4
-"""It was not called: it cannot do what the request needs."""
+"""Not called: the candidate lacks a capability that the request needs."""
 VERDICT_NOT_NEEDED: Verdict.ValueType  # 5
-"""It was not called: one before it answered, or the call was over; `detail` says which."""
+"""Not called: an earlier candidate answered, or the call had ended. `detail` says which."""
 VERDICT_READY: Verdict.ValueType  # 6
-"""Of a route that is only explained: it would be called."""
+"""Only in an explained route: the candidate would be called."""
 VERDICT_PROBE: Verdict.ValueType  # 7
-"""Of a route that is only explained: it is cooling, but one call would find out whether it has recovered."""
+"""Only in an explained route: the candidate is in cooldown, but one call would probe whether it
+has recovered.
+"""
 Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
 
 class _ImageOutcome:
@@ -157,33 +161,41 @@ class _ImageOutcome:
 class _ImageOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ImageOutcome.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     IMAGE_OUTCOME_UNSPECIFIED: _ImageOutcome.ValueType  # 0
-    """The request has none, or the candidate was not reached."""
+    """The request has no images, or the candidate was not called."""
     IMAGE_OUTCOME_SENT: _ImageOutcome.ValueType  # 1
-    """They were sent."""
+    """The images were sent."""
     IMAGE_OUTCOME_STRIPPED: _ImageOutcome.ValueType  # 2
-    """The model cannot see: a note stood in the place of each."""
+    """The model cannot see images. A note replaced each one."""
     IMAGE_OUTCOME_WITHHELD: _ImageOutcome.ValueType  # 3
-    """A retry: an attempt before failed over the request's form, or was at another provider. A note stood in the place of each."""
+    """A retry: an earlier attempt failed over the format of the request, or was at another provider.
+    A note replaced each image.
+    """
     IMAGE_OUTCOME_ROUTED_AROUND: _ImageOutcome.ValueType  # 4
-    """The model cannot see: it was not called."""
+    """The model cannot see images and was not called."""
     IMAGE_OUTCOME_REFUSED: _ImageOutcome.ValueType  # 5
-    """The model cannot see, and policy lets no image be left out: the request was refused."""
+    """The model cannot see images, and the policy does not allow leaving them out. The request was
+    refused.
+    """
 
 class ImageOutcome(_ImageOutcome, metaclass=_ImageOutcomeEnumTypeWrapper):
-    """What became of a request's images at one candidate."""
+    """What happened to the images of a request at one candidate."""
 
 IMAGE_OUTCOME_UNSPECIFIED: ImageOutcome.ValueType  # 0
-"""The request has none, or the candidate was not reached."""
+"""The request has no images, or the candidate was not called."""
 IMAGE_OUTCOME_SENT: ImageOutcome.ValueType  # 1
-"""They were sent."""
+"""The images were sent."""
 IMAGE_OUTCOME_STRIPPED: ImageOutcome.ValueType  # 2
-"""The model cannot see: a note stood in the place of each."""
+"""The model cannot see images. A note replaced each one."""
 IMAGE_OUTCOME_WITHHELD: ImageOutcome.ValueType  # 3
-"""A retry: an attempt before failed over the request's form, or was at another provider. A note stood in the place of each."""
+"""A retry: an earlier attempt failed over the format of the request, or was at another provider.
+A note replaced each image.
+"""
 IMAGE_OUTCOME_ROUTED_AROUND: ImageOutcome.ValueType  # 4
-"""The model cannot see: it was not called."""
+"""The model cannot see images and was not called."""
 IMAGE_OUTCOME_REFUSED: ImageOutcome.ValueType  # 5
-"""The model cannot see, and policy lets no image be left out: the request was refused."""
+"""The model cannot see images, and the policy does not allow leaving them out. The request was
+refused.
+"""
 Global___ImageOutcome: _TypeAlias = ImageOutcome  # noqa: Y015
 
 class _StopReason:
@@ -193,38 +205,42 @@ class _StopReason:
 class _StopReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StopReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     STOP_REASON_UNSPECIFIED: _StopReason.ValueType  # 0
-    """The provider did not say. A last tool call whose arguments it did not write to their end is left out."""
+    """The provider did not say. A last tool call with incomplete arguments is left out."""
     STOP_REASON_END: _StopReason.ValueType  # 1
-    """It had said all."""
+    """The answer is complete."""
     STOP_REASON_TOOL_USE: _StopReason.ValueType  # 2
-    """It wants tools to be run."""
+    """The model requests tool calls."""
     STOP_REASON_LENGTH: _StopReason.ValueType  # 3
-    """It reached the output limit, and what it said ends there. A last tool call whose arguments it did not write to their end is left out."""
+    """The output limit was reached, and the answer ends there. A last tool call with incomplete
+    arguments is left out.
+    """
     STOP_REASON_REFUSAL: _StopReason.ValueType  # 4
-    """It refused, or a filter stopped it. A last tool call whose arguments it did not write to their end is left out, and none of the others is to
-    be made.
+    """The model refused, or a filter stopped it. A last tool call with incomplete arguments is left
+    out, and the others must not be made.
     """
 
 class StopReason(_StopReason, metaclass=_StopReasonEnumTypeWrapper):
     """Why the model stopped."""
 
 STOP_REASON_UNSPECIFIED: StopReason.ValueType  # 0
-"""The provider did not say. A last tool call whose arguments it did not write to their end is left out."""
+"""The provider did not say. A last tool call with incomplete arguments is left out."""
 STOP_REASON_END: StopReason.ValueType  # 1
-"""It had said all."""
+"""The answer is complete."""
 STOP_REASON_TOOL_USE: StopReason.ValueType  # 2
-"""It wants tools to be run."""
+"""The model requests tool calls."""
 STOP_REASON_LENGTH: StopReason.ValueType  # 3
-"""It reached the output limit, and what it said ends there. A last tool call whose arguments it did not write to their end is left out."""
+"""The output limit was reached, and the answer ends there. A last tool call with incomplete
+arguments is left out.
+"""
 STOP_REASON_REFUSAL: StopReason.ValueType  # 4
-"""It refused, or a filter stopped it. A last tool call whose arguments it did not write to their end is left out, and none of the others is to
-be made.
+"""The model refused, or a filter stopped it. A last tool call with incomplete arguments is left
+out, and the others must not be made.
 """
 Global___StopReason: _TypeAlias = StopReason  # noqa: Y015
 
 @_typing.final
 class CandidateVerdict(_message.Message):
-    """One candidate of the chain and what became of it."""
+    """One candidate of the chain and its result."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -238,18 +254,18 @@ class CandidateVerdict(_message.Message):
     model: _builtins.str
     """The model, as `provider/model`."""
     verdict: Global___Verdict.ValueType
-    """What became of it."""
+    """The result."""
     reason: Global___FailoverReason.ValueType
-    """Why it failed or is cooling."""
+    """Why the candidate failed or is in cooldown."""
     detail: _builtins.str
     """One line for people, without secrets."""
     images: Global___ImageOutcome.ValueType
-    """What became of the request's images there."""
+    """What happened to the images of the request."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType
-    """Of a route that is only explained: how much it would be told to think, where it would be called."""
+    """Only in an explained route: the level of thinking that would be sent."""
     @_builtins.property
     def cooling_until_time(self) -> _timestamp_pb2.Timestamp:
-        """For VERDICT_COOLING: until when."""
+        """For VERDICT_COOLING: the end of the cooldown."""
 
     def __init__(
         self,
@@ -272,7 +288,7 @@ Global___CandidateVerdict: _TypeAlias = CandidateVerdict  # noqa: Y015
 
 @_typing.final
 class Attempt(_message.Message):
-    """One try of one candidate."""
+    """One call of one candidate."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -283,16 +299,16 @@ class Attempt(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     HTTP_STATUS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """Counts from 1 over the whole chain."""
+    """The number of the attempt, from 1 over the whole chain."""
     model: _builtins.str
     """The model, as `provider/model`."""
     reason: Global___FailoverReason.ValueType
-    """Why it failed; FAILOVER_REASON_UNSPECIFIED when it did not."""
+    """Why it failed. FAILOVER_REASON_UNSPECIFIED on success."""
     http_status: _builtins.int
-    """The HTTP status the provider answered; 0 when there was none."""
+    """The HTTP status of the provider. 0 if there was none."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """When it began."""
+        """When it started."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
@@ -327,14 +343,14 @@ class ToolDeclaration(_message.Message):
     PARAMETERS_JSON_FIELD_NUMBER: _builtins.int
     IS_IDEMPOTENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
+    """The name of the tool."""
     description: _builtins.str
-    """What it does, for the model."""
+    """The description for the model."""
     parameters_json: _builtins.str
-    """JSON Schema of its parameters."""
+    """The JSON Schema of the parameters."""
     is_idempotent: _builtins.bool
-    """A call of it whose outcome nobody knows may be made again. Of any other tool that ran, a model that takes over is told that the outcome is
-    unknown.
+    """A call with an unknown outcome can be repeated. For any other tool that ran, a model that takes
+    over is told that the outcome is unknown.
     """
     def __init__(
         self,
@@ -361,11 +377,12 @@ class PartialExecution(_message.Message):
     TOOL_NAMES_FIELD_NUMBER: _builtins.int
     SENT_TO_PERSON_FIELD_NUMBER: _builtins.int
     sent_to_person: _builtins.bool
-    """Something was sent to a person."""
+    """A message was sent to a person."""
     @_builtins.property
     def tool_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The tools that were called, in order. They may come from a model and need not be clean: no more of them is told than the letters, digits,
-        `_` and `-` of each, 100 of them, and 20 different names, those first that are not declared idempotent.
+        """The tools that were called, in order. The names can come from a model and are sanitised: only
+        letters, digits, `_` and `-`, at most 100 characters each, and at most 20 different names,
+        first those that are not declared idempotent.
         """
 
     def __init__(
@@ -384,7 +401,7 @@ Global___PartialExecution: _TypeAlias = PartialExecution  # noqa: Y015
 
 @_typing.final
 class EarlierAttempt(_message.Message):
-    """An earlier call for the same turn that failed."""
+    """An earlier model call of the same turn that failed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -392,7 +409,7 @@ class EarlierAttempt(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     PARTIAL_EXECUTION_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """The model that was asked, as `provider/model`; empty when it is not known."""
+    """The model that was called, as `provider/model`. Empty if unknown."""
     reason: Global___FailoverReason.ValueType
     """Why it failed."""
     @_builtins.property
@@ -416,17 +433,17 @@ Global___EarlierAttempt: _TypeAlias = EarlierAttempt  # noqa: Y015
 
 @_typing.final
 class NamedImage(_message.Message):
-    """Images that a prompt names and does not carry."""
+    """An image that a prompt names and does not contain."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """As the prompt names it."""
+    """The name in the prompt."""
     @_builtins.property
     def image(self) -> _message_pb2.Image:
-        """The image, as the caller found it."""
+        """The image that the caller found."""
 
     def __init__(
         self,
@@ -444,7 +461,7 @@ Global___NamedImage: _TypeAlias = NamedImage  # noqa: Y015
 
 @_typing.final
 class Completion(_message.Message):
-    """The whole answer."""
+    """The complete answer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -457,20 +474,20 @@ class Completion(_message.Message):
     stop_reason: Global___StopReason.ValueType
     """Why it stopped."""
     images: Global___ImageOutcome.ValueType
-    """What became of the request's images at the model that answered."""
+    """What happened to the images at the model that answered."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType
-    """How much the model that answered was told to think; unspecified where it was told nothing, whatever the request said."""
+    """The level of thinking that was sent to the model that answered. Unspecified if none was sent."""
     @_builtins.property
     def message(self) -> _message_pb2.Message:
-        """What the model said, with the model's name and the tokens used."""
+        """The message, with the model's name and the tokens used."""
 
     @_builtins.property
     def verdicts(self) -> _containers.RepeatedCompositeFieldContainer[Global___CandidateVerdict]:
-        """What became of every candidate of the chain, in its order."""
+        """The result of every candidate of the chain, in order."""
 
     @_builtins.property
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attempt]:
-        """Every try, in order."""
+        """Every attempt, in order."""
 
     def __init__(
         self,

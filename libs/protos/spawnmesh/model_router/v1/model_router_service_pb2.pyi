@@ -24,7 +24,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class GenerateRequest(_message.Message):
-    """Asks for an answer."""
+    """Request of Generate."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -42,53 +42,62 @@ class GenerateRequest(_message.Message):
     NAMED_IMAGES_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """The model to ask first: `provider/model` or an alias; empty means the configured primary."""
+    """The model to call first: `provider/model` or an alias. Empty means the configured primary."""
     strict: _builtins.bool
-    """Ask `model` and nobody else."""
+    """Call `model` only."""
     system_prompt: _builtins.str
-    """What the model is told it is."""
+    """The system prompt."""
     max_output_token_count: _builtins.int
-    """Tokens it may write; 0 means the provider's default."""
+    """The largest number of output tokens. 0 means the provider's default."""
     session_id: _builtins.str
-    """The session it is for; recorded in telemetry."""
+    """The session of the call, for telemetry."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType
-    """How much the model is to think. Each candidate is told the highest of its own levels (`ModelInfo.thinking_levels`) up to this one, or else
-    its lowest; OFF is told only where OFF is asked for. That is never a reason not to ask a candidate: one that has no such level, one whose
-    output limit leaves no room for its budget, and one that would have to begin to think within a turn whose calls it did not think about are
-    told nothing, and then do as they do by themselves. AttemptStarted and Completion say what was told.
+    """The level of thinking. Each candidate gets the highest of its own levels
+    (`ModelInfo.thinking_levels`) up to this one, otherwise its lowest; OFF is sent only if OFF is
+    requested. This never excludes a candidate: nothing is sent to a candidate that has no such
+    level, whose output limit leaves no room for its budget, or that would have to start to think
+    in a turn whose calls were made without thinking. AttemptStarted and Completion say what was
+    sent.
     """
     @_builtins.property
     def fallback_models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The models to ask next, in order, and the configured primary after them. Not both these and `fallbacks`."""
+        """The models to call next, in order; the configured primary follows. Do not set both this and
+        `fallbacks`.
+        """
 
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.Message]:
-        """The conversation; tool results directly behind their calls. INVALID_REQUEST for an image whose type is not a type and a subtype, as
-        `image/png` is.
+        """The conversation, with tool results directly behind their calls. INVALID_REQUEST for an image
+        whose type has not the form of `image/png`.
         """
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.ToolDeclaration]:
-        """The tools it may call."""
+        """The tools that the model may call."""
 
     @_builtins.property
     def fallbacks(self) -> Global___Fallbacks:
-        """Who may be asked after `model`, and nobody else. Absent: `fallback_models` and the primary."""
+        """The models that may be called after `model`, and no others. Absent: `fallback_models` and the
+        primary.
+        """
 
     @_builtins.property
     def partial_execution(self) -> _generation_pb2.PartialExecution:
-        """What this turn has done before this call. When an attempt of it fails, the next one at the same provider is told."""
+        """What this turn did before this call. If an attempt fails, the next one at the same provider is
+        told.
+        """
 
     @_builtins.property
     def earlier_attempts(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.EarlierAttempt]:
-        """Earlier calls for this turn that failed, oldest first: an attempt of this call is a retry of theirs. Their partial executions and the one
-        above are told as one, without repeats.
+        """Earlier calls of this turn that failed, oldest first: an attempt of this call is their retry.
+        Their partial executions and the one above are merged without repeats.
         """
 
     @_builtins.property
     def named_images(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.NamedImage]:
-        """Images that the caller found because the newest message of a user names them. They are shown behind that message, and like the others
-        left out on a retry after a failure over the request's form or at another provider.
+        """Images that the caller found because the newest user message names them. They are sent behind
+        that message. Like other images they are left out on a retry after a failure over the format of
+        the request, or at another provider.
         """
 
     def __init__(
@@ -118,7 +127,7 @@ Global___GenerateRequest: _TypeAlias = GenerateRequest  # noqa: Y015
 
 @_typing.final
 class Fallbacks(_message.Message):
-    """An explicit choice of who may take over; empty means nobody."""
+    """An explicit list of fallbacks. An empty list means none."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -142,15 +151,16 @@ Global___Fallbacks: _TypeAlias = Fallbacks  # noqa: Y015
 
 @_typing.final
 class GenerateResponse(_message.Message):
-    """What happened since the response before, in order."""
+    """Response of Generate: what happened since the previous response, in order."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___GenerationEvent]:
-        """At least one. Events that are known at the same moment come together. The beginning and the failure of an attempt wait up to 5 ms for what
-        follows; text, tool calls and the completion wait for nothing.
+        """At least one event. Events that are known at the same time are sent together. The start and the
+        failure of an attempt wait up to 5 ms for what follows; text, tool calls and the completion do
+        not wait.
         """
 
     def __init__(
@@ -168,7 +178,9 @@ Global___GenerateResponse: _TypeAlias = GenerateResponse  # noqa: Y015
 
 @_typing.final
 class GenerationEvent(_message.Message):
-    """One event of an answer. Order: attempt_started, then text and tool calls, then attempt_failed (and the next attempt_started) or completion."""
+    """One event of an answer. The order is: attempt_started, then text and tool calls, then
+    attempt_failed (followed by the next attempt_started) or completion.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -179,23 +191,23 @@ class GenerationEvent(_message.Message):
     COMPLETION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def attempt_started(self) -> Global___AttemptStarted:
-        """A candidate is being called."""
+        """A candidate is called."""
 
     @_builtins.property
     def text_delta(self) -> Global___TextDelta:
-        """A piece of text."""
+        """A piece of the text."""
 
     @_builtins.property
     def tool_call(self) -> _message_pb2.ToolCall:
-        """A whole tool call."""
+        """A complete tool call."""
 
     @_builtins.property
     def attempt_failed(self) -> _generation_pb2.Attempt:
-        """A candidate failed before its first output; the chain goes on."""
+        """A candidate failed before its first output. The chain continues."""
 
     @_builtins.property
     def completion(self) -> _generation_pb2.Completion:
-        """The last event: the whole answer."""
+        """The last event: the complete answer."""
 
     def __init__(
         self,
@@ -218,7 +230,7 @@ Global___GenerationEvent: _TypeAlias = GenerationEvent  # noqa: Y015
 
 @_typing.final
 class AttemptStarted(_message.Message):
-    """A candidate is being called."""
+    """A candidate is called."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -229,17 +241,17 @@ class AttemptStarted(_message.Message):
     TOLD_OF_PARTIAL_EXECUTION_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """Counts from 1 over the whole chain."""
+    """The number of the attempt, from 1 over the whole chain."""
     model: _builtins.str
     """The model, as `provider/model`."""
     images: _generation_pb2.ImageOutcome.ValueType
-    """What became of the request's images in this attempt."""
+    """What happened to the images of the request in this attempt."""
     prompt_image_detection_suppressed: _builtins.bool
-    """Images that the prompt names were not looked at."""
+    """Images that the prompt names were not considered."""
     told_of_partial_execution: _builtins.bool
     """The model was told what the turn had already done."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType
-    """How much the model was told to think; unspecified where it was told nothing, whatever the request said."""
+    """The level of thinking that was sent. Unspecified if none was sent."""
     def __init__(
         self,
         *,
@@ -260,13 +272,13 @@ Global___AttemptStarted: _TypeAlias = AttemptStarted  # noqa: Y015
 
 @_typing.final
 class TextDelta(_message.Message):
-    """A piece of text."""
+    """A piece of the text."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TEXT_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """Goes behind what came before."""
+    """The text to append to the previous pieces."""
     def __init__(
         self,
         *,
@@ -282,14 +294,14 @@ Global___TextDelta: _TypeAlias = TextDelta  # noqa: Y015
 
 @_typing.final
 class ExplainRouteRequest(_message.Message):
-    """Asks how a request would be routed."""
+    """Request of ExplainRoute."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def request(self) -> Global___GenerateRequest:
-        """The request; `messages` may hold a single one, for only its images and tools matter."""
+        """The request. `messages` can have a single message, because only its images and tools matter."""
 
     def __init__(
         self,
@@ -306,14 +318,14 @@ Global___ExplainRouteRequest: _TypeAlias = ExplainRouteRequest  # noqa: Y015
 
 @_typing.final
 class ExplainRouteResponse(_message.Message):
-    """How a request would be routed now."""
+    """Response of ExplainRoute."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CANDIDATES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def candidates(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.CandidateVerdict]:
-        """Every candidate of the chain, in its order."""
+        """Every candidate of the chain, in order."""
 
     def __init__(
         self,
@@ -330,7 +342,7 @@ Global___ExplainRouteResponse: _TypeAlias = ExplainRouteResponse  # noqa: Y015
 
 @_typing.final
 class ClassifyErrorRequest(_message.Message):
-    """A failed model call as its caller saw it; any field may be missing."""
+    """Request of ClassifyError: a failed model call as its caller saw it. Any field can be missing."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -342,22 +354,24 @@ class ClassifyErrorRequest(_message.Message):
     DETAILS_FIELD_NUMBER: _builtins.int
     CAUSES_FIELD_NUMBER: _builtins.int
     http_status: _builtins.int
-    """The HTTP status; 0 when there was no answer."""
+    """The HTTP status. 0 if there was no answer."""
     message: _builtins.str
-    """The error's text, or the whole body. No more than its first 8,192 characters is read, and of all texts no more than 32,768."""
+    """The text of the error, or the whole body. Only its first 8,192 characters are read, and at most
+    32,768 of all texts together.
+    """
     code: _builtins.str
     """The error's code."""
     error_type: _builtins.str
-    """The error's type, or the name of the exception."""
+    """The type of the error, or the name of the exception."""
     provider: _builtins.str
-    """The provider's name; a few wordings mean something at one provider alone."""
+    """The name of the provider. A few wordings have a meaning at one provider only."""
     @_builtins.property
     def details(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Further texts of the same answer; the first 25 are read."""
+        """More texts of the same answer. The first 25 are read."""
 
     @_builtins.property
     def causes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The texts of what caused it, nearest first; the first 25 are read."""
+        """The texts of the causes, nearest first. The first 25 are read."""
 
     def __init__(
         self,
@@ -380,7 +394,7 @@ Global___ClassifyErrorRequest: _TypeAlias = ClassifyErrorRequest  # noqa: Y015
 
 @_typing.final
 class ClassifyErrorResponse(_message.Message):
-    """How the failure is judged."""
+    """Response of ClassifyError."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -388,11 +402,13 @@ class ClassifyErrorResponse(_message.Message):
     IS_TRANSIENT_FIELD_NUMBER: _builtins.int
     STOPS_CHAIN_FIELD_NUMBER: _builtins.int
     reason: _generation_pb2.FailoverReason.ValueType
-    """Why the call failed; NO_FAILOVER for a text that no rule knows and that may well be the caller's own."""
+    """Why the call failed. NO_FAILOVER for a text that no rule matches and that may be the caller's
+    own fault.
+    """
     is_transient: _builtins.bool
-    """Whether the same candidate may be asked again after a pause."""
+    """Whether the same candidate can be called again after a delay."""
     stops_chain: _builtins.bool
-    """Whether no other candidate would do better."""
+    """Whether no other candidate would succeed."""
     def __init__(
         self,
         *,
@@ -410,7 +426,7 @@ Global___ClassifyErrorResponse: _TypeAlias = ClassifyErrorResponse  # noqa: Y015
 
 @_typing.final
 class PlanRetryRequest(_message.Message):
-    """An attempt that is about to be made."""
+    """Request of PlanRetry: an attempt that is about to be made."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -422,22 +438,24 @@ class PlanRetryRequest(_message.Message):
     PARTIAL_EXECUTIONS_FIELD_NUMBER: _builtins.int
     IDEMPOTENT_TOOL_NAMES_FIELD_NUMBER: _builtins.int
     is_retry: _builtins.bool
-    """It follows a failed one."""
+    """The attempt follows a failed one."""
     previous_reason: _generation_pb2.FailoverReason.ValueType
-    """Why that one failed."""
+    """Why the previous attempt failed."""
     provider: _builtins.str
-    """The provider that is asked now; empty when it is not known to differ."""
+    """The provider to call now. Empty if it is not known to differ."""
     first_provider: _builtins.str
-    """The provider of the turn's first attempt; empty when it is not known to differ."""
+    """The provider of the turn's first attempt. Empty if it is not known to differ."""
     image_count: _builtins.int
-    """Images that the user gave."""
+    """The number of images from the user."""
     @_builtins.property
     def partial_executions(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.PartialExecution]:
-        """What the attempts before did, oldest first; an empty one for an attempt that did nothing."""
+        """What the previous attempts did, oldest first, with an empty message for an attempt that did
+        nothing.
+        """
 
     @_builtins.property
     def idempotent_tool_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Tools whose calls may be made again."""
+        """The tools whose calls can be repeated."""
 
     def __init__(
         self,
@@ -460,7 +478,7 @@ Global___PlanRetryRequest: _TypeAlias = PlanRetryRequest  # noqa: Y015
 
 @_typing.final
 class PlanRetryResponse(_message.Message):
-    """What the attempt may carry and is told."""
+    """Response of PlanRetry."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -469,14 +487,16 @@ class PlanRetryResponse(_message.Message):
     PARTIAL_EXECUTION_FIELD_NUMBER: _builtins.int
     NOTICE_FIELD_NUMBER: _builtins.int
     image_count: _builtins.int
-    """Images that may be sent."""
+    """The number of images that may be sent."""
     prompt_image_detection_suppressed: _builtins.bool
-    """Images that the prompt names are not to be looked for."""
+    """Images that the prompt names must not be considered."""
     notice: _builtins.str
-    """What the model is told of it; empty when it is told nothing."""
+    """The text for the model. Empty if it is told nothing."""
     @_builtins.property
     def partial_execution(self) -> _generation_pb2.PartialExecution:
-        """What all attempts did, cleaned and without repeats, as far as it is told; absent when they did nothing."""
+        """What all attempts did, sanitised and without repeats, as far as the model is told. Absent if
+        they did nothing.
+        """
 
     def __init__(
         self,
@@ -496,7 +516,7 @@ Global___PlanRetryResponse: _TypeAlias = PlanRetryResponse  # noqa: Y015
 
 @_typing.final
 class ListModelsRequest(_message.Message):
-    """Asks for every model."""
+    """Request of ListModels."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -513,14 +533,14 @@ Global___ListModelsRequest: _TypeAlias = ListModelsRequest  # noqa: Y015
 
 @_typing.final
 class ListModelsResponse(_message.Message):
-    """Every model."""
+    """Response of ListModels."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MODELS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[_routing_pb2.ModelInfo]:
-        """By name."""
+        """The models, by name."""
 
     def __init__(
         self,
@@ -537,7 +557,7 @@ Global___ListModelsResponse: _TypeAlias = ListModelsResponse  # noqa: Y015
 
 @_typing.final
 class ListProviderHealthRequest(_message.Message):
-    """Asks for every provider."""
+    """Request of ListProviderHealth."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -554,14 +574,14 @@ Global___ListProviderHealthRequest: _TypeAlias = ListProviderHealthRequest  # no
 
 @_typing.final
 class ListProviderHealthResponse(_message.Message):
-    """Every provider."""
+    """Response of ListProviderHealth."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PROVIDERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def providers(self) -> _containers.RepeatedCompositeFieldContainer[_routing_pb2.ProviderHealth]:
-        """By name."""
+        """The providers, by name."""
 
     def __init__(
         self,
@@ -578,16 +598,16 @@ Global___ListProviderHealthResponse: _TypeAlias = ListProviderHealthResponse  # 
 
 @_typing.final
 class ClearCooldownRequest(_message.Message):
-    """Ends a rest."""
+    """Request of ClearCooldown."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SCOPE_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
     scope: _routing_pb2.CooldownScope.ValueType
-    """What rests."""
+    """The scope of the cooldown."""
     target: _builtins.str
-    """`provider/model` or an alias, `provider/N` for its N-th credential as configured, or `provider`."""
+    """`provider/model` or an alias, `provider/N` for the N-th configured credential, or `provider`."""
     def __init__(
         self,
         *,
@@ -604,13 +624,13 @@ Global___ClearCooldownRequest: _TypeAlias = ClearCooldownRequest  # noqa: Y015
 
 @_typing.final
 class ClearCooldownResponse(_message.Message):
-    """It is over."""
+    """Response of ClearCooldown."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     WAS_COOLING_FIELD_NUMBER: _builtins.int
     was_cooling: _builtins.bool
-    """There was a rest."""
+    """There was a cooldown."""
     def __init__(
         self,
         *,
@@ -626,7 +646,7 @@ Global___ClearCooldownResponse: _TypeAlias = ClearCooldownResponse  # noqa: Y015
 
 @_typing.final
 class PrepareTenantRequest(_message.Message):
-    """What holds for a tenant."""
+    """Request of PrepareTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -654,13 +674,13 @@ Global___PrepareTenantRequest: _TypeAlias = PrepareTenantRequest  # noqa: Y015
 
 @_typing.final
 class PrepareTenantResponse(_message.Message):
-    """What holds now."""
+    """Response of PrepareTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
     settings_version: _builtins.int
-    """The version that holds."""
+    """The current version."""
     def __init__(
         self,
         *,
@@ -676,14 +696,14 @@ Global___PrepareTenantResponse: _TypeAlias = PrepareTenantResponse  # noqa: Y015
 
 @_typing.final
 class PurgeTenantRequest(_message.Message):
-    """Asks for all of a tenant to be removed."""
+    """Request of PurgeTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
     settings_version: _builtins.int
-    """The last version of the settings that the tenant to remove had. Where a newer one was told, the tenant was created anew: nothing of it is removed,
-    and the answer is `done`. 0, as replicas of the release before ask, removes whatever there is.
+    """The last settings version of the tenant to remove. If a newer one is known, the tenant was
+    created again: nothing is removed, and the response is `done`. 0 removes whatever there is.
     """
     def __init__(
         self,
@@ -700,16 +720,16 @@ Global___PurgeTenantRequest: _TypeAlias = PurgeTenantRequest  # noqa: Y015
 
 @_typing.final
 class PurgeTenantResponse(_message.Message):
-    """How far the removal is."""
+    """Response of PurgeTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DONE_FIELD_NUMBER: _builtins.int
     DELETED_ROW_COUNT_FIELD_NUMBER: _builtins.int
     done: _builtins.bool
-    """Nothing is left but the id and the version."""
+    """Only the id and the version are left."""
     deleted_row_count: _builtins.int
-    """Rows that this call removed."""
+    """The number of rows that this call removed."""
     def __init__(
         self,
         *,

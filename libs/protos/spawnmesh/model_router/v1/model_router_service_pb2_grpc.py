@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ModelRouterServiceStub:
-    """Calls models. Holds the provider keys; nothing else in the mesh does.
+    """Calls models. It is the only service that holds provider keys.
     """
 
     def __init__(self, channel):
@@ -83,83 +83,91 @@ class ModelRouterServiceStub:
 
 
 class ModelRouterServiceServicer:
-    """Calls models. Holds the provider keys; nothing else in the mesh does.
+    """Calls models. It is the only service that holds provider keys.
     """
 
     def Generate(self, request, context):
-        """Asks the first candidate that is able and not cooling, and the next when it fails before its first output. Once output was sent, a
-        failure ends the stream with ABORTED STREAM_BROKEN and nothing is spliced. When no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED with the
-        verdicts in the facts; a request that is itself at fault: FAILED_PRECONDITION MODEL_REFUSED. A model that is not configured: INVALID_ARGUMENT
-        UNKNOWN_MODEL before anyone is called. A tenant whose budget is spent: RESOURCE_EXHAUSTED BUDGET_EXCEEDED with the time until it is not; a
-        call is let in when the budget is not spent yet, so that the last ones, as many as there are at once, may go beyond it. An answer that breaks,
-        that its caller leaves, or whose provider does not say what it used, is counted by an estimate of what was read and said until then. The caller's deadline bounds the whole chain; a
-        caller who goes away cancels the upstream call within 100 ms, and that is no failure of the provider.
-        Not promised: that a repeat answers the same.
+        """Calls the first candidate that is capable and not in cooldown, and the next one if it fails
+        before its first output.
+        - After the first output, a failure ends the stream with ABORTED STREAM_BROKEN, and nothing is
+        spliced.
+        - If no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED, with the verdicts in the facts.
+        If the request itself is at fault: FAILED_PRECONDITION MODEL_REFUSED. If a model is not
+        configured: INVALID_ARGUMENT UNKNOWN_MODEL, before any call.
+        - If the tenant's budget is used up: RESOURCE_EXHAUSTED BUDGET_EXCEEDED, with the time until it
+        renews. A call is admitted while the budget is not used up, so concurrent last calls can
+        exceed it. An answer that breaks, that the caller abandons, or for which the provider reports
+        no usage is counted by an estimate.
+        - The caller's deadline bounds the whole chain. If the caller cancels, the call to the provider
+        is cancelled within 100 ms; this is no failure of the provider.
+        - Not promised: that a repeat returns the same answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExplainRoute(self, request, context):
-        """What Generate would do with the same request, by what is known now: each candidate with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED.
-        Nobody is called, and nothing is counted. UNKNOWN_MODEL as there. Not promised: that it still holds a moment later.
+        """Explains what Generate would do with the same request, as far as is known now: each candidate
+        with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED. No provider is called and nothing is
+        counted. UNKNOWN_MODEL as for Generate. Not promised: that it still holds a moment later.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClassifyError(self, request, context):
-        """The reason that a failed model call has, by the same rules that Generate judges by. A pure function of the request.
+        """Classifies a failed model call by the rules of Generate. A pure function of the request.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PlanRetry(self, request, context):
-        """What an attempt may carry and is told, by the same rules that Generate goes by; for callers that go down a chain of their own. A pure
-        function of the request.
+        """Plans what an attempt may carry and is told, by the rules of Generate, for callers that have a
+        chain of their own. A pure function of the request.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListModels(self, request, context):
-        """Every model that can be asked for, by name.
+        """Returns every configured model, by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListProviderHealth(self, request, context):
-        """Every provider with what rests at it, by name, as this replica knows it.
+        """Returns every provider with its cooldowns, by name, as this replica knows them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClearCooldown(self, request, context):
-        """Ends a rest and forgets its failures; the other replicas know within 200 ms. It is saved when this answers. A model, credential or
-        provider that is not configured is NOT_FOUND; one that does not rest answers the same.
+        """Ends a cooldown and resets its failures. It is saved before the response, and other replicas
+        follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
+        Without a cooldown the call returns the same answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PrepareTenant(self, request, context):
-        """Tells what holds for the token's tenant from now on. A version that is not newer than the known one changes nothing; the answer gives the
-        one that holds. The other replicas know within 200 ms. ABORTED CONFLICT while the tenant is being purged, and for a version
-        that is not above the one that was purged.
+        """Sets the policy of the token's tenant. A version that is not newer than the known one changes
+        nothing; the response has the current one. Other replicas follow within 200 ms. ABORTED
+        CONFLICT while the tenant is being purged, and for a version that is not above the purged one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PurgeTenant(self, request, context):
-        """Removes the tenant's policy and what is counted of its budgets. Bounded work for each call: repeat until `done`; a call that is cut off is gone on
-        with by the next one. From the first call on nothing is kept or counted for the tenant, until it is made ready again: of it there stays the id, and the
-        version that was named.
-        Idempotent. Rests are the mesh's and not the tenant's: they stay.
-        Not promised: that calls of the tenant's are refused; they are made as for one that nothing was told of.
+        """Removes the tenant's policy and the counters of its budgets. Each call does a bounded amount of
+        work: call again until `done`. From the first call on, nothing is stored or counted for the
+        tenant until it is prepared again; only its id and the purged version remain. Idempotent.
+        Cooldowns belong to the mesh and stay. Not promised: that calls of the tenant are refused; they
+        are made with the operator's defaults.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -222,7 +230,7 @@ def add_ModelRouterServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ModelRouterService:
-    """Calls models. Holds the provider keys; nothing else in the mesh does.
+    """Calls models. It is the only service that holds provider keys.
     """
 
     @staticmethod

@@ -27,101 +27,117 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ModelRouterServiceStub:
-    """Calls models. Holds the provider keys; nothing else in the mesh does."""
+    """Calls models. It is the only service that holds provider keys."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ModelRouterServiceAsyncStub: ...
     Generate: _grpc.UnaryStreamMultiCallable[_model_router_service_pb2.GenerateRequest, _model_router_service_pb2.GenerateResponse]
-    """Asks the first candidate that is able and not cooling, and the next when it fails before its first output. Once output was sent, a
-    failure ends the stream with ABORTED STREAM_BROKEN and nothing is spliced. When no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED with the
-    verdicts in the facts; a request that is itself at fault: FAILED_PRECONDITION MODEL_REFUSED. A model that is not configured: INVALID_ARGUMENT
-    UNKNOWN_MODEL before anyone is called. A tenant whose budget is spent: RESOURCE_EXHAUSTED BUDGET_EXCEEDED with the time until it is not; a
-    call is let in when the budget is not spent yet, so that the last ones, as many as there are at once, may go beyond it. An answer that breaks,
-    that its caller leaves, or whose provider does not say what it used, is counted by an estimate of what was read and said until then. The caller's deadline bounds the whole chain; a
-    caller who goes away cancels the upstream call within 100 ms, and that is no failure of the provider.
-    Not promised: that a repeat answers the same.
+    """Calls the first candidate that is capable and not in cooldown, and the next one if it fails
+    before its first output.
+    - After the first output, a failure ends the stream with ABORTED STREAM_BROKEN, and nothing is
+      spliced.
+    - If no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED, with the verdicts in the facts.
+      If the request itself is at fault: FAILED_PRECONDITION MODEL_REFUSED. If a model is not
+      configured: INVALID_ARGUMENT UNKNOWN_MODEL, before any call.
+    - If the tenant's budget is used up: RESOURCE_EXHAUSTED BUDGET_EXCEEDED, with the time until it
+      renews. A call is admitted while the budget is not used up, so concurrent last calls can
+      exceed it. An answer that breaks, that the caller abandons, or for which the provider reports
+      no usage is counted by an estimate.
+    - The caller's deadline bounds the whole chain. If the caller cancels, the call to the provider
+      is cancelled within 100 ms; this is no failure of the provider.
+    - Not promised: that a repeat returns the same answer.
     """
     ExplainRoute: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ExplainRouteRequest, _model_router_service_pb2.ExplainRouteResponse]
-    """What Generate would do with the same request, by what is known now: each candidate with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED.
-    Nobody is called, and nothing is counted. UNKNOWN_MODEL as there. Not promised: that it still holds a moment later.
+    """Explains what Generate would do with the same request, as far as is known now: each candidate
+    with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED. No provider is called and nothing is
+    counted. UNKNOWN_MODEL as for Generate. Not promised: that it still holds a moment later.
     """
     ClassifyError: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ClassifyErrorRequest, _model_router_service_pb2.ClassifyErrorResponse]
-    """The reason that a failed model call has, by the same rules that Generate judges by. A pure function of the request."""
+    """Classifies a failed model call by the rules of Generate. A pure function of the request."""
     PlanRetry: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.PlanRetryRequest, _model_router_service_pb2.PlanRetryResponse]
-    """What an attempt may carry and is told, by the same rules that Generate goes by; for callers that go down a chain of their own. A pure
-    function of the request.
+    """Plans what an attempt may carry and is told, by the rules of Generate, for callers that have a
+    chain of their own. A pure function of the request.
     """
     ListModels: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ListModelsRequest, _model_router_service_pb2.ListModelsResponse]
-    """Every model that can be asked for, by name."""
+    """Returns every configured model, by name."""
     ListProviderHealth: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ListProviderHealthRequest, _model_router_service_pb2.ListProviderHealthResponse]
-    """Every provider with what rests at it, by name, as this replica knows it."""
+    """Returns every provider with its cooldowns, by name, as this replica knows them."""
     ClearCooldown: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.ClearCooldownRequest, _model_router_service_pb2.ClearCooldownResponse]
-    """Ends a rest and forgets its failures; the other replicas know within 200 ms. It is saved when this answers. A model, credential or
-    provider that is not configured is NOT_FOUND; one that does not rest answers the same.
+    """Ends a cooldown and resets its failures. It is saved before the response, and other replicas
+    follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
+    Without a cooldown the call returns the same answer.
     """
     PrepareTenant: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.PrepareTenantRequest, _model_router_service_pb2.PrepareTenantResponse]
-    """Tells what holds for the token's tenant from now on. A version that is not newer than the known one changes nothing; the answer gives the
-    one that holds. The other replicas know within 200 ms. ABORTED CONFLICT while the tenant is being purged, and for a version
-    that is not above the one that was purged.
+    """Sets the policy of the token's tenant. A version that is not newer than the known one changes
+    nothing; the response has the current one. Other replicas follow within 200 ms. ABORTED
+    CONFLICT while the tenant is being purged, and for a version that is not above the purged one.
     """
     PurgeTenant: _grpc.UnaryUnaryMultiCallable[_model_router_service_pb2.PurgeTenantRequest, _model_router_service_pb2.PurgeTenantResponse]
-    """Removes the tenant's policy and what is counted of its budgets. Bounded work for each call: repeat until `done`; a call that is cut off is gone on
-    with by the next one. From the first call on nothing is kept or counted for the tenant, until it is made ready again: of it there stays the id, and the
-    version that was named.
-    Idempotent. Rests are the mesh's and not the tenant's: they stay.
-    Not promised: that calls of the tenant's are refused; they are made as for one that nothing was told of.
+    """Removes the tenant's policy and the counters of its budgets. Each call does a bounded amount of
+    work: call again until `done`. From the first call on, nothing is stored or counted for the
+    tenant until it is prepared again; only its id and the purged version remain. Idempotent.
+    Cooldowns belong to the mesh and stay. Not promised: that calls of the tenant are refused; they
+    are made with the operator's defaults.
     """
 
 @_typing.type_check_only
 class ModelRouterServiceAsyncStub(ModelRouterServiceStub):
-    """Calls models. Holds the provider keys; nothing else in the mesh does."""
+    """Calls models. It is the only service that holds provider keys."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Generate: _aio.UnaryStreamMultiCallable[_model_router_service_pb2.GenerateRequest, _model_router_service_pb2.GenerateResponse]  # type: ignore[assignment]
-    """Asks the first candidate that is able and not cooling, and the next when it fails before its first output. Once output was sent, a
-    failure ends the stream with ABORTED STREAM_BROKEN and nothing is spliced. When no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED with the
-    verdicts in the facts; a request that is itself at fault: FAILED_PRECONDITION MODEL_REFUSED. A model that is not configured: INVALID_ARGUMENT
-    UNKNOWN_MODEL before anyone is called. A tenant whose budget is spent: RESOURCE_EXHAUSTED BUDGET_EXCEEDED with the time until it is not; a
-    call is let in when the budget is not spent yet, so that the last ones, as many as there are at once, may go beyond it. An answer that breaks,
-    that its caller leaves, or whose provider does not say what it used, is counted by an estimate of what was read and said until then. The caller's deadline bounds the whole chain; a
-    caller who goes away cancels the upstream call within 100 ms, and that is no failure of the provider.
-    Not promised: that a repeat answers the same.
+    """Calls the first candidate that is capable and not in cooldown, and the next one if it fails
+    before its first output.
+    - After the first output, a failure ends the stream with ABORTED STREAM_BROKEN, and nothing is
+      spliced.
+    - If no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED, with the verdicts in the facts.
+      If the request itself is at fault: FAILED_PRECONDITION MODEL_REFUSED. If a model is not
+      configured: INVALID_ARGUMENT UNKNOWN_MODEL, before any call.
+    - If the tenant's budget is used up: RESOURCE_EXHAUSTED BUDGET_EXCEEDED, with the time until it
+      renews. A call is admitted while the budget is not used up, so concurrent last calls can
+      exceed it. An answer that breaks, that the caller abandons, or for which the provider reports
+      no usage is counted by an estimate.
+    - The caller's deadline bounds the whole chain. If the caller cancels, the call to the provider
+      is cancelled within 100 ms; this is no failure of the provider.
+    - Not promised: that a repeat returns the same answer.
     """
     ExplainRoute: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ExplainRouteRequest, _model_router_service_pb2.ExplainRouteResponse]  # type: ignore[assignment]
-    """What Generate would do with the same request, by what is known now: each candidate with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED.
-    Nobody is called, and nothing is counted. UNKNOWN_MODEL as there. Not promised: that it still holds a moment later.
+    """Explains what Generate would do with the same request, as far as is known now: each candidate
+    with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED. No provider is called and nothing is
+    counted. UNKNOWN_MODEL as for Generate. Not promised: that it still holds a moment later.
     """
     ClassifyError: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ClassifyErrorRequest, _model_router_service_pb2.ClassifyErrorResponse]  # type: ignore[assignment]
-    """The reason that a failed model call has, by the same rules that Generate judges by. A pure function of the request."""
+    """Classifies a failed model call by the rules of Generate. A pure function of the request."""
     PlanRetry: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.PlanRetryRequest, _model_router_service_pb2.PlanRetryResponse]  # type: ignore[assignment]
-    """What an attempt may carry and is told, by the same rules that Generate goes by; for callers that go down a chain of their own. A pure
-    function of the request.
+    """Plans what an attempt may carry and is told, by the rules of Generate, for callers that have a
+    chain of their own. A pure function of the request.
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ListModelsRequest, _model_router_service_pb2.ListModelsResponse]  # type: ignore[assignment]
-    """Every model that can be asked for, by name."""
+    """Returns every configured model, by name."""
     ListProviderHealth: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ListProviderHealthRequest, _model_router_service_pb2.ListProviderHealthResponse]  # type: ignore[assignment]
-    """Every provider with what rests at it, by name, as this replica knows it."""
+    """Returns every provider with its cooldowns, by name, as this replica knows them."""
     ClearCooldown: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.ClearCooldownRequest, _model_router_service_pb2.ClearCooldownResponse]  # type: ignore[assignment]
-    """Ends a rest and forgets its failures; the other replicas know within 200 ms. It is saved when this answers. A model, credential or
-    provider that is not configured is NOT_FOUND; one that does not rest answers the same.
+    """Ends a cooldown and resets its failures. It is saved before the response, and other replicas
+    follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
+    Without a cooldown the call returns the same answer.
     """
     PrepareTenant: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.PrepareTenantRequest, _model_router_service_pb2.PrepareTenantResponse]  # type: ignore[assignment]
-    """Tells what holds for the token's tenant from now on. A version that is not newer than the known one changes nothing; the answer gives the
-    one that holds. The other replicas know within 200 ms. ABORTED CONFLICT while the tenant is being purged, and for a version
-    that is not above the one that was purged.
+    """Sets the policy of the token's tenant. A version that is not newer than the known one changes
+    nothing; the response has the current one. Other replicas follow within 200 ms. ABORTED
+    CONFLICT while the tenant is being purged, and for a version that is not above the purged one.
     """
     PurgeTenant: _aio.UnaryUnaryMultiCallable[_model_router_service_pb2.PurgeTenantRequest, _model_router_service_pb2.PurgeTenantResponse]  # type: ignore[assignment]
-    """Removes the tenant's policy and what is counted of its budgets. Bounded work for each call: repeat until `done`; a call that is cut off is gone on
-    with by the next one. From the first call on nothing is kept or counted for the tenant, until it is made ready again: of it there stays the id, and the
-    version that was named.
-    Idempotent. Rests are the mesh's and not the tenant's: they stay.
-    Not promised: that calls of the tenant's are refused; they are made as for one that nothing was told of.
+    """Removes the tenant's policy and the counters of its budgets. Each call does a bounded amount of
+    work: call again until `done`. From the first call on, nothing is stored or counted for the
+    tenant until it is prepared again; only its id and the purged version remain. Idempotent.
+    Cooldowns belong to the mesh and stay. Not promised: that calls of the tenant are refused; they
+    are made with the operator's defaults.
     """
 
 class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Calls models. Holds the provider keys; nothing else in the mesh does."""
+    """Calls models. It is the only service that holds provider keys."""
 
     @_abc_1.abstractmethod
     def Generate(
@@ -129,14 +145,20 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_router_service_pb2.GenerateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_model_router_service_pb2.GenerateResponse], _abc.AsyncIterator[_model_router_service_pb2.GenerateResponse]]:
-        """Asks the first candidate that is able and not cooling, and the next when it fails before its first output. Once output was sent, a
-        failure ends the stream with ABORTED STREAM_BROKEN and nothing is spliced. When no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED with the
-        verdicts in the facts; a request that is itself at fault: FAILED_PRECONDITION MODEL_REFUSED. A model that is not configured: INVALID_ARGUMENT
-        UNKNOWN_MODEL before anyone is called. A tenant whose budget is spent: RESOURCE_EXHAUSTED BUDGET_EXCEEDED with the time until it is not; a
-        call is let in when the budget is not spent yet, so that the last ones, as many as there are at once, may go beyond it. An answer that breaks,
-        that its caller leaves, or whose provider does not say what it used, is counted by an estimate of what was read and said until then. The caller's deadline bounds the whole chain; a
-        caller who goes away cancels the upstream call within 100 ms, and that is no failure of the provider.
-        Not promised: that a repeat answers the same.
+        """Calls the first candidate that is capable and not in cooldown, and the next one if it fails
+        before its first output.
+        - After the first output, a failure ends the stream with ABORTED STREAM_BROKEN, and nothing is
+          spliced.
+        - If no candidate answers: UNAVAILABLE ALL_CANDIDATES_FAILED, with the verdicts in the facts.
+          If the request itself is at fault: FAILED_PRECONDITION MODEL_REFUSED. If a model is not
+          configured: INVALID_ARGUMENT UNKNOWN_MODEL, before any call.
+        - If the tenant's budget is used up: RESOURCE_EXHAUSTED BUDGET_EXCEEDED, with the time until it
+          renews. A call is admitted while the budget is not used up, so concurrent last calls can
+          exceed it. An answer that breaks, that the caller abandons, or for which the provider reports
+          no usage is counted by an estimate.
+        - The caller's deadline bounds the whole chain. If the caller cancels, the call to the provider
+          is cancelled within 100 ms; this is no failure of the provider.
+        - Not promised: that a repeat returns the same answer.
         """
 
     @_abc_1.abstractmethod
@@ -145,8 +167,9 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_router_service_pb2.ExplainRouteRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_router_service_pb2.ExplainRouteResponse, _abc.Awaitable[_model_router_service_pb2.ExplainRouteResponse]]:
-        """What Generate would do with the same request, by what is known now: each candidate with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED.
-        Nobody is called, and nothing is counted. UNKNOWN_MODEL as there. Not promised: that it still holds a moment later.
+        """Explains what Generate would do with the same request, as far as is known now: each candidate
+        with READY, PROBE, COOLING, INCAPABLE or NOT_NEEDED. No provider is called and nothing is
+        counted. UNKNOWN_MODEL as for Generate. Not promised: that it still holds a moment later.
         """
 
     @_abc_1.abstractmethod
@@ -155,7 +178,7 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_router_service_pb2.ClassifyErrorRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_router_service_pb2.ClassifyErrorResponse, _abc.Awaitable[_model_router_service_pb2.ClassifyErrorResponse]]:
-        """The reason that a failed model call has, by the same rules that Generate judges by. A pure function of the request."""
+        """Classifies a failed model call by the rules of Generate. A pure function of the request."""
 
     @_abc_1.abstractmethod
     def PlanRetry(
@@ -163,8 +186,8 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_router_service_pb2.PlanRetryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_router_service_pb2.PlanRetryResponse, _abc.Awaitable[_model_router_service_pb2.PlanRetryResponse]]:
-        """What an attempt may carry and is told, by the same rules that Generate goes by; for callers that go down a chain of their own. A pure
-        function of the request.
+        """Plans what an attempt may carry and is told, by the rules of Generate, for callers that have a
+        chain of their own. A pure function of the request.
         """
 
     @_abc_1.abstractmethod
@@ -173,7 +196,7 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_router_service_pb2.ListModelsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_router_service_pb2.ListModelsResponse, _abc.Awaitable[_model_router_service_pb2.ListModelsResponse]]:
-        """Every model that can be asked for, by name."""
+        """Returns every configured model, by name."""
 
     @_abc_1.abstractmethod
     def ListProviderHealth(
@@ -181,7 +204,7 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_router_service_pb2.ListProviderHealthRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_router_service_pb2.ListProviderHealthResponse, _abc.Awaitable[_model_router_service_pb2.ListProviderHealthResponse]]:
-        """Every provider with what rests at it, by name, as this replica knows it."""
+        """Returns every provider with its cooldowns, by name, as this replica knows them."""
 
     @_abc_1.abstractmethod
     def ClearCooldown(
@@ -189,8 +212,9 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_router_service_pb2.ClearCooldownRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_router_service_pb2.ClearCooldownResponse, _abc.Awaitable[_model_router_service_pb2.ClearCooldownResponse]]:
-        """Ends a rest and forgets its failures; the other replicas know within 200 ms. It is saved when this answers. A model, credential or
-        provider that is not configured is NOT_FOUND; one that does not rest answers the same.
+        """Ends a cooldown and resets its failures. It is saved before the response, and other replicas
+        follow within 200 ms. NOT_FOUND for a model, credential or provider that is not configured.
+        Without a cooldown the call returns the same answer.
         """
 
     @_abc_1.abstractmethod
@@ -199,9 +223,9 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_router_service_pb2.PrepareTenantRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_router_service_pb2.PrepareTenantResponse, _abc.Awaitable[_model_router_service_pb2.PrepareTenantResponse]]:
-        """Tells what holds for the token's tenant from now on. A version that is not newer than the known one changes nothing; the answer gives the
-        one that holds. The other replicas know within 200 ms. ABORTED CONFLICT while the tenant is being purged, and for a version
-        that is not above the one that was purged.
+        """Sets the policy of the token's tenant. A version that is not newer than the known one changes
+        nothing; the response has the current one. Other replicas follow within 200 ms. ABORTED
+        CONFLICT while the tenant is being purged, and for a version that is not above the purged one.
         """
 
     @_abc_1.abstractmethod
@@ -210,11 +234,11 @@ class ModelRouterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_router_service_pb2.PurgeTenantRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_router_service_pb2.PurgeTenantResponse, _abc.Awaitable[_model_router_service_pb2.PurgeTenantResponse]]:
-        """Removes the tenant's policy and what is counted of its budgets. Bounded work for each call: repeat until `done`; a call that is cut off is gone on
-        with by the next one. From the first call on nothing is kept or counted for the tenant, until it is made ready again: of it there stays the id, and the
-        version that was named.
-        Idempotent. Rests are the mesh's and not the tenant's: they stay.
-        Not promised: that calls of the tenant's are refused; they are made as for one that nothing was told of.
+        """Removes the tenant's policy and the counters of its budgets. Each call does a bounded amount of
+        work: call again until `done`. From the first call on, nothing is stored or counted for the
+        tenant until it is prepared again; only its id and the purged version remain. Idempotent.
+        Cooldowns belong to the mesh and stay. Not promised: that calls of the tenant are refused; they
+        are made with the operator's defaults.
         """
 
 def add_ModelRouterServiceServicer_to_server(servicer: ModelRouterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -29,25 +29,25 @@ class _CooldownScope:
 class _CooldownScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CooldownScope.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     COOLDOWN_SCOPE_UNSPECIFIED: _CooldownScope.ValueType  # 0
-    """Never sent; refused."""
+    """Never returned. Refused in requests."""
     COOLDOWN_SCOPE_MODEL: _CooldownScope.ValueType  # 1
     """One model."""
     COOLDOWN_SCOPE_CREDENTIAL: _CooldownScope.ValueType  # 2
-    """One credential of a provider, with all its models."""
+    """One credential of a provider, for all its models."""
     COOLDOWN_SCOPE_PROVIDER: _CooldownScope.ValueType  # 3
-    """Everything at one provider."""
+    """All of a provider."""
 
 class CooldownScope(_CooldownScope, metaclass=_CooldownScopeEnumTypeWrapper):
-    """What rests after failures."""
+    """The scope of a cooldown."""
 
 COOLDOWN_SCOPE_UNSPECIFIED: CooldownScope.ValueType  # 0
-"""Never sent; refused."""
+"""Never returned. Refused in requests."""
 COOLDOWN_SCOPE_MODEL: CooldownScope.ValueType  # 1
 """One model."""
 COOLDOWN_SCOPE_CREDENTIAL: CooldownScope.ValueType  # 2
-"""One credential of a provider, with all its models."""
+"""One credential of a provider, for all its models."""
 COOLDOWN_SCOPE_PROVIDER: CooldownScope.ValueType  # 3
-"""Everything at one provider."""
+"""All of a provider."""
 Global___CooldownScope: _TypeAlias = CooldownScope  # noqa: Y015
 
 class _BlindModelPolicy:
@@ -57,30 +57,30 @@ class _BlindModelPolicy:
 class _BlindModelPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BlindModelPolicy.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     BLIND_MODEL_POLICY_UNSPECIFIED: _BlindModelPolicy.ValueType  # 0
-    """As the operator configured it."""
+    """The operator's choice."""
     BLIND_MODEL_POLICY_ROUTE_AROUND: _BlindModelPolicy.ValueType  # 1
-    """Do not call such a model."""
+    """Do not call the model."""
     BLIND_MODEL_POLICY_STRIP: _BlindModelPolicy.ValueType  # 2
-    """Leave the images out, and say so in their place."""
+    """Leave the images out, with a note in place of each."""
     BLIND_MODEL_POLICY_REFUSE: _BlindModelPolicy.ValueType  # 3
     """Refuse the request."""
 
 class BlindModelPolicy(_BlindModelPolicy, metaclass=_BlindModelPolicyEnumTypeWrapper):
-    """What a tenant chooses when a request with images meets a model that cannot see."""
+    """What to do when a request with images meets a model that cannot see images."""
 
 BLIND_MODEL_POLICY_UNSPECIFIED: BlindModelPolicy.ValueType  # 0
-"""As the operator configured it."""
+"""The operator's choice."""
 BLIND_MODEL_POLICY_ROUTE_AROUND: BlindModelPolicy.ValueType  # 1
-"""Do not call such a model."""
+"""Do not call the model."""
 BLIND_MODEL_POLICY_STRIP: BlindModelPolicy.ValueType  # 2
-"""Leave the images out, and say so in their place."""
+"""Leave the images out, with a note in place of each."""
 BLIND_MODEL_POLICY_REFUSE: BlindModelPolicy.ValueType  # 3
 """Refuse the request."""
 Global___BlindModelPolicy: _TypeAlias = BlindModelPolicy  # noqa: Y015
 
 @_typing.final
 class ModelInfo(_message.Message):
-    """A model that can be asked for."""
+    """A configured model."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -97,26 +97,28 @@ class ModelInfo(_message.Message):
     model: _builtins.str
     """As `provider/model`."""
     provider_kind: _builtins.str
-    """The API that its provider speaks: `anthropic`, `gemini`, `openai` or `openai_compatible`."""
+    """The API of its provider: `anthropic`, `gemini`, `openai` or `openai_compatible`."""
     context_window_token_count: _builtins.int
-    """Tokens it reads and writes in one call."""
+    """The size of the context window, input and output together."""
     max_output_token_count: _builtins.int
-    """Tokens it writes in one call."""
+    """The largest number of output tokens of one call."""
     vision: _builtins.bool
-    """It can see images."""
+    """The model can see images."""
     tools: _builtins.bool
-    """It can call tools."""
+    """The model can call tools."""
     is_primary: _builtins.bool
-    """It is asked where a request names none."""
+    """The model is called if a request names none."""
     api: _builtins.str
-    """The API of an OpenAI-like provider that it is asked through: `chat` or `responses`; empty for other providers."""
+    """For an OpenAI-compatible provider, the API in use: `chat` or `responses`. Empty for other
+    providers.
+    """
     @_builtins.property
     def aliases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Other names of it."""
+        """Other names of the model."""
 
     @_builtins.property
     def thinking_levels(self) -> _containers.RepeatedScalarFieldContainer[_thinking_pb2.ThinkingLevel.ValueType]:
-        """How much it can be told to think, least first; empty where it cannot be told."""
+        """The levels of thinking that can be sent, least first. Empty if none can be sent."""
 
     def __init__(
         self,
@@ -142,7 +144,7 @@ Global___ModelInfo: _TypeAlias = ModelInfo  # noqa: Y015
 
 @_typing.final
 class Cooldown(_message.Message):
-    """One rest."""
+    """One cooldown."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -152,16 +154,18 @@ class Cooldown(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     FAILURE_COUNT_FIELD_NUMBER: _builtins.int
     scope: Global___CooldownScope.ValueType
-    """What rests."""
+    """The scope."""
     target: _builtins.str
-    """`provider/model`, `provider/N` for its N-th credential as configured, or `provider`. A key that is configured no longer is `provider/0`."""
+    """`provider/model`, `provider/N` for the N-th configured credential, or `provider`. A key that is
+    no longer configured is `provider/0`.
+    """
     reason: _generation_pb2.FailoverReason.ValueType
-    """The failure that began or lengthened it."""
+    """The failure that started or extended the cooldown."""
     failure_count: _builtins.int
-    """Failures in a row, of one kind."""
+    """The number of consecutive failures of one kind."""
     @_builtins.property
     def until_time(self) -> _timestamp_pb2.Timestamp:
-        """When it is over; a time that has passed is still kept for the count of failures."""
+        """The end of the cooldown. A time in the past is kept for the count of failures."""
 
     def __init__(
         self,
@@ -182,7 +186,7 @@ Global___Cooldown: _TypeAlias = Cooldown  # noqa: Y015
 
 @_typing.final
 class ProviderHealth(_message.Message):
-    """How a provider fares."""
+    """The health of a provider."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -193,12 +197,12 @@ class ProviderHealth(_message.Message):
     provider: _builtins.str
     """Its name."""
     credential_count: _builtins.int
-    """Credentials that are configured."""
+    """The number of configured credentials."""
     readable_credential_count: _builtins.int
-    """Those of them that can be read now."""
+    """The number of credentials that can be read now."""
     @_builtins.property
     def cooldowns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Cooldown]:
-        """What rests at it, or has rested and may again for longer."""
+        """Its cooldowns, including ended ones that count for the next one."""
 
     def __init__(
         self,
@@ -218,7 +222,7 @@ Global___ProviderHealth: _TypeAlias = ProviderHealth  # noqa: Y015
 
 @_typing.final
 class RoutingPolicy(_message.Message):
-    """What holds for a tenant's model calls. 0 means no limit, or the operator's."""
+    """The policy for a tenant's model calls. 0 means no limit, or the operator's value."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -229,19 +233,23 @@ class RoutingPolicy(_message.Message):
     MAX_TOKENS_PER_MINUTE_FIELD_NUMBER: _builtins.int
     MAX_SPEND_MICROS_PER_DAY_FIELD_NUMBER: _builtins.int
     blind_model_policy: Global___BlindModelPolicy.ValueType
-    """For requests with images at models that cannot see."""
+    """For requests with images at models that cannot see images."""
     stop_after_side_effects: _builtins.bool
-    """After a tool ran that is not idempotent, the chain does not cross to another provider: the call fails instead. The turn's provider is that of
-    its first attempt; where none is known that of the newest answer in `messages`, if the chain has it, and else that of the chain's first model.
+    """After a tool that is not idempotent ran, the chain does not change to another provider: the
+    call fails instead. The provider of the turn is that of its first attempt; if none is known,
+    that of the newest answer in `messages` if the chain has it, otherwise that of the chain's
+    first model.
     """
     max_try_count: _builtins.int
-    """Tries of one candidate in all, and one more for each other credential that may do better; it can only lower the operator's."""
+    """The largest number of attempts at one candidate, plus one for each other credential that may
+    succeed. It can only lower the operator's value.
+    """
     max_requests_per_minute: _builtins.int
-    """Calls of Generate in a minute."""
+    """The largest number of Generate calls in a minute."""
     max_tokens_per_minute: _builtins.int
-    """Tokens read and written in a minute."""
+    """The largest number of input and output tokens in a minute."""
     max_spend_micros_per_day: _builtins.int
-    """Millionths of the price table's currency in a day, by UTC."""
+    """The largest spending in a day (UTC), in millionths of the currency of the price table."""
     def __init__(
         self,
         *,

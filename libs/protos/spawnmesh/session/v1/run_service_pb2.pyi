@@ -26,7 +26,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ClaimRunsRequest(_message.Message):
-    """Asks for work."""
+    """Request of ClaimRuns."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -35,16 +35,18 @@ class ClaimRunsRequest(_message.Message):
     WAIT_FIELD_NUMBER: _builtins.int
     RUNTIMES_FIELD_NUMBER: _builtins.int
     runner_id: _builtins.str
-    """Names the runner in logs and rows."""
+    """The name of the runner in logs and rows."""
     max_run_count: _builtins.int
-    """At most this many."""
+    """The largest number of runs to claim."""
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
-        """How long to wait for the first; absent means no waiting."""
+        """How long to wait for the first run. Absent means no waiting."""
 
     @_builtins.property
     def runtimes(self) -> _containers.RepeatedScalarFieldContainer[_session_pb2.Runtime.ValueType]:
-        """Only runs of sessions with one of these runtimes; empty means SUBAGENT alone. A harness that runs sessions outside of the mesh names EXTERNAL."""
+        """Claim only runs of sessions with one of these runtimes. Empty means SUBAGENT only. A harness
+        outside of the mesh names EXTERNAL.
+        """
 
     def __init__(
         self,
@@ -64,14 +66,14 @@ Global___ClaimRunsRequest: _TypeAlias = ClaimRunsRequest  # noqa: Y015
 
 @_typing.final
 class ClaimRunsResponse(_message.Message):
-    """Work."""
+    """Response of ClaimRuns."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RUNS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClaimedRun]:
-        """The runs handed out."""
+        """The claimed runs."""
 
     def __init__(
         self,
@@ -88,7 +90,7 @@ Global___ClaimRunsResponse: _TypeAlias = ClaimRunsResponse  # noqa: Y015
 
 @_typing.final
 class ClaimedRun(_message.Message):
-    """A run in the hands of a runner."""
+    """A run that a runner holds."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -105,17 +107,19 @@ class ClaimedRun(_message.Message):
     TENANT_ID_FIELD_NUMBER: _builtins.int
     FIRST_EPOCH_FIELD_NUMBER: _builtins.int
     run_token: _builtins.str
-    """Bearer token for every call in the run's name, until HeartbeatRun gives a newer one; good for the run's session and nothing else."""
+    """The bearer token for every call in the name of the run, until HeartbeatRun returns a newer one.
+    It gives access to the run's session only.
+    """
     traceparent: _builtins.str
-    """W3C trace context of the spawn; the run's spans belong under it."""
+    """The W3C trace context of the spawn. The run's spans are its children."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType
-    """How much the models are to think: as the spawn said, else as the agent's profile does."""
+    """The level of thinking: that of the spawn, otherwise that of the agent."""
     tenant_id: _builtins.str
-    """Whose run it is, as the token says too: for a runner that offers some of what it has to some tenants alone."""
+    """The tenant of the run, as in the token."""
     first_epoch: _builtins.int
-    """The epoch at which the run was claimed first. Where it is the run's own, nobody had the run before; where the run's own is higher, what those before
-    wrote stands in the transcript behind every entry of a claim with an epoch below this one. 0: not known, as for a run that was first claimed before
-    there was this field.
+    """The epoch at which the run was first claimed. If it equals the run's epoch, no other runner had
+    the run. If the run's epoch is higher, the entries of earlier attempts follow all entries of
+    claims with an epoch below this one. 0 means unknown.
     """
     @_builtins.property
     def run(self) -> _session_pb2.Run:
@@ -123,27 +127,27 @@ class ClaimedRun(_message.Message):
 
     @_builtins.property
     def session(self) -> _session_pb2.Session:
-        """Its session."""
+        """The session of the run."""
 
     @_builtins.property
     def agent(self) -> _tenant_pb2.AgentProfile:
-        """What runs it."""
+        """The agent that the run uses."""
 
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The models to ask, in order: the spawn's own first, then the agent's."""
+        """The models to call, in order: the model of the spawn first, then those of the agent."""
 
     @_builtins.property
     def lease_ttl(self) -> _duration_pb2.Duration:
-        """How long the lease is; renew it well before."""
+        """The length of the lease. Renew it well before its end."""
 
     @_builtins.property
     def deadline_time(self) -> _timestamp_pb2.Timestamp:
-        """When the run must have ended."""
+        """The time at which the run must have ended."""
 
     @_builtins.property
     def time_left(self) -> _duration_pb2.Duration:
-        """How long it is until `deadline_time`, by the database's clock: for a runner whose own clock says something else."""
+        """The time until `deadline_time`, by the database clock, for a runner whose clock differs."""
 
     def __init__(
         self,
@@ -171,7 +175,7 @@ Global___ClaimedRun: _TypeAlias = ClaimedRun  # noqa: Y015
 
 @_typing.final
 class HeartbeatRunRequest(_message.Message):
-    """Asks for more time."""
+    """Request of HeartbeatRun."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -193,7 +197,7 @@ Global___HeartbeatRunRequest: _TypeAlias = HeartbeatRunRequest  # noqa: Y015
 
 @_typing.final
 class HeartbeatRunResponse(_message.Message):
-    """The lease is extended."""
+    """Response of HeartbeatRun: the lease is extended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -201,14 +205,14 @@ class HeartbeatRunResponse(_message.Message):
     PENDING_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
     RUN_TOKEN_FIELD_NUMBER: _builtins.int
     pending_message_count: _builtins.int
-    """Messages waiting in the inbox."""
+    """The number of messages in the inbox."""
     run_token: _builtins.str
-    """Takes the place of the token of the claim or of the heartbeat before, in every call in the run's name that is made from now on. Empty from
-    services before there was this field: then the token of the claim is the one to go on with.
+    """The new run token. It replaces the token of the claim or of the last heartbeat in every new
+    call. Empty means that the last token remains the one to use.
     """
     @_builtins.property
     def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When it ends now."""
+        """The new end of the lease."""
 
     def __init__(
         self,
@@ -227,7 +231,7 @@ Global___HeartbeatRunResponse: _TypeAlias = HeartbeatRunResponse  # noqa: Y015
 
 @_typing.final
 class ListInboxRequest(_message.Message):
-    """Asks for messages."""
+    """Request of ListInbox."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -244,14 +248,14 @@ Global___ListInboxRequest: _TypeAlias = ListInboxRequest  # noqa: Y015
 
 @_typing.final
 class ListInboxResponse(_message.Message):
-    """The messages."""
+    """Response of ListInbox."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___InboxMessage]:
-        """Oldest first, at most 100."""
+        """The messages, oldest first, at most 100."""
 
     def __init__(
         self,
@@ -279,20 +283,23 @@ class InboxMessage(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     key: _builtins.str
-    """Names it among those that wait, to be taken out: `announce:v1:<session>:<run>` for a child's result, `message:v1:<request_id>` for a sent one."""
+    """The key with which the message is acknowledged: `announce:v1:<session>:<run>` for the result of
+    a child, `message:v1:<request_id>` for a message that was sent.
+    """
     text: _builtins.str
-    """What it says, for the model; without secrets where the tenant had them masked when it came."""
+    """The text for the model. Secrets are masked if the tenant masked them when the message came."""
     child_session_id: _builtins.str
-    """The child it is about; empty for a sent message."""
+    """The child that the message is about. Empty for a message that was sent."""
     child_run_state: _session_pb2.RunState.ValueType
-    """How the child's run ended."""
+    """The state in which the child's run ended."""
     idempotency_key: _builtins.str
-    """Names it among all that the session ever got, to be appended to the transcript under: the request_id of a sent message may be used again
-    once it is forgotten. At most 256 bytes.
+    """The idempotency key under which to append the message. It is unique among all messages that the
+    session ever got, because a `request_id` can be used again after it is forgotten. At most 256
+    bytes.
     """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it came."""
+        """When the message came."""
 
     def __init__(
         self,
@@ -314,7 +321,7 @@ Global___InboxMessage: _TypeAlias = InboxMessage  # noqa: Y015
 
 @_typing.final
 class AcknowledgeInboxRequest(_message.Message):
-    """Asks for messages to be taken out."""
+    """Request of AcknowledgeInbox."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -324,7 +331,7 @@ class AcknowledgeInboxRequest(_message.Message):
     """The epoch at which the run was claimed."""
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The messages' keys."""
+        """The keys of the messages."""
 
     def __init__(
         self,
@@ -342,7 +349,7 @@ Global___AcknowledgeInboxRequest: _TypeAlias = AcknowledgeInboxRequest  # noqa: 
 
 @_typing.final
 class AcknowledgeInboxResponse(_message.Message):
-    """They are out."""
+    """Response of AcknowledgeInbox: the messages are removed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -359,7 +366,7 @@ Global___AcknowledgeInboxResponse: _TypeAlias = AcknowledgeInboxResponse  # noqa
 
 @_typing.final
 class FinalizeRunRequest(_message.Message):
-    """Offers a draft."""
+    """Request of FinalizeRun."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -376,14 +383,14 @@ class FinalizeRunRequest(_message.Message):
     draft_text: _builtins.str
     """The draft's text."""
     has_final_effects: _builtins.bool
-    """The run has done what can neither be undone nor done again; no revision is asked for any more."""
+    """The run had effects that can be neither undone nor repeated. No revision is requested any more."""
     is_last_turn: _builtins.bool
-    """No turn is left to work on a revision in: the hooks are asked, and the draft is delivered also where they want one. Messages that wait still come
-    first.
+    """The run has no turn left for a revision. The hooks are called, and the draft is delivered even
+    if they want a revision. Pending messages still come first.
     """
     @_builtins.property
     def usage(self) -> _message_pb2.TokenUsage:
-        """Tokens used so far in this run."""
+        """Tokens that the run has used so far."""
 
     def __init__(
         self,
@@ -405,7 +412,7 @@ Global___FinalizeRunRequest: _TypeAlias = FinalizeRunRequest  # noqa: Y015
 
 @_typing.final
 class FinalizeRunResponse(_message.Message):
-    """What became of the draft."""
+    """Response of FinalizeRun: the outcome for the draft."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -414,15 +421,15 @@ class FinalizeRunResponse(_message.Message):
     MESSAGES_PENDING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def accepted(self) -> Global___Accepted:
-        """It is the answer."""
+        """The draft is the answer."""
 
     @_builtins.property
     def revise(self) -> Global___Revision:
-        """It is not, yet."""
+        """The draft must be revised."""
 
     @_builtins.property
     def messages_pending(self) -> Global___MessagesPending:
-        """Read your messages first."""
+        """Messages must be read first."""
 
     def __init__(
         self,
@@ -467,7 +474,7 @@ Global___Accepted: _TypeAlias = Accepted  # noqa: Y015
 
 @_typing.final
 class Revision(_message.Message):
-    """The draft is not the answer yet."""
+    """The draft must be revised."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -475,11 +482,11 @@ class Revision(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     MAX_REVISION_COUNT_FIELD_NUMBER: _builtins.int
     instruction: _builtins.str
-    """What to change; it is in the transcript already."""
+    """What to change. The transcript already has it."""
     number: _builtins.int
-    """Counts from 1 in the run."""
+    """The number of this revision in the run, from 1."""
     max_revision_count: _builtins.int
-    """At most this many are granted in a run."""
+    """The largest number of revisions in a run."""
     def __init__(
         self,
         *,
@@ -503,7 +510,7 @@ class MessagesPending(_message.Message):
 
     COUNT_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """How many."""
+    """The number of messages."""
     def __init__(
         self,
         *,
@@ -519,7 +526,7 @@ Global___MessagesPending: _TypeAlias = MessagesPending  # noqa: Y015
 
 @_typing.final
 class FailRunRequest(_message.Message):
-    """Gives up."""
+    """Request of FailRun."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -530,14 +537,14 @@ class FailRunRequest(_message.Message):
     epoch: _builtins.int
     """The epoch at which the run was claimed."""
     reason: _builtins.str
-    """A reason of the mesh, or one of runners alone: `RUNNER_ERROR`, `TURN_LIMIT_EXCEEDED`, `OUTPUT_LIMIT_REACHED`,
-    `MCP_SERVER_NOT_OFFERED`.
+    """A reason of the mesh, or one of those that only runners use: `RUNNER_ERROR`,
+    `TURN_LIMIT_EXCEEDED`, `OUTPUT_LIMIT_REACHED`, `MCP_SERVER_NOT_OFFERED`.
     """
     message: _builtins.str
     """One line for people, without content and secrets."""
     @_builtins.property
     def usage(self) -> _message_pb2.TokenUsage:
-        """Tokens used so far in this run."""
+        """Tokens that the run has used so far."""
 
     def __init__(
         self,
@@ -557,14 +564,14 @@ Global___FailRunRequest: _TypeAlias = FailRunRequest  # noqa: Y015
 
 @_typing.final
 class FailRunResponse(_message.Message):
-    """It is failed."""
+    """Response of FailRun."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _session_pb2.Run:
-        """The run."""
+        """The run, FAILED."""
 
     def __init__(
         self,
@@ -581,7 +588,7 @@ Global___FailRunResponse: _TypeAlias = FailRunResponse  # noqa: Y015
 
 @_typing.final
 class ReleaseRunRequest(_message.Message):
-    """Gives a run back."""
+    """Request of ReleaseRun."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -603,7 +610,7 @@ Global___ReleaseRunRequest: _TypeAlias = ReleaseRunRequest  # noqa: Y015
 
 @_typing.final
 class ReleaseRunResponse(_message.Message):
-    """It is back."""
+    """Response of ReleaseRun."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class RunServiceStub:
-    """What a runner needs: work, a lease, the inbox, and a way to end. Any harness may be a runner. Except for ClaimRuns, calls are made with
-    the run token and speak of that run.
+    """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
+    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run.
     """
 
     def __init__(self, channel):
@@ -74,79 +74,99 @@ class RunServiceStub:
 
 
 class RunServiceServicer:
-    """What a runner needs: work, a lease, the inbox, and a way to end. Any harness may be a runner. Except for ClaimRuns, calls are made with
-    the run token and speak of that run.
+    """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
+    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run.
     """
 
     def ClaimRuns(self, request, context):
-        """Hands out runs whose time has come, fair over tenants: new ones, and ones whose lease ran out. Only those of sessions with one of the `runtimes`,
-        whoever had them before; runs of every runtime count for a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
-        Waits up to `wait` for the first; answers an empty list when none came. A run handed out is RUNNING with epoch + 1 and a lease. Where the runner
-        goes away before the answer is made, its runs go back into the queue, with the attempt not counted; one that does not hear the answer after that lets
-        the lease run out. Hands out fewer than are waiting where they are large: an answer of several runs stays below the 4 MiB that gRPC takes by default.
-        One run is handed out alone however large it is: with a prompt of 256 KiB and a receipt of 1,000 files of the longest names it has less than 2 MiB.
+        """Claims due runs: queued ones, and ones whose lease has expired. The service is fair over
+        tenants.
+        - Only runs of sessions with one of the `runtimes` are claimed. Runs of every runtime count for
+        a tenant's `max_running_run_count`, and have the same leases, attempts and time-outs.
+        - The call waits up to `wait` for the first run. It returns an empty list if none came.
+        - A claimed run is RUNNING, with epoch + 1 and a lease.
+        - If the caller disconnects before the response is sent, its runs return to the queue and the
+        attempt is not counted. If the response is lost afterwards, the lease expires.
+        - The response stays below 4 MiB, the default limit of gRPC, so it can have fewer runs than are
+        due. A single run is returned whatever its size; with a prompt of 256 KiB and a receipt of
+        1,000 files it has less than 2 MiB.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def HeartbeatRun(self, request, context):
-        """Extends the lease from now, by the database's clock, and answers with a new run token, which whoever holds the run makes its calls with from then on.
-        A token is good for five minutes, or for four leases where that is longer, and never past five minutes after the deadline: what a run that has ended
-        could still do with one, it can do for so long. Of the calls that have begun with a token, its end cuts off WatchSession and FollowEntries alone: open them
-        again with the newest. ABORTED RUN_LEASE_LOST when the run is held with a higher epoch, has ended or is deleted: stop at once. UNAUTHENTICATED
-        TOKEN_EXPIRED says the same to whoever was away for longer than that.
+        """Extends the lease from now, by the database clock, and returns a new run token. Use the newest
+        token for every call.
+        - A token is valid for five minutes, or for four leases if that is longer, and never longer
+        than five minutes after the run's deadline. A run that has ended can use its token for that
+        long.
+        - The end of a token closes WatchSession and FollowEntries only. Open them again with the
+        newest token.
+        - ABORTED RUN_LEASE_LOST if a higher epoch holds the run, or if the run has ended or is
+        deleted: stop at once. UNAUTHENTICATED TOKEN_EXPIRED means the same for a runner that was
+        away for longer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListInbox(self, request, context):
-        """Messages for the session that no run has acknowledged, oldest first: results of children, messages of people. Append each under its key as
-        idempotency key, then acknowledge it, so that a crash between delivers it once. Lists fewer where they are large: an answer of several stays below the
-        4 MiB that gRPC takes by default. One is listed alone however large it is: a MiB, and more where secrets in it gave way to longer markers. A client
-        that takes 8 MiB takes every answer.
+        """Returns the messages that no run has acknowledged, oldest first: results of children and
+        messages from people. Append each message under its `idempotency_key`, then acknowledge it.
+        After a crash between the two it is still delivered once. The response stays below 4 MiB, so it
+        can have fewer messages than wait. A single message is returned whatever its size: up to 1 MiB,
+        or more if masking replaced secrets by longer markers. A client that accepts 8 MiB accepts
+        every response.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AcknowledgeInbox(self, request, context):
-        """Takes messages out of the inbox. Idempotent. RUN_LEASE_LOST as for HeartbeatRun.
+        """Removes messages from the inbox. Idempotent. RUN_LEASE_LOST as for HeartbeatRun.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FinalizeRun(self, request, context):
-        """Offers a draft, appended before, as the answer. Hooks are asked first. `accepted`: the run is SUCCEEDED, the parent has the result in its
-        inbox, all committed in one transaction. `revise`: the draft is superseded and the instruction is in the transcript; work on. Never where
-        `is_last_turn` says that nobody could. `messages_pending`: messages came before it was decided that the draft is the answer; read them first, the
-        transcript does not call it final. The same draft again answers the same, until the messages are acknowledged. With another text it is another draft to
-        the hooks, and once it was decided that it is the answer, another text is refused with RUN_STATE. So is a draft that the run has superseded: one that was
-        sent back, where its hooks would let it pass now, and one that was being made the answer when its runner was lost and was taken back after that, for a
-        message or another draft. No later context has its entry; append the answer anew, and offer that entry. Where the tenant has secrets masked, none is in
-        what the hooks judge, the run has as its result and the parent is told; what was decided so stays so when they are masked no more. RUN_LEASE_LOST as for
-        HeartbeatRun; RUN_STATE while another draft is being made the answer; NOT_FOUND for a draft that is not in the session's transcript, after which another
-        may be offered. Soon after the end, as after any other, the transcript takes no more under the run's claim, whether or not it was acquired; whoever holds
-        it had better release it at once.
+        """Offers a draft, which was appended before, as the answer. The hooks are called first. The
+        outcome is one of these:
+        - `accepted`: the run is SUCCEEDED and the result is in the parent's inbox, committed in one
+        transaction.
+        - `revise`: the draft is superseded and the instruction is in the transcript. Continue to work.
+        This outcome never occurs if `is_last_turn` is set.
+        - `messages_pending`: messages came before the draft was fixed as the answer. Read them first.
+        The transcript does not label the draft as final.
+        A repeat with the same draft returns the same outcome, until the messages are acknowledged. The
+        same draft with another text is another draft for the hooks; after it was fixed as the answer,
+        another text is refused with RUN_STATE. A draft that the run has superseded is refused with
+        RUN_STATE too: no later context has its entry. Append the answer again and offer the new entry.
+        If the tenant masks secrets, the hooks, the result and the parent get the masked text.
+        RUN_LEASE_LOST as for HeartbeatRun. RUN_STATE while another draft is being fixed as the answer.
+        NOT_FOUND if the draft is not in the session's transcript; another draft can then be offered.
+        Shortly after the end of a run, the transcript refuses appends under the run's claim. Release
+        the claim at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FailRun(self, request, context):
-        """Ends the run as FAILED, for the runner that holds it. The parent hears of it. A draft that was being made the answer is soon called superseded in the
-        transcript, as after every other end that is not its success; not where a later run of the session has become the transcript's writer by then, or has
-        ended: then the draft stays in later contexts. Idempotent at one epoch. RUN_LEASE_LOST as for HeartbeatRun, also for a run that was given back;
-        RUN_STATE for one that has ended otherwise. Where the tenant has secrets masked, none is kept of `reason` and `message`, or told to the parent.
+        """Ends the run as FAILED, for the runner that holds it, and notifies the parent. Idempotent at
+        one epoch. A draft that was being fixed as the answer is soon labelled as superseded in the
+        transcript, unless a later run of the session has become the writer or has ended by then.
+        RUN_LEASE_LOST as for HeartbeatRun, also for a run that was released; RUN_STATE for a run that
+        has ended otherwise. If the tenant masks secrets, `reason` and `message` are masked.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseRun(self, request, context):
-        """Gives the run back to the queue, for a runner that must stop. Not counted as an attempt. Idempotent at one epoch.
+        """Returns the run to the queue, for a runner that must stop. The attempt is not counted.
+        Idempotent at one epoch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -199,8 +219,8 @@ def add_RunServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RunService:
-    """What a runner needs: work, a lease, the inbox, and a way to end. Any harness may be a runner. Except for ClaimRuns, calls are made with
-    the run token and speak of that run.
+    """The API for runners: claim runs, renew leases, read the inbox, and end a run. Any harness can be
+    a runner. Every RPC except ClaimRuns is called with the run token and acts on that run.
     """
 
     @staticmethod

@@ -30,21 +30,21 @@ class _SessionMode:
 class _SessionModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionMode.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SESSION_MODE_UNSPECIFIED: _SessionMode.ValueType  # 0
-    """Read as RUN."""
+    """Means RUN."""
     SESSION_MODE_RUN: _SessionMode.ValueType  # 1
-    """One task; closed when its run ends."""
+    """The session has one task and closes when its run ends."""
     SESSION_MODE_SESSION: _SessionMode.ValueType  # 2
-    """Open for more messages after each run."""
+    """The session stays open for more messages after each run."""
 
 class SessionMode(_SessionMode, metaclass=_SessionModeEnumTypeWrapper):
-    """How long a session lives."""
+    """How long a session stays open."""
 
 SESSION_MODE_UNSPECIFIED: SessionMode.ValueType  # 0
-"""Read as RUN."""
+"""Means RUN."""
 SESSION_MODE_RUN: SessionMode.ValueType  # 1
-"""One task; closed when its run ends."""
+"""The session has one task and closes when its run ends."""
 SESSION_MODE_SESSION: SessionMode.ValueType  # 2
-"""Open for more messages after each run."""
+"""The session stays open for more messages after each run."""
 Global___SessionMode: _TypeAlias = SessionMode  # noqa: Y015
 
 class _ContextMode:
@@ -54,21 +54,21 @@ class _ContextMode:
 class _ContextModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ContextMode.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CONTEXT_MODE_UNSPECIFIED: _ContextMode.ValueType  # 0
-    """Read as ISOLATED."""
+    """Means ISOLATED."""
     CONTEXT_MODE_ISOLATED: _ContextMode.ValueType  # 1
-    """Nothing but the task."""
+    """The session gets the task only."""
     CONTEXT_MODE_FORK: _ContextMode.ValueType  # 2
-    """A copy of the parent's newest messages."""
+    """The session gets a copy of the parent's newest messages."""
 
 class ContextMode(_ContextMode, metaclass=_ContextModeEnumTypeWrapper):
     """What a new session knows of its parent."""
 
 CONTEXT_MODE_UNSPECIFIED: ContextMode.ValueType  # 0
-"""Read as ISOLATED."""
+"""Means ISOLATED."""
 CONTEXT_MODE_ISOLATED: ContextMode.ValueType  # 1
-"""Nothing but the task."""
+"""The session gets the task only."""
 CONTEXT_MODE_FORK: ContextMode.ValueType  # 2
-"""A copy of the parent's newest messages."""
+"""The session gets a copy of the parent's newest messages."""
 Global___ContextMode: _TypeAlias = ContextMode  # noqa: Y015
 
 class _Cleanup:
@@ -78,21 +78,21 @@ class _Cleanup:
 class _CleanupEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Cleanup.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CLEANUP_UNSPECIFIED: _Cleanup.ValueType  # 0
-    """Read as DELETE."""
+    """Means DELETE."""
     CLEANUP_DELETE: _Cleanup.ValueType  # 1
     """Attachments are released when the session ends."""
     CLEANUP_KEEP: _Cleanup.ValueType  # 2
-    """Attachments stay where the tenant retains them for kept sessions."""
+    """Attachments are kept if the tenant has `retain_on_session_keep`."""
 
 class Cleanup(_Cleanup, metaclass=_CleanupEnumTypeWrapper):
-    """What becomes of the session's files at its end."""
+    """What happens to the session's files at its end."""
 
 CLEANUP_UNSPECIFIED: Cleanup.ValueType  # 0
-"""Read as DELETE."""
+"""Means DELETE."""
 CLEANUP_DELETE: Cleanup.ValueType  # 1
 """Attachments are released when the session ends."""
 CLEANUP_KEEP: Cleanup.ValueType  # 2
-"""Attachments stay where the tenant retains them for kept sessions."""
+"""Attachments are kept if the tenant has `retain_on_session_keep`."""
 Global___Cleanup: _TypeAlias = Cleanup  # noqa: Y015
 
 class _Runtime:
@@ -102,21 +102,25 @@ class _Runtime:
 class _RuntimeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Runtime.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     RUNTIME_UNSPECIFIED: _Runtime.ValueType  # 0
-    """Read as SUBAGENT."""
+    """Means SUBAGENT."""
     RUNTIME_SUBAGENT: _Runtime.ValueType  # 1
-    """A runner of this mesh, as whoever calls ClaimRuns and names no runtime."""
+    """A runner of this mesh, which calls ClaimRuns without a runtime."""
     RUNTIME_EXTERNAL: _Runtime.ValueType  # 2
-    """A harness outside, which names this runtime in ClaimRuns; takes no attachments. Where none calls, a run waits until its `run_timeout`."""
+    """A harness outside of the mesh, which names this runtime in ClaimRuns. It accepts no
+    attachments. If no harness calls, a run waits until its `run_timeout`.
+    """
 
 class Runtime(_Runtime, metaclass=_RuntimeEnumTypeWrapper):
-    """Who runs the session: every run of it, the first one and those that messages begin, is handed out to such a runner alone."""
+    """Which kind of runner executes the session. Every run of it is claimed only by such a runner."""
 
 RUNTIME_UNSPECIFIED: Runtime.ValueType  # 0
-"""Read as SUBAGENT."""
+"""Means SUBAGENT."""
 RUNTIME_SUBAGENT: Runtime.ValueType  # 1
-"""A runner of this mesh, as whoever calls ClaimRuns and names no runtime."""
+"""A runner of this mesh, which calls ClaimRuns without a runtime."""
 RUNTIME_EXTERNAL: Runtime.ValueType  # 2
-"""A harness outside, which names this runtime in ClaimRuns; takes no attachments. Where none calls, a run waits until its `run_timeout`."""
+"""A harness outside of the mesh, which names this runtime in ClaimRuns. It accepts no
+attachments. If no harness calls, a run waits until its `run_timeout`.
+"""
 Global___Runtime: _TypeAlias = Runtime  # noqa: Y015
 
 class _SessionState:
@@ -126,29 +130,29 @@ class _SessionState:
 class _SessionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SESSION_STATE_UNSPECIFIED: _SessionState.ValueType  # 0
-    """Never sent."""
+    """Never returned."""
     SESSION_STATE_PROVISIONING: _SessionState.ValueType  # 1
-    """Being spawned; undone when its deadline passes."""
+    """The session is being spawned. It is undone when its deadline passes. Not terminal."""
     SESSION_STATE_ACTIVE: _SessionState.ValueType  # 2
-    """Has a run, or waits for a message."""
+    """The session has a run, or waits for a message. Not terminal."""
     SESSION_STATE_CLOSED: _SessionState.ValueType  # 3
-    """Terminal: takes no more runs."""
+    """Terminal: the session accepts no more runs."""
     SESSION_STATE_SPAWN_FAILED: _SessionState.ValueType  # 4
-    """Terminal: could not be spawned, and nothing of it is left but this."""
+    """Terminal: the spawn failed, and only this record of it is left."""
 
 class SessionState(_SessionState, metaclass=_SessionStateEnumTypeWrapper):
-    """The life of a session: PROVISIONING -> ACTIVE -> CLOSED, or PROVISIONING -> SPAWN_FAILED."""
+    """The states of a session: PROVISIONING -> ACTIVE -> CLOSED, or PROVISIONING -> SPAWN_FAILED."""
 
 SESSION_STATE_UNSPECIFIED: SessionState.ValueType  # 0
-"""Never sent."""
+"""Never returned."""
 SESSION_STATE_PROVISIONING: SessionState.ValueType  # 1
-"""Being spawned; undone when its deadline passes."""
+"""The session is being spawned. It is undone when its deadline passes. Not terminal."""
 SESSION_STATE_ACTIVE: SessionState.ValueType  # 2
-"""Has a run, or waits for a message."""
+"""The session has a run, or waits for a message. Not terminal."""
 SESSION_STATE_CLOSED: SessionState.ValueType  # 3
-"""Terminal: takes no more runs."""
+"""Terminal: the session accepts no more runs."""
 SESSION_STATE_SPAWN_FAILED: SessionState.ValueType  # 4
-"""Terminal: could not be spawned, and nothing of it is left but this."""
+"""Terminal: the spawn failed, and only this record of it is left."""
 Global___SessionState: _TypeAlias = SessionState  # noqa: Y015
 
 class _RunState:
@@ -158,41 +162,41 @@ class _RunState:
 class _RunStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     RUN_STATE_UNSPECIFIED: _RunState.ValueType  # 0
-    """Never sent."""
+    """Never returned."""
     RUN_STATE_QUEUED: _RunState.ValueType  # 1
-    """Waits for a runner."""
+    """The run waits for a runner. Not terminal."""
     RUN_STATE_RUNNING: _RunState.ValueType  # 2
-    """Held by a runner under a lease."""
+    """A runner holds the run under a lease. Not terminal."""
     RUN_STATE_FINALIZING: _RunState.ValueType  # 3
-    """Its draft is being judged and committed."""
+    """The draft of the run is being reviewed and committed. Not terminal."""
     RUN_STATE_SUCCEEDED: _RunState.ValueType  # 4
-    """Terminal: it has a result."""
+    """Terminal: the run has a result."""
     RUN_STATE_FAILED: _RunState.ValueType  # 5
-    """Terminal: it has an error."""
+    """Terminal: the run has an error."""
     RUN_STATE_TIMED_OUT: _RunState.ValueType  # 6
-    """Terminal: its time was over."""
+    """Terminal: the run reached its deadline."""
     RUN_STATE_KILLED: _RunState.ValueType  # 7
-    """Terminal: somebody killed it."""
+    """Terminal: a caller killed the run."""
 
 class RunState(_RunState, metaclass=_RunStateEnumTypeWrapper):
-    """The life of a run: QUEUED -> RUNNING -> FINALIZING -> one terminal state, set once."""
+    """The states of a run: QUEUED -> RUNNING -> FINALIZING -> one terminal state, set once."""
 
 RUN_STATE_UNSPECIFIED: RunState.ValueType  # 0
-"""Never sent."""
+"""Never returned."""
 RUN_STATE_QUEUED: RunState.ValueType  # 1
-"""Waits for a runner."""
+"""The run waits for a runner. Not terminal."""
 RUN_STATE_RUNNING: RunState.ValueType  # 2
-"""Held by a runner under a lease."""
+"""A runner holds the run under a lease. Not terminal."""
 RUN_STATE_FINALIZING: RunState.ValueType  # 3
-"""Its draft is being judged and committed."""
+"""The draft of the run is being reviewed and committed. Not terminal."""
 RUN_STATE_SUCCEEDED: RunState.ValueType  # 4
-"""Terminal: it has a result."""
+"""Terminal: the run has a result."""
 RUN_STATE_FAILED: RunState.ValueType  # 5
-"""Terminal: it has an error."""
+"""Terminal: the run has an error."""
 RUN_STATE_TIMED_OUT: RunState.ValueType  # 6
-"""Terminal: its time was over."""
+"""Terminal: the run reached its deadline."""
 RUN_STATE_KILLED: RunState.ValueType  # 7
-"""Terminal: somebody killed it."""
+"""Terminal: a caller killed the run."""
 Global___RunState: _TypeAlias = RunState  # noqa: Y015
 
 class _ReceiptWarning:
@@ -202,17 +206,17 @@ class _ReceiptWarning:
 class _ReceiptWarningEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReceiptWarning.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     RECEIPT_WARNING_UNSPECIFIED: _ReceiptWarning.ValueType  # 0
-    """Never sent."""
+    """Never returned."""
     RECEIPT_WARNING_MOUNT_PATH_IGNORED: _ReceiptWarning.ValueType  # 1
-    """`attach_as.mount_path` has other characters than `A-Z a-z 0-9 . _ / : -`."""
+    """`attach_as.mount_path` has characters other than `A-Z a-z 0-9 . _ / : -`."""
 
 class ReceiptWarning(_ReceiptWarning, metaclass=_ReceiptWarningEnumTypeWrapper):
-    """What of a spawn's request was ignored."""
+    """A part of a spawn request that was ignored."""
 
 RECEIPT_WARNING_UNSPECIFIED: ReceiptWarning.ValueType  # 0
-"""Never sent."""
+"""Never returned."""
 RECEIPT_WARNING_MOUNT_PATH_IGNORED: ReceiptWarning.ValueType  # 1
-"""`attach_as.mount_path` has other characters than `A-Z a-z 0-9 . _ / : -`."""
+"""`attach_as.mount_path` has characters other than `A-Z a-z 0-9 . _ / : -`."""
 Global___ReceiptWarning: _TypeAlias = ReceiptWarning  # noqa: Y015
 
 class _SessionEventKind:
@@ -222,37 +226,37 @@ class _SessionEventKind:
 class _SessionEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionEventKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SESSION_EVENT_KIND_UNSPECIFIED: _SessionEventKind.ValueType  # 0
-    """Never sent."""
+    """Never returned."""
     SESSION_EVENT_KIND_PROVISIONING: _SessionEventKind.ValueType  # 1
-    """It was asked for."""
+    """The spawn was requested."""
     SESSION_EVENT_KIND_RUN: _SessionEventKind.ValueType  # 2
-    """A run was queued, claimed, given back or ended; `run_state` says which."""
+    """A run was queued, claimed, released or ended. `run_state` says which."""
     SESSION_EVENT_KIND_REVISION: _SessionEventKind.ValueType  # 3
-    """A hook asked for a revision."""
+    """A hook requested a revision."""
     SESSION_EVENT_KIND_CHILD_ANNOUNCED: _SessionEventKind.ValueType  # 4
-    """A child's result reached the inbox."""
+    """The result of a child reached the inbox."""
     SESSION_EVENT_KIND_SPAWN_FAILED: _SessionEventKind.ValueType  # 5
-    """It could not be spawned. Terminal."""
+    """The spawn failed. Terminal."""
     SESSION_EVENT_KIND_CLOSED: _SessionEventKind.ValueType  # 6
-    """It is closed. Terminal."""
+    """The session closed. Terminal."""
 
 class SessionEventKind(_SessionEventKind, metaclass=_SessionEventKindEnumTypeWrapper):
-    """What can happen to a session."""
+    """The kinds of session events."""
 
 SESSION_EVENT_KIND_UNSPECIFIED: SessionEventKind.ValueType  # 0
-"""Never sent."""
+"""Never returned."""
 SESSION_EVENT_KIND_PROVISIONING: SessionEventKind.ValueType  # 1
-"""It was asked for."""
+"""The spawn was requested."""
 SESSION_EVENT_KIND_RUN: SessionEventKind.ValueType  # 2
-"""A run was queued, claimed, given back or ended; `run_state` says which."""
+"""A run was queued, claimed, released or ended. `run_state` says which."""
 SESSION_EVENT_KIND_REVISION: SessionEventKind.ValueType  # 3
-"""A hook asked for a revision."""
+"""A hook requested a revision."""
 SESSION_EVENT_KIND_CHILD_ANNOUNCED: SessionEventKind.ValueType  # 4
-"""A child's result reached the inbox."""
+"""The result of a child reached the inbox."""
 SESSION_EVENT_KIND_SPAWN_FAILED: SessionEventKind.ValueType  # 5
-"""It could not be spawned. Terminal."""
+"""The spawn failed. Terminal."""
 SESSION_EVENT_KIND_CLOSED: SessionEventKind.ValueType  # 6
-"""It is closed. Terminal."""
+"""The session closed. Terminal."""
 Global___SessionEventKind: _TypeAlias = SessionEventKind  # noqa: Y015
 
 @_typing.final
@@ -282,54 +286,54 @@ class Session(_message.Message):
     ARCHIVE_TIME_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """`ses_…`."""
+    """The id, `ses_…`."""
     state: Global___SessionState.ValueType
-    """Where it is in its life."""
+    """The state of the session."""
     agent_id: _builtins.str
-    """The agent that runs it."""
+    """The agent of the session."""
     label: _builtins.str
-    """As the caller named it."""
+    """The label that the caller gave."""
     parent_session_id: _builtins.str
-    """The parent; empty for a client's own."""
+    """The parent session. Empty for a session that a client spawned without a parent."""
     parent_run_id: _builtins.str
-    """The parent's run that spawned it."""
+    """The run of the parent that spawned the session."""
     depth: _builtins.int
-    """0 has no parent."""
+    """The depth in the family. A session without a parent has depth 0."""
     mode: Global___SessionMode.ValueType
-    """How long it lives."""
+    """How long the session stays open."""
     context: Global___ContextMode.ValueType
-    """What it knew of its parent."""
+    """What the session knew of its parent."""
     cleanup: Global___Cleanup.ValueType
-    """What becomes of its files."""
+    """What happens to its files."""
     runtime: Global___Runtime.ValueType
-    """Who runs it."""
+    """Which kind of runner executes it."""
     task_hash: _builtins.str
-    """SHA-256 of the task, lower-case hex."""
+    """SHA-256 of the task, in lower-case hex."""
     trace_id: _builtins.str
-    """The trace that shows the spawn, its runs and their ends."""
+    """The trace of the spawn, its runs and their ends."""
     failure_reason: _builtins.str
     """For SPAWN_FAILED: the reason."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType
-    """As the spawn said; unspecified where it did not."""
+    """The level of thinking of the spawn. Unspecified if the spawn gave none."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was asked for."""
+        """When the spawn was requested."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
-        """When it reached a terminal state."""
+        """When the session reached a terminal state."""
 
     @_builtins.property
     def latest_run(self) -> Global___Run:
-        """Its newest run; absent before there is one."""
+        """The newest run. Absent before the first run."""
 
     @_builtins.property
     def receipt(self) -> Global___AttachmentReceipt:
-        """What was attached; absent without attachments."""
+        """The receipt of the attachments. Absent without attachments."""
 
     @_builtins.property
     def archive_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was put away; absent while it is not."""
+        """When the session was archived. Absent if it is not archived."""
 
     def __init__(
         self,
@@ -383,38 +387,40 @@ class Run(_message.Message):
     END_TIME_FIELD_NUMBER: _builtins.int
     REVISION_COUNT_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
-    """`run_…`."""
+    """The id, `run_…`."""
     session_id: _builtins.str
     """The session."""
     state: Global___RunState.ValueType
-    """Where it is in its life."""
+    """The state of the run."""
     epoch: _builtins.int
-    """Rises by one each time a runner claims it; over all runs of a session no two are equal."""
+    """The fencing token. It rises by one with each claim, and is unique over all runs of a session."""
     attempt_count: _builtins.int
-    """Times it was claimed."""
+    """How often the run was claimed."""
     result_text: _builtins.str
-    """For SUCCEEDED: the final answer; without secrets where the tenant had them masked when it came."""
+    """For SUCCEEDED: the final answer. Secrets are masked if the tenant masked them when the answer
+    came.
+    """
     error_reason: _builtins.str
-    """For FAILED, TIMED_OUT and KILLED: the reason; without secrets, as `result_text`."""
+    """For FAILED, TIMED_OUT and KILLED: the reason, masked like `result_text`."""
     error_message: _builtins.str
-    """One line for people; without secrets, too."""
+    """One line for people, masked like `result_text`."""
     revision_count: _builtins.int
-    """Revisions that hooks asked for."""
+    """The number of revisions that hooks requested."""
     @_builtins.property
     def usage(self) -> _message_pb2.TokenUsage:
-        """Tokens used over all model calls of the run, and for the summaries that it had made of its transcript."""
+        """Tokens used by all model calls of the run and by the compactions that it started."""
 
     @_builtins.property
     def queue_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was queued."""
+        """When the run was queued."""
 
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was first claimed."""
+        """When the run was first claimed."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
-        """When it ended."""
+        """When the run ended."""
 
     def __init__(
         self,
@@ -443,7 +449,7 @@ Global___Run: _TypeAlias = Run  # noqa: Y015
 
 @_typing.final
 class AttachmentReceipt(_message.Message):
-    """What was attached to a spawn."""
+    """The receipt of the attachments of a spawn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -455,22 +461,22 @@ class AttachmentReceipt(_message.Message):
     MOUNT_PATH_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     set_id: _builtins.str
-    """The set."""
+    """The attachment set."""
     count: _builtins.int
-    """Files."""
+    """The number of files."""
     total_bytes: _builtins.int
-    """Their sizes together."""
+    """The total size of the files in bytes."""
     rel_dir: _builtins.str
-    """Where the run finds them, relative to its workspace."""
+    """Where the run finds the files, relative to its workspace."""
     mount_path: _builtins.str
-    """The caller's hint, recorded and shown, never used as a path. Empty where it was ignored."""
+    """The caller's hint. It is recorded and shown, and never used as a path. Empty if it was ignored."""
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[_attachment_pb2.AttachmentFile]:
-        """Name, size and hash of each."""
+        """Name, size and hash of each file."""
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[Global___ReceiptWarning.ValueType]:
-        """What of the request was ignored."""
+        """Parts of the request that were ignored."""
 
     def __init__(
         self,
@@ -493,7 +499,7 @@ Global___AttachmentReceipt: _TypeAlias = AttachmentReceipt  # noqa: Y015
 
 @_typing.final
 class SessionEvent(_message.Message):
-    """What happened to a session."""
+    """An event in the life of a session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -505,20 +511,20 @@ class SessionEvent(_message.Message):
     CHILD_SESSION_ID_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     cursor: _builtins.int
-    """Position, dense from 1 in the session; the resume cursor."""
+    """The position of the event, dense from 1 in the session. It is the resume cursor."""
     kind: Global___SessionEventKind.ValueType
-    """What."""
+    """The kind of the event."""
     run_id: _builtins.str
-    """The run it is about; empty when it is about none."""
+    """The run that the event is about. Empty if it is about no run."""
     run_state: Global___RunState.ValueType
-    """The state reached, where it is about a run."""
+    """The state that the run reached."""
     child_session_id: _builtins.str
-    """The child it is about, where it is about one."""
+    """The child that the event is about, if any."""
     detail: _builtins.str
     """One line for people, without content."""
     @_builtins.property
     def event_time(self) -> _timestamp_pb2.Timestamp:
-        """When."""
+        """When the event happened."""
 
     def __init__(
         self,

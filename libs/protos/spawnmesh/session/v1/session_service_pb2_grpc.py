@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class SessionServiceStub:
-    """Spawns sessions and tells what becomes of them. The tenant is always the token's; another tenant's session is NOT_FOUND. A run sees
-    its own session and its descendants.
+    """Spawns sessions and reports on them. The tenant is the one of the token; a session of another
+    tenant is NOT_FOUND. A run sees its own session and its descendants.
     """
 
     def __init__(self, channel):
@@ -84,87 +84,107 @@ class SessionServiceStub:
 
 
 class SessionServiceServicer:
-    """Spawns sessions and tells what becomes of them. The tenant is always the token's; another tenant's session is NOT_FOUND. A run sees
-    its own session and its descendants.
+    """Spawns sessions and reports on them. The tenant is the one of the token; a session of another
+    tenant is NOT_FOUND. A run sees its own session and its descendants.
     """
 
     def SpawnSession(self, request, context):
-        """Spawns a session: files stored, transcript opened, run queued, all durable before the answer; or nothing of it left, with a reason. The same
-        request_id with the same payload answers the same, for 24 h at least, also when the first call failed after the session was begun; with
-        another payload ALREADY_EXISTS REQUEST_ID_REUSED; while the first call is still at work ABORTED SPAWN_IN_PROGRESS, after waiting for it within the
-        deadline; once the session is deleted NOT_FOUND. Refused before anything is created: INVALID_REQUEST, UNKNOWN_TENANT, UNKNOWN_AGENT,
-        AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, SPAWN_COUNT_EXCEEDED, CHILDREN_LIMIT_EXCEEDED, RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME,
-        FORK_WITHOUT_PARENT, NOT_FOUND (no such parent), SESSION_CLOSED (the parent's), RUN_LEASE_LOST (the calling run's). Begun and undone: SPAWN_REFUSED by a hook, PLUGIN_FAILED, the
-        attachment reasons, SPAWN_FAILED.
+        """Spawns a session. On return the files are stored, the transcript exists and the run is queued,
+        all durably. On failure nothing is left except the record of the failure.
+        - The same `request_id` with the same payload returns the same answer, for 24 h at least, also
+        if the first call failed after the session was created. With another payload: ALREADY_EXISTS
+        REQUEST_ID_REUSED. While the first call is still running: ABORTED SPAWN_IN_PROGRESS, after
+        waiting for it within the deadline. After the session was deleted: NOT_FOUND.
+        - Refused before anything is created: INVALID_REQUEST, UNKNOWN_TENANT, UNKNOWN_AGENT,
+        AGENT_NOT_SPAWNABLE, SPAWN_DEPTH_EXCEEDED, SPAWN_COUNT_EXCEEDED, CHILDREN_LIMIT_EXCEEDED,
+        RUN_QUEUE_FULL, ATTACHMENTS_UNSUPPORTED_RUNTIME, FORK_WITHOUT_PARENT, NOT_FOUND (no such
+        parent), SESSION_CLOSED (of the parent), RUN_LEASE_LOST (of the calling run).
+        - Started and undone: SPAWN_REFUSED by a hook, PLUGIN_FAILED, the attachment reasons,
+        SPAWN_FAILED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetSession(self, request, context):
-        """One session.
+        """Returns one session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSessions(self, request, context):
-        """The tenant's sessions, newest first, without archived ones unless asked for. Sees everything committed before the call.
+        """Returns the tenant's sessions, newest first, without archived ones unless requested. Sees
+        everything that was committed before the call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WaitSession(self, request, context):
-        """Answers when the session's newest run has ended or the session is terminal, or when `timeout` is over, whichever is first; `done` says which.
+        """Returns when the session's newest run has ended, when the session is terminal, or when
+        `timeout` is over. `done` says whether it was the time-out.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchSession(self, request, context):
-        """The session's events behind a cursor, then the new ones as they commit, each once and in order; ends after a terminal one, and NOT_FOUND when
-        the session is deleted, TOKEN_EXPIRED when the caller's token does. Not promised: events older than the tenant's `archive_after`.
+        """Streams the session's events after a cursor, then new ones as they commit, each once and in
+        order. The stream ends after a terminal event, with NOT_FOUND when the session is deleted, and
+        with TOKEN_EXPIRED when the caller's token expires. Not promised: events older than the
+        tenant's `archive_after`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SendMessage(self, request, context):
-        """Puts a message into the session's inbox: it steers a running run at its next turn; where none runs and the mode is SESSION it queues a new
-        run. SESSION_CLOSED when the session takes no more, INBOX_FULL while 1,000 sent messages or 16 MiB of them wait there, RUN_QUEUE_FULL where
-        it would queue a run and as many wait as may. It waits while a run is just being ended with its answer, and is ABORTED CONFLICT where that
-        takes seconds. The same request_id again changes nothing, as long as the message is kept (24 h at least, or `archive_after`); with another text
-        REQUEST_ID_REUSED, but for secrets in it where those are masked. From a run RUN_LEASE_LOST where it is not held any more at the epoch of its token.
+        """Puts a message into the session's inbox. A running run reads it at its next turn. If no run is
+        live and the mode is SESSION, the message queues a new run.
+        - SESSION_CLOSED if the session accepts no more messages. INBOX_FULL while 1,000 messages or 16
+        MiB wait there. RUN_QUEUE_FULL if it would queue a run and the tenant's queue is full.
+        - The call waits while a run is being ended with its answer, and is ABORTED CONFLICT if that
+        takes seconds.
+        - A repeat with the same `request_id` changes nothing as long as the message is kept (24 h at
+        least, or `archive_after`). With another text: REQUEST_ID_REUSED; masked secrets are not
+        compared.
+        - From a run: RUN_LEASE_LOST if it is no longer held at the epoch of its token.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def KillSession(self, request, context):
-        """Kills the session's live run and every descendant's, and closes them, parents first. A run that has ended already keeps its state. Idempotent:
-        where a deadline cuts it off, what is ended of a large family stays so, and a repeat ends the rest. The runner's writes are refused from the answer
-        on; its model call is cancelled at its next heartbeat at the latest. Files go as after any other end. From a run RUN_LEASE_LOST as for SendMessage.
+        """Kills the live run of the session and of every descendant, and closes these sessions, parents
+        first. A run that has ended keeps its state. From the response on, writes of the runners are
+        refused; their model calls are cancelled at the next heartbeat at the latest. Files are
+        released as after any other end. Idempotent: if the deadline cuts the call off, a repeat ends
+        the rest of a large family. From a run: RUN_LEASE_LOST as for SendMessage.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ArchiveSession(self, request, context):
-        """Puts the session and its descendants away: they are listed only when asked for, and messages that wait are dropped. A session that is open and
-        has no live run is closed first. Transcripts stay, and files as after any other end. RUN_STATE while any of them has a live run, SPAWN_IN_PROGRESS
-        while one is being spawned; then nothing is done. Idempotent. Sessions are archived by themselves, the tenant's `archive_after` after their end.
+        """Archives the session and its descendants: they are listed only when requested, and pending
+        messages are dropped. An open session without a live run is closed first. Transcripts are kept,
+        and files are released as after any other end. RUN_STATE if any of these sessions has a live
+        run, SPAWN_IN_PROGRESS if one is being spawned; then nothing is changed. Idempotent. The
+        service archives sessions by itself, the tenant's `archive_after` after their end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSession(self, request, context):
-        """Deletes the session and its descendants: kills what lives, then they are NOT_FOUND for everyone from the answer on. Their transcripts and files,
-        kept ones too, are deleted before the answer where those services answer within the call's deadline, and later by the service itself where they do
-        not. A call that is cut off may have deleted a part of a family of hundreds, and the session itself last: a repeat goes on. The request_ids are
-        remembered 24 h longer. Idempotent: a deleted session answers the same with counts of 0, and NOT_FOUND once it is forgotten. Sessions
-        are deleted by themselves, the tenant's `delete_after` after their end.
+        """Deletes the session and its descendants. Live runs are killed, and from the response on the
+        sessions are NOT_FOUND. Their transcripts and files, also kept ones, are deleted before the
+        response if those services answer within the deadline, otherwise later by this service. A call
+        that is cut off may have deleted a part of a large family, and the session itself last; a
+        repeat continues. The request ids are remembered for 24 h more. Idempotent: a deleted session
+        returns counts of 0, and NOT_FOUND once it is forgotten. The service deletes sessions by
+        itself, the tenant's `delete_after` after their end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -227,8 +247,8 @@ def add_SessionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SessionService:
-    """Spawns sessions and tells what becomes of them. The tenant is always the token's; another tenant's session is NOT_FOUND. A run sees
-    its own session and its descendants.
+    """Spawns sessions and reports on them. The tenant is the one of the token; a session of another
+    tenant is NOT_FOUND. A run sees its own session and its descendants.
     """
 
     @staticmethod

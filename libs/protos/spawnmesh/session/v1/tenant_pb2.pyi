@@ -32,29 +32,31 @@ class _TenantState:
 class _TenantStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TenantState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TENANT_STATE_UNSPECIFIED: _TenantState.ValueType  # 0
-    """Never sent."""
+    """Never returned."""
     TENANT_STATE_CREATING: _TenantState.ValueType  # 1
-    """Its creation was cut off; repeat it."""
+    """The creation was interrupted. Repeat it. Not terminal."""
     TENANT_STATE_ACTIVE: _TenantState.ValueType  # 2
-    """Sessions can be spawned."""
+    """Sessions can be spawned. Not terminal."""
     TENANT_STATE_DELETING: _TenantState.ValueType  # 3
-    """Nothing begins in it any more, and what it has is being removed."""
+    """No new work is accepted, and the tenant's data is being removed. Not terminal."""
     TENANT_STATE_DELETED: _TenantState.ValueType  # 4
-    """Terminal: nothing of it is left in any service but its id and this report."""
+    """Terminal: nothing of the tenant is left in any service, except its id and this report."""
 
 class TenantState(_TenantState, metaclass=_TenantStateEnumTypeWrapper):
-    """The life of a tenant: CREATING -> ACTIVE -> DELETING -> DELETED. CreateTenant makes one of a DELETED one again."""
+    """The states of a tenant: CREATING -> ACTIVE -> DELETING -> DELETED. CreateTenant can create a
+    DELETED tenant again.
+    """
 
 TENANT_STATE_UNSPECIFIED: TenantState.ValueType  # 0
-"""Never sent."""
+"""Never returned."""
 TENANT_STATE_CREATING: TenantState.ValueType  # 1
-"""Its creation was cut off; repeat it."""
+"""The creation was interrupted. Repeat it. Not terminal."""
 TENANT_STATE_ACTIVE: TenantState.ValueType  # 2
-"""Sessions can be spawned."""
+"""Sessions can be spawned. Not terminal."""
 TENANT_STATE_DELETING: TenantState.ValueType  # 3
-"""Nothing begins in it any more, and what it has is being removed."""
+"""No new work is accepted, and the tenant's data is being removed. Not terminal."""
 TENANT_STATE_DELETED: TenantState.ValueType  # 4
-"""Terminal: nothing of it is left in any service but its id and this report."""
+"""Terminal: nothing of the tenant is left in any service, except its id and this report."""
 Global___TenantState: _TypeAlias = TenantState  # noqa: Y015
 
 @_typing.final
@@ -71,24 +73,24 @@ class Tenant(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     DELETION_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
-    """Lower-case letters, digits and `-`; also part of the bucket's name."""
+    """The id: lower-case letters, digits and `-`. It is also part of the bucket's name."""
     display_name: _builtins.str
     """A name for people."""
     settings_version: _builtins.int
-    """Rises with each change of the settings."""
+    """The version of the settings. It rises with each change."""
     state: Global___TenantState.ValueType
-    """Where it is in its life."""
+    """The state of the tenant."""
     @_builtins.property
     def settings(self) -> Global___TenantSettings:
-        """What holds for it."""
+        """The settings."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was created."""
+        """When the tenant was created."""
 
     @_builtins.property
     def deletion(self) -> Global___TenantDeletion:
-        """How far its deletion is; absent before there is one. Of a DELETED tenant nothing else is known."""
+        """The progress of the deletion. Absent before a deletion. Of a DELETED tenant only this is known."""
 
     def __init__(
         self,
@@ -111,7 +113,7 @@ Global___Tenant: _TypeAlias = Tenant  # noqa: Y015
 
 @_typing.final
 class TenantDeletion(_message.Message):
-    """The deletion of a tenant, and what it has removed so far."""
+    """The deletion of a tenant and what it has removed so far."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -123,22 +125,26 @@ class TenantDeletion(_message.Message):
     DELETED_OBJECT_COUNT_FIELD_NUMBER: _builtins.int
     STALLED_BY_FIELD_NUMBER: _builtins.int
     killed_run_count: _builtins.int
-    """Runs that were killed."""
+    """The number of killed runs."""
     deleted_session_count: _builtins.int
-    """Sessions, those included that were deleted before and remembered only."""
+    """The number of deleted sessions, including tombstones of sessions that were deleted before."""
     deleted_transcript_count: _builtins.int
-    """Transcripts."""
+    """The number of deleted transcripts."""
     deleted_object_count: _builtins.int
-    """Objects in the bucket."""
+    """The number of objects deleted from the bucket."""
     stalled_by: _builtins.str
-    """What stopped the newest try, such as `attachment-blob: DEPENDENCY_UNAVAILABLE`; empty where nothing did. It is tried again in any case."""
+    """What stopped the newest attempt, such as `attachment-blob: DEPENDENCY_UNAVAILABLE`. Empty if
+    nothing did. The service tries again in any case.
+    """
     @_builtins.property
     def request_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was asked for."""
+        """When the deletion was requested."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
-        """When nothing was left: every other service had answered that it is done, and had had nothing more to remove. Absent before."""
+        """When nothing was left: every other service had confirmed that it had nothing more to remove.
+        Absent before.
+        """
 
     def __init__(
         self,
@@ -161,8 +167,8 @@ Global___TenantDeletion: _TypeAlias = TenantDeletion  # noqa: Y015
 
 @_typing.final
 class TenantSettings(_message.Message):
-    """What holds for a tenant. The session service is their one home; other services are sent what they need when it changes. A value of 0 means the
-    default that the field names.
+    """The settings of a tenant. The session service owns them and pushes what other services need when
+    it changes. A value of 0 means the default that the field names.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -179,42 +185,49 @@ class TenantSettings(_message.Message):
     MAX_SPAWN_COUNT_FIELD_NUMBER: _builtins.int
     ROUTING_FIELD_NUMBER: _builtins.int
     retain_on_session_keep: _builtins.bool
-    """Keep the attachments of sessions with cleanup KEEP after their end: until `attachments.retention` is over, or the session is deleted."""
+    """Keep the attachments of sessions with cleanup KEEP after their end, until
+    `attachments.retention` is over or the session is deleted.
+    """
     max_spawn_depth: _builtins.int
-    """How deep sessions may be nested; 0 means 5."""
+    """The largest depth of a session. 0 means 5."""
     max_live_child_count: _builtins.int
-    """Live children of one parent; 0 means 5."""
+    """The largest number of live children of one parent. 0 means 5."""
     max_queued_run_count: _builtins.int
-    """Runs that wait; 0 means 1,000."""
+    """The largest number of queued runs. 0 means 1,000."""
     max_running_run_count: _builtins.int
-    """Runs at once; 0 means 32."""
+    """The largest number of runs at the same time. 0 means 32."""
     max_spawn_count: _builtins.int
-    """Children that a session may spawn in its life; 0 means no limit. Each that is begun counts, also one that fails or is deleted."""
+    """The largest number of children that a session may spawn in its life. 0 means no limit. Every
+    spawn that was started counts, also one that failed or was deleted.
+    """
     @_builtins.property
     def attachments(self) -> _attachment_blob_service_pb2.AttachmentLimits:
-        """What may be attached, and how long files are kept, ten years at most; absent means 50 files, 1 MiB each, 5 MiB in all, kept as long as their
-        sessions.
+        """Limits of attachments and how long files are kept, at most ten years. Absent means 50 files, 1
+        MiB each, 5 MiB in total, kept as long as their sessions.
         """
 
     @_builtins.property
     def archive_after(self) -> _duration_pb2.Duration:
-        """A session is archived this long after its end. Events, and messages that were read, are dropped at this age, whether their session lives or not,
-        but not before 24 h. Absent or 0 means 30 days.
+        """Sessions are archived this long after their end. Events and read messages are dropped at this
+        age, but not before 24 h. Absent or 0 means 30 days.
         """
 
     @_builtins.property
     def delete_after(self) -> _duration_pb2.Duration:
-        """A session is deleted this long after its end, children before their parents. Absent or 0 means never."""
+        """Sessions are deleted this long after their end, children before their parents. Absent or 0
+        means never.
+        """
 
     @_builtins.property
     def transcripts(self) -> _tenant_pb2.TranscriptSettings:
-        """What holds for transcripts; absent means that secrets are not masked. `mask_secrets` holds for what plugins are told, too, and for what is kept of
-        runs' results and errors and of messages, from when it is set on.
+        """Settings of transcripts. Absent means that secrets are not masked. From the time `mask_secrets`
+        is set, it also holds for what plugins receive, for results and errors of runs, and for
+        messages.
         """
 
     @_builtins.property
     def routing(self) -> _routing_pb2.RoutingPolicy:
-        """What holds for model calls; absent means the operator's configuration, without limits."""
+        """The policy for model calls. Absent means the operator's configuration, without limits."""
 
     def __init__(
         self,
@@ -241,7 +254,7 @@ Global___TenantSettings: _TypeAlias = TenantSettings  # noqa: Y015
 
 @_typing.final
 class AgentProfile(_message.Message):
-    """What runs a session: who it is, what it may ask and do."""
+    """An agent: the profile that a session runs with."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -255,38 +268,43 @@ class AgentProfile(_message.Message):
     THINKING_FIELD_NUMBER: _builtins.int
     MCP_SERVERS_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
-    """Names it in the tenant."""
+    """The name of the agent in the tenant."""
     system_prompt: _builtins.str
-    """What the model is told it is."""
+    """The system prompt."""
     max_turn_count: _builtins.int
-    """Turns of one run before it is failed; 0 means 50. An answer in the last one is delivered also where plugins want it revised. Where messages wait when
-    it is offered, the run gets five turns more, once, to read them and to answer anew.
+    """The largest number of turns in one run. 0 means 50. An answer in the last turn is delivered
+    even if plugins want it revised. If messages wait when it is offered, the run gets five more
+    turns, once.
     """
     context_token_budget: _builtins.int
-    """Tokens of context for each model call; 0 means 100,000."""
+    """The token budget of the context of each model call. 0 means 100,000."""
     thinking: _thinking_pb2.ThinkingLevel.ValueType
-    """How much its models are to think, where the spawn does not say."""
+    """The level of thinking, if the spawn gives none."""
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Models in the order they are asked; empty means the router's primary."""
+        """The models to call, in order. Empty means the router's primary."""
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Tools it may call: `list_files`, `read_file`, `search_files`, `write_file`, `sessions_spawn`, `sessions_wait`, `transcript_search`,
-        `transcript_describe`. The last comes along with `transcript_search`, and with any context that has something to read with it.
+        """The built-in tools that the agent may call: `list_files`, `read_file`, `search_files`,
+        `write_file`, `sessions_spawn`, `sessions_wait`, `transcript_search`, `transcript_describe`.
+        The last one is also offered with `transcript_search`, and with any context that contains
+        something to read with it.
         """
 
     @_builtins.property
     def spawnable_agents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Agents it may spawn; `*` means all."""
+        """The agents that it may spawn. `*` means all."""
 
     @_builtins.property
     def mcp_servers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """MCP servers whose tools it may call as well, each as `mcp__<server>__<tool>`. Only names: what they mean (a command, an address, whose secrets)
-        the operator of the runners says, and for which tenants; nothing that a tenant writes is executed. PutAgent takes any name, since runners are
-        configured apart from this service. A run whose agent names a server that its runner does not have for the tenant FAILS before any model
-        is asked, with `MCP_SERVER_NOT_OFFERED` and the names in its message; whether another tenant may name it, nobody learns. A server that is
-        offered and cannot be reached fails no run: its tools are left out, and the model is told so in the system prompt.
+        """MCP servers whose tools the agent may call, each tool as `mcp__<server>__<tool>`. These are
+        names only: the operator of the runners defines what a name means (a command or an address, its
+        secrets) and for which tenants. PutAgent accepts any name. A run whose agent names a server
+        that its runner does not offer to the tenant FAILS before any model call, with
+        `MCP_SERVER_NOT_OFFERED` and the names in its message; the text is the same whether another
+        tenant may use the name or not. An offered server that is unavailable fails no run: its tools
+        are left out, and the system prompt says so.
         """
 
     def __init__(

@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class CreateTenantRequest(_message.Message):
-    """Asks for a tenant to be created."""
+    """Request of CreateTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -35,7 +35,7 @@ class CreateTenantRequest(_message.Message):
     """A name for people."""
     @_builtins.property
     def settings(self) -> _tenant_pb2.TenantSettings:
-        """What holds for it; absent means the defaults."""
+        """The settings. Absent means the defaults."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ Global___CreateTenantRequest: _TypeAlias = CreateTenantRequest  # noqa: Y015
 
 @_typing.final
 class CreateTenantResponse(_message.Message):
-    """The tenant exists."""
+    """Response of CreateTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -78,7 +78,7 @@ Global___CreateTenantResponse: _TypeAlias = CreateTenantResponse  # noqa: Y015
 
 @_typing.final
 class UpdateTenantRequest(_message.Message):
-    """Asks for a tenant to be changed."""
+    """Request of UpdateTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -92,16 +92,19 @@ class UpdateTenantRequest(_message.Message):
     display_name: _builtins.str
     """A name for people."""
     settings_version: _builtins.int
-    """The version that the change was made from; 0 means whichever it is. Without it a late repeat overwrites what came between."""
+    """The version on which the change is based. 0 means any. Without it, a late repeat overwrites
+    newer changes.
+    """
     @_builtins.property
     def settings(self) -> _tenant_pb2.TenantSettings:
-        """What is to hold; only what `update_mask` names is read."""
+        """The new settings. Only the fields that `update_mask` names are read."""
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """What to change: `display_name`, `settings`, or a field below it such as `settings.max_spawn_depth` or `settings.attachments.max_file_count`. A field
-        that is named gets its value in `settings`. Where the message that it is in is absent there, or it is an absent message itself, it gets its default
-        again: what it has in a tenant that was created without settings. A number or switch of a message that is there is never absent: 0 and false are values.
+        """The fields to change: `display_name`, `settings`, or a field below it, such as
+        `settings.max_spawn_depth` or `settings.attachments.max_file_count`. A named field gets its
+        value from `settings`. If the message that contains it is absent there, or if the field is an
+        absent message, it gets its default. In a message that is present, 0 and false are values.
         """
 
     def __init__(
@@ -123,7 +126,7 @@ Global___UpdateTenantRequest: _TypeAlias = UpdateTenantRequest  # noqa: Y015
 
 @_typing.final
 class UpdateTenantResponse(_message.Message):
-    """It is changed."""
+    """Response of UpdateTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -135,7 +138,7 @@ class UpdateTenantResponse(_message.Message):
 
     @_builtins.property
     def stale_services(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Services that have not been told yet, such as `attachment-blob`; they will be."""
+        """Services that do not have the change yet, such as `attachment-blob`. They will get it."""
 
     def __init__(
         self,
@@ -153,7 +156,7 @@ Global___UpdateTenantResponse: _TypeAlias = UpdateTenantResponse  # noqa: Y015
 
 @_typing.final
 class GetTenantRequest(_message.Message):
-    """Asks for a tenant."""
+    """Request of GetTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -175,7 +178,7 @@ Global___GetTenantRequest: _TypeAlias = GetTenantRequest  # noqa: Y015
 
 @_typing.final
 class GetTenantResponse(_message.Message):
-    """The tenant asked for."""
+    """Response of GetTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -199,7 +202,7 @@ Global___GetTenantResponse: _TypeAlias = GetTenantResponse  # noqa: Y015
 
 @_typing.final
 class DeleteTenantRequest(_message.Message):
-    """Asks for a tenant to be deleted."""
+    """Request of DeleteTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -221,7 +224,7 @@ Global___DeleteTenantRequest: _TypeAlias = DeleteTenantRequest  # noqa: Y015
 
 @_typing.final
 class DeleteTenantResponse(_message.Message):
-    """Its deletion goes on."""
+    """Response of DeleteTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -245,16 +248,16 @@ Global___DeleteTenantResponse: _TypeAlias = DeleteTenantResponse  # noqa: Y015
 
 @_typing.final
 class ListTenantsRequest(_message.Message):
-    """Asks for tenants."""
+    """Request of ListTenants."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """At most this many; 0 means 50."""
+    """The largest number of tenants on the page. 0 means 50."""
     page_token: _builtins.str
-    """`next_page_token` of the page before."""
+    """The `next_page_token` of the previous page."""
     def __init__(
         self,
         *,
@@ -271,7 +274,7 @@ Global___ListTenantsRequest: _TypeAlias = ListTenantsRequest  # noqa: Y015
 
 @_typing.final
 class ListTenantsResponse(_message.Message):
-    """A page of tenants."""
+    """Response of ListTenants."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -281,7 +284,7 @@ class ListTenantsResponse(_message.Message):
     """Empty on the last page."""
     @_builtins.property
     def tenants(self) -> _containers.RepeatedCompositeFieldContainer[_tenant_pb2.Tenant]:
-        """By id."""
+        """The tenants, by id."""
 
     def __init__(
         self,
@@ -299,7 +302,7 @@ Global___ListTenantsResponse: _TypeAlias = ListTenantsResponse  # noqa: Y015
 
 @_typing.final
 class PutAgentRequest(_message.Message):
-    """Asks for an agent to be written."""
+    """Request of PutAgent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -323,7 +326,7 @@ Global___PutAgentRequest: _TypeAlias = PutAgentRequest  # noqa: Y015
 
 @_typing.final
 class PutAgentResponse(_message.Message):
-    """The agent is written."""
+    """Response of PutAgent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -347,7 +350,7 @@ Global___PutAgentResponse: _TypeAlias = PutAgentResponse  # noqa: Y015
 
 @_typing.final
 class GetAgentRequest(_message.Message):
-    """Asks for an agent."""
+    """Request of GetAgent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -369,7 +372,7 @@ Global___GetAgentRequest: _TypeAlias = GetAgentRequest  # noqa: Y015
 
 @_typing.final
 class GetAgentResponse(_message.Message):
-    """The agent asked for."""
+    """Response of GetAgent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -393,16 +396,16 @@ Global___GetAgentResponse: _TypeAlias = GetAgentResponse  # noqa: Y015
 
 @_typing.final
 class ListAgentsRequest(_message.Message):
-    """Asks for agents."""
+    """Request of ListAgents."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """At most this many; 0 means 50."""
+    """The largest number of agents on the page. 0 means 50."""
     page_token: _builtins.str
-    """`next_page_token` of the page before."""
+    """The `next_page_token` of the previous page."""
     def __init__(
         self,
         *,
@@ -419,7 +422,7 @@ Global___ListAgentsRequest: _TypeAlias = ListAgentsRequest  # noqa: Y015
 
 @_typing.final
 class ListAgentsResponse(_message.Message):
-    """A page of agents."""
+    """Response of ListAgents."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -429,7 +432,7 @@ class ListAgentsResponse(_message.Message):
     """Empty on the last page."""
     @_builtins.property
     def agents(self) -> _containers.RepeatedCompositeFieldContainer[_tenant_pb2.AgentProfile]:
-        """By id."""
+        """The agents, by id."""
 
     def __init__(
         self,
@@ -447,7 +450,7 @@ Global___ListAgentsResponse: _TypeAlias = ListAgentsResponse  # noqa: Y015
 
 @_typing.final
 class DeleteAgentRequest(_message.Message):
-    """Asks for an agent to be deleted."""
+    """Request of DeleteAgent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -469,7 +472,7 @@ Global___DeleteAgentRequest: _TypeAlias = DeleteAgentRequest  # noqa: Y015
 
 @_typing.final
 class DeleteAgentResponse(_message.Message):
-    """There is no such agent."""
+    """Response of DeleteAgent: there is no such agent any more."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

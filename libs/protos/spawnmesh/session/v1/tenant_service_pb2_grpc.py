@@ -87,79 +87,93 @@ class TenantServiceServicer:
     """
 
     def CreateTenant(self, request, context):
-        """Creates a tenant, its bucket included, with an agent named `default` that may use every built-in tool and spawn every agent. The same tenant with the same
-        settings, as they are now, answers the same; with others ALREADY_EXISTS. A call cut off between leaves a tenant that the repeat completes. CONFLICT while a tenant of
-        this id is being deleted.
+        """Creates a tenant and its bucket, with an agent named `default` that may use every built-in tool
+        and spawn every agent. A repeat with the tenant's current settings returns the same answer;
+        with other settings ALREADY_EXISTS. If a call is interrupted, a repeat completes it. CONFLICT
+        while a tenant with this id is being deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateTenant(self, request, context):
-        """Changes what `update_mask` names of a tenant's name and settings, and nothing else; each change raises `settings_version` by one. The change is
-        durable before the answer. What other services need of it they are told before the answer where they answer, and by this service later where they do
-        not, after any crash too; `stale_services` names those. Of several changes at once the newest is what every service ends with.
-        ABORTED CONFLICT where `settings_version` is given and is not the tenant's, which the facts then give. Where the tenant has these values already
-        nothing is changed and the version is not looked at, so that a repeat answers the same. UNKNOWN_TENANT where there is none, where its creation is
-        not complete, and while it is being deleted. Sessions and runs that have begun keep what they have; limits hold for what begins from now on.
+        """Changes the name and the settings that `update_mask` names, and nothing else. Each change
+        raises `settings_version` by one and is durable on return.
+        - Other services get the change before the response if they answer, otherwise later from this
+        service, also after a crash. `stale_services` names those. After several concurrent changes,
+        every service ends with the newest one.
+        - ABORTED CONFLICT if `settings_version` is given and differs from the tenant's, which is then
+        in the facts. If the tenant already has these values, nothing is changed and the version is
+        not checked, so that a repeat returns the same answer.
+        - UNKNOWN_TENANT if the tenant does not exist, is not completely created, or is being deleted.
+        - Existing sessions and runs keep what they have. Limits hold for what begins from now on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTenant(self, request, context):
-        """One tenant, deleted ones too: how far a deletion is, and what it has removed.
+        """Returns one tenant, also a deleted one with the progress of its deletion.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTenant(self, request, context):
-        """Begins to delete the tenant, and answers when that is durable: from then on nothing is spawned, sent or written in it (UNKNOWN_TENANT). The
-        service kills what runs, then removes sessions, transcripts, the bucket with all that is in it, plugins with what was decided and delivered, and what
-        is known for model calls, and goes on after any crash. GetTenant shows how far it is, and ends DELETED; so does a repeat. Created again, the tenant
-        finds nothing of before.
-        Not promised: that observers hear of the ends. Not removed: what plugins and providers keep.
+        """Starts the deletion of a tenant and returns when this is durable. From then on spawns, messages
+        and writes are refused with UNKNOWN_TENANT. The service kills live runs, then removes sessions,
+        transcripts, the bucket with its content, plugins with their decisions and deliveries, and the
+        data for model calls. It continues after any crash. GetTenant and a repeat of this call show
+        the progress, which ends with DELETED. A tenant that is created again finds nothing of the old
+        one. Not promised: that observers receive the ends. Not removed: what plugins and providers
+        keep.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTenants(self, request, context):
-        """The tenants, page by page, by id; those too that are being deleted, and not those that are DELETED. Sees everything committed before the call. A page
-        has fewer than asked for where settings are large, and one in any case: only an empty `next_page_token` says that it is the last.
+        """Returns the tenants by id, page by page, including those that are being deleted and without
+        those that are DELETED. Sees everything that was committed before the call. A page can have
+        fewer tenants than requested if settings are large; only an empty `next_page_token` marks the
+        last page.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PutAgent(self, request, context):
-        """Writes an agent of the token's tenant. Runs claimed from now on see it. A tenant has at most 1,000 agents: one more is refused with
-        AGENT_COUNT_EXCEEDED, and one that exists is replaced, however many there are.
+        """Writes an agent of the token's tenant. Runs that are claimed from now on use it. A tenant has
+        at most 1,000 agents: one more is refused with AGENT_COUNT_EXCEEDED, an existing one is always
+        replaced.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetAgent(self, request, context):
-        """One agent of the token's tenant. UNKNOWN_AGENT where there is none of that id, or the tenant has not been created.
+        """Returns one agent of the token's tenant. UNKNOWN_AGENT if there is no such agent, or if the
+        tenant does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAgents(self, request, context):
-        """The agents of the token's tenant, page by page, by id; none where it has not been created. Sees everything committed before the call. A page has fewer
-        than asked for where agents are large, and one in any case: only an empty `next_page_token` says that it is the last.
+        """Returns the agents of the token's tenant by id, page by page; none if the tenant does not
+        exist. Sees everything that was committed before the call. A page can have fewer agents than
+        requested if agents are large; only an empty `next_page_token` marks the last page.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteAgent(self, request, context):
-        """Deletes an agent of the token's tenant; nothing where there is none of that id. Nothing is spawned for it any more (UNKNOWN_AGENT), and its sessions
-        stay. A run of it that a runner holds goes on with what it was handed, but spawns no more; one that is claimed from then on ends at once, FAILED with
-        UNKNOWN_AGENT, unless the agent has been written again. `default`, which every tenant has, is refused with INVALID_REQUEST.
+        """Deletes an agent of the token's tenant. It does nothing if there is no such agent. New spawns
+        for it are refused with UNKNOWN_AGENT, and its sessions remain. A run that a runner holds
+        continues with its copy of the profile, but spawns no more. A run that is claimed later ends at
+        once, FAILED with UNKNOWN_AGENT, unless the agent was written again. The agent `default` cannot
+        be deleted: INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -22,16 +22,16 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class WatchActivitiesRequest(_message.Message):
-    """Asks to be told activities."""
+    """Request of WatchActivities."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     AFTER_POSITION_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Of this session; empty means of all in the tenant."""
+    """Only activities of this session. Empty means all of the tenant."""
     after_position: _builtins.int
-    """Only those behind this position; 0 means from the oldest that is remembered, -1 only new ones."""
+    """Only activities after this position. 0 means from the oldest one, -1 only new ones."""
     def __init__(
         self,
         *,
@@ -48,14 +48,14 @@ Global___WatchActivitiesRequest: _TypeAlias = WatchActivitiesRequest  # noqa: Y0
 
 @_typing.final
 class WatchActivitiesResponse(_message.Message):
-    """Some activities."""
+    """Response of WatchActivities."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ACTIVITIES_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     position: _builtins.int
-    """To go on from here, give this."""
+    """The position to resume from."""
     @_builtins.property
     def activities(self) -> _containers.RepeatedCompositeFieldContainer[Global___Activity]:
         """The activities, oldest first."""
@@ -89,12 +89,12 @@ class Activity(_message.Message):
     TIERED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     position: _builtins.int
-    """Its position; rises within the tenant."""
+    """The position. It rises within the tenant."""
     session_id: _builtins.str
     """The session."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When."""
+        """When it happened."""
 
     @_builtins.property
     def stubbed(self) -> Global___Stubbed:
@@ -102,7 +102,7 @@ class Activity(_message.Message):
 
     @_builtins.property
     def drilled_down(self) -> Global___DrilledDown:
-        """Somebody read what is behind a reference."""
+        """A caller read what is behind a reference."""
 
     @_builtins.property
     def compacted(self) -> Global___Compacted:
@@ -110,11 +110,11 @@ class Activity(_message.Message):
 
     @_builtins.property
     def tiered(self) -> Global___Tiered:
-        """Inline copies were dropped or brought back."""
+        """Inline copies were dropped or restored."""
 
     @_builtins.property
     def failed(self) -> Global___Failed:
-        """Something failed, and is as it was."""
+        """Something failed and changed nothing."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ Global___Activity: _TypeAlias = Activity  # noqa: Y015
 
 @_typing.final
 class Stubbed(_message.Message):
-    """A large result got references, which contexts have once it is no longer fresh."""
+    """A large result got references. Contexts use them once the result is no longer fresh."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -151,18 +151,18 @@ class Stubbed(_message.Message):
     FULL_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     STUB_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
-    """The result's seq."""
+    """The seq of the result."""
     tool_name: _builtins.str
-    """The tool that gave it."""
+    """The tool of the result."""
     size_bytes: _builtins.int
-    """Bytes of the files."""
+    """The size of the files in bytes."""
     full_token_count: _builtins.int
-    """Its tokens as it is stored."""
+    """The tokens of the complete result."""
     stub_token_count: _builtins.int
-    """Its tokens with the references."""
+    """The tokens of the result with references."""
     @_builtins.property
     def file_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The files."""
+        """The files of the result."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ Global___Stubbed: _TypeAlias = Stubbed  # noqa: Y015
 
 @_typing.final
 class DrilledDown(_message.Message):
-    """Somebody read what is behind a reference."""
+    """A caller read what is behind a reference."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -195,11 +195,11 @@ class DrilledDown(_message.Message):
     file_id: _builtins.str
     """The file."""
     part: _builtins.str
-    """What was asked for of it: `none`, `start`, `bytes` or `lines`."""
+    """The part that was requested: `none`, `start`, `bytes` or `lines`."""
     caller: _builtins.str
-    """Who asked: `client` or `run`."""
+    """The kind of caller: `client` or `run`."""
     size_bytes: _builtins.int
-    """Bytes that were read."""
+    """The number of bytes that were read."""
     def __init__(
         self,
         *,
@@ -226,12 +226,12 @@ class Compacted(_message.Message):
     SOURCES_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     entry_id: _builtins.str
-    """The summary."""
+    """The entry of the summary."""
     token_count: _builtins.int
     """Its tokens."""
     @_builtins.property
     def sources(self) -> _entry_pb2.SummarySources:
-        """What it was made of."""
+        """Its sources."""
 
     def __init__(
         self,
@@ -250,7 +250,7 @@ Global___Compacted: _TypeAlias = Compacted  # noqa: Y015
 
 @_typing.final
 class Tiered(_message.Message):
-    """Inline copies of payloads were dropped, or brought back."""
+    """Inline copies of payloads were dropped or restored."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -258,11 +258,11 @@ class Tiered(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     IS_REVERTED_FIELD_NUMBER: _builtins.int
     entry_count: _builtins.int
-    """Entries."""
+    """The number of entries."""
     size_bytes: _builtins.int
-    """Bytes."""
+    """The number of bytes."""
     is_reverted: _builtins.bool
-    """They were brought back."""
+    """The copies were restored."""
     def __init__(
         self,
         *,
@@ -288,11 +288,11 @@ class Failed(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
     action: _builtins.str
-    """What was tried: `put_payload`, `compact`, `tier`."""
+    """What failed: `put_payload`, `compact`, `tier`."""
     reason: _builtins.str
     """The reason, such as `DEPENDENCY_UNAVAILABLE`."""
     seq: _builtins.int
-    """The entry at which it was; 0 for none."""
+    """The seq of the entry that it concerns. 0 for none."""
     def __init__(
         self,
         *,

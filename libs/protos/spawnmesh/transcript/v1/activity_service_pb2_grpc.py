@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ActivityServiceStub:
-    """What the service does with transcripts beside storing what is appended.
+    """What the service did with transcripts besides storing appends.
     """
 
     def __init__(self, channel):
@@ -43,13 +43,15 @@ class ActivityServiceStub:
 
 
 class ActivityServiceServicer:
-    """What the service does with transcripts beside storing what is appended.
+    """What the service did with transcripts besides storing appends.
     """
 
     def WatchActivities(self, request, context):
-        """What has happened behind a position, then what happens, each once and in the order of its commit, from any replica. The first answer comes at once
-        and may have none. Activities are remembered for seven days. NOT_FOUND for a session without a transcript, also as soon as it is deleted. Not promised: that a read which could not be recorded is here; it is never refused for that.
-        Ends TOKEN_EXPIRED when the caller's token does.
+        """Streams the activities after a position, then new ones as they commit, each once and in commit
+        order, from any replica. The first response comes at once and can be empty. Activities are
+        remembered for seven days. NOT_FOUND for a session without a transcript, also once it is
+        deleted. TOKEN_EXPIRED when the caller's token expires. Not promised: an activity for every
+        read; a read that cannot be recorded is still answered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -72,7 +74,7 @@ def add_ActivityServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ActivityService:
-    """What the service does with transcripts beside storing what is appended.
+    """What the service did with transcripts besides storing appends.
     """
 
     @staticmethod

@@ -27,31 +27,35 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ActivityServiceStub:
-    """What the service does with transcripts beside storing what is appended."""
+    """What the service did with transcripts besides storing appends."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ActivityServiceAsyncStub: ...
     WatchActivities: _grpc.UnaryStreamMultiCallable[_activity_service_pb2.WatchActivitiesRequest, _activity_service_pb2.WatchActivitiesResponse]
-    """What has happened behind a position, then what happens, each once and in the order of its commit, from any replica. The first answer comes at once
-    and may have none. Activities are remembered for seven days. NOT_FOUND for a session without a transcript, also as soon as it is deleted. Not promised: that a read which could not be recorded is here; it is never refused for that.
-    Ends TOKEN_EXPIRED when the caller's token does.
+    """Streams the activities after a position, then new ones as they commit, each once and in commit
+    order, from any replica. The first response comes at once and can be empty. Activities are
+    remembered for seven days. NOT_FOUND for a session without a transcript, also once it is
+    deleted. TOKEN_EXPIRED when the caller's token expires. Not promised: an activity for every
+    read; a read that cannot be recorded is still answered.
     """
 
 @_typing.type_check_only
 class ActivityServiceAsyncStub(ActivityServiceStub):
-    """What the service does with transcripts beside storing what is appended."""
+    """What the service did with transcripts besides storing appends."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     WatchActivities: _aio.UnaryStreamMultiCallable[_activity_service_pb2.WatchActivitiesRequest, _activity_service_pb2.WatchActivitiesResponse]  # type: ignore[assignment]
-    """What has happened behind a position, then what happens, each once and in the order of its commit, from any replica. The first answer comes at once
-    and may have none. Activities are remembered for seven days. NOT_FOUND for a session without a transcript, also as soon as it is deleted. Not promised: that a read which could not be recorded is here; it is never refused for that.
-    Ends TOKEN_EXPIRED when the caller's token does.
+    """Streams the activities after a position, then new ones as they commit, each once and in commit
+    order, from any replica. The first response comes at once and can be empty. Activities are
+    remembered for seven days. NOT_FOUND for a session without a transcript, also once it is
+    deleted. TOKEN_EXPIRED when the caller's token expires. Not promised: an activity for every
+    read; a read that cannot be recorded is still answered.
     """
 
 class ActivityServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What the service does with transcripts beside storing what is appended."""
+    """What the service did with transcripts besides storing appends."""
 
     @_abc_1.abstractmethod
     def WatchActivities(
@@ -59,9 +63,11 @@ class ActivityServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _activity_service_pb2.WatchActivitiesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_activity_service_pb2.WatchActivitiesResponse], _abc.AsyncIterator[_activity_service_pb2.WatchActivitiesResponse]]:
-        """What has happened behind a position, then what happens, each once and in the order of its commit, from any replica. The first answer comes at once
-        and may have none. Activities are remembered for seven days. NOT_FOUND for a session without a transcript, also as soon as it is deleted. Not promised: that a read which could not be recorded is here; it is never refused for that.
-        Ends TOKEN_EXPIRED when the caller's token does.
+        """Streams the activities after a position, then new ones as they commit, each once and in commit
+        order, from any replica. The first response comes at once and can be empty. Activities are
+        remembered for seven days. NOT_FOUND for a session without a transcript, also once it is
+        deleted. TOKEN_EXPIRED when the caller's token expires. Not promised: an activity for every
+        read; a read that cannot be recorded is still answered.
         """
 
 def add_ActivityServiceServicer_to_server(servicer: ActivityServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -24,26 +24,26 @@ class _ImportState:
 class _ImportStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ImportState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     IMPORT_STATE_UNSPECIFIED: _ImportState.ValueType  # 0
-    """Never sent."""
+    """Never returned."""
     IMPORT_STATE_IMPORTING: _ImportState.ValueType  # 1
-    """More is to come."""
+    """More bytes are expected. Not terminal."""
     IMPORT_STATE_COMPLETE: _ImportState.ValueType  # 2
-    """Terminal: the transcript is there."""
+    """Terminal: the transcript is complete."""
 
 class ImportState(_ImportState, metaclass=_ImportStateEnumTypeWrapper):
     """The states of an import."""
 
 IMPORT_STATE_UNSPECIFIED: ImportState.ValueType  # 0
-"""Never sent."""
+"""Never returned."""
 IMPORT_STATE_IMPORTING: ImportState.ValueType  # 1
-"""More is to come."""
+"""More bytes are expected. Not terminal."""
 IMPORT_STATE_COMPLETE: ImportState.ValueType  # 2
-"""Terminal: the transcript is there."""
+"""Terminal: the transcript is complete."""
 Global___ImportState: _TypeAlias = ImportState  # noqa: Y015
 
 @_typing.final
 class ImportTranscriptRequest(_message.Message):
-    """One message of an import's stream."""
+    """Request of ImportTranscript."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -56,11 +56,11 @@ class ImportTranscriptRequest(_message.Message):
 
     @_builtins.property
     def chunk(self) -> Global___ImportChunk:
-        """Then its bytes."""
+        """Then: the bytes."""
 
     @_builtins.property
     def finish(self) -> Global___ImportFinish:
-        """Last: there is no more."""
+        """Last: the end of the file."""
 
     def __init__(
         self,
@@ -88,11 +88,14 @@ class ImportSpec(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     SENT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session that the transcript is to be of: a fresh id that the client makes. It names the import, too."""
+    """The session of the new transcript: a fresh id that the client generates. It also identifies the
+    import.
+    """
     @_builtins.property
     def sent(self) -> Global___SentBytes:
-        """What earlier streams sent of the file, where this one goes on behind it. IMPORT_OFFSET_DIFFERS where the import is not as far, or further, and
-        IMPORT_CONTENT_DIFFERS where it has other bytes, also without a chunk. Leave it out to learn how far the import is, and to send from byte 0.
+        """What earlier streams sent of the file, if this stream continues behind it.
+        IMPORT_OFFSET_DIFFERS if the import has another length, IMPORT_CONTENT_DIFFERS if it has other
+        bytes, also without a chunk. Leave it out to learn the progress, and to send from byte 0.
         """
 
     def __init__(
@@ -118,10 +121,12 @@ class SentBytes(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     LINE_CHAIN_FIELD_NUMBER: _builtins.int
     size_bytes: _builtins.int
-    """How many bytes: the import's `durable_bytes`, where they are not 0."""
+    """The number of bytes: the `durable_bytes` of the import, if they are not 0."""
     line_chain: _builtins.bytes
-    """Their hash, by which nobody goes on with another file. It is chained over lines: of no line it is 32 bytes of zero; of more it is the SHA-256 of the
-    chain of all lines but the last, and then the bytes of the last line, its end "\\n" included. A last line may lack its end.
+    """The hash of the bytes, chained over lines, so that no sender continues with another file. The
+    chain of no lines is 32 zero bytes. The chain of more lines is the SHA-256 of the chain of all
+    lines but the last, followed by the bytes of the last line, including its "\\n". The last line
+    of the file may lack its end.
     """
     def __init__(
         self,
@@ -146,7 +151,7 @@ class ImportChunk(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
-    """Where in the file they begin."""
+    """The offset of the bytes in the file."""
     data: _builtins.bytes
     """The bytes."""
     def __init__(
@@ -165,7 +170,7 @@ Global___ImportChunk: _TypeAlias = ImportChunk  # noqa: Y015
 
 @_typing.final
 class ImportFinish(_message.Message):
-    """There is no more."""
+    """The end of the file."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -182,7 +187,7 @@ Global___ImportFinish: _TypeAlias = ImportFinish  # noqa: Y015
 
 @_typing.final
 class ImportTranscriptResponse(_message.Message):
-    """How far an import is."""
+    """Response of ImportTranscript: the progress."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -191,13 +196,13 @@ class ImportTranscriptResponse(_message.Message):
     LINE_COUNT_FIELD_NUMBER: _builtins.int
     ENTRY_COUNT_FIELD_NUMBER: _builtins.int
     state: Global___ImportState.ValueType
-    """Whether it is whole."""
+    """Whether the import is complete."""
     durable_bytes: _builtins.int
-    """Bytes of the file that are stored, as whole lines; go on from here."""
+    """The number of stored bytes, as complete lines. Continue from here."""
     line_count: _builtins.int
-    """Lines in them."""
+    """The number of lines in them."""
     entry_count: _builtins.int
-    """Entries made of them, the header included."""
+    """The number of entries made of them, including the header."""
     def __init__(
         self,
         *,
@@ -216,7 +221,7 @@ Global___ImportTranscriptResponse: _TypeAlias = ImportTranscriptResponse  # noqa
 
 @_typing.final
 class ExportTranscriptRequest(_message.Message):
-    """Asks for a session file."""
+    """Request of ExportTranscript."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -226,9 +231,9 @@ class ExportTranscriptRequest(_message.Message):
     session_id: _builtins.str
     """The session."""
     after_seq: _builtins.int
-    """Only entries behind this seq; 0 means the whole file."""
+    """Only entries after this seq. 0 means the whole file."""
     incarnation: _builtins.str
-    """The incarnation that `after_seq` belongs to; empty means the one there is now."""
+    """The incarnation of `after_seq`. Empty means the current one."""
     def __init__(
         self,
         *,
@@ -246,7 +251,7 @@ Global___ExportTranscriptRequest: _TypeAlias = ExportTranscriptRequest  # noqa: 
 
 @_typing.final
 class ExportTranscriptResponse(_message.Message):
-    """A piece of the file; the last has no data."""
+    """Response of ExportTranscript: a piece of the file. The last one has no data."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -256,7 +261,9 @@ class ExportTranscriptResponse(_message.Message):
     data: _builtins.bytes
     """At most 256 KiB."""
     read_seq: _builtins.int
-    """All entries up to this one are in what has been sent so far, and nothing of a later one where it has just changed."""
+    """All entries up to this seq are in the data sent so far. If it has just changed, nothing of a
+    later entry is.
+    """
     incarnation: _builtins.str
     """The transcript's incarnation."""
     def __init__(

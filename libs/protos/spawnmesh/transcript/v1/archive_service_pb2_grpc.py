@@ -26,8 +26,9 @@ if _version_not_supported:
 
 
 class ArchiveServiceStub:
-    """Takes transcripts in and gives them out as session files: JSON lines, a header and then entries, as coding agents write them. The tenant is
-    always the token's. What comes out of what went in has the same JSON values, line by line, but for what is redacted.
+    """Imports and exports transcripts as session files: JSON lines with a header and then entries, as
+    coding agents write them. The tenant is the one of the token. An export of an import has the same
+    JSON values, line by line, except for what was redacted.
     """
 
     def __init__(self, channel):
@@ -49,42 +50,54 @@ class ArchiveServiceStub:
 
 
 class ArchiveServiceServicer:
-    """Takes transcripts in and gives them out as session files: JSON lines, a header and then entries, as coding agents write them. The tenant is
-    always the token's. What comes out of what went in has the same JSON values, line by line, but for what is redacted.
+    """Imports and exports transcripts as session files: JSON lines with a header and then entries, as
+    coding agents write them. The tenant is the one of the token. An export of an import has the same
+    JSON values, line by line, except for what was redacted.
     """
 
     def ImportTranscript(self, request_iterator, context):
-        """Takes a file in pieces: first the spec, then chunks in order, then finish, which answers when the transcript is there, whole. Until then
-        nobody reads it. A stream that ends without finish answers how far the import is: what is durable outlives a cut. Send the spec alone to learn
-        it, and go on with a stream for the same session whose spec names what is durable as `sent`, and whose first chunk begins behind it. Who cannot
-        name it sends the file from its beginning: what is durable is compared and not stored again. Both hold for a finished import, too: it answers
-        COMPLETE again to whoever brings the same content, all of it, and finish.
-        IMPORT_CONTENT_DIFFERS for other content than what is durable, for more or less than a finished import has, and for bytes that go on with an
-        import without `sent`; nothing of them is stored, and the import can be gone on with. Nobody can say what a replica of an earlier version has
-        made durable: where that is unfinished, the import begins anew, at byte 0; where it is finished, any repeat is IMPORT_CONTENT_DIFFERS.
-        IMPORT_MALFORMED where lines cannot be read, are longer than 24 MiB, make an entry of more than 16 MiB less 32 KiB, have an id of more than 1,024
-        characters, or have more than 1,004,096 JSON values, those in JSON that stands in a string among them where it is searched: the facts name the
-        first hundred, and nothing is left of the import. DEADLINE_EXCEEDED for a line of more than 1 MiB that does not come within two minutes; before
-        that it may wait for others of the kind, of which a process takes four at once, one of each tenant. IMPORT_OFFSET_DIFFERS for a
-        chunk that does not begin where the one before ended, or the stream begins; where another stream has gone on with the import; and for a chunk that
-        came while the tenant's settings changed. ALREADY_EXISTS for a session that has a transcript, TRANSCRIPT_DELETED for one that had, UNKNOWN_TENANT
-        for a tenant that nobody created, or that is being deleted, NOT_FOUND for an import that was removed meanwhile. An import that nobody goes on with
-        for a day is removed.
-        Entries get ids of the mesh, `seq` in the order of the file, and the time of the import. Types and shapes that the mesh does not know are
-        kept, and no model reads them; messages off the branch that the file ends on are marked SUPERSEDED: that of its last line, or of the entry that
-        a `leaf` there names, where the file has it. Labels in a file that ExportTranscript made
-        mark what they marked there; others are kept, and mark nothing. Content handed over in calls of the spawn tool is redacted as in appends, which
-        leave texts and thinking alone, and wherever such a call stands in what the mesh does not know; markers of earlier redaction stay as they are.
+        """Imports a file in chunks: first the spec, then the chunks in order, then finish. The response
+        to finish is sent when the transcript is complete. Until then no caller can read it.
+        - A stream that ends without finish returns the progress, and what is durable survives. Send
+        the spec alone to learn the progress. To resume, open a stream for the same session whose
+        spec names the durable bytes as `sent`, and start the first chunk behind them. A sender that
+        cannot name them sends the file from its beginning: durable bytes are compared and not stored
+        again. A finished import returns COMPLETE again for the same, complete content and finish.
+        - IMPORT_CONTENT_DIFFERS for content that differs from what is durable, for more or less than a
+        finished import has, and for bytes that continue an import without `sent`. Nothing of this
+        stream is stored, and the import can continue.
+        - IMPORT_MALFORMED for lines that cannot be read, that are longer than 24 MiB, that make an
+        entry of more than 16 MiB less 32 KiB, that have an id of more than 1,024 characters, or that
+        have more than 1,004,096 JSON values, including those in JSON strings that are searched. The
+        facts name the first hundred such lines, and nothing is left of the import.
+        - DEADLINE_EXCEEDED for a line of more than 1 MiB that does not arrive within two minutes.
+        Before that it can wait for other such lines: a process accepts four at once, one for each
+        tenant.
+        - IMPORT_OFFSET_DIFFERS for a chunk that does not start where the previous one ended or where
+        the stream starts, if another stream has continued the import, and for a chunk that came
+        while the tenant's settings changed.
+        - ALREADY_EXISTS for a session that has a transcript, TRANSCRIPT_DELETED for one that had one,
+        UNKNOWN_TENANT for a tenant that does not exist or is being deleted, NOT_FOUND for an import
+        that was removed meanwhile. An import without progress for a day is removed.
+        - Entries get new ids, a `seq` in the order of the file, and the time of the import. Unknown
+        types and shapes are stored, and no model reads them. Messages off the branch on which the
+        file ends are marked SUPERSEDED: the branch of the last line, or of the entry that a `leaf`
+        there names. Labels in a file of ExportTranscript keep their meaning; other labels are stored
+        and mark nothing.
+        - Attachment content in calls of the spawn tool is redacted as in appends, also inside of
+        unknown shapes. Texts and thinking stay unchanged, and so do markers of an earlier redaction.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExportTranscript(self, request, context):
-        """The transcript as a session file, from a position on. Pieces may end within a line. To resume, cut what was received off behind the newest
-        `read_seq`, and ask for what is behind it. Sees the entries up to the head at its beginning. NOT_FOUND for another incarnation.
-        An import takes back what is exported: AppendEntries refuses what it would not. Where the importing tenant's settings mask secrets and those of the
-        append did not, more JSON is searched: a line that has too much of it is IMPORT_MALFORMED.
+        """Exports the transcript as a session file, from a position. A piece can end within a line. To
+        resume, cut what was received at the newest `read_seq` and ask for what follows. Sees the
+        entries up to the head at the start of the call. NOT_FOUND for another incarnation. An import
+        accepts what is exported, because AppendEntries refuses what it would not accept. If the
+        importing tenant masks secrets and the exporting one did not, more JSON is searched, and a line
+        with too much of it is IMPORT_MALFORMED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -112,8 +125,9 @@ def add_ArchiveServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ArchiveService:
-    """Takes transcripts in and gives them out as session files: JSON lines, a header and then entries, as coding agents write them. The tenant is
-    always the token's. What comes out of what went in has the same JSON values, line by line, but for what is redacted.
+    """Imports and exports transcripts as session files: JSON lines with a header and then entries, as
+    coding agents write them. The tenant is the one of the token. An export of an import has the same
+    JSON values, line by line, except for what was redacted.
     """
 
     @staticmethod

@@ -23,7 +23,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class CompactTranscriptRequest(_message.Message):
-    """Asks for a compaction."""
+    """Request of CompactTranscript."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -35,15 +35,15 @@ class CompactTranscriptRequest(_message.Message):
     """The session."""
     @_builtins.property
     def claim(self) -> _transcript_service_pb2.WriterClaim:
-        """The claim of the run that asks; absent for a client."""
+        """The claim of the calling run. Absent for a client."""
 
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The models to ask in their order, as `provider/model` or alias; none means the router's primary."""
+        """The models to call, in order, as `provider/model` or alias. Empty means the router's primary."""
 
     @_builtins.property
     def fresh_tail(self) -> _context_pb2.FreshTail:
-        """What stays as it is."""
+        """The part that stays unchanged."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ Global___CompactTranscriptRequest: _TypeAlias = CompactTranscriptRequest  # noqa
 
 @_typing.final
 class CompactTranscriptResponse(_message.Message):
-    """What became of it."""
+    """Response of CompactTranscript."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -72,16 +72,16 @@ class CompactTranscriptResponse(_message.Message):
     REFUSAL_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
     refused_by: _builtins.str
-    """The plugin that refused; empty when none did."""
+    """The plugin that refused. Empty if none did."""
     refusal: _builtins.str
-    """Why it refused."""
+    """The reason of the refusal."""
     @_builtins.property
     def summary(self) -> _entry_pb2.Entry:
-        """The summary, as it was appended; absent where nothing was summarized."""
+        """The appended summary. Absent if nothing was summarised."""
 
     @_builtins.property
     def head(self) -> _transcript_service_pb2.Head:
-        """Where the transcript stands."""
+        """The head of the transcript."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ Global___CompactTranscriptResponse: _TypeAlias = CompactTranscriptResponse  # no
 
 @_typing.final
 class ExpandSummaryRequest(_message.Message):
-    """Asks for the sources of a summary."""
+    """Request of ExpandSummary."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -112,11 +112,11 @@ class ExpandSummaryRequest(_message.Message):
     session_id: _builtins.str
     """The session."""
     entry_id: _builtins.str
-    """The summary."""
+    """The entry of the summary."""
     after_seq: _builtins.int
-    """Only sources behind this seq; 0 means from the first."""
+    """Only sources after this seq. 0 means from the first."""
     page_size: _builtins.int
-    """At most this many; 0 means 100."""
+    """The largest number of sources on the page. 0 means 100."""
     def __init__(
         self,
         *,
@@ -135,7 +135,7 @@ Global___ExpandSummaryRequest: _TypeAlias = ExpandSummaryRequest  # noqa: Y015
 
 @_typing.final
 class ExpandSummaryResponse(_message.Message):
-    """A page of sources."""
+    """Response of ExpandSummary."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -143,12 +143,12 @@ class ExpandSummaryResponse(_message.Message):
     NEXT_AFTER_SEQ_FIELD_NUMBER: _builtins.int
     HAS_MORE_FIELD_NUMBER: _builtins.int
     next_after_seq: _builtins.int
-    """Give it as `after_seq` for the next page."""
+    """The `after_seq` of the next page."""
     has_more: _builtins.bool
-    """There are more."""
+    """There are more sources."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """The sources; only the first page has the summary before, whose seq is higher than the others'."""
+        """The sources. Only the first page has the previous summary, whose seq is higher than the others."""
 
     def __init__(
         self,

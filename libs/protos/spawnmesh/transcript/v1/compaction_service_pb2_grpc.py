@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class CompactionServiceStub:
-    """Summarizes the oldest part of a transcript, so that contexts read the summary in place of it. Nothing is removed.
+    """Summarises the oldest part of a transcript, so that contexts contain the summary instead. Nothing
+    is removed.
     """
 
     def __init__(self, channel):
@@ -48,27 +49,36 @@ class CompactionServiceStub:
 
 
 class CompactionServiceServicer:
-    """Summarizes the oldest part of a transcript, so that contexts read the summary in place of it. Nothing is removed.
+    """Summarises the oldest part of a transcript, so that contexts contain the summary instead. Nothing
+    is removed.
     """
 
     def CompactTranscript(self, request, context):
-        """Has a model summarize what is no longer fresh, together with the summary before, and appends the summary: from then on contexts begin with it. Plugins
-        for BEFORE_COMPACTION may refuse (`refused_by`) and may say what has to be kept. The model is asked piece by piece, a few times at most, and once more
-        for less where its answer is not short enough; where that is not either, the summary is made of the sources' beginnings. It is never longer than its
-        sources. No call is cut from its results. More than a few prompts' worth is left to the next call, and `last_seq` says how far this one went.
-        A failure changes nothing: ALL_CANDIDATES_FAILED and other refusals of the router, PLUGIN_FAILED, DEADLINE_EXCEEDED, and DEPENDENCY_UNAVAILABLE, also
-        where the service was not told of a router and a hook service.
-        A run gives its claim (WRITER_CLAIM_LOST) and calls before it opens a prompt window: a summary inside of one is a takeover. A client gives none, and
-        is ABORTED CONFLICT while a run writes, that is until its claim is released. ABORTED CONFLICT also where another compaction was first. A repeat
-        summarizes what is no longer fresh by then, which mostly is nothing: then the answer has no summary.
+        """Lets a model summarise what is no longer fresh together with the previous summary, and appends
+        the new summary. From then on contexts begin with it.
+        - Plugins for BEFORE_COMPACTION can refuse (`refused_by`) and can say what must be kept.
+        - The model is called a few times at most, and once more with a shorter target if its answer is
+        too long. If that fails, the summary is an excerpt of the sources. It is never longer than
+        its sources. A call is never separated from its results. Work beyond a few prompts is left to
+        the next call; `last_seq` says how far this one went.
+        - A failure changes nothing: ALL_CANDIDATES_FAILED and other refusals of the router,
+        PLUGIN_FAILED, DEADLINE_EXCEEDED, and DEPENDENCY_UNAVAILABLE, also if no router or hook
+        service is configured.
+        - A run passes its claim (WRITER_CLAIM_LOST) and calls before it opens a prompt window, because
+        a summary within a window is a takeover. A client passes none, and is ABORTED CONFLICT until
+        the run that writes has released its claim. ABORTED CONFLICT also if another compaction was
+        faster.
+        - A repeat summarises what is no longer fresh by then, usually nothing: the response then has
+        no summary.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExpandSummary(self, request, context):
-        """Pages through the sources of a summary, lowest seq first: the summary before it where there is one, then the messages and notes that it was made of.
-        NOT_FOUND for an entry that CompactTranscript did not write.
+        """Returns the sources of a summary page by page, lowest seq first: the previous summary if there
+        is one, then the messages and notes. NOT_FOUND for an entry that CompactTranscript did not
+        write.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -96,7 +106,8 @@ def add_CompactionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CompactionService:
-    """Summarizes the oldest part of a transcript, so that contexts read the summary in place of it. Nothing is removed.
+    """Summarises the oldest part of a transcript, so that contexts contain the summary instead. Nothing
+    is removed.
     """
 
     @staticmethod

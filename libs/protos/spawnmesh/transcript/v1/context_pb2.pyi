@@ -28,32 +28,34 @@ class _DropCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DropCause.V
     DROP_CAUSE_UNSPECIFIED: _DropCause.ValueType  # 0
     """Never used."""
     DROP_CAUSE_BUDGET: _DropCause.ValueType  # 1
-    """It did not fit the budget, or what a context may have in bytes."""
+    """It did not fit the budget of tokens or of bytes."""
     DROP_CAUSE_SUPERSEDED: _DropCause.ValueType  # 2
-    """It is a draft that was superseded."""
+    """It is a superseded draft."""
     DROP_CAUSE_UNMATCHED: _DropCause.ValueType  # 3
-    """It is a tool's result that answers no call here, or one that has its answer."""
+    """It is a tool result without a call in the context, or the call has another result."""
 
 class DropCause(_DropCause, metaclass=_DropCauseEnumTypeWrapper):
-    """Why a context does not have a message."""
+    """Why a context does not contain a message."""
 
 DROP_CAUSE_UNSPECIFIED: DropCause.ValueType  # 0
 """Never used."""
 DROP_CAUSE_BUDGET: DropCause.ValueType  # 1
-"""It did not fit the budget, or what a context may have in bytes."""
+"""It did not fit the budget of tokens or of bytes."""
 DROP_CAUSE_SUPERSEDED: DropCause.ValueType  # 2
-"""It is a draft that was superseded."""
+"""It is a superseded draft."""
 DROP_CAUSE_UNMATCHED: DropCause.ValueType  # 3
-"""It is a tool's result that answers no call here, or one that has its answer."""
+"""It is a tool result without a call in the context, or the call has another result."""
 Global___DropCause: _TypeAlias = DropCause  # noqa: Y015
 
 @_typing.final
 class FreshTail(_message.Message):
-    """How much of a transcript's end is read as it is, by tenants with `stub_large_tool_payloads`: the newest messages up to the two limits, whichever is
-    reached first, and in any case all since the newest answer of the model; a call is as fresh as its results. Before that, a large result whose bytes
-    are in the blob store has a reference in place of each text or image that is longer than its reference. So that consecutive contexts begin with the
-    same bytes, messages stop being fresh some at a time, once a quarter of a limit has come on top, and are dropped some at a time, up to a sixteenth of
-    them: a few that would still fit may be missing. What is replaced and dropped is listed.
+    """The end of a transcript that is read unchanged, for tenants with `stub_large_tool_payloads`: the
+    newest messages up to the two limits, whichever is reached first, and always everything since the
+    newest answer of the model. A call is as fresh as its results. Before that, a large result whose
+    bytes are in the blob store has a reference in place of each text or image that is longer than
+    its reference. So that consecutive contexts begin with the same bytes, messages leave the fresh
+    tail in steps of a quarter of a limit and are dropped in steps of up to a sixteenth: a few that
+    would fit can be missing. The response lists what was replaced and dropped.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -61,9 +63,9 @@ class FreshTail(_message.Message):
     MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     message_count: _builtins.int
-    """At least the newest messages up to this many; 0 means 64."""
+    """The number of newest messages that are fresh. 0 means 64."""
     token_count: _builtins.int
-    """At least the newest messages up to this many tokens; 0 means 24,000."""
+    """The number of newest tokens that are fresh. 0 means 24,000."""
     def __init__(
         self,
         *,
@@ -80,7 +82,7 @@ Global___FreshTail: _TypeAlias = FreshTail  # noqa: Y015
 
 @_typing.final
 class StubbedResult(_message.Message):
-    """A tool's result of which a context has references."""
+    """A tool result that a context shows as references."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -89,14 +91,14 @@ class StubbedResult(_message.Message):
     FILE_IDS_FIELD_NUMBER: _builtins.int
     FULL_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     entry_id: _builtins.str
-    """The result."""
+    """The entry of the result."""
     seq: _builtins.int
     """Its seq."""
     full_token_count: _builtins.int
-    """Its tokens as it is stored; what the context has of it is the entry's own `token_count`."""
+    """The tokens of the complete result. What the context has of it is the entry's own `token_count`."""
     @_builtins.property
     def file_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The files that the references name, in order: DescribeFile reads them."""
+        """The files that the references name, in order. DescribeFile reads them."""
 
     def __init__(
         self,
@@ -116,7 +118,7 @@ Global___StubbedResult: _TypeAlias = StubbedResult  # noqa: Y015
 
 @_typing.final
 class DroppedEntries(_message.Message):
-    """Messages and notes that a context does not have."""
+    """Messages and notes that a context does not contain."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -125,13 +127,13 @@ class DroppedEntries(_message.Message):
     ENTRY_COUNT_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
     first_seq: _builtins.int
-    """The seq from which on they are."""
+    """The first seq of the range."""
     last_seq: _builtins.int
-    """The seq up to which they are."""
+    """The last seq of the range."""
     entry_count: _builtins.int
-    """How many they are; the other entries between the two seqs are not among them."""
+    """The number of messages and notes. Other entries between the two seqs are not counted."""
     cause: Global___DropCause.ValueType
-    """Why."""
+    """The cause."""
     def __init__(
         self,
         *,

@@ -36,19 +36,19 @@ class _EntryKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EntryKind.V
     ENTRY_KIND_NOTE: _EntryKind.ValueType  # 3
     """A note of the mesh."""
     ENTRY_KIND_LABEL: _EntryKind.ValueType  # 4
-    """A mark on an earlier entry."""
+    """A label on an earlier entry."""
     ENTRY_KIND_MODEL_CHANGE: _EntryKind.ValueType  # 5
     """Another model, or another level of thinking."""
     ENTRY_KIND_COMPACTION: _EntryKind.ValueType  # 6
     """A summary of older entries."""
     ENTRY_KIND_BRANCH_SUMMARY: _EntryKind.ValueType  # 7
-    """A summary of a branch that was left."""
+    """A summary of an abandoned branch."""
     ENTRY_KIND_CUSTOM: _EntryKind.ValueType  # 8
-    """What an extension keeps."""
+    """Data of an extension."""
     ENTRY_KIND_OPAQUE: _EntryKind.ValueType  # 9
     """An entry of an unknown type."""
     ENTRY_KIND_MIRROR: _EntryKind.ValueType  # 10
-    """The copy of a delivered message."""
+    """A copy of a delivered message."""
 
 class EntryKind(_EntryKind, metaclass=_EntryKindEnumTypeWrapper):
     """The kinds of entry, one for each field of EntryBody."""
@@ -62,19 +62,19 @@ ENTRY_KIND_MESSAGE: EntryKind.ValueType  # 2
 ENTRY_KIND_NOTE: EntryKind.ValueType  # 3
 """A note of the mesh."""
 ENTRY_KIND_LABEL: EntryKind.ValueType  # 4
-"""A mark on an earlier entry."""
+"""A label on an earlier entry."""
 ENTRY_KIND_MODEL_CHANGE: EntryKind.ValueType  # 5
 """Another model, or another level of thinking."""
 ENTRY_KIND_COMPACTION: EntryKind.ValueType  # 6
 """A summary of older entries."""
 ENTRY_KIND_BRANCH_SUMMARY: EntryKind.ValueType  # 7
-"""A summary of a branch that was left."""
+"""A summary of an abandoned branch."""
 ENTRY_KIND_CUSTOM: EntryKind.ValueType  # 8
-"""What an extension keeps."""
+"""Data of an extension."""
 ENTRY_KIND_OPAQUE: EntryKind.ValueType  # 9
 """An entry of an unknown type."""
 ENTRY_KIND_MIRROR: EntryKind.ValueType  # 10
-"""The copy of a delivered message."""
+"""A copy of a delivered message."""
 Global___EntryKind: _TypeAlias = EntryKind  # noqa: Y015
 
 class _LabelKind:
@@ -86,19 +86,19 @@ class _LabelKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LabelKind.V
     LABEL_KIND_UNSPECIFIED: _LabelKind.ValueType  # 0
     """Refused."""
     LABEL_KIND_SUPERSEDED: _LabelKind.ValueType  # 1
-    """The draft was rejected: it stays readable and is in no later context."""
+    """The draft was rejected. It stays readable and is in no later context."""
     LABEL_KIND_FINAL: _LabelKind.ValueType  # 2
-    """The draft was accepted as the run's answer."""
+    """The draft was accepted as the answer of the run."""
 
 class LabelKind(_LabelKind, metaclass=_LabelKindEnumTypeWrapper):
-    """What a mark means."""
+    """The meaning of a label."""
 
 LABEL_KIND_UNSPECIFIED: LabelKind.ValueType  # 0
 """Refused."""
 LABEL_KIND_SUPERSEDED: LabelKind.ValueType  # 1
-"""The draft was rejected: it stays readable and is in no later context."""
+"""The draft was rejected. It stays readable and is in no later context."""
 LABEL_KIND_FINAL: LabelKind.ValueType  # 2
-"""The draft was accepted as the run's answer."""
+"""The draft was accepted as the answer of the run."""
 Global___LabelKind: _TypeAlias = LabelKind  # noqa: Y015
 
 class _SummaryMethod:
@@ -108,25 +108,25 @@ class _SummaryMethod:
 class _SummaryMethodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SummaryMethod.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SUMMARY_METHOD_UNSPECIFIED: _SummaryMethod.ValueType  # 0
-    """Never sent."""
+    """Never returned."""
     SUMMARY_METHOD_NORMAL: _SummaryMethod.ValueType  # 1
-    """A model summarized."""
+    """A model summarised."""
     SUMMARY_METHOD_AGGRESSIVE: _SummaryMethod.ValueType  # 2
-    """A model summarized, asked to be far shorter."""
+    """A model summarised with a far shorter target."""
     SUMMARY_METHOD_EXCERPT: _SummaryMethod.ValueType  # 3
-    """No model: the beginnings of the sources, cut short."""
+    """No model: an excerpt of the beginnings of the sources."""
 
 class SummaryMethod(_SummaryMethod, metaclass=_SummaryMethodEnumTypeWrapper):
-    """How a summary was made, each tried when the one before gave nothing shorter than it was to be."""
+    """How a summary was made. Each method is tried if the previous one gave no short enough text."""
 
 SUMMARY_METHOD_UNSPECIFIED: SummaryMethod.ValueType  # 0
-"""Never sent."""
+"""Never returned."""
 SUMMARY_METHOD_NORMAL: SummaryMethod.ValueType  # 1
-"""A model summarized."""
+"""A model summarised."""
 SUMMARY_METHOD_AGGRESSIVE: SummaryMethod.ValueType  # 2
-"""A model summarized, asked to be far shorter."""
+"""A model summarised with a far shorter target."""
 SUMMARY_METHOD_EXCERPT: SummaryMethod.ValueType  # 3
-"""No model: the beginnings of the sources, cut short."""
+"""No model: an excerpt of the beginnings of the sources."""
 Global___SummaryMethod: _TypeAlias = SummaryMethod  # noqa: Y015
 
 @_typing.final
@@ -144,28 +144,31 @@ class Entry(_message.Message):
     CHAIN_HASH_FIELD_NUMBER: _builtins.int
     BODY_FIELD_NUMBER: _builtins.int
     entry_id: _builtins.str
-    """`ent_…`, made by the service."""
+    """The id, `ent_…`, made by the service."""
     parent_entry_id: _builtins.str
-    """The entry before this one; empty for the header."""
+    """The previous entry. Empty for the header."""
     seq: _builtins.int
-    """Position, dense from 1."""
+    """The position, dense from 1."""
     token_count: _builtins.int
-    """Tokens of what a model would read of it, by the vocabulary that the tenant had set; 0 for kinds that no model reads. That of a
-    summary is in contexts and in what CompactionService answers, and 0 elsewhere.
+    """The tokens of what a model would read of it, in the vocabulary of the tenant's settings. 0 for
+    kinds that no model reads. For a summary it is set in contexts and in responses of
+    CompactionService, and 0 elsewhere.
     """
     chain_hash: _builtins.str
-    """SHA-256 over the previous entry's chain hash and this entry's stored body, lower-case hex."""
+    """SHA-256 over the chain hash of the previous entry and the stored body of this entry, in
+    lower-case hex.
+    """
     @_builtins.property
     def writer(self) -> Global___Writer:
-        """Who wrote it."""
+        """The writer of the entry."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was committed."""
+        """When the entry was committed."""
 
     @_builtins.property
     def body(self) -> Global___EntryBody:
-        """What it says."""
+        """The content of the entry."""
 
     def __init__(
         self,
@@ -189,7 +192,7 @@ Global___Entry: _TypeAlias = Entry  # noqa: Y015
 
 @_typing.final
 class EntryBody(_message.Message):
-    """What an entry says."""
+    """The content of an entry."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -206,7 +209,7 @@ class EntryBody(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> Global___Header:
-        """The first entry of every transcript; the service writes it."""
+        """The first entry of every transcript. The service writes it."""
 
     @_builtins.property
     def message(self) -> _message_pb2.Message:
@@ -214,39 +217,43 @@ class EntryBody(_message.Message):
 
     @_builtins.property
     def system_note(self) -> Global___SystemNote:
-        """A note of the mesh to the model, for example about attached files; models read it as a user message."""
+        """A note of the mesh to the model, for example about attached files. Models read it as a user
+        message.
+        """
 
     @_builtins.property
     def label(self) -> Global___Label:
-        """A mark on an earlier entry."""
+        """A label on an earlier entry."""
 
     @_builtins.property
     def model_change(self) -> Global___ModelChange:
-        """From here on another model answers, or thinks more or less; no model reads it."""
+        """From here on another model or level of thinking is used. No model reads it."""
 
     @_builtins.property
     def compaction(self) -> Global___Compaction:
-        """A summary that stands for older entries, which stay readable. One that CompactTranscript wrote is read by models in place of its sources; no other."""
+        """A summary of older entries, which stay readable. Models read a summary of CompactTranscript
+        in place of its sources; other summaries are not read.
+        """
 
     @_builtins.property
     def branch_summary(self) -> Global___BranchSummary:
-        """A summary of a branch that was left; no model reads it."""
+        """A summary of an abandoned branch. No model reads it."""
 
     @_builtins.property
     def custom(self) -> Global___Custom:
-        """What an extension of the harness keeps here; no model reads it."""
+        """Data of an extension of the harness. No model reads it."""
 
     @_builtins.property
     def opaque(self) -> Global___Opaque:
-        """An entry of a type that this mesh does not know, as it was imported; no model reads it."""
+        """An imported entry of an unknown type. No model reads it."""
 
     @_builtins.property
     def mirror(self) -> Global___Mirror:
-        """The copy of a message that was delivered elsewhere; no model reads it."""
+        """A copy of a message that was delivered elsewhere. No model reads it."""
 
     @_builtins.property
     def source(self) -> Global___Source:
-        """The line of the session file that it was imported from; written by imports alone."""
+        """The line of the session file from which the entry was imported. Only imports write it."""
 
     def __init__(
         self,
@@ -275,8 +282,8 @@ Global___EntryBody: _TypeAlias = EntryBody  # noqa: Y015
 
 @_typing.final
 class Source(_message.Message):
-    """The line of a session file that an entry was imported from, without what the entry itself holds. With `gap` taken for each of the entry's texts in
-    their order, and each written as JSON at its gap, the line is whole again.
+    """The line of a session file from which an entry was imported, without the texts of the entry
+    itself. To restore the line, write each text of the entry as JSON at its gap.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -285,13 +292,15 @@ class Source(_message.Message):
     LINE_FIELD_NUMBER: _builtins.int
     GAPS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """The entry's id in the file."""
+    """The id of the entry in the file."""
     line: _builtins.str
     """The line, with gaps."""
     @_builtins.property
     def gaps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Where in `line` each text goes, in characters from its beginning; -1 for one that the line still has. The texts are, in order: of each block its
-        text, its thought and signature, its call's `block_json`, or its image as base64; the command; the summary; `data_json`; `entry_json`.
+        """The position of each text in `line`, in characters from its beginning. -1 means that the line
+        still has the text. The texts are, in order: of each block its text, its thinking and
+        signature, its call's `block_json`, or its image as base64; the command; the summary;
+        `data_json`; `entry_json`.
         """
 
     def __init__(
@@ -311,7 +320,7 @@ Global___Source: _TypeAlias = Source  # noqa: Y015
 
 @_typing.final
 class Writer(_message.Message):
-    """Who wrote an entry."""
+    """The writer of an entry."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -320,13 +329,13 @@ class Writer(_message.Message):
     SERVICE_FIELD_NUMBER: _builtins.int
     CLIENT_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
-    """The run in whose name it was written; empty for an unowned append."""
+    """The run. Empty for an append without a claim."""
     epoch: _builtins.int
-    """The run's epoch."""
+    """The epoch of the run."""
     service: _builtins.str
-    """The service, where a service wrote it."""
+    """The service, if a service wrote the entry."""
     client: _builtins.str
-    """The subject of the token, where a tenant's client wrote it."""
+    """The subject of the token, if a client of the tenant wrote the entry."""
     def __init__(
         self,
         *,
@@ -355,9 +364,9 @@ class Header(_message.Message):
     session_id: _builtins.str
     """The session."""
     forked_from_session_id: _builtins.str
-    """Where it was forked from; empty when it was not."""
+    """The session from which it was forked. Empty if it was not."""
     incarnation: _builtins.str
-    """Drawn anew each time a transcript is created for the session."""
+    """A new random value each time a transcript is created for the session."""
     def __init__(
         self,
         *,
@@ -382,9 +391,9 @@ class SystemNote(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     TOPIC_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """The text the model reads."""
+    """The text that the model reads."""
     topic: _builtins.str
-    """What the note is about: `attachments`, `revision`, `output_limit`."""
+    """The topic: `attachments`, `revision`, `output_limit`."""
     def __init__(
         self,
         *,
@@ -401,16 +410,16 @@ Global___SystemNote: _TypeAlias = SystemNote  # noqa: Y015
 
 @_typing.final
 class Label(_message.Message):
-    """A mark on an earlier entry."""
+    """A label on an earlier entry."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ENTRY_ID_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     entry_id: _builtins.str
-    """The marked entry."""
+    """The labelled entry."""
     kind: Global___LabelKind.ValueType
-    """The mark."""
+    """The kind of label."""
     def __init__(
         self,
         *,
@@ -427,7 +436,7 @@ Global___Label: _TypeAlias = Label  # noqa: Y015
 
 @_typing.final
 class ModelChange(_message.Message):
-    """Another model, or another level of thinking. At least one of the two is given."""
+    """Another model, or another level of thinking. At least one of them is set."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -436,7 +445,7 @@ class ModelChange(_message.Message):
     model: _builtins.str
     """The model, as `provider/model`."""
     thinking_level: _builtins.str
-    """How much it is to think, as the harness names it."""
+    """The level of thinking, in the harness's words."""
     def __init__(
         self,
         *,
@@ -453,7 +462,7 @@ Global___ModelChange: _TypeAlias = ModelChange  # noqa: Y015
 
 @_typing.final
 class Compaction(_message.Message):
-    """A summary that stands for older entries."""
+    """A summary of older entries."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -463,16 +472,20 @@ class Compaction(_message.Message):
     TOKEN_COUNT_AFTER_FIELD_NUMBER: _builtins.int
     SOURCES_FIELD_NUMBER: _builtins.int
     summary: _builtins.str
-    """The summary."""
+    """The text of the summary."""
     first_kept_entry_id: _builtins.str
-    """The first entry that the summary does not stand for, in this transcript; empty when it stands for all before it."""
+    """The first entry in this transcript that the summary does not replace. Empty if it replaces all
+    entries before it.
+    """
     token_count_before: _builtins.int
-    """Tokens of the context before, as the writer counted them; 0 when unknown. CompactTranscript counts what would be read without a budget."""
+    """The tokens of the context before, as the writer counted them. 0 if unknown. CompactTranscript
+    counts without a budget.
+    """
     token_count_after: _builtins.int
-    """Tokens of the context after; 0 when unknown."""
+    """The tokens of the context after. 0 if unknown."""
     @_builtins.property
     def sources(self) -> Global___SummarySources:
-        """What it was made of. Only CompactTranscript writes it: an append with it is refused."""
+        """The sources of the summary. Only CompactTranscript writes it; an append with it is refused."""
 
     def __init__(
         self,
@@ -493,7 +506,7 @@ Global___Compaction: _TypeAlias = Compaction  # noqa: Y015
 
 @_typing.final
 class SummarySources(_message.Message):
-    """What a summary was made of. The entries stay as they are: ExpandSummary reads them."""
+    """The sources of a summary. The entries are unchanged, and ExpandSummary returns them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -506,22 +519,26 @@ class SummarySources(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     first_seq: _builtins.int
-    """The seq from which on entries are sources."""
+    """The first seq of the sources."""
     last_seq: _builtins.int
-    """The seq up to which they are: a model reads the summary in their place."""
+    """The last seq of the sources. A model reads the summary in their place."""
     entry_count: _builtins.int
-    """The messages and notes in between that it was made of; drafts that were superseded are not among them."""
+    """The number of messages and notes among them. Superseded drafts are not counted."""
     previous_entry_id: _builtins.str
-    """The summary of what is before `first_seq`, which is a source, too; empty for the first summary of a transcript."""
+    """The summary of what is before `first_seq`, which is a source too. Empty for the first summary
+    of a transcript.
+    """
     token_count: _builtins.int
-    """Tokens of all sources together, the previous summary included."""
+    """The tokens of all sources, including the previous summary."""
     method: Global___SummaryMethod.ValueType
-    """How it was made."""
+    """How the summary was made."""
     model: _builtins.str
-    """The model that wrote it, as `provider/model`; empty where none did."""
+    """The model that wrote it, as `provider/model`. Empty for an excerpt."""
     @_builtins.property
     def usage(self) -> _message_pb2.TokenUsage:
-        """Tokens of all model calls that were made for it, also of those whose answers were not taken. They count to the run that asked for it."""
+        """The tokens of all model calls for the summary, including calls whose answers were not used.
+        They count for the run that requested it.
+        """
 
     def __init__(
         self,
@@ -545,16 +562,16 @@ Global___SummarySources: _TypeAlias = SummarySources  # noqa: Y015
 
 @_typing.final
 class BranchSummary(_message.Message):
-    """A summary of a branch that was left."""
+    """A summary of an abandoned branch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SUMMARY_FIELD_NUMBER: _builtins.int
     FROM_ENTRY_ID_FIELD_NUMBER: _builtins.int
     summary: _builtins.str
-    """The summary."""
+    """The text of the summary."""
     from_entry_id: _builtins.str
-    """The newest entry of that branch, in this transcript; empty when it is not here."""
+    """The newest entry of that branch in this transcript. Empty if it is not here."""
     def __init__(
         self,
         *,
@@ -571,16 +588,18 @@ Global___BranchSummary: _TypeAlias = BranchSummary  # noqa: Y015
 
 @_typing.final
 class Custom(_message.Message):
-    """What an extension of the harness keeps in the transcript."""
+    """Data of an extension of the harness."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CUSTOM_TYPE_FIELD_NUMBER: _builtins.int
     DATA_JSON_FIELD_NUMBER: _builtins.int
     custom_type: _builtins.str
-    """The extension's own name for this type of entry."""
+    """The extension's name for this type of entry."""
     data_json: _builtins.str
-    """Its data, as one JSON value; empty for none. INVALID_REQUEST for more than 500,000 values, or more than 94 objects and lists in each other."""
+    """The data as one JSON value. Empty for none. INVALID_REQUEST for more than 500,000 values or a
+    depth of more than 94.
+    """
     def __init__(
         self,
         *,
@@ -604,12 +623,13 @@ class Opaque(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     ENTRY_JSON_FIELD_NUMBER: _builtins.int
     type: _builtins.str
-    """The type it names. INVALID_REQUEST for one that has a kind of its own in session files: session, message, custom_message, model_change,
-    thinking_level_change, compaction, branch_summary, label, custom and leaf.
+    """The type in the file. INVALID_REQUEST for a type that has a kind of its own: session, message,
+    custom_message, model_change, thinking_level_change, compaction, branch_summary, label, custom
+    and leaf.
     """
     entry_json: _builtins.str
-    """The whole entry as one JSON object, byte for byte unless something in it is redacted. INVALID_REQUEST for more than 500,000 values, or more than
-    94 objects and lists in each other.
+    """The complete entry as one JSON object, byte for byte unless something in it is redacted.
+    INVALID_REQUEST for more than 500,000 values or a depth of more than 94.
     """
     def __init__(
         self,
@@ -627,14 +647,14 @@ Global___Opaque: _TypeAlias = Opaque  # noqa: Y015
 
 @_typing.final
 class Mirror(_message.Message):
-    """The copy of a message that was delivered elsewhere, for example by a gateway into a chat."""
+    """A copy of a message that was delivered elsewhere, for example by a gateway into a chat."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGE_FIELD_NUMBER: _builtins.int
     DESTINATION_FIELD_NUMBER: _builtins.int
     destination: _builtins.str
-    """Where it was delivered, as the writer names it."""
+    """Where it was delivered, in the words of the writer."""
     @_builtins.property
     def message(self) -> _message_pb2.Message:
         """The message as it was delivered."""
@@ -655,7 +675,7 @@ Global___Mirror: _TypeAlias = Mirror  # noqa: Y015
 
 @_typing.final
 class EntryFilter(_message.Message):
-    """Which entries are asked for. A filter for what is rare reads all that lies between."""
+    """A filter for entries. A filter for rare entries reads everything in between."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -663,11 +683,11 @@ class EntryFilter(_message.Message):
     ROLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___EntryKind.ValueType]:
-        """Only entries of these kinds; all where empty."""
+        """Only entries of these kinds. Empty means all."""
 
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[_message_pb2.Role.ValueType]:
-        """Only messages of these roles; where it is not empty, no entry that is no message."""
+        """Only messages of these roles. If it is set, entries that are no messages are left out."""
 
     def __init__(
         self,

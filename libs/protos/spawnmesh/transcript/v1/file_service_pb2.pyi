@@ -19,7 +19,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class DescribeFileRequest(_message.Message):
-    """Asks what a file is."""
+    """Request of DescribeFile."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -28,16 +28,16 @@ class DescribeFileRequest(_message.Message):
     BYTES_FIELD_NUMBER: _builtins.int
     LINES_FIELD_NUMBER: _builtins.int
     file_id: _builtins.str
-    """The file, as a reference names it."""
+    """The file id from a reference."""
     expand: _builtins.bool
-    """The content, too. Without a range it is the first 32 KiB. An answer has at most 500 KiB of it, whatever is asked for."""
+    """Return the content too: without a range the first 32 KiB, and at most 500 KiB in one response."""
     @_builtins.property
     def bytes(self) -> Global___ByteRange:
         """By bytes."""
 
     @_builtins.property
     def lines(self) -> Global___LineRange:
-        """By lines; of files that are text."""
+        """By lines. Only for text."""
 
     def __init__(
         self,
@@ -59,16 +59,16 @@ Global___DescribeFileRequest: _TypeAlias = DescribeFileRequest  # noqa: Y015
 
 @_typing.final
 class ByteRange(_message.Message):
-    """Bytes of a file."""
+    """A range of bytes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     OFFSET_FIELD_NUMBER: _builtins.int
     LENGTH_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
-    """The first one. Inside of a character, that character is the first."""
+    """The first byte. If it is within a character, the range starts with that character."""
     length: _builtins.int
-    """How many; 0 means 32 KiB."""
+    """The number of bytes. 0 means 32 KiB."""
     def __init__(
         self,
         *,
@@ -85,16 +85,16 @@ Global___ByteRange: _TypeAlias = ByteRange  # noqa: Y015
 
 @_typing.final
 class LineRange(_message.Message):
-    """Lines of a file. A line ends with its line feed, or with the file."""
+    """A range of lines. A line ends with its line feed, or with the file."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FIRST_LINE_FIELD_NUMBER: _builtins.int
     LINE_COUNT_FIELD_NUMBER: _builtins.int
     first_line: _builtins.int
-    """The first one, from 1."""
+    """The first line, from 1."""
     line_count: _builtins.int
-    """How many; 0 means as many as 32 KiB have."""
+    """The number of lines. 0 means as many as fit 32 KiB."""
     def __init__(
         self,
         *,
@@ -111,7 +111,7 @@ Global___LineRange: _TypeAlias = LineRange  # noqa: Y015
 
 @_typing.final
 class DescribeFileResponse(_message.Message):
-    """What a file is."""
+    """Response of DescribeFile."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -131,23 +131,23 @@ class DescribeFileResponse(_message.Message):
     file_id: _builtins.str
     """The file."""
     session_id: _builtins.str
-    """The session whose transcript it is in."""
+    """The session of its transcript."""
     entry_id: _builtins.str
-    """The result that it is of."""
+    """The entry of the result."""
     seq: _builtins.int
     """The result's seq."""
     block_index: _builtins.int
-    """Which of the result's content blocks it is, from 0."""
+    """The index of the content block in the result, from 0."""
     tool_name: _builtins.str
-    """The tool that gave it."""
+    """The tool of the result."""
     about: _builtins.str
-    """The line of the reference that says what it is of; empty where it has none."""
+    """The descriptive line of the reference. Empty if it has none."""
     mime_type: _builtins.str
-    """`text/plain`, or what the writer says of an image."""
+    """`text/plain`, or the type that the writer gave for an image."""
     size_bytes: _builtins.int
-    """Its size."""
+    """The size in bytes."""
     line_count: _builtins.int
-    """Its lines; 0 for what is no text."""
+    """The number of lines. 0 if it is not text."""
     sha256: _builtins.str
     """SHA-256 of its bytes, lower-case hex."""
     @_builtins.property
@@ -156,7 +156,7 @@ class DescribeFileResponse(_message.Message):
 
     @_builtins.property
     def content(self) -> Global___FileContent:
-        """What was asked for of it, where `expand` was."""
+        """The requested part, if `expand` is set."""
 
     def __init__(
         self,
@@ -194,13 +194,15 @@ class FileContent(_message.Message):
     NEXT_OFFSET_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """The bytes. Of a text, whole characters; a range that begins behind the end has none."""
+    """The bytes. Of a text, complete characters. Empty for a range behind the end."""
     offset: _builtins.int
-    """Where in the file they begin."""
+    """The offset of the bytes in the file."""
     next_offset: _builtins.int
-    """Where in the file to go on: the byte behind the last one."""
+    """The offset behind the last byte, to continue."""
     truncated: _builtins.bool
-    """Less came than was asked for, though the file has more: the limit of a call, or of a range without a length, came first."""
+    """Fewer bytes were returned than requested although the file has more: the limit of a call, or of
+    a range without a length, was reached.
+    """
     def __init__(
         self,
         *,

@@ -26,8 +26,9 @@ if _version_not_supported:
 
 
 class FileServiceStub:
-    """Reads the large results of tools that a context refers to by a file id. The tenant is always the token's; a run reads files of its own session and of
-    the sessions that descend from it, and any other file is NOT_FOUND for it, as one that does not exist.
+    """Reads the large tool results to which a context refers by a file id. The tenant is the one of the
+    token. A run reads files of its own session and of its descendants; every other file is
+    NOT_FOUND.
     """
 
     def __init__(self, channel):
@@ -44,14 +45,15 @@ class FileServiceStub:
 
 
 class FileServiceServicer:
-    """Reads the large results of tools that a context refers to by a file id. The tenant is always the token's; a run reads files of its own session and of
-    the sessions that descend from it, and any other file is NOT_FOUND for it, as one that does not exist.
+    """Reads the large tool results to which a context refers by a file id. The tenant is the one of the
+    token. A run reads files of its own session and of its descendants; every other file is
+    NOT_FOUND.
     """
 
     def DescribeFile(self, request, context):
-        """What the file is and, with a range, what is in it. A file is one text or image of one result, as it is stored: redacted and masked. It exists as
-        long as its transcript. Content is cut between characters where the file is text. DEPENDENCY_UNAVAILABLE with RetryInfo while the blob store
-        is away.
+        """Describes a file and, with a range, returns its content. A file is one text or image of one
+        result, as it is stored: redacted and masked. It exists as long as its transcript. Text is cut
+        between characters. DEPENDENCY_UNAVAILABLE with RetryInfo while the blob store is unavailable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -74,8 +76,9 @@ def add_FileServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FileService:
-    """Reads the large results of tools that a context refers to by a file id. The tenant is always the token's; a run reads files of its own session and of
-    the sessions that descend from it, and any other file is NOT_FOUND for it, as one that does not exist.
+    """Reads the large tool results to which a context refers by a file id. The tenant is the one of the
+    token. A run reads files of its own session and of its descendants; every other file is
+    NOT_FOUND.
     """
 
     @staticmethod

@@ -27,8 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class FileServiceStub:
-    """Reads the large results of tools that a context refers to by a file id. The tenant is always the token's; a run reads files of its own session and of
-    the sessions that descend from it, and any other file is NOT_FOUND for it, as one that does not exist.
+    """Reads the large tool results to which a context refers by a file id. The tenant is the one of the
+    token. A run reads files of its own session and of its descendants; every other file is
+    NOT_FOUND.
     """
 
     @_typing.overload
@@ -36,27 +37,29 @@ class FileServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> FileServiceAsyncStub: ...
     DescribeFile: _grpc.UnaryUnaryMultiCallable[_file_service_pb2.DescribeFileRequest, _file_service_pb2.DescribeFileResponse]
-    """What the file is and, with a range, what is in it. A file is one text or image of one result, as it is stored: redacted and masked. It exists as
-    long as its transcript. Content is cut between characters where the file is text. DEPENDENCY_UNAVAILABLE with RetryInfo while the blob store
-    is away.
+    """Describes a file and, with a range, returns its content. A file is one text or image of one
+    result, as it is stored: redacted and masked. It exists as long as its transcript. Text is cut
+    between characters. DEPENDENCY_UNAVAILABLE with RetryInfo while the blob store is unavailable.
     """
 
 @_typing.type_check_only
 class FileServiceAsyncStub(FileServiceStub):
-    """Reads the large results of tools that a context refers to by a file id. The tenant is always the token's; a run reads files of its own session and of
-    the sessions that descend from it, and any other file is NOT_FOUND for it, as one that does not exist.
+    """Reads the large tool results to which a context refers by a file id. The tenant is the one of the
+    token. A run reads files of its own session and of its descendants; every other file is
+    NOT_FOUND.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     DescribeFile: _aio.UnaryUnaryMultiCallable[_file_service_pb2.DescribeFileRequest, _file_service_pb2.DescribeFileResponse]  # type: ignore[assignment]
-    """What the file is and, with a range, what is in it. A file is one text or image of one result, as it is stored: redacted and masked. It exists as
-    long as its transcript. Content is cut between characters where the file is text. DEPENDENCY_UNAVAILABLE with RetryInfo while the blob store
-    is away.
+    """Describes a file and, with a range, returns its content. A file is one text or image of one
+    result, as it is stored: redacted and masked. It exists as long as its transcript. Text is cut
+    between characters. DEPENDENCY_UNAVAILABLE with RetryInfo while the blob store is unavailable.
     """
 
 class FileServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Reads the large results of tools that a context refers to by a file id. The tenant is always the token's; a run reads files of its own session and of
-    the sessions that descend from it, and any other file is NOT_FOUND for it, as one that does not exist.
+    """Reads the large tool results to which a context refers by a file id. The tenant is the one of the
+    token. A run reads files of its own session and of its descendants; every other file is
+    NOT_FOUND.
     """
 
     @_abc_1.abstractmethod
@@ -65,9 +68,9 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _file_service_pb2.DescribeFileRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_file_service_pb2.DescribeFileResponse, _abc.Awaitable[_file_service_pb2.DescribeFileResponse]]:
-        """What the file is and, with a range, what is in it. A file is one text or image of one result, as it is stored: redacted and masked. It exists as
-        long as its transcript. Content is cut between characters where the file is text. DEPENDENCY_UNAVAILABLE with RetryInfo while the blob store
-        is away.
+        """Describes a file and, with a range, returns its content. A file is one text or image of one
+        result, as it is stored: redacted and masked. It exists as long as its transcript. Text is cut
+        between characters. DEPENDENCY_UNAVAILABLE with RetryInfo while the blob store is unavailable.
         """
 
 def add_FileServiceServicer_to_server(servicer: FileServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

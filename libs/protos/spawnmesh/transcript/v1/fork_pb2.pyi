@@ -28,9 +28,9 @@ class Fork(_message.Message):
     source_session_id: _builtins.str
     """The session to copy from."""
     max_token_count: _builtins.int
-    """At most this many tokens are copied, and no more than 10 MiB."""
+    """The largest number of tokens to copy. At most 10 MiB are copied."""
     up_to_seq: _builtins.int
-    """Only entries up to this seq are copied, as if there were no later ones; 0 means all. More than the source has means all of it."""
+    """Copy only entries up to this seq, as if there were no later ones. 0 means all."""
     def __init__(
         self,
         *,

@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class SearchEntriesRequest(_message.Message):
-    """Asks for entries that say something."""
+    """Request of SearchEntries."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -41,26 +41,31 @@ class SearchEntriesRequest(_message.Message):
     session_id: _builtins.str
     """The session."""
     with_descendants: _builtins.bool
-    """Also in sessions that it spawned, and in theirs."""
+    """Search the descendants of the session too."""
     words: _builtins.str
-    """Words that an entry must all have, whatever their case; words in "double quotes" stand side by side, in this order; -word must not be there;
-    word* is any that begins so. Chinese, Japanese, Korean and Thai are found by any part of a text, and need no spaces.
+    """Words that an entry must all have, in any case. Words in "double quotes" are adjacent and in
+    this order; -word must not occur; word* matches every word that begins so. Chinese, Japanese,
+    Korean and Thai are found by any part of a text, and need no spaces.
     """
     pattern: _builtins.str
     """A regular expression in the syntax of RE2, found in any part of a text."""
     after_seq: _builtins.int
-    """Only entries behind this seq."""
+    """Only entries after this seq."""
     before_seq: _builtins.int
-    """Only entries before this seq; 0 means up to the end."""
+    """Only entries before this seq. 0 means up to the end."""
     with_superseded: _builtins.bool
-    """Superseded drafts, too."""
+    """Search superseded drafts too."""
     page_size: _builtins.int
-    """At most this many hits; 0 means 20. A page of hits by words may have fewer where their entries are large, and then a `next_page_token`."""
+    """The largest number of hits on the page. 0 means 20. A page of hits by words can have fewer if
+    their entries are large, and then has a `next_page_token`.
+    """
     page_token: _builtins.str
-    """To go on: `next_page_token` of the answer before, with everything else as it was."""
+    """The `next_page_token` of the previous page. All other fields must be unchanged."""
     @_builtins.property
     def filter(self) -> _entry_pb2.EntryFilter:
-        """Which entries. Without kinds and roles, messages, system notes and summaries: what a model reads."""
+        """A filter for entries. Without kinds and roles: messages, system notes and summaries, which are
+        what a model reads.
+        """
 
     @_builtins.property
     def from_time(self) -> _timestamp_pb2.Timestamp:
@@ -98,17 +103,17 @@ Global___SearchEntriesRequest: _TypeAlias = SearchEntriesRequest  # noqa: Y015
 
 @_typing.final
 class SearchEntriesResponse(_message.Message):
-    """What was found."""
+    """Response of SearchEntries."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HITS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """There may be more; empty at the end."""
+    """The token for the next page. Empty at the end."""
     @_builtins.property
     def hits(self) -> _containers.RepeatedCompositeFieldContainer[Global___SearchHit]:
-        """By session, that of the request first; newest first in each."""
+        """The hits by session, the requested session first; newest first in each."""
 
     def __init__(
         self,
@@ -126,7 +131,7 @@ Global___SearchEntriesResponse: _TypeAlias = SearchEntriesResponse  # noqa: Y015
 
 @_typing.final
 class SearchHit(_message.Message):
-    """An entry that says it."""
+    """An entry that matches."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -148,21 +153,25 @@ class SearchHit(_message.Message):
     kind: _entry_pb2.EntryKind.ValueType
     """Its kind."""
     path: _builtins.str
-    """Which text of the entry it is, such as `message.content[2].text.text`: the path of a field. Of a tool's call it is `…tool_call.block_json`."""
+    """The field path of the matching text in the entry, such as `message.content[2].text.text`. For a
+    tool call it is `…tool_call.block_json`.
+    """
     byte_offset: _builtins.int
-    """Where in that text (as UTF-8) the first match begins; of a tool's call, where its `block_json` has what is found, spelled with escapes as it may be.
-    0, the beginning, where words are found that stand in no one place, or in none that a few seconds are enough to find, and in JSON that is nested more
-    than 100 deep.
+    """The offset of the first match in that text (as UTF-8). For a tool call it is the offset in
+    `block_json`, in which the match can be written with escapes. 0 if the words are not in one
+    place, if the place cannot be found within a few seconds, and in JSON with a depth of more than
+    100.
     """
     snippet: _builtins.str
-    """The match with what is around it."""
+    """The match with the text around it."""
     file_id: _builtins.str
-    """Where the text is a file that a context may refer to in its place: the file, for DescribeFile, whose bytes are those of the text, so that the match
-    is at `byte_offset` in it. Empty otherwise, and for a tenant without `stub_large_tool_payloads`.
+    """The file for DescribeFile, if the text is one to which a context can refer. Its bytes are those
+    of the text, so that the match is at `byte_offset`. Otherwise empty, and always empty for a
+    tenant without `stub_large_tool_payloads`.
     """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was committed."""
+        """When the entry was committed."""
 
     def __init__(
         self,

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class SearchServiceStub:
-    """Finds entries by what they say. The tenant is always the token's; a run searches its own session and the sessions that descend from it, and any
-    other session is NOT_FOUND for it.
+    """Finds entries by their text. The tenant is the one of the token. A run searches its own session
+    and its descendants; every other session is NOT_FOUND.
     """
 
     def __init__(self, channel):
@@ -44,22 +44,26 @@ class SearchServiceStub:
 
 
 class SearchServiceServicer:
-    """Finds entries by what they say. The tenant is always the token's; a run searches its own session and the sessions that descend from it, and any
-    other session is NOT_FOUND for it.
+    """Finds entries by their text. The tenant is the one of the token. A run searches its own session
+    and its descendants; every other session is NOT_FOUND.
     """
 
     def SearchEntries(self, request, context):
-        """Entries of the session, and with `with_descendants` of all that descend from it, newest first in each session. What is found is what is
-        stored: redacted and masked; drafts that were superseded are found only when they are asked for. Sees what was committed before the call.
-        A search is never answered with nothing because it was not run: SEARCH_REFUSED with a fact `why` for words without a letter or digit (NO_WORDS),
-        more than `term_limit` of them (WORDS; in the facts), a pattern that cannot be run in linear time or is malformed (PATTERN), a pattern over more
-        than `pattern_entry_limit` entries or `pattern_byte_limit` bytes in all sessions of the call together (WINDOW; both in the facts): give it a narrower
-        range of seqs, or fewer sessions. Linear is not fast, so that a pattern is also refused that has more than `step_limit` steps when it is compiled, or
-        too many for the length of one text (COST; with `step_count`, and then `text_bytes` and `text_byte_limit`), or that takes longer than `second_limit`
-        (TIME): make it simpler, or the range of seqs narrower. So are words that take longer, where whole texts have to be read for them: phrases of more
-        than 32 words, and scripts with vowel signs. The first search of a long transcript has to read all of it: DEPENDENCY_UNAVAILABLE with
-        RetryInfo says that this goes on, also behind the end of the call, and is to be asked again. Not promised: that a process that ends keeps what it has
-        read of an entry in part. One search of each tenant is under way at a time in each replica; others wait for it until their deadline.
+        """Searches the entries of the session, and with `with_descendants` of all its descendants, newest
+        first in each session. It searches what is stored: redacted and masked. Superseded drafts are
+        found only on request. Sees what was committed before the call.
+        - A search that is not run is refused and never returns zero hits. SEARCH_REFUSED has a fact
+        `why`: NO_WORDS (no letter or digit), WORDS (more than `term_limit` words), PATTERN
+        (malformed, or not possible in linear time), WINDOW (a pattern over more than
+        `pattern_entry_limit` entries or `pattern_byte_limit` bytes in all sessions together: use a
+        narrower range of seqs or fewer sessions), COST (more than `step_limit` compiled steps, or
+        too many for the length of one text; with `step_count`, `text_bytes` and `text_byte_limit`),
+        TIME (longer than `second_limit`; also for words that need whole texts to be read: phrases of
+        more than 32 words, and scripts with vowel signs).
+        - The first search of a long transcript reads all of it. DEPENDENCY_UNAVAILABLE with RetryInfo
+        says that this work continues after the call; call again. Not promised: that a process that
+        ends keeps partial work on an entry.
+        - One search of each tenant runs at a time in each replica. Others wait until their deadline.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -82,8 +86,8 @@ def add_SearchServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SearchService:
-    """Finds entries by what they say. The tenant is always the token's; a run searches its own session and the sessions that descend from it, and any
-    other session is NOT_FOUND for it.
+    """Finds entries by their text. The tenant is the one of the token. A run searches its own session
+    and its descendants; every other session is NOT_FOUND.
     """
 
     @staticmethod

@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SearchServiceStub:
-    """Finds entries by what they say. The tenant is always the token's; a run searches its own session and the sessions that descend from it, and any
-    other session is NOT_FOUND for it.
+    """Finds entries by their text. The tenant is the one of the token. A run searches its own session
+    and its descendants; every other session is NOT_FOUND.
     """
 
     @_typing.overload
@@ -36,43 +36,51 @@ class SearchServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SearchServiceAsyncStub: ...
     SearchEntries: _grpc.UnaryUnaryMultiCallable[_search_service_pb2.SearchEntriesRequest, _search_service_pb2.SearchEntriesResponse]
-    """Entries of the session, and with `with_descendants` of all that descend from it, newest first in each session. What is found is what is
-    stored: redacted and masked; drafts that were superseded are found only when they are asked for. Sees what was committed before the call.
-    A search is never answered with nothing because it was not run: SEARCH_REFUSED with a fact `why` for words without a letter or digit (NO_WORDS),
-    more than `term_limit` of them (WORDS; in the facts), a pattern that cannot be run in linear time or is malformed (PATTERN), a pattern over more
-    than `pattern_entry_limit` entries or `pattern_byte_limit` bytes in all sessions of the call together (WINDOW; both in the facts): give it a narrower
-    range of seqs, or fewer sessions. Linear is not fast, so that a pattern is also refused that has more than `step_limit` steps when it is compiled, or
-    too many for the length of one text (COST; with `step_count`, and then `text_bytes` and `text_byte_limit`), or that takes longer than `second_limit`
-    (TIME): make it simpler, or the range of seqs narrower. So are words that take longer, where whole texts have to be read for them: phrases of more
-    than 32 words, and scripts with vowel signs. The first search of a long transcript has to read all of it: DEPENDENCY_UNAVAILABLE with
-    RetryInfo says that this goes on, also behind the end of the call, and is to be asked again. Not promised: that a process that ends keeps what it has
-    read of an entry in part. One search of each tenant is under way at a time in each replica; others wait for it until their deadline.
+    """Searches the entries of the session, and with `with_descendants` of all its descendants, newest
+    first in each session. It searches what is stored: redacted and masked. Superseded drafts are
+    found only on request. Sees what was committed before the call.
+    - A search that is not run is refused and never returns zero hits. SEARCH_REFUSED has a fact
+      `why`: NO_WORDS (no letter or digit), WORDS (more than `term_limit` words), PATTERN
+      (malformed, or not possible in linear time), WINDOW (a pattern over more than
+      `pattern_entry_limit` entries or `pattern_byte_limit` bytes in all sessions together: use a
+      narrower range of seqs or fewer sessions), COST (more than `step_limit` compiled steps, or
+      too many for the length of one text; with `step_count`, `text_bytes` and `text_byte_limit`),
+      TIME (longer than `second_limit`; also for words that need whole texts to be read: phrases of
+      more than 32 words, and scripts with vowel signs).
+    - The first search of a long transcript reads all of it. DEPENDENCY_UNAVAILABLE with RetryInfo
+      says that this work continues after the call; call again. Not promised: that a process that
+      ends keeps partial work on an entry.
+    - One search of each tenant runs at a time in each replica. Others wait until their deadline.
     """
 
 @_typing.type_check_only
 class SearchServiceAsyncStub(SearchServiceStub):
-    """Finds entries by what they say. The tenant is always the token's; a run searches its own session and the sessions that descend from it, and any
-    other session is NOT_FOUND for it.
+    """Finds entries by their text. The tenant is the one of the token. A run searches its own session
+    and its descendants; every other session is NOT_FOUND.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     SearchEntries: _aio.UnaryUnaryMultiCallable[_search_service_pb2.SearchEntriesRequest, _search_service_pb2.SearchEntriesResponse]  # type: ignore[assignment]
-    """Entries of the session, and with `with_descendants` of all that descend from it, newest first in each session. What is found is what is
-    stored: redacted and masked; drafts that were superseded are found only when they are asked for. Sees what was committed before the call.
-    A search is never answered with nothing because it was not run: SEARCH_REFUSED with a fact `why` for words without a letter or digit (NO_WORDS),
-    more than `term_limit` of them (WORDS; in the facts), a pattern that cannot be run in linear time or is malformed (PATTERN), a pattern over more
-    than `pattern_entry_limit` entries or `pattern_byte_limit` bytes in all sessions of the call together (WINDOW; both in the facts): give it a narrower
-    range of seqs, or fewer sessions. Linear is not fast, so that a pattern is also refused that has more than `step_limit` steps when it is compiled, or
-    too many for the length of one text (COST; with `step_count`, and then `text_bytes` and `text_byte_limit`), or that takes longer than `second_limit`
-    (TIME): make it simpler, or the range of seqs narrower. So are words that take longer, where whole texts have to be read for them: phrases of more
-    than 32 words, and scripts with vowel signs. The first search of a long transcript has to read all of it: DEPENDENCY_UNAVAILABLE with
-    RetryInfo says that this goes on, also behind the end of the call, and is to be asked again. Not promised: that a process that ends keeps what it has
-    read of an entry in part. One search of each tenant is under way at a time in each replica; others wait for it until their deadline.
+    """Searches the entries of the session, and with `with_descendants` of all its descendants, newest
+    first in each session. It searches what is stored: redacted and masked. Superseded drafts are
+    found only on request. Sees what was committed before the call.
+    - A search that is not run is refused and never returns zero hits. SEARCH_REFUSED has a fact
+      `why`: NO_WORDS (no letter or digit), WORDS (more than `term_limit` words), PATTERN
+      (malformed, or not possible in linear time), WINDOW (a pattern over more than
+      `pattern_entry_limit` entries or `pattern_byte_limit` bytes in all sessions together: use a
+      narrower range of seqs or fewer sessions), COST (more than `step_limit` compiled steps, or
+      too many for the length of one text; with `step_count`, `text_bytes` and `text_byte_limit`),
+      TIME (longer than `second_limit`; also for words that need whole texts to be read: phrases of
+      more than 32 words, and scripts with vowel signs).
+    - The first search of a long transcript reads all of it. DEPENDENCY_UNAVAILABLE with RetryInfo
+      says that this work continues after the call; call again. Not promised: that a process that
+      ends keeps partial work on an entry.
+    - One search of each tenant runs at a time in each replica. Others wait until their deadline.
     """
 
 class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Finds entries by what they say. The tenant is always the token's; a run searches its own session and the sessions that descend from it, and any
-    other session is NOT_FOUND for it.
+    """Finds entries by their text. The tenant is the one of the token. A run searches its own session
+    and its descendants; every other session is NOT_FOUND.
     """
 
     @_abc_1.abstractmethod
@@ -81,17 +89,21 @@ class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _search_service_pb2.SearchEntriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_search_service_pb2.SearchEntriesResponse, _abc.Awaitable[_search_service_pb2.SearchEntriesResponse]]:
-        """Entries of the session, and with `with_descendants` of all that descend from it, newest first in each session. What is found is what is
-        stored: redacted and masked; drafts that were superseded are found only when they are asked for. Sees what was committed before the call.
-        A search is never answered with nothing because it was not run: SEARCH_REFUSED with a fact `why` for words without a letter or digit (NO_WORDS),
-        more than `term_limit` of them (WORDS; in the facts), a pattern that cannot be run in linear time or is malformed (PATTERN), a pattern over more
-        than `pattern_entry_limit` entries or `pattern_byte_limit` bytes in all sessions of the call together (WINDOW; both in the facts): give it a narrower
-        range of seqs, or fewer sessions. Linear is not fast, so that a pattern is also refused that has more than `step_limit` steps when it is compiled, or
-        too many for the length of one text (COST; with `step_count`, and then `text_bytes` and `text_byte_limit`), or that takes longer than `second_limit`
-        (TIME): make it simpler, or the range of seqs narrower. So are words that take longer, where whole texts have to be read for them: phrases of more
-        than 32 words, and scripts with vowel signs. The first search of a long transcript has to read all of it: DEPENDENCY_UNAVAILABLE with
-        RetryInfo says that this goes on, also behind the end of the call, and is to be asked again. Not promised: that a process that ends keeps what it has
-        read of an entry in part. One search of each tenant is under way at a time in each replica; others wait for it until their deadline.
+        """Searches the entries of the session, and with `with_descendants` of all its descendants, newest
+        first in each session. It searches what is stored: redacted and masked. Superseded drafts are
+        found only on request. Sees what was committed before the call.
+        - A search that is not run is refused and never returns zero hits. SEARCH_REFUSED has a fact
+          `why`: NO_WORDS (no letter or digit), WORDS (more than `term_limit` words), PATTERN
+          (malformed, or not possible in linear time), WINDOW (a pattern over more than
+          `pattern_entry_limit` entries or `pattern_byte_limit` bytes in all sessions together: use a
+          narrower range of seqs or fewer sessions), COST (more than `step_limit` compiled steps, or
+          too many for the length of one text; with `step_count`, `text_bytes` and `text_byte_limit`),
+          TIME (longer than `second_limit`; also for words that need whole texts to be read: phrases of
+          more than 32 words, and scripts with vowel signs).
+        - The first search of a long transcript reads all of it. DEPENDENCY_UNAVAILABLE with RetryInfo
+          says that this work continues after the call; call again. Not promised: that a process that
+          ends keeps partial work on an entry.
+        - One search of each tenant runs at a time in each replica. Others wait until their deadline.
         """
 
 def add_SearchServiceServicer_to_server(servicer: SearchServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -28,11 +28,11 @@ class _TierActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TierAction
     TIER_ACTION_UNSPECIFIED: _TierAction.ValueType  # 0
     """Refused."""
     TIER_ACTION_DRY_RUN: _TierAction.ValueType  # 1
-    """Say what APPLY would do."""
+    """Report what APPLY would do."""
     TIER_ACTION_APPLY: _TierAction.ValueType  # 2
-    """Out of the database."""
+    """Move payloads out of the database."""
     TIER_ACTION_REVERT: _TierAction.ValueType  # 3
-    """Back into the database."""
+    """Move payloads back into the database."""
 
 class TierAction(_TierAction, metaclass=_TierActionEnumTypeWrapper):
     """What to do with large payloads."""
@@ -40,25 +40,25 @@ class TierAction(_TierAction, metaclass=_TierActionEnumTypeWrapper):
 TIER_ACTION_UNSPECIFIED: TierAction.ValueType  # 0
 """Refused."""
 TIER_ACTION_DRY_RUN: TierAction.ValueType  # 1
-"""Say what APPLY would do."""
+"""Report what APPLY would do."""
 TIER_ACTION_APPLY: TierAction.ValueType  # 2
-"""Out of the database."""
+"""Move payloads out of the database."""
 TIER_ACTION_REVERT: TierAction.ValueType  # 3
-"""Back into the database."""
+"""Move payloads back into the database."""
 Global___TierAction: _TypeAlias = TierAction  # noqa: Y015
 
 @_typing.final
 class ListTranscriptsRequest(_message.Message):
-    """Asks for a page of transcripts."""
+    """Request of ListTranscripts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     AFTER_SESSION_ID_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     after_session_id: _builtins.str
-    """Only sessions behind this one; empty means from the first."""
+    """Only sessions after this one. Empty means from the first."""
     page_size: _builtins.int
-    """At most this many; 0 means 100."""
+    """The largest number of transcripts on the page. 0 means 100."""
     def __init__(
         self,
         *,
@@ -75,14 +75,14 @@ Global___ListTranscriptsRequest: _TypeAlias = ListTranscriptsRequest  # noqa: Y0
 
 @_typing.final
 class ListTranscriptsResponse(_message.Message):
-    """A page of transcripts."""
+    """Response of ListTranscripts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TRANSCRIPTS_FIELD_NUMBER: _builtins.int
     HAS_MORE_FIELD_NUMBER: _builtins.int
     has_more: _builtins.bool
-    """There are more."""
+    """There are more transcripts."""
     @_builtins.property
     def transcripts(self) -> _containers.RepeatedCompositeFieldContainer[Global___TranscriptSize]:
         """The transcripts."""
@@ -103,7 +103,7 @@ Global___ListTranscriptsResponse: _TypeAlias = ListTranscriptsResponse  # noqa: 
 
 @_typing.final
 class TranscriptSize(_message.Message):
-    """What a transcript takes."""
+    """The storage of a transcript."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -115,13 +115,13 @@ class TranscriptSize(_message.Message):
     session_id: _builtins.str
     """The session."""
     entry_count: _builtins.int
-    """Its entries."""
+    """The number of entries."""
     token_count: _builtins.int
-    """Tokens of them."""
+    """The tokens of the entries."""
     logical_bytes: _builtins.int
-    """Bytes of all bodies as readers see them."""
+    """The bytes of all bodies as readers see them."""
     stored_bytes: _builtins.int
-    """Bytes of them that are in the database."""
+    """The bytes of them in the database."""
     def __init__(
         self,
         *,
@@ -141,7 +141,7 @@ Global___TranscriptSize: _TypeAlias = TranscriptSize  # noqa: Y015
 
 @_typing.final
 class TierTranscriptRequest(_message.Message):
-    """Asks for large payloads to be moved."""
+    """Request of TierTranscript."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -152,11 +152,11 @@ class TierTranscriptRequest(_message.Message):
     session_id: _builtins.str
     """The session."""
     action: Global___TierAction.ValueType
-    """What to do."""
+    """The action."""
     after_seq: _builtins.int
-    """Only entries behind this seq; 0 means from the first."""
+    """Only entries after this seq. 0 means from the first."""
     max_entry_count: _builtins.int
-    """Look at no more entries than this; 0 means 1,000."""
+    """The largest number of entries to look at. 0 means 1,000."""
     def __init__(
         self,
         *,
@@ -175,7 +175,7 @@ Global___TierTranscriptRequest: _TypeAlias = TierTranscriptRequest  # noqa: Y015
 
 @_typing.final
 class TierTranscriptResponse(_message.Message):
-    """What one call did, or would do."""
+    """Response of TierTranscript."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -190,25 +190,25 @@ class TierTranscriptResponse(_message.Message):
     NEXT_AFTER_SEQ_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
     examined_entry_count: _builtins.int
-    """Entries that it looked at."""
+    """The number of entries that were looked at."""
     externalized_entry_count: _builtins.int
-    """Entries whose payloads came into the blob store, or that got a reference."""
+    """The number of entries whose payloads were put into the blob store, or that got a reference."""
     cooled_entry_count: _builtins.int
-    """Entries whose inline copy was dropped."""
+    """The number of entries whose inline copy was dropped."""
     cooled_bytes: _builtins.int
-    """Bytes of those copies."""
+    """The bytes of those copies."""
     reverted_entry_count: _builtins.int
-    """Entries that are whole in the database again, and without payloads elsewhere."""
+    """The number of entries that are complete in the database again, without payloads elsewhere."""
     reverted_bytes: _builtins.int
-    """Bytes that came back."""
+    """The bytes that were restored."""
     failed_entry_count: _builtins.int
-    """Entries at which it failed; readers see them as before, and a repeat goes on with them."""
+    """The number of entries that failed. Readers see them unchanged, and a repeat tries them again."""
     failure_reason: _builtins.str
-    """The reason of the newest failure, such as `DEPENDENCY_UNAVAILABLE`; empty where nothing failed."""
+    """The reason of the newest failure, such as `DEPENDENCY_UNAVAILABLE`. Empty if nothing failed."""
     next_after_seq: _builtins.int
-    """Where to go on."""
+    """The `after_seq` of the next call."""
     done: _builtins.bool
-    """Nothing is left behind `next_after_seq`."""
+    """Nothing is left after `next_after_seq`."""
     def __init__(
         self,
         *,
@@ -233,7 +233,7 @@ Global___TierTranscriptResponse: _TypeAlias = TierTranscriptResponse  # noqa: Y0
 
 @_typing.final
 class RecountTranscriptRequest(_message.Message):
-    """Asks for tokens to be counted again."""
+    """Request of RecountTranscript."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -244,11 +244,11 @@ class RecountTranscriptRequest(_message.Message):
     session_id: _builtins.str
     """The session."""
     dry_run: _builtins.bool
-    """Only say what would change."""
+    """Report only, and change nothing."""
     after_seq: _builtins.int
-    """Only entries behind this seq; 0 means from the first."""
+    """Only entries after this seq. 0 means from the first."""
     max_entry_count: _builtins.int
-    """Look at no more entries than this; 0 means 1,000."""
+    """The largest number of entries to look at. 0 means 1,000."""
     def __init__(
         self,
         *,
@@ -267,7 +267,7 @@ Global___RecountTranscriptRequest: _TypeAlias = RecountTranscriptRequest  # noqa
 
 @_typing.final
 class RecountTranscriptResponse(_message.Message):
-    """What one call counted."""
+    """Response of RecountTranscript."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -279,19 +279,19 @@ class RecountTranscriptResponse(_message.Message):
     NEXT_AFTER_SEQ_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
     examined_entry_count: _builtins.int
-    """Entries that it looked at."""
+    """The number of entries that were looked at."""
     recounted_entry_count: _builtins.int
-    """Entries that were counted by another vocabulary."""
+    """The number of entries that had been counted by another vocabulary."""
     token_count_before: _builtins.int
-    """Tokens of those before."""
+    """Their tokens before."""
     token_count_after: _builtins.int
-    """Tokens of those by the vocabulary that holds."""
+    """Their tokens in the current vocabulary."""
     token_vocabulary: _builtins.str
-    """The vocabulary that holds."""
+    """The current vocabulary."""
     next_after_seq: _builtins.int
-    """Where to go on."""
+    """The `after_seq` of the next call."""
     done: _builtins.bool
-    """Nothing is left behind `next_after_seq`."""
+    """Nothing is left after `next_after_seq`."""
     def __init__(
         self,
         *,

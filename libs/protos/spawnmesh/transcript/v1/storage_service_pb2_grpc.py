@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class StorageServiceStub:
-    """What a tenant's transcripts take, and changes to how they are stored that no reader notices.
+    """The storage of a tenant's transcripts, and changes to it that no reader notices.
     """
 
     def __init__(self, channel):
@@ -53,31 +53,36 @@ class StorageServiceStub:
 
 
 class StorageServiceServicer:
-    """What a tenant's transcripts take, and changes to how they are stored that no reader notices.
+    """The storage of a tenant's transcripts, and changes to it that no reader notices.
     """
 
     def ListTranscripts(self, request, context):
-        """Pages through the transcripts by session id, with what each takes.
+        """Returns the transcripts by session id, page by page, with the storage that each uses.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TierTranscript(self, request, context):
-        """Moves large payloads of a transcript between the database and the blob store, some entries a call: go on behind `next_after_seq` until `done`. APPLY puts the large
-        payloads of entries that were appended before, or while the setting was off, into the blob store, as an append would have, and drops the inline
-        copy of those that are no longer fresh. REVERT brings inline copies back, and gives up payloads and references: afterwards no file of the entry
-        exists. DRY_RUN says what APPLY would do and does nothing. What fails is counted and left as it was; a repeat does what is left. A call that takes long
-        looks at fewer entries than it was asked to. Safe beside writers and readers. TIER_DISABLED where the tenant has `stub_large_tool_payloads` off and
-        APPLY is asked for.
+        """Moves large payloads of a transcript between the database and the blob store, some entries for
+        each call: continue with `next_after_seq` until `done`.
+        - APPLY puts the large payloads of older entries into the blob store, as an append would have
+        done, and drops the inline copies of entries that are no longer fresh.
+        - REVERT restores the inline copies and releases payloads and references. Then no file of the
+        entry exists.
+        - DRY_RUN reports what APPLY would do and changes nothing.
+        A failure is counted and leaves the entry unchanged; a repeat does the rest. A slow call looks
+        at fewer entries than requested. It is safe beside writers and readers. TIER_DISABLED for APPLY
+        if the tenant has `stub_large_tool_payloads` off.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RecountTranscript(self, request, context):
-        """Counts the tokens of entries that were counted by another vocabulary than the tenant's settings say now, some entries a call: go on behind `next_after_seq`
-        until `done`. A dry run changes nothing. Safe beside writers; contexts are estimates until it is done.
+        """Counts the tokens of entries again that were counted by another vocabulary than that of the
+        tenant's settings, some entries for each call: continue with `next_after_seq` until `done`. A
+        dry run changes nothing. It is safe beside writers. Until it is done, contexts are estimates.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -110,7 +115,7 @@ def add_StorageServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class StorageService:
-    """What a tenant's transcripts take, and changes to how they are stored that no reader notices.
+    """The storage of a tenant's transcripts, and changes to it that no reader notices.
     """
 
     @staticmethod

@@ -27,49 +27,59 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class StorageServiceStub:
-    """What a tenant's transcripts take, and changes to how they are stored that no reader notices."""
+    """The storage of a tenant's transcripts, and changes to it that no reader notices."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> StorageServiceAsyncStub: ...
     ListTranscripts: _grpc.UnaryUnaryMultiCallable[_storage_service_pb2.ListTranscriptsRequest, _storage_service_pb2.ListTranscriptsResponse]
-    """Pages through the transcripts by session id, with what each takes."""
+    """Returns the transcripts by session id, page by page, with the storage that each uses."""
     TierTranscript: _grpc.UnaryUnaryMultiCallable[_storage_service_pb2.TierTranscriptRequest, _storage_service_pb2.TierTranscriptResponse]
-    """Moves large payloads of a transcript between the database and the blob store, some entries a call: go on behind `next_after_seq` until `done`. APPLY puts the large
-    payloads of entries that were appended before, or while the setting was off, into the blob store, as an append would have, and drops the inline
-    copy of those that are no longer fresh. REVERT brings inline copies back, and gives up payloads and references: afterwards no file of the entry
-    exists. DRY_RUN says what APPLY would do and does nothing. What fails is counted and left as it was; a repeat does what is left. A call that takes long
-    looks at fewer entries than it was asked to. Safe beside writers and readers. TIER_DISABLED where the tenant has `stub_large_tool_payloads` off and
-    APPLY is asked for.
+    """Moves large payloads of a transcript between the database and the blob store, some entries for
+    each call: continue with `next_after_seq` until `done`.
+    - APPLY puts the large payloads of older entries into the blob store, as an append would have
+      done, and drops the inline copies of entries that are no longer fresh.
+    - REVERT restores the inline copies and releases payloads and references. Then no file of the
+      entry exists.
+    - DRY_RUN reports what APPLY would do and changes nothing.
+    A failure is counted and leaves the entry unchanged; a repeat does the rest. A slow call looks
+    at fewer entries than requested. It is safe beside writers and readers. TIER_DISABLED for APPLY
+    if the tenant has `stub_large_tool_payloads` off.
     """
     RecountTranscript: _grpc.UnaryUnaryMultiCallable[_storage_service_pb2.RecountTranscriptRequest, _storage_service_pb2.RecountTranscriptResponse]
-    """Counts the tokens of entries that were counted by another vocabulary than the tenant's settings say now, some entries a call: go on behind `next_after_seq`
-    until `done`. A dry run changes nothing. Safe beside writers; contexts are estimates until it is done.
+    """Counts the tokens of entries again that were counted by another vocabulary than that of the
+    tenant's settings, some entries for each call: continue with `next_after_seq` until `done`. A
+    dry run changes nothing. It is safe beside writers. Until it is done, contexts are estimates.
     """
 
 @_typing.type_check_only
 class StorageServiceAsyncStub(StorageServiceStub):
-    """What a tenant's transcripts take, and changes to how they are stored that no reader notices."""
+    """The storage of a tenant's transcripts, and changes to it that no reader notices."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListTranscripts: _aio.UnaryUnaryMultiCallable[_storage_service_pb2.ListTranscriptsRequest, _storage_service_pb2.ListTranscriptsResponse]  # type: ignore[assignment]
-    """Pages through the transcripts by session id, with what each takes."""
+    """Returns the transcripts by session id, page by page, with the storage that each uses."""
     TierTranscript: _aio.UnaryUnaryMultiCallable[_storage_service_pb2.TierTranscriptRequest, _storage_service_pb2.TierTranscriptResponse]  # type: ignore[assignment]
-    """Moves large payloads of a transcript between the database and the blob store, some entries a call: go on behind `next_after_seq` until `done`. APPLY puts the large
-    payloads of entries that were appended before, or while the setting was off, into the blob store, as an append would have, and drops the inline
-    copy of those that are no longer fresh. REVERT brings inline copies back, and gives up payloads and references: afterwards no file of the entry
-    exists. DRY_RUN says what APPLY would do and does nothing. What fails is counted and left as it was; a repeat does what is left. A call that takes long
-    looks at fewer entries than it was asked to. Safe beside writers and readers. TIER_DISABLED where the tenant has `stub_large_tool_payloads` off and
-    APPLY is asked for.
+    """Moves large payloads of a transcript between the database and the blob store, some entries for
+    each call: continue with `next_after_seq` until `done`.
+    - APPLY puts the large payloads of older entries into the blob store, as an append would have
+      done, and drops the inline copies of entries that are no longer fresh.
+    - REVERT restores the inline copies and releases payloads and references. Then no file of the
+      entry exists.
+    - DRY_RUN reports what APPLY would do and changes nothing.
+    A failure is counted and leaves the entry unchanged; a repeat does the rest. A slow call looks
+    at fewer entries than requested. It is safe beside writers and readers. TIER_DISABLED for APPLY
+    if the tenant has `stub_large_tool_payloads` off.
     """
     RecountTranscript: _aio.UnaryUnaryMultiCallable[_storage_service_pb2.RecountTranscriptRequest, _storage_service_pb2.RecountTranscriptResponse]  # type: ignore[assignment]
-    """Counts the tokens of entries that were counted by another vocabulary than the tenant's settings say now, some entries a call: go on behind `next_after_seq`
-    until `done`. A dry run changes nothing. Safe beside writers; contexts are estimates until it is done.
+    """Counts the tokens of entries again that were counted by another vocabulary than that of the
+    tenant's settings, some entries for each call: continue with `next_after_seq` until `done`. A
+    dry run changes nothing. It is safe beside writers. Until it is done, contexts are estimates.
     """
 
 class StorageServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What a tenant's transcripts take, and changes to how they are stored that no reader notices."""
+    """The storage of a tenant's transcripts, and changes to it that no reader notices."""
 
     @_abc_1.abstractmethod
     def ListTranscripts(
@@ -77,7 +87,7 @@ class StorageServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _storage_service_pb2.ListTranscriptsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_storage_service_pb2.ListTranscriptsResponse, _abc.Awaitable[_storage_service_pb2.ListTranscriptsResponse]]:
-        """Pages through the transcripts by session id, with what each takes."""
+        """Returns the transcripts by session id, page by page, with the storage that each uses."""
 
     @_abc_1.abstractmethod
     def TierTranscript(
@@ -85,12 +95,16 @@ class StorageServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _storage_service_pb2.TierTranscriptRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_storage_service_pb2.TierTranscriptResponse, _abc.Awaitable[_storage_service_pb2.TierTranscriptResponse]]:
-        """Moves large payloads of a transcript between the database and the blob store, some entries a call: go on behind `next_after_seq` until `done`. APPLY puts the large
-        payloads of entries that were appended before, or while the setting was off, into the blob store, as an append would have, and drops the inline
-        copy of those that are no longer fresh. REVERT brings inline copies back, and gives up payloads and references: afterwards no file of the entry
-        exists. DRY_RUN says what APPLY would do and does nothing. What fails is counted and left as it was; a repeat does what is left. A call that takes long
-        looks at fewer entries than it was asked to. Safe beside writers and readers. TIER_DISABLED where the tenant has `stub_large_tool_payloads` off and
-        APPLY is asked for.
+        """Moves large payloads of a transcript between the database and the blob store, some entries for
+        each call: continue with `next_after_seq` until `done`.
+        - APPLY puts the large payloads of older entries into the blob store, as an append would have
+          done, and drops the inline copies of entries that are no longer fresh.
+        - REVERT restores the inline copies and releases payloads and references. Then no file of the
+          entry exists.
+        - DRY_RUN reports what APPLY would do and changes nothing.
+        A failure is counted and leaves the entry unchanged; a repeat does the rest. A slow call looks
+        at fewer entries than requested. It is safe beside writers and readers. TIER_DISABLED for APPLY
+        if the tenant has `stub_large_tool_payloads` off.
         """
 
     @_abc_1.abstractmethod
@@ -99,8 +113,9 @@ class StorageServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _storage_service_pb2.RecountTranscriptRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_storage_service_pb2.RecountTranscriptResponse, _abc.Awaitable[_storage_service_pb2.RecountTranscriptResponse]]:
-        """Counts the tokens of entries that were counted by another vocabulary than the tenant's settings say now, some entries a call: go on behind `next_after_seq`
-        until `done`. A dry run changes nothing. Safe beside writers; contexts are estimates until it is done.
+        """Counts the tokens of entries again that were counted by another vocabulary than that of the
+        tenant's settings, some entries for each call: continue with `next_after_seq` until `done`. A
+        dry run changes nothing. It is safe beside writers. Until it is done, contexts are estimates.
         """
 
 def add_StorageServiceServicer_to_server(servicer: StorageServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

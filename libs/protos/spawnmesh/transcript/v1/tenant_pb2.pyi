@@ -18,7 +18,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class TranscriptSettings(_message.Message):
-    """What holds for a tenant's transcripts."""
+    """The settings of a tenant's transcripts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -28,26 +28,30 @@ class TranscriptSettings(_message.Message):
     COMPACT_AT_PERCENT_FIELD_NUMBER: _builtins.int
     TOKEN_VOCABULARY_FIELD_NUMBER: _builtins.int
     mask_secrets: _builtins.bool
-    """Provider keys, bearer tokens, private keys and passwords in URLs are replaced by typed markers before anything is stored. Thinking, images, ids
-    and cursors are left as they are. What was stored before stays, and is masked in forks. The session service tells it to the hook service as well, whose plugins get content
-    with the same markers.
+    """Provider keys, bearer tokens, private keys and passwords in URLs are replaced by typed markers
+    before anything is stored. Thinking, images, ids and cursors are unchanged. What was stored
+    before stays, and is masked in forks. The hook service gets the setting too, and plugins
+    receive content with the same markers.
     """
     stub_large_tool_payloads: _builtins.bool
-    """Large results of tools are kept in the blob store too when they are appended, and a context has references in place of those that are no longer
-    fresh: see FreshTail. Images of users and models that are large together are kept there too, and never read as references. What
-    the blob store has leaves the database once it is no longer fresh: whoever reads it whole is told DEPENDENCY_UNAVAILABLE while the blob store is
-    away, and STORED_HASH_DIFFERS where it was changed. Off, a context is what it would be without any of this. It may change at any time; results that
-    were appended while it was off are read whole, until TierTranscript brings them over.
+    """Large tool results are also put into the blob store when they are appended, and a context has
+    references in place of those that are no longer fresh: see FreshTail. Large images of users and
+    models are put there too, and are never shown as references. What is in the blob store leaves
+    the database once it is no longer fresh. Reading it completely then gives
+    DEPENDENCY_UNAVAILABLE while the blob store is unavailable, and STORED_HASH_DIFFERS if it was
+    changed. If the setting is off, a context is what it would be without the tier. The setting can
+    change at any time; results that were appended while it was off are read completely until
+    TierTranscript moves them.
     """
     large_payload_bytes: _builtins.int
-    """From how many bytes a result is large; 0 means 8,000. Holds for what is appended from then on."""
+    """The size in bytes from which a result is large. 0 means 8,000. Holds for appends from then on."""
     compact_at_percent: _builtins.int
-    """A context is due for compaction once it fills this share of its budget, or does not fit; 0 means never by itself. The run that assembles it then
-    asks for CompactTranscript.
+    """A context is due for compaction if it fills this share of its budget or does not fit. 0 means
+    never. The run that assembles it then calls CompactTranscript.
     """
     token_vocabulary: _builtins.str
-    """The vocabulary that tokens are counted by when entries are appended: `o200k_base` or `cl100k_base`; empty means `o200k_base`. Holds for what is appended
-    from then on; RecountTranscript brings older entries to it.
+    """The vocabulary for counting tokens at append: `o200k_base` or `cl100k_base`. Empty means
+    `o200k_base`. Holds for appends from then on; RecountTranscript converts older entries.
     """
     def __init__(
         self,
@@ -68,17 +72,17 @@ Global___TranscriptSettings: _TypeAlias = TranscriptSettings  # noqa: Y015
 
 @_typing.final
 class PrepareTenantRequest(_message.Message):
-    """Asks for a tenant to be made ready."""
+    """Request of PrepareTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     settings_version: _builtins.int
-    """Version of the tenant's settings; higher is newer."""
+    """The version of the tenant's settings; higher is newer."""
     @_builtins.property
     def settings(self) -> Global___TranscriptSettings:
-        """What holds from now on."""
+        """The settings that hold from now on."""
 
     def __init__(
         self,
@@ -96,13 +100,13 @@ Global___PrepareTenantRequest: _TypeAlias = PrepareTenantRequest  # noqa: Y015
 
 @_typing.final
 class PrepareTenantResponse(_message.Message):
-    """The tenant is ready."""
+    """Response of PrepareTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
     settings_version: _builtins.int
-    """The version that holds."""
+    """The current version."""
     def __init__(
         self,
         *,
@@ -118,14 +122,14 @@ Global___PrepareTenantResponse: _TypeAlias = PrepareTenantResponse  # noqa: Y015
 
 @_typing.final
 class PurgeTenantRequest(_message.Message):
-    """Asks for all of a tenant to be removed."""
+    """Request of PurgeTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SETTINGS_VERSION_FIELD_NUMBER: _builtins.int
     settings_version: _builtins.int
-    """The last version of the settings that the tenant to remove had. Where a newer one was told, the tenant was created anew: nothing of it is removed,
-    and the answer is `done`. 0, as replicas of the release before ask, removes whatever there is.
+    """The last settings version of the tenant to remove. If a newer one is known, the tenant was
+    created again: nothing is removed, and the response is `done`. 0 removes whatever there is.
     """
     def __init__(
         self,
@@ -142,7 +146,7 @@ Global___PurgeTenantRequest: _TypeAlias = PurgeTenantRequest  # noqa: Y015
 
 @_typing.final
 class PurgeTenantResponse(_message.Message):
-    """How far the removal is."""
+    """Response of PurgeTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -152,9 +156,11 @@ class PurgeTenantResponse(_message.Message):
     done: _builtins.bool
     """Nothing is left."""
     deleted_transcript_count: _builtins.int
-    """Transcripts that this call removed; those that had been deleted before do not count."""
+    """The number of transcripts that this call removed. Transcripts that had been deleted before do
+    not count.
+    """
     deleted_row_count: _builtins.int
-    """Rows that this call removed."""
+    """The number of rows that this call removed."""
     def __init__(
         self,
         *,

@@ -27,8 +27,9 @@ if _version_not_supported:
 
 
 class TranscriptServiceStub:
-    """Keeps one transcript for each session. The tenant is always the token's; another tenant's session is NOT_FOUND. A run writes its own session only,
-    and reads that one and, by ListEntries, those that descend from it; any other is NOT_FOUND for it.
+    """Stores one transcript for each session. The tenant is the one of the token; a session of another
+    tenant is NOT_FOUND. A run writes its own session only. It reads that session and, by
+    ListEntries, its descendants; any other session is NOT_FOUND.
     """
 
     def __init__(self, channel):
@@ -100,124 +101,151 @@ class TranscriptServiceStub:
 
 
 class TranscriptServiceServicer:
-    """Keeps one transcript for each session. The tenant is always the token's; another tenant's session is NOT_FOUND. A run writes its own session only,
-    and reads that one and, by ListEntries, those that descend from it; any other is NOT_FOUND for it.
+    """Stores one transcript for each session. The tenant is the one of the token; a session of another
+    tenant is NOT_FOUND. A run writes its own session only. It reads that session and, by
+    ListEntries, its descendants; any other session is NOT_FOUND.
     """
 
     def PrepareTenant(self, request, context):
-        """Makes the tenant ready: these settings hold from the next append on, at every replica. A call with an older version than the stored one
-        changes nothing. A tenant that was never made ready has every setting off. CONFLICT while the tenant is being purged. Idempotent.
+        """Prepares the tenant: the settings hold from the next append on, at every replica. A version
+        older than the stored one changes nothing. A tenant that was never prepared has every setting
+        off. CONFLICT while the tenant is being purged. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PurgeTenant(self, request, context):
-        """Removes every row of the tenant. Bounded work for each call: repeat until `done`; a call that is cut off is gone on with by the next one.
-        From the first call until `done` no transcript is created for the tenant (UNKNOWN_TENANT) and none is read or written (NOT_FOUND). Idempotent:
-        a tenant of which nothing is left answers `done`. Not promised: that nothing is created behind `done`; the caller has ended all work first.
+        """Removes every row of the tenant. Each call does a bounded amount of work: call again until
+        `done`. From the first call until `done`, creating a transcript is refused with UNKNOWN_TENANT,
+        and reads and writes with NOT_FOUND. Idempotent: a tenant without data returns `done`. Not
+        promised: that nothing is created after `done`; the caller ends all work first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateTranscript(self, request, context):
-        """Creates the session's transcript with its header entry. Idempotent: an existing one of the same origin answers the same. One that was
-        deleted is never created again: TRANSCRIPT_DELETED, also where the deletion came before the first creation.
-        With `fork`, the newest messages of the source that fit the cap are copied behind the header, 10 MiB at most, a call never without its result. Where
-        the tenant has secrets masked, they are masked in the copies as in an append, also those that were stored before; CONFLICT where that was switched on
-        meanwhile and a repeat will do, INVALID_REQUEST for a call that is nested too deep to be masked.
+        """Creates the session's transcript with its header entry. Idempotent: an existing transcript of
+        the same origin returns the same answer. A deleted transcript is never created again:
+        TRANSCRIPT_DELETED, also if the deletion came before the creation. With `fork`, the newest
+        messages of the source that fit the cap are copied behind the header, at most 10 MiB, and a
+        call never without its result. If the tenant masks secrets, they are masked in the copies;
+        CONFLICT if that was switched on during the call (call again), INVALID_REQUEST for a call that
+        is nested too deeply to be masked.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTranscript(self, request, context):
-        """Deletes the transcript with its entries and all else of it. At once nobody reads or writes it any more; large ones take several transactions,
-        and a call that is cut off is gone on with by the next one. Idempotent; an unknown one answers OK, and cannot be created from then on.
+        """Deletes the transcript with all its data. From the start of the call nothing can be read or
+        written. A large transcript takes several transactions; if the call is interrupted, call again.
+        Idempotent. An unknown transcript returns OK and cannot be created from then on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AcquireWriter(self, request, context):
-        """Makes (run, epoch) the one writer. A claim with a higher epoch takes over; the same claim again answers the same; a lower or equal one
-        of another run, or one that was released, is ABORTED WRITER_CLAIM_LOST. Its facts give the head: a claim with an epoch above `writer_epoch`
-        is good unless yet another comes between. A claim has no time of its own and is never renewed: it holds until it is released or taken over.
+        """Makes (run, epoch) the one writer. A claim with a higher epoch takes over. The same claim again
+        returns the same answer. A lower or equal epoch of another run, or a released claim, is ABORTED
+        WRITER_CLAIM_LOST with the head in the facts: a claim with an epoch above `writer_epoch` is
+        valid unless another one comes first. A claim does not expire: it holds until it is released or
+        taken over.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseWriter(self, request, context):
-        """Gives the claim up: nothing is written under it or a claim with a lower epoch any more, and none of them can be acquired, also one that never was.
-        Idempotent; where a claim with a higher epoch is in force, it stays so, and this answers OK.
+        """Releases the claim. From then on nothing is written under it or under a claim with a lower
+        epoch, and none of these can be acquired, even if it never was. Idempotent. A claim with a
+        higher epoch stays in force, and the call returns OK.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AppendEntries(self, request, context):
-        """Appends all entries or none, durable before the answer, with dense seqs in the order given. The claim is checked inside the same
-        transaction: ABORTED WRITER_CLAIM_LOST with the head when it is not the current one. The same idempotency key with the same entries answers
-        what the first call answered, whoever holds the claim now; with other entries ALREADY_EXISTS IDEMPOTENCY_KEY_REUSED. Keys live as long as the transcript.
-        Attachment content in calls of the spawn tool is replaced by typed markers before anything is stored. INVALID_REQUEST for an entry of more than
-        16 MiB less 64 KiB, and for one whose line in a session file an import would not take back: control characters take six bytes there, and calls
-        whose block names neither id nor tool stand beside their arguments.
-        With a claim every kind but the header and mirrors is written. Without one each writer has its own list: the service session writes messages
-        of role USER and system notes; a client whose token carries the permission `unowned_append` (claim `permissions`) writes mirrors, which
-        nobody else does. Whatever is not on the list is UNOWNED_APPEND_NOT_ALLOWED.
+        """Appends all entries or none, durably before the response, with dense seqs in the given order.
+        - The claim is checked in the same transaction: ABORTED WRITER_CLAIM_LOST with the head if it
+        is not the current one.
+        - The same idempotency key with the same entries returns the first answer, whoever holds the
+        claim now. With other entries: ALREADY_EXISTS IDEMPOTENCY_KEY_REUSED. Keys live as long as
+        the transcript.
+        - Attachment content in calls of the spawn tool is replaced by typed markers before anything is
+        stored.
+        - INVALID_REQUEST for an entry of more than 16 MiB less 64 KiB, and for one whose line in a
+        session file an import would not accept: there a control character takes six bytes, and a
+        call whose block has neither id nor tool name is written beside its arguments.
+        - With a claim, every kind can be written except the header and mirrors. Without a claim, the
+        service session writes USER messages and system notes, and a client with the permission
+        `unowned_append` (claim `permissions`) writes mirrors. Everything else is
+        UNOWNED_APPEND_NOT_ALLOWED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def OpenWindow(self, request, context):
-        """Opens the prompt window: call it before the context is assembled, and CloseWindow once the model has answered. Nothing is stored and nothing
-        is locked; a window that is never closed harms nobody. WRITER_CLAIM_LOST when the claim is not the current one.
+        """Opens the prompt window. Call it before the context is assembled, and call CloseWindow once the
+        model has answered. Nothing is stored and nothing is locked; a window that is never closed does
+        no harm. WRITER_CLAIM_LOST if the claim is not the current one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CloseWindow(self, request, context):
-        """Checks that what the transcript got since the fence is the run's own: the incarnation is the same, the fence's entry has the same chain
-        hash, and every entry behind it continues the chain, is well formed, was written under this claim, and is a message of role ASSISTANT,
-        TOOL_RESULT or BASH_EXECUTION. A mirror by a client with the permission may stand anywhere. Then the answer is the fence moved to the head, to be used for the
-        next window. Anything else is ABORTED SESSION_TAKEOVER with, in the facts, `offending_seq`, `offending_kind`, `cause` (one of INCARNATION, SHRUNK,
-        REWRITTEN, NOT_CANONICAL, FOREIGN_WRITER, KIND) and the head. A claim that was lost without a trace in the entries is WRITER_CLAIM_LOST.
-        Reads the fence's entry and those behind it, whatever the length of the transcript. Not promised: that nothing comes between this call and
-        the next append; and entries before the fence are vouched for by the hash of the fence's entry, not read again.
+        """Verifies that everything since the fence is the run's own work: the incarnation is the same,
+        the entry of the fence has the same chain hash, and every later entry continues the chain, is
+        well formed, was written under this claim, and is a message of role ASSISTANT, TOOL_RESULT or
+        BASH_EXECUTION. A mirror of a client with the permission can be anywhere.
+        - On success the response has the fence moved to the head, for the next window.
+        - Otherwise: ABORTED SESSION_TAKEOVER with, in the facts, `offending_seq`, `offending_kind`,
+        `cause` (one of INCARNATION, SHRUNK, REWRITTEN, NOT_CANONICAL, FOREIGN_WRITER, KIND) and the
+        head. A lost claim without a trace in the entries is WRITER_CLAIM_LOST.
+        - It reads the entry of the fence and those after it, whatever the length of the transcript.
+        Not promised: that nothing comes between this call and the next append. Entries before the
+        fence are covered by the hash of the fence's entry and are not read again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListEntries(self, request, context):
-        """Pages through the entries by seq, upwards or downwards. Sees everything committed before the call; later entries may be missed.
+        """Returns the entries by seq, upwards or downwards, page by page. Sees everything that was
+        committed before the call; later entries may be missed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FollowEntries(self, request, context):
-        """The entries behind a position, then the new ones as they commit, each once and in order. Ends NOT_FOUND when the transcript is deleted
-        or is no more of the incarnation asked for. To resume, ask for what is behind the newest `read_seq`, with its head's incarnation.
-        Ends TOKEN_EXPIRED when the caller's token does.
+        """Streams the entries after a position, then new ones as they commit, each once and in order.
+        Ends with NOT_FOUND when the transcript is deleted or has another incarnation, and with
+        TOKEN_EXPIRED when the caller's token expires. To resume, ask for what follows the newest
+        `read_seq`, with the incarnation of its head.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AssembleContext(self, request, context):
-        """What a model should read, oldest first, within the budget: newest entries first chosen, a call never without its result, superseded
-        drafts left out, missing results filled with a synthetic error. The newest user message is always in, also when it alone exceeds the budget, and
-        when what is set aside leaves nothing of it. The count that is reported is that of what is returned, and with the tokens set aside it is within the
-        budget but for that message. Entries have 10 MiB together at most, whatever their tokens: what is beyond did not fit the budget, and that message is
-        in. MESSAGE_TOO_LARGE only where that message alone is larger than what the transport takes; then the next one makes the context small again.
-        For tenants with `stub_large_tool_payloads`, large results that are no longer fresh are references, as FreshTail says.
-        Behind a compaction, the summary comes first and its sources are left out, but for the newest user message. A summary that leaves no room in the budget
-        is left out itself, and the newest of its sources that fit are read.
+        """Assembles what a model should read, oldest first, within the budget. Newest entries are chosen
+        first, a call never without its result. Superseded drafts are left out, and missing results get
+        a synthetic error.
+        - The newest user message is always included, even if it alone exceeds the budget.
+        - The reported count is that of the returned entries. Together with the reserved tokens it is
+        within the budget, except for that message. The entries have at most 10 MiB together; what
+        exceeds this counts as not fitting the budget. MESSAGE_TOO_LARGE only if the newest user
+        message alone is larger than the transport allows.
+        - For tenants with `stub_large_tool_payloads`, large results that are no longer fresh are
+        references, as FreshTail says.
+        - After a compaction the summary comes first and its sources are left out, except for the
+        newest user message. If the summary leaves no room in the budget, it is left out, and the
+        newest of its sources that fit are included.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -295,8 +323,9 @@ def add_TranscriptServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TranscriptService:
-    """Keeps one transcript for each session. The tenant is always the token's; another tenant's session is NOT_FOUND. A run writes its own session only,
-    and reads that one and, by ListEntries, those that descend from it; any other is NOT_FOUND for it.
+    """Stores one transcript for each session. The tenant is the one of the token; a session of another
+    tenant is NOT_FOUND. A run writes its own session only. It reads that session and, by
+    ListEntries, its descendants; any other session is NOT_FOUND.
     """
 
     @staticmethod

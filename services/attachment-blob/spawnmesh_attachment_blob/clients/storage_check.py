@@ -1,0 +1,116 @@
+"""Check that S3 and STS isolate tenants: `python -m spawnmesh_attachment_blob check`.
+
+Synchronous.
+"""
+
+import io
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from minio import Minio
+from minio.error import S3Error
+
+from spawnmesh_attachment_blob.clients.bucket_credentials import S3_FAILURES
+from spawnmesh_attachment_blob.clients.tenant_buckets import TenantBuckets
+from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
+
+_OBJECT = "check"
+_REFUSED = ("AccessDenied", "AllAccessDisabled")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The result of one step. `advice` is empty if the step succeeded."""
+
+    step: str
+    advice: str = ""
+
+
+def check_storage(settings: AttachmentBlobSettings, buckets: TenantBuckets) -> Iterator[CheckResult]:
+    """Create two buckets, try one tenant's credentials on both, and remove the buckets.
+
+    Stops at the first step that fails, because the later steps depend on it.
+    """
+    own, other = (f"check-{secrets.token_hex(4)}" for _ in range(2))
+    made: list[str] = []
+    try:
+        for result in _run_steps(settings, buckets, own, other, made):
+            yield result
+            if result.advice:
+                return
+    finally:
+        for tenant in made:
+            _attempt(partial(buckets.remove_bucket, tenant))
+
+
+def _run_steps(
+    settings: AttachmentBlobSettings, buckets: TenantBuckets, own: str, other: str, made: list[str]
+) -> Iterator[CheckResult]:
+    for tenant in (own, other):
+        failed = _attempt(partial(buckets.make_bucket, tenant))
+        yield CheckResult(
+            "create a bucket",
+            failed and f"{failed}: check s3_endpoint, the keys, and their right to create buckets",
+        )
+        made.append(tenant)
+    failed = _attempt(partial(buckets.credentials, own))
+    yield CheckResult(
+        "get a tenant's credentials",
+        failed and f"{failed}: check sts_endpoint, sts_role_arn and the trust of the role",
+    )
+    client = buckets.client_for(own)
+    failed = _attempt(partial(_put_and_get, client, buckets.bucket_of(own), buckets.encryption_of(own)))
+    yield CheckResult(
+        "write, read and delete in the own bucket",
+        failed
+        and f"{failed}: the role lacks a right, or s3_encryption {settings.s3_encryption} is not supported",
+    )
+    stranger = buckets.bucket_of(other)
+    refused = _is_refused(partial(_put, client, stranger)) and _is_refused(
+        lambda: list(client.list_objects(stranger))
+    )
+    yield CheckResult(
+        "be refused in another tenant's bucket",
+        "" if refused else "TENANTS ARE NOT ISOLATED: this STS ignores session policies; do not use it",
+    )
+
+
+def _put(client: Minio, bucket: str, sse: Any = None) -> None:
+    client.put_object(bucket, _OBJECT, io.BytesIO(b"check"), 5, sse=sse)
+
+
+def _put_and_get(client: Minio, bucket: str, sse: Any) -> None:
+    _put(client, bucket, sse)
+    answer = client.get_object(bucket, _OBJECT)
+    try:
+        if answer.read() != b"check":
+            raise ValueError("other bytes")
+    finally:
+        answer.close()
+        answer.release_conn()
+    client.remove_object(bucket, _OBJECT)
+
+
+def _is_refused(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except S3Error as error:
+        return error.code in _REFUSED
+    return False
+
+
+def _attempt(call: Callable[[], object]) -> str:
+    """Return the kind of the failure, or an empty text.
+
+    The client's own texts name hosts and keys.
+    """
+    try:
+        call()
+    except S3Error as error:
+        return str(error.code)
+    except S3_FAILURES as error:
+        return type(error).__name__
+    return ""

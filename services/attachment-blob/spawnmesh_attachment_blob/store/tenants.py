@@ -1,0 +1,123 @@
+"""Rows of tenants. Each function runs within the caller's transaction."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from psycopg.rows import DictRow
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_attachment_blob.domain import AttachmentLimits
+from spawnmesh_attachment_blob.domain.items import StoredFile
+from spawnmesh_attachment_blob.domain.limits import TenantPolicy
+from spawnmesh_attachment_blob.domain.sets import SetState
+from spawnmesh_attachment_blob.domain.uploads import NamedUpload, UploadKey, UploadState
+from spawnmesh_attachment_blob.store.planner import prefer_index_scans
+
+_SQL = load_statements(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRow:
+    """A prepared tenant, with the set and the uploads that were requested along with it.
+
+    `set_state` is None if there is no such set. `uploads` are keyed by upload id.
+    """
+
+    settings_version: int
+    policy: TenantPolicy
+    purging: bool
+    purged_version: int
+    set_state: SetState | None
+    uploads: dict[str, NamedUpload]
+
+
+def _tenant(row: DictRow) -> TenantRow:
+    limits = AttachmentLimits(
+        enabled=row["enabled"],
+        max_files=row["max_file_count"],
+        max_file_bytes=row["max_file_bytes"],
+        max_total_bytes=row["max_total_bytes"],
+    )
+    state = row["set_state"]
+    return TenantRow(
+        row["settings_version"],
+        TenantPolicy(limits, row["retention_seconds"], row["download_url_seconds"]),
+        row["purging"],
+        row["purged_version"],
+        None if state is None else SetState(state),
+        {
+            upload_id: NamedUpload(UploadState(upload_state), StoredFile(*file))
+            for upload_id, *file, upload_state in row["uploads"] or ()
+        },
+    )
+
+
+async def lock_tenant(connection: Connection, tenant_id: str) -> None:
+    """Block PrepareTenant and pages of a purge until the transaction ends."""
+    await connection.execute(_SQL["lock_tenant"], {"tenant_id": tenant_id})
+
+
+async def put_tenant(
+    connection: Connection, tenant_id: str, settings_version: int, policy: TenantPolicy
+) -> None:
+    """Store the policy, unless the stored one has the same or a newer version.
+
+    A newer version also ends a purge of the earlier tenant with this id.
+    """
+    limits = policy.limits
+    await connection.execute(
+        _SQL["put_tenant"],
+        {
+            "tenant_id": tenant_id,
+            "settings_version": settings_version,
+            "enabled": limits.enabled,
+            "max_file_count": limits.max_files,
+            "max_file_bytes": limits.max_file_bytes,
+            "max_total_bytes": limits.max_total_bytes,
+            "retention_seconds": policy.retention_seconds,
+            "download_url_seconds": policy.download_url_seconds,
+        },
+    )
+
+
+async def get_tenant(
+    connection: Connection, tenant_id: str, set_id: str = "", uploads: Collection[UploadKey] = ()
+) -> TenantRow | None:
+    """Return the tenant with the state of one set and the given uploads.
+
+    Returns None for a tenant that was not prepared. If it looks for uploads, it changes the planner
+    settings of the transaction.
+    """
+    if uploads:
+        await prefer_index_scans(connection)
+    arguments = {
+        "tenant_id": tenant_id,
+        "set_id": set_id,
+        "upload_row_ids": [key.row_id for key in uploads],
+    }
+    cursor = await connection.execute(_SQL["get_tenant"], arguments)
+    row = await cursor.fetchone()
+    return None if row is None else _tenant(row)
+
+
+async def block_purge(connection: Connection, tenant_id: str) -> None:
+    """Make a purge of the tenant wait until the transaction ends."""
+    await connection.execute(_SQL["block_purge"], {"tenant_id": tenant_id})
+
+
+async def list_tenants(connection: Connection, after: str, limit: int) -> list[str]:
+    """Return ids of prepared tenants behind `after`, in the scope of every tenant."""
+    cursor = await connection.execute(
+        _SQL["list_tenants"], {"tenant_id": None, "after": after, "limit": limit}
+    )
+    return [row["tenant_id"] for row in await cursor.fetchall()]
+
+
+async def claim_collection(connection: Connection, tenant_id: str, interval_seconds: float) -> bool:
+    """Claim this interval's collection of the tenant.
+
+    Return False if it is not due or is claimed.
+    """
+    arguments = {"tenant_id": tenant_id, "interval_seconds": interval_seconds}
+    return await (await connection.execute(_SQL["claim_collection"], arguments)).fetchone() is not None

@@ -1,0 +1,69 @@
+-- name: lock_tenant
+-- Takes the advisory lock of the tenant's preparation and purge. Waits for a page of a purge and
+-- for another PrepareTenant; they wait until this transaction ends.
+select pg_advisory_xact_lock(hashtextextended('make ready or purge ' || %(tenant_id)s, 0));
+
+-- name: put_tenant
+-- Locks the row if it exists. An older or equal version changes nothing. Ends a purge of an earlier
+-- tenant with this id, which has nothing left to remove. Index: attachment_tenants_pkey.
+insert into attachment_tenants as t
+    (tenant_id, settings_version, enabled, max_file_count, max_file_bytes, max_total_bytes,
+     retention_seconds, download_url_seconds)
+values
+    (%(tenant_id)s, %(settings_version)s, %(enabled)s, %(max_file_count)s, %(max_file_bytes)s,
+     %(max_total_bytes)s, %(retention_seconds)s, %(download_url_seconds)s)
+on conflict (tenant_id) do update
+set settings_version = excluded.settings_version, enabled = excluded.enabled,
+    max_file_count = excluded.max_file_count, max_file_bytes = excluded.max_file_bytes,
+    max_total_bytes = excluded.max_total_bytes, retention_seconds = excluded.retention_seconds,
+    download_url_seconds = excluded.download_url_seconds,
+    purging = t.purging and t.purged_version not between 1 and excluded.settings_version - 1,
+    purged_version = case when t.purged_version < excluded.settings_version then 0 else t.purged_version end
+where t.settings_version < excluded.settings_version;
+
+-- name: get_tenant
+-- No lock. Index: attachment_tenants_pkey, sets_pkey, uploads_pkey. `set_state` is the state of
+-- the set that is to be staged, null for a new set. `uploads` are the uploads that the set names,
+-- found as in get_upload. Needs prefer_index_scans if it looks for uploads.
+select
+    t.settings_version, t.enabled, t.max_file_count, t.max_file_bytes, t.max_total_bytes,
+    t.retention_seconds, t.download_url_seconds, t.purging, t.purged_version,
+    (select s.state from sets s where s.tenant_id = t.tenant_id and s.set_id = %(set_id)s) as set_state,
+    (
+        select jsonb_agg(jsonb_build_array(
+            found.upload_id, found.name, found.size_bytes, found.sha256, found.mime_type, found.state
+        ))
+        from unnest(%(upload_row_ids)s::text[]) named (row_id)
+        cross join lateral (
+            select u.upload_id, u.name, u.size_bytes, u.sha256, u.mime_type, u.state
+            from uploads u
+            where u.tenant_id = %(tenant_id)s and u.row_id between named.row_id and named.row_id
+            order by u.row_id
+            limit 1
+        ) found
+    ) as uploads
+from attachment_tenants t
+where t.tenant_id = %(tenant_id)s;
+
+-- name: block_purge
+-- Takes the advisory lock of stores, shared. Waits for a purge of the tenant that is beginning; a
+-- purge that wants to begin waits until this transaction ends.
+select pg_advisory_xact_lock_shared(hashtextextended('store something of ' || %(tenant_id)s, 0));
+
+-- name: list_tenants
+-- No lock. For the worker, in the scope of every tenant, where %(tenant_id)s is null.
+-- Index: attachment_tenants_pkey.
+select t.tenant_id
+from attachment_tenants t
+where (%(tenant_id)s::text is null or t.tenant_id = %(tenant_id)s) and t.tenant_id > %(after)s
+order by t.tenant_id
+limit %(limit)s;
+
+-- name: claim_collection
+-- Locks the tenant. Updates nothing if another worker claimed this interval.
+-- Index: attachment_tenants_pkey.
+update attachment_tenants
+set collect_time = now()
+where tenant_id = %(tenant_id)s and not purging
+    and (collect_time is null or collect_time < now() - make_interval(secs => %(interval_seconds)s))
+returning tenant_id;

@@ -1,0 +1,1 @@
+"""Clients of plugins: gRPC channels, webhooks, DNS, and the guard of endpoints."""

@@ -1,0 +1,36 @@
+"""A call of HookHandlerService, independent of how the plugin is connected."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from google.protobuf.message import Message
+from grpc import aio
+
+from spawnmesh_hook.domain.call_failures import CallFailure
+from spawnmesh_hook.domain.plugins import HookKind
+
+Request = TypeVar("Request", bound=Message)
+Answer = TypeVar("Answer", bound=Message)
+
+
+def _always_permitted(_answer: object) -> CallFailure | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerRequest(Generic[Request, Answer]):
+    """A call to make.
+
+    `decision_of` names a valid answer in the delivery log. `check_permitted` returns a failure for
+    an answer that the proto allows but the plugin may not give, such as for want of a grant.
+    """
+
+    hook: HookKind
+    session_id: str
+    run_id: str
+    method: Callable[[aio.Channel], aio.UnaryUnaryMultiCallable[Request, Answer]]
+    request: Request
+    answer_type: type[Answer]
+    decision_of: Callable[[Answer], str]
+    check_permitted: Callable[[Answer], CallFailure | None] = _always_permitted

@@ -1,0 +1,87 @@
+"""Why a call of a plugin gave no valid answer. No text here comes from the plugin."""
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+MAX_ANSWER_BYTES = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailure:
+    """Why a plugin gave no valid answer, without content.
+
+    `decision` names the failure in the delivery log. `counts_against_plugin` says whether the
+    plugin's circuit breaker counts it.
+    """
+
+    error: str
+    decision: str = "failed"
+    counts_against_plugin: bool = True
+
+
+NO_TIME_LEFT = CallFailure("no time was left to call it", counts_against_plugin=False)
+CANCELLED = CallFailure("the call was cancelled before it answered", counts_against_plugin=False)
+BULKHEAD_FULL = CallFailure("it had its maximum number of concurrent calls", counts_against_plugin=False)
+CIRCUIT_OPEN = CallFailure(
+    "it failed too often, and its circuit breaker is open", decision="skipped", counts_against_plugin=False
+)
+NO_ADDRESS = CallFailure("its endpoint's name has no address")
+ANSWER_TOO_LARGE = CallFailure(f"malformed answer: more than {MAX_ANSWER_BYTES} bytes")
+ANSWER_UNREADABLE = CallFailure("malformed answer: not a message of the proto")
+ANSWER_NOT_JSON = CallFailure("malformed answer: not the JSON of the proto message")
+NO_CONNECTION = CallFailure("the call failed: no connection")
+NO_SIGNING_KEY = CallFailure("this service has no key to sign its calls with", counts_against_plugin=False)
+
+
+def timed_out(seconds: float) -> CallFailure:
+    """Return the failure of a plugin that had a fair share of its timeout and did not answer."""
+    return CallFailure(f"no answer within {seconds:.3g} s")
+
+
+def deadline_too_short(seconds: float) -> CallFailure:
+    """Return the failure of a call that had too little time left to blame the plugin."""
+    return CallFailure(f"no answer in the {seconds:.3g} s that were left for it", counts_against_plugin=False)
+
+
+def dns_lookup_failed(why: str) -> CallFailure:
+    """Return the failure of a DNS lookup. It says nothing about the plugin."""
+    return CallFailure(f"the DNS lookup of its endpoint's name failed: {why}", counts_against_plugin=False)
+
+
+_HINTS = {
+    Reason.TOKEN_INVALID: (
+        ", for example because it is served for another endpoint than it is registered with,"
+        " or with the keys of another mesh"
+    ),
+    Reason.CALLER_NOT_ALLOWED: ", for example because it is not served for this tenant",
+}
+
+
+def rejected(error: MeshError) -> CallFailure:
+    """Return the failure of a gRPC call that ended with an error, or without an answer.
+
+    A call that was too large for the plugin does not count against it.
+    """
+    return CallFailure(
+        f"the call failed: {error.reason}{_HINTS.get(error.reason, '')}",
+        counts_against_plugin=error.reason is not Reason.MESSAGE_TOO_LARGE,
+    )
+
+
+def wrong_status(status: int) -> CallFailure:
+    """Return the failure of a webhook that answered with another status than 200.
+
+    Redirects are not followed. A call that was too large for the plugin does not count against it.
+    """
+    return CallFailure(
+        f"the call failed: HTTP status {status}",
+        counts_against_plugin=status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    )
+
+
+def not_permitted(what: str) -> CallFailure:
+    """Return the failure of an answer that the plugin may not give, such as for want of a grant."""
+    return CallFailure(f"malformed answer: {what}")

@@ -1,0 +1,60 @@
+"""The circuit breaker of a plugin, as values."""
+
+from dataclasses import dataclass, replace
+
+FAILURES_TO_OPEN = 3
+FIRST_OPEN_SECONDS = 10.0
+LONGEST_OPEN_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitBreaker:
+    """Closed while `open_until` is None, else open until that time of a monotonic clock.
+
+    After that time it is half open: one probe at a time decides whether it closes.
+    """
+
+    failure_count: int = 0
+    open_until: float | None = None
+    open_seconds: float = FIRST_OPEN_SECONDS
+    probing: bool = False
+
+
+def may_call(breaker: CircuitBreaker, now: float) -> bool:
+    """Return whether a call is allowed: any call while closed, one probe while half open."""
+    return breaker.open_until is None or (now >= breaker.open_until and not breaker.probing)
+
+
+def call_started(breaker: CircuitBreaker) -> CircuitBreaker:
+    """Return the breaker after an allowed call has started."""
+    return breaker if breaker.open_until is None else replace(breaker, probing=True)
+
+
+def call_succeeded() -> CircuitBreaker:
+    """Return the breaker after a valid answer: closed, with all failures forgotten."""
+    return CircuitBreaker()
+
+
+def call_failed(breaker: CircuitBreaker, now: float) -> CircuitBreaker:
+    """Return the breaker after a failure of the plugin.
+
+    The third failure in a row opens it. A failed probe opens it again for twice as long, at most
+    five minutes.
+    """
+    count = breaker.failure_count + 1
+    if breaker.open_until is not None:
+        if not breaker.probing:  # The call had started before the breaker opened.
+            return breaker
+        open_seconds = min(breaker.open_seconds * 2, LONGEST_OPEN_SECONDS)
+        return CircuitBreaker(count, now + open_seconds, open_seconds)
+    if count < FAILURES_TO_OPEN:
+        return replace(breaker, failure_count=count)
+    return CircuitBreaker(count, now + FIRST_OPEN_SECONDS)
+
+
+def call_cancelled(breaker: CircuitBreaker) -> CircuitBreaker:
+    """Return the breaker after a call that says nothing about the plugin.
+
+    The next call may probe.
+    """
+    return replace(breaker, probing=False)

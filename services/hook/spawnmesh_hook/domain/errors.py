@@ -1,0 +1,99 @@
+"""The errors of this service."""
+
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_hook.domain.plugins import Grant, HookKind
+
+
+class EndpointNotAllowed(MeshError):
+    """The operator's rules do not allow the plugin's endpoint."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            Reason.ENDPOINT_NOT_ALLOWED,
+            f"the plugin's endpoint {why}; use another endpoint or ask the operator",
+        )
+
+
+class EndpointNotReached(MeshError):
+    """No connection to the plugin's endpoint could be made."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            Reason.ENDPOINT_NOT_REACHED,
+            f"the plugin's endpoint cannot be used now: {why};"
+            " start the plugin first, or register it with allow_unreachable",
+        )
+
+
+class GrantMissing(MeshError):
+    """The plugin registers for a hook without the grant that the hook needs."""
+
+    def __init__(self, plugin: str, hook: HookKind, grant: Grant) -> None:
+        super().__init__(
+            Reason.GRANT_MISSING,
+            f"a plugin for {hook} needs the grant {grant}; register it with that grant",
+            facts={"plugin": plugin, "hook": hook, "grant": grant},
+        )
+
+
+class NameIsBundled(MeshError):
+    """The operator runs a bundled plugin of this name."""
+
+    def __init__(self, plugin: str) -> None:
+        super().__init__(
+            Reason.ALREADY_EXISTS,
+            f"the operator runs a plugin {plugin}, which a tenant cannot change; use another name",
+            facts={"plugin": plugin},
+        )
+
+
+class PluginFailed(MeshError):
+    """A plugin whose failure policy is CLOSED gave no valid answer. `error` holds no content."""
+
+    def __init__(self, plugin: str, hook: HookKind, error: str) -> None:
+        super().__init__(
+            Reason.PLUGIN_FAILED,
+            f"plugin {plugin} gave no valid answer to {hook}: {error}; call again, or repair the plugin",
+            retry_after_seconds=1.0,
+            facts={"plugin": plugin, "hook": hook},
+        )
+
+
+class DispatchInProgress(MeshError):
+    """Another call with the same dispatch key is still calling the plugins."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            Reason.CONFLICT,
+            "another call is dispatching this draft to the plugins; repeat with the same dispatch_key",
+            retry_after_seconds=1.0,
+        )
+
+
+class PurgeInProgress(MeshError):
+    """The tenant is being purged and cannot be prepared yet."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            Reason.CONFLICT,
+            "the tenant is being purged; call again once the purge is done",
+            retry_after_seconds=5.0,
+        )
+
+
+class SettingsOfPurgedTenant(MeshError):
+    """The settings belong to a tenant that was purged."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            Reason.CONFLICT, "these settings belong to a tenant that was purged; create the tenant anew"
+        )
+
+
+class UnknownTenant(MeshError):
+    """The tenant was never created, or was deleted."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(Reason.UNKNOWN_TENANT, f"{why}; ask an operator to create it")

@@ -1,0 +1,1 @@
+"""Steps that several RPCs and the outbox relay share."""

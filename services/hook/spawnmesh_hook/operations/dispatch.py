@@ -1,0 +1,53 @@
+"""Calls the plugins of a hook one after the other."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from spawnmesh_hook.clients.handler_request import HandlerRequest
+from spawnmesh_hook.domain.call_failures import CallFailure
+from spawnmesh_hook.domain.errors import PluginFailed
+from spawnmesh_hook.domain.plugins import ContentAccess, FailurePolicy, HookKind, Plugin
+from spawnmesh_hook.operations.offload import offload
+from spawnmesh_hook.operations.plugin_directory import PluginDirectory
+from spawnmesh_hook.operations.plugin_invoker import PluginInvoker
+from spawnmesh_hook.operations.time_budget import TimeBudget
+
+E = TypeVar("E", bound=Message)
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
+
+
+class Dispatcher:
+    """Calls the active plugins of a hook in order of priority."""
+
+    def __init__(self, directory: PluginDirectory, invoker: PluginInvoker) -> None:
+        self._directory = directory
+        self._invoker = invoker
+
+    async def answers(
+        self,
+        tenant_id: str,
+        hook: HookKind,
+        budget: TimeBudget,
+        event: E,
+        build: Callable[[ContentAccess, E], HandlerRequest[Q, A]],
+        plugins: Sequence[Plugin] | None = None,
+    ) -> AsyncGenerator[tuple[ContentAccess, A], None]:
+        """Yield each plugin with its valid answer, highest priority first.
+
+        The next plugin is called when the next answer is requested, and gets the event as it is
+        then. A plugin that fails is skipped if it is OPEN. Raises PluginFailed for one that is
+        CLOSED.
+        """
+        if plugins is None:
+            plugins = await self._directory.active(tenant_id, hook)
+        for access in await self._directory.content_access(tenant_id, hook, plugins):
+            plugin = access.plugin
+            request = await offload(event.ByteSize(), build, access, event)
+            answer = await self._invoker.invoke(tenant_id, plugin, request, budget)
+            if not isinstance(answer, CallFailure):
+                yield access, answer
+            elif plugin.failure_policy is FailurePolicy.CLOSED:
+                raise PluginFailed(plugin.name, hook, answer.error)

@@ -1,0 +1,182 @@
+"""Decides about drafts: calls the plugins for BEFORE_AGENT_FINALIZE, once for each draft."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import structlog
+from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision
+from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent
+from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.listener import Listener
+
+from spawnmesh_hook.domain.decisions import (
+    Decision,
+    FinalizeAnswer,
+    Verdict,
+    ends_dispatch,
+    grant,
+    merge_verdicts,
+)
+from spawnmesh_hook.domain.errors import DispatchInProgress
+from spawnmesh_hook.domain.plugins import ContentAccess, HookKind, Plugin
+from spawnmesh_hook.operations import handler_requests
+from spawnmesh_hook.operations.dispatch import Dispatcher
+from spawnmesh_hook.operations.plugin_directory import PluginDirectory
+from spawnmesh_hook.operations.time_budget import TimeBudget
+from spawnmesh_hook.store import decisions
+from spawnmesh_hook.store.decisions import CLAIM_ENDED_CHANNEL, DraftKey
+
+# Added to the longest time of the plugins, so that a slow commit does not look like a dead process.
+_LEASE_MARGIN = timedelta(seconds=5)
+# A notification can be lost with its connection, and a process that dies sends none.
+_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """The right of this call to call the plugins. No transaction is open meanwhile."""
+
+    draft: DraftKey
+    claim_id: UUID
+    plugins: Sequence[Plugin]
+    revision_count: int
+
+
+class FinalizeGate:
+    """Gives one decision for each draft, even to concurrent and repeated calls."""
+
+    def __init__(
+        self, database: Database, listener: Listener, directory: PluginDirectory, dispatcher: Dispatcher
+    ) -> None:
+        self._database = database
+        self._listener = listener
+        self._directory = directory
+        self._dispatcher = dispatcher
+
+    async def decide(
+        self, tenant_id: str, event: BeforeAgentFinalizeEvent, dispatch_key: str, budget: TimeBudget
+    ) -> Decision:
+        """Return the stored decision about the draft, or call the plugins and store a new one.
+
+        If there are neither plugins nor a stored decision, return a continue and store nothing.
+        While another call has claimed the draft, wait for it. Raises PluginFailed, with nothing
+        stored, and DispatchInProgress if the budget ends before the other call does.
+        """
+        draft = DraftKey(tenant_id, event.run_id, dispatch_key)
+        plugins = await self._directory.active(tenant_id, HookKind.BEFORE_AGENT_FINALIZE)
+        if not plugins and not await self._is_claimed_or_decided(draft):
+            return grant(merge_verdicts([]), None)
+        with self._listener.subscription(CLAIM_ENDED_CHANNEL, draft.topic) as claim_ended:
+            while True:
+                claim = await self._claim(draft, plugins, budget)
+                if isinstance(claim, Decision):
+                    return claim
+                if claim is not None:
+                    decision = await self._dispatch(claim, event, budget)
+                    if decision is not None:
+                        return decision
+                elif budget.left() <= 0:
+                    raise DispatchInProgress
+                else:
+                    await claim_ended.wait(min(_POLL_SECONDS, budget.left()))
+
+    async def _is_claimed_or_decided(self, draft: DraftKey) -> bool:
+        """Return whether plugins that are gone or paused by now were called about the draft.
+
+        Reads nothing if the tenant has no decisions at all.
+        """
+        if not await self._directory.has_decisions(draft.tenant_id):
+            return False
+        async with self._database.transaction(draft.tenant_id) as connection:
+            return await decisions.is_claimed_or_decided(connection, draft)
+
+    async def _claim(
+        self, draft: DraftKey, plugins: Sequence[Plugin], budget: TimeBudget
+    ) -> _Claim | Decision | None:
+        """Claim the draft, or return its decision, or None while another call has claimed it."""
+        claim_id = uuid4()
+        # Each plugin waits for its slot within its own timeout.
+        longest = sum((plugin.timeout for plugin in plugins), timedelta())
+        lease = min(longest, timedelta(seconds=budget.left())) + _LEASE_MARGIN
+        async with self._database.transaction(draft.tenant_id) as connection:
+            if not await decisions.claim_draft(connection, draft, claim_id, lease):
+                return await decisions.get_decision(connection, draft)
+            revision_count = await decisions.get_revision_count(connection, draft)
+        return _Claim(draft, claim_id, plugins, revision_count)
+
+    async def _dispatch(
+        self, claim: _Claim, event: BeforeAgentFinalizeEvent, budget: TimeBudget
+    ) -> Decision | None:
+        """Return the stored decision, or None if another call took the claim over meanwhile."""
+        try:
+            verdicts = await self._collect_verdicts(claim, event, budget)
+            return await self._store(claim, verdicts, may_revise=not event.has_final_effects)
+        except BaseException:
+            await asyncio.shield(self._release(claim))
+            raise
+
+    async def _collect_verdicts(
+        self, claim: _Claim, event: BeforeAgentFinalizeEvent, budget: TimeBudget
+    ) -> list[Verdict]:
+        def build(access: ContentAccess, event: BeforeAgentFinalizeEvent) -> handler_requests.FinalizeRequest:
+            return handler_requests.before_agent_finalize(access, event, claim.revision_count)
+
+        verdicts: list[Verdict] = []
+        answers = self._dispatcher.answers(
+            claim.draft.tenant_id,
+            HookKind.BEFORE_AGENT_FINALIZE,
+            budget,
+            event,
+            build,
+            plugins=claim.plugins,
+        )
+        async with aclosing(answers):
+            async for access, answer in answers:
+                verdicts.append(_parse_verdict(access.plugin.name, answer.decision))
+                if ends_dispatch(verdicts[-1]):
+                    break
+        return verdicts
+
+    async def _store(
+        self, claim: _Claim, verdicts: Sequence[Verdict], *, may_revise: bool
+    ) -> Decision | None:
+        draft = claim.draft
+        async with self._database.transaction(draft.tenant_id) as connection:
+            if not await decisions.lock_claim(connection, draft, claim.claim_id):
+                return None
+            exhausted = await decisions.find_exhausted_keys(connection, draft, verdicts)
+            merged = merge_verdicts(verdicts, exhausted)
+            number = None
+            if merged.answer is FinalizeAnswer.REVISE and may_revise:
+                number = await decisions.count_revision(connection, draft)
+            if number is not None:
+                for revise in merged.revises:
+                    if revise.idempotency_key:
+                        await decisions.count_key_attempt(connection, draft, revise)
+            decision = grant(merged, number)
+            await decisions.store_decision(connection, draft, claim.claim_id, decision)
+            await decisions.notify_claim_ended(connection, draft)
+        if decision.capped:
+            structlog.get_logger().warning("revision_capped", run=draft.run_id, plugins=merged.decided_by)
+        return decision
+
+    async def _release(self, claim: _Claim) -> None:
+        async with self._database.transaction(claim.draft.tenant_id) as connection:
+            await decisions.release_claim(connection, claim.draft, claim.claim_id)
+            await decisions.notify_claim_ended(connection, claim.draft)
+
+
+def _parse_verdict(plugin: str, decision: FinalizeDecision) -> Verdict:
+    kind = decision.WhichOneof("decision")
+    if kind == "revise":
+        revise = decision.revise
+        return Verdict(
+            plugin, FinalizeAnswer.REVISE, revise.reason, revise.idempotency_key, revise.max_attempts or 1
+        )
+    if kind == "finalize":
+        return Verdict(plugin, FinalizeAnswer.FINALIZE, decision.finalize.reason)
+    return Verdict(plugin, FinalizeAnswer.CONTINUE)

@@ -1,0 +1,215 @@
+"""Calls a plugin within its timeout, and logs the call."""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+
+import protovalidate
+from google.protobuf.message import Message
+from spawnmesh_core.clock import monotonic_seconds, utc_now
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Database
+from spawnmesh_runtime.impersonation import impersonate
+from spawnmesh_runtime.telemetry import traced
+
+from spawnmesh_hook.clients.dns_resolver import DnsLookupFailed
+from spawnmesh_hook.clients.endpoint_guard import EndpointGuard
+from spawnmesh_hook.clients.handler_request import Answer, HandlerRequest, Request
+from spawnmesh_hook.clients.plugin_channels import PluginChannelPool
+from spawnmesh_hook.clients.webhooks import WebhookClient
+from spawnmesh_hook.domain import call_failures
+from spawnmesh_hook.domain.call_failures import MAX_ANSWER_BYTES, CallFailure
+from spawnmesh_hook.domain.endpoints import Address, Endpoint, parse_endpoint
+from spawnmesh_hook.domain.plugins import Plugin
+from spawnmesh_hook.metrics import DeliveryMetrics
+from spawnmesh_hook.operations.bulkheads import Bulkheads
+from spawnmesh_hook.operations.circuit_breakers import CircuitBreakers
+from spawnmesh_hook.operations.offload import offload
+from spawnmesh_hook.operations.time_budget import TimeBudget
+from spawnmesh_hook.store.deliveries import Delivery, insert_delivery
+
+# The share of its own timeout that a plugin must have had for a timeout to count against it. With
+# less time, the caller or the calls before it are the cause.
+_FAIR_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    tenant_id: str
+    plugin: Plugin
+    delivery_id: str
+    attempt: int
+
+
+class PluginInvoker:
+    """Calls plugins on behalf of the tenant, over gRPC or as webhooks.
+
+    Each call leaves a row in the delivery log, which is written before the answer is used. A
+    failure is returned as a value. Its meaning is up to the caller.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        guard: EndpointGuard,
+        channels: PluginChannelPool,
+        webhooks: WebhookClient,
+        metrics: DeliveryMetrics,
+    ) -> None:
+        self._database = database
+        self._guard = guard
+        self._channels = channels
+        self._webhooks = webhooks
+        self._metrics = metrics
+        self._breakers = CircuitBreakers()
+        self._bulkheads = Bulkheads()
+
+    async def invoke(
+        self,
+        tenant_id: str,
+        plugin: Plugin,
+        request: HandlerRequest[Request, Answer],
+        budget: TimeBudget,
+        *,
+        attempt: int = 1,
+    ) -> Answer | CallFailure:
+        """Return a valid answer, or why there is none.
+
+        If the circuit breaker is open, only the row of the log is written.
+        """
+        call = _Call(tenant_id, plugin, new_id(IdKind.DELIVERY), attempt)
+        if not self._breakers.admit(tenant_id, plugin):
+            await self._log(_delivery(call, request, call_failures.CIRCUIT_OPEN, 0.0), tenant_id)
+            return call_failures.CIRCUIT_OPEN
+        answer: Answer | CallFailure = call_failures.CANCELLED
+        try:
+            answer, _ = await self._call_and_log(call, request, budget)
+        finally:
+            self._record_result(tenant_id, plugin, answer)
+        return answer
+
+    async def invoke_for_test(
+        self, tenant_id: str, plugin: Plugin, request: HandlerRequest[Request, Answer], budget: TimeBudget
+    ) -> Delivery:
+        """Call the plugin without its circuit breaker, and return the row of the log."""
+        call = _Call(tenant_id, plugin, new_id(IdKind.DELIVERY), 1)
+        _, delivery = await self._call_and_log(call, request, budget)
+        return delivery
+
+    def _record_result(self, tenant_id: str, plugin: Plugin, answer: object) -> None:
+        if not isinstance(answer, CallFailure):
+            self._breakers.call_succeeded(tenant_id, plugin)
+        elif answer.counts_against_plugin:
+            self._breakers.call_failed(tenant_id, plugin)
+        else:
+            self._breakers.call_cancelled(tenant_id, plugin)
+
+    async def _call_and_log(
+        self, call: _Call, request: HandlerRequest[Request, Answer], budget: TimeBudget
+    ) -> tuple[Answer | CallFailure, Delivery]:
+        started = monotonic_seconds()
+        answer: Answer | CallFailure = call_failures.CANCELLED
+        async with traced("hook.call_plugin", spawnmesh__hook__plugin=call.plugin.name) as span:
+            try:
+                answer = await self._call_in_time(call, request, budget)
+            finally:
+                delivery = _delivery(call, request, answer, monotonic_seconds() - started)
+                span.set_attribute("spawnmesh.hook.decision", delivery.decision)
+                await self._log(delivery, call.tenant_id)
+        return answer, delivery
+
+    async def _call_in_time(
+        self, call: _Call, request: HandlerRequest[Request, Answer], budget: TimeBudget
+    ) -> Answer | CallFailure:
+        """Return the answer, or why there is none within the plugin's timeout and the budget.
+
+        The wait for a slot and the DNS lookup count as part of that time.
+        """
+        plugin = call.plugin
+        timeout_seconds = plugin.timeout.total_seconds()
+        seconds = min(timeout_seconds, budget.left())
+        if seconds <= 0:
+            return call_failures.NO_TIME_LEFT
+        ends_at = monotonic_seconds() + seconds
+        on_timeout = call_failures.BULKHEAD_FULL
+        try:
+            async with asyncio.timeout(seconds), self._bulkheads.slot(call.tenant_id, plugin):
+                on_timeout = call_failures.dns_lookup_failed("no time was left for it")
+                endpoint = parse_endpoint(plugin.endpoint)
+                addresses = await self._guard.addresses_of(endpoint, call.tenant_id, trusted=plugin.bundled)
+                if not addresses:
+                    return call_failures.NO_ADDRESS
+                left = max(0.0, ends_at - monotonic_seconds())
+                is_fair = left >= timeout_seconds * _FAIR_SHARE
+                on_timeout = (
+                    call_failures.timed_out(seconds) if is_fair else call_failures.deadline_too_short(left)
+                )
+                answer = await self._send(call, endpoint, addresses, request, left)
+        except TimeoutError:
+            return on_timeout
+        except DnsLookupFailed as error:
+            return call_failures.dns_lookup_failed(str(error))
+        except MeshError as error:
+            return on_timeout if error.reason is Reason.DEADLINE_EXCEEDED else call_failures.rejected(error)
+        if isinstance(answer, CallFailure):
+            return answer
+        size_bytes = request.request.ByteSize() + answer.ByteSize()
+        return check_answer(answer) or await offload(size_bytes, request.check_permitted, answer) or answer
+
+    async def _send(
+        self,
+        call: _Call,
+        endpoint: Endpoint,
+        addresses: tuple[Address, ...],
+        request: HandlerRequest[Request, Answer],
+        seconds: float,
+    ) -> Answer | CallFailure:
+        if endpoint.is_webhook:
+            return await self._webhooks.call(
+                call.tenant_id, call.plugin, addresses, call.delivery_id, request
+            )
+        async with self._channels.use(endpoint, addresses) as peer:
+            with impersonate(call.tenant_id, plugin=call.plugin.endpoint):
+                # gRPC returns None for bytes that it cannot parse, contrary to its type hints.
+                answer: Answer | None = await peer.unary(
+                    request.method(peer.channel), request.request, timeout_seconds=seconds
+                )
+        return call_failures.ANSWER_UNREADABLE if answer is None else answer
+
+    async def _log(self, delivery: Delivery, tenant_id: str) -> None:
+        self._metrics.record(delivery.hook, delivery.decision, delivery.latency)
+        async with self._database.transaction(tenant_id) as connection:
+            await insert_delivery(connection, tenant_id, delivery)
+
+
+def check_answer(answer: Message) -> CallFailure | None:
+    """Return which fields and rules of the proto the answer breaks, or None for a valid answer."""
+    if answer.ByteSize() > MAX_ANSWER_BYTES:
+        return call_failures.ANSWER_TOO_LARGE
+    violations = protovalidate.collect_violations(answer)
+    if not violations:
+        return None
+    rules = []
+    for violation in violations[:5]:
+        path = violation.proto.field.elements if violation.proto.field else ()
+        rules.append(f"{'.'.join(element.field_name for element in path)} ({violation.proto.rule_id})")
+    return CallFailure("malformed answer: " + ", ".join(rules))
+
+
+def _delivery(
+    call: _Call, request: HandlerRequest[Request, Answer], answer: Answer | CallFailure, seconds: float
+) -> Delivery:
+    return Delivery(
+        delivery_id=call.delivery_id,
+        plugin=call.plugin.name,
+        hook=request.hook,
+        session_id=request.session_id,
+        run_id=request.run_id,
+        start_time=utc_now() - timedelta(seconds=seconds),
+        latency=timedelta(seconds=seconds),
+        decision=answer.decision if isinstance(answer, CallFailure) else request.decision_of(answer),
+        error=answer.error if isinstance(answer, CallFailure) else "",
+        attempt=call.attempt,
+    )

@@ -1,0 +1,1 @@
+"""The RPCs: each has a module of its name."""

@@ -1,0 +1,29 @@
+"""The stores, clients and operations that the RPCs use."""
+
+from dataclasses import dataclass
+
+from spawnmesh_postgres.database import Database
+
+from spawnmesh_hook.clients.connectivity_probe import ConnectivityProbe
+from spawnmesh_hook.clients.endpoint_guard import EndpointGuard
+from spawnmesh_hook.clients.webhooks import WebhookClient
+from spawnmesh_hook.operations.dispatch import Dispatcher
+from spawnmesh_hook.operations.finalize_gate import FinalizeGate
+from spawnmesh_hook.operations.plugin_directory import PluginDirectory
+from spawnmesh_hook.operations.plugin_invoker import PluginInvoker
+from spawnmesh_hook.store.bundled_plugins import BundledPlugins
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """Filled by `app.py`."""
+
+    database: Database
+    bundled: BundledPlugins
+    directory: PluginDirectory
+    invoker: PluginInvoker
+    dispatcher: Dispatcher
+    finalize_gate: FinalizeGate
+    guard: EndpointGuard
+    probe: ConnectivityProbe
+    webhooks: WebhookClient

@@ -1,0 +1,38 @@
+"""DispatchBeforeSpawn: call the plugins for BEFORE_SPAWN."""
+
+from contextlib import aclosing
+
+from spawnmesh.hook.v1 import decision_pb2
+from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh_runtime.caller import Caller
+
+from spawnmesh_hook.domain.decisions import Denial
+from spawnmesh_hook.domain.plugins import HookKind
+from spawnmesh_hook.operations import handler_requests
+from spawnmesh_hook.operations.time_budget import TimeBudget
+from spawnmesh_hook.rpc.dependencies import Dependencies
+
+
+async def dispatch_before_spawn(
+    request: pb.DispatchBeforeSpawnRequest, caller: Caller, deps: Dependencies, budget: TimeBudget
+) -> pb.DispatchBeforeSpawnResponse:
+    """Return the first denial in order of priority, or an allow. Raises PluginFailed.
+
+    No plugin below a denial is called. Only the delivery log is stored.
+    """
+    answers = deps.dispatcher.answers(
+        caller.tenant_id, HookKind.BEFORE_SPAWN, budget, request.event, handler_requests.before_spawn
+    )
+    async with aclosing(answers):
+        async for access, answer in answers:
+            if answer.decision.HasField("deny"):
+                return _render(Denial(access.plugin.name, answer.decision.deny.reason))
+    return _render(None)
+
+
+def _render(denial: Denial | None) -> pb.DispatchBeforeSpawnResponse:
+    if denial is None:
+        allowed = decision_pb2.SpawnDecision(allow=decision_pb2.Allow())
+        return pb.DispatchBeforeSpawnResponse(decision=allowed)
+    denied = decision_pb2.SpawnDecision(deny=decision_pb2.Deny(reason=denial.reason))
+    return pb.DispatchBeforeSpawnResponse(decision=denied, decided_by=denial.plugin)

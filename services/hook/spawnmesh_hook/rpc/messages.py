@@ -1,0 +1,62 @@
+"""Parses and renders messages that several RPCs share."""
+
+from collections.abc import Sequence
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from spawnmesh.hook.v1 import event_pb2
+from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh_core.errors import not_found
+from spawnmesh_runtime.caller import Caller
+
+from spawnmesh_hook.domain.plugins import HookKind, Plugin
+from spawnmesh_hook.store.deliveries import Delivery
+
+
+def check_own_run(caller: Caller, session_id: str, run_id: str) -> None:
+    """Raise NOT_FOUND unless session and run are those of the calling run."""
+    if session_id != caller.session_id:
+        raise not_found("session", session_id)
+    if run_id != caller.run_id:
+        raise not_found("run", run_id)
+
+
+def render_plugin(plugin: Plugin) -> pb.Plugin:
+    """Render the plugin as it is registered."""
+    timeout = Duration()
+    timeout.FromTimedelta(plugin.timeout)
+    return pb.Plugin(
+        name=plugin.name,
+        endpoint=plugin.endpoint,
+        hooks=render_hooks(plugin.hooks),
+        priority=plugin.priority,
+        timeout=timeout,
+        failure_policy=pb.FailurePolicy.Value(f"FAILURE_POLICY_{plugin.failure_policy}"),
+        grants=[pb.Grant.Value(f"GRANT_{grant}") for grant in plugin.grants],
+        max_concurrent_calls=plugin.max_concurrent_calls,
+        paused=plugin.paused,
+        bundled=plugin.bundled,
+    )
+
+
+def render_hooks(hooks: Sequence[HookKind]) -> list[event_pb2.HookKind.ValueType]:
+    """Render the hooks in the given order."""
+    return [event_pb2.HookKind.Value(f"HOOK_KIND_{hook}") for hook in hooks]
+
+
+def render_delivery(delivery: Delivery) -> pb.Delivery:
+    """Render one row of the delivery log."""
+    start_time, latency = Timestamp(), Duration()
+    start_time.FromDatetime(delivery.start_time)
+    latency.FromTimedelta(delivery.latency)
+    return pb.Delivery(
+        plugin=delivery.plugin,
+        hook=event_pb2.HookKind.Value(f"HOOK_KIND_{delivery.hook}"),
+        session_id=delivery.session_id,
+        run_id=delivery.run_id,
+        start_time=start_time,
+        latency=latency,
+        decision=delivery.decision,
+        error=delivery.error,
+        attempt=delivery.attempt,
+    )

@@ -1,0 +1,152 @@
+"""The gRPC servicers. They forward each RPC to its module. The tenant is always the caller's."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from grpc import aio
+from spawnmesh.hook.v1 import compaction_pb2, delivery_target_pb2
+from spawnmesh.hook.v1 import hook_service_pb2 as pb
+from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
+from spawnmesh.hook.v1 import tenant_hook_service_pb2 as tenant_pb
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceServicer
+from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceServicer
+from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceServicer
+from spawnmesh_runtime.caller import current_caller
+
+from spawnmesh_hook.operations.time_budget import TimeBudget, budget_within
+from spawnmesh_hook.rpc.dependencies import Dependencies
+from spawnmesh_hook.rpc.dispatch_before_agent_finalize import dispatch_before_agent_finalize
+from spawnmesh_hook.rpc.dispatch_before_compaction import dispatch_before_compaction
+from spawnmesh_hook.rpc.dispatch_before_model_resolve import dispatch_before_model_resolve
+from spawnmesh_hook.rpc.dispatch_before_prompt_build import dispatch_before_prompt_build
+from spawnmesh_hook.rpc.dispatch_before_spawn import dispatch_before_spawn
+from spawnmesh_hook.rpc.dispatch_before_tool_call import dispatch_before_tool_call
+from spawnmesh_hook.rpc.dispatch_delivery_target import dispatch_delivery_target
+from spawnmesh_hook.rpc.list_active_hooks import list_active_hooks
+from spawnmesh_hook.rpc.list_deliveries import list_deliveries
+from spawnmesh_hook.rpc.list_plugins import list_plugins
+from spawnmesh_hook.rpc.pause_plugin import pause_plugin
+from spawnmesh_hook.rpc.prepare_tenant import prepare_tenant
+from spawnmesh_hook.rpc.publish_events import publish_events
+from spawnmesh_hook.rpc.purge_tenant import purge_tenant
+from spawnmesh_hook.rpc.register_plugin import register_plugin
+from spawnmesh_hook.rpc.relay_native_stop import relay_native_stop
+from spawnmesh_hook.rpc.remove_plugin import remove_plugin
+from spawnmesh_hook.rpc.resume_plugin import resume_plugin
+from spawnmesh_hook.rpc.test_plugin import test_plugin
+
+Context = aio.ServicerContext[Any, Any]
+
+
+@dataclass(frozen=True)
+class HookServicer(HookServiceServicer):
+    """HookService."""
+
+    deps: Dependencies
+
+    async def RegisterPlugin(
+        self, request: pb.RegisterPluginRequest, context: Context
+    ) -> pb.RegisterPluginResponse:
+        return await register_plugin(request, current_caller(), self.deps)
+
+    async def ListPlugins(self, request: pb.ListPluginsRequest, context: Context) -> pb.ListPluginsResponse:
+        return await list_plugins(request, current_caller(), self.deps)
+
+    async def PausePlugin(self, request: pb.PausePluginRequest, context: Context) -> pb.PausePluginResponse:
+        return await pause_plugin(request, current_caller(), self.deps)
+
+    async def ResumePlugin(
+        self, request: pb.ResumePluginRequest, context: Context
+    ) -> pb.ResumePluginResponse:
+        return await resume_plugin(request, current_caller(), self.deps)
+
+    async def RemovePlugin(
+        self, request: pb.RemovePluginRequest, context: Context
+    ) -> pb.RemovePluginResponse:
+        return await remove_plugin(request, current_caller(), self.deps)
+
+    async def TestPlugin(self, request: pb.TestPluginRequest, context: Context) -> pb.TestPluginResponse:
+        return await test_plugin(request, current_caller(), self.deps, _budget(context))
+
+    async def DispatchBeforeSpawn(
+        self, request: pb.DispatchBeforeSpawnRequest, context: Context
+    ) -> pb.DispatchBeforeSpawnResponse:
+        return await dispatch_before_spawn(request, current_caller(), self.deps, _budget(context))
+
+    async def DispatchBeforeAgentFinalize(
+        self, request: pb.DispatchBeforeAgentFinalizeRequest, context: Context
+    ) -> pb.DispatchBeforeAgentFinalizeResponse:
+        return await dispatch_before_agent_finalize(request, current_caller(), self.deps, _budget(context))
+
+    async def DispatchDeliveryTarget(
+        self, request: delivery_target_pb2.DispatchDeliveryTargetRequest, context: Context
+    ) -> delivery_target_pb2.DispatchDeliveryTargetResponse:
+        return await dispatch_delivery_target(request, current_caller(), self.deps, _budget(context))
+
+    async def DispatchBeforeCompaction(
+        self, request: compaction_pb2.DispatchBeforeCompactionRequest, context: Context
+    ) -> compaction_pb2.DispatchBeforeCompactionResponse:
+        return await dispatch_before_compaction(request, current_caller(), self.deps, _budget(context))
+
+    async def PublishEvents(
+        self, request: pb.PublishEventsRequest, context: Context
+    ) -> pb.PublishEventsResponse:
+        return await publish_events(request, current_caller(), self.deps)
+
+    async def ListDeliveries(
+        self, request: pb.ListDeliveriesRequest, context: Context
+    ) -> pb.ListDeliveriesResponse:
+        return await list_deliveries(request, current_caller(), self.deps)
+
+    async def RelayNativeStop(
+        self, request: pb.RelayNativeStopRequest, context: Context
+    ) -> pb.RelayNativeStopResponse:
+        return await relay_native_stop(request, current_caller(), self.deps, _budget(context))
+
+
+@dataclass(frozen=True)
+class RunHookServicer(RunHookServiceServicer):
+    """RunHookService. Session and run are always the caller's too."""
+
+    deps: Dependencies
+
+    async def ListActiveHooks(
+        self, request: run_pb.ListActiveHooksRequest, context: Context
+    ) -> run_pb.ListActiveHooksResponse:
+        return await list_active_hooks(request, current_caller(), self.deps)
+
+    async def DispatchBeforeModelResolve(
+        self, request: run_pb.DispatchBeforeModelResolveRequest, context: Context
+    ) -> run_pb.DispatchBeforeModelResolveResponse:
+        return await dispatch_before_model_resolve(request, current_caller(), self.deps, _budget(context))
+
+    async def DispatchBeforePromptBuild(
+        self, request: run_pb.DispatchBeforePromptBuildRequest, context: Context
+    ) -> run_pb.DispatchBeforePromptBuildResponse:
+        return await dispatch_before_prompt_build(request, current_caller(), self.deps, _budget(context))
+
+    async def DispatchBeforeToolCall(
+        self, request: run_pb.DispatchBeforeToolCallRequest, context: Context
+    ) -> run_pb.DispatchBeforeToolCallResponse:
+        return await dispatch_before_tool_call(request, current_caller(), self.deps, _budget(context))
+
+
+@dataclass(frozen=True)
+class TenantHookServicer(TenantHookServiceServicer):
+    """TenantHookService."""
+
+    deps: Dependencies
+
+    async def PrepareTenant(
+        self, request: tenant_pb.PrepareTenantRequest, context: Context
+    ) -> tenant_pb.PrepareTenantResponse:
+        return await prepare_tenant(request, current_caller(), self.deps)
+
+    async def PurgeTenant(
+        self, request: tenant_pb.PurgeTenantRequest, context: Context
+    ) -> tenant_pb.PurgeTenantResponse:
+        return await purge_tenant(request, current_caller(), self.deps)
+
+
+def _budget(context: Context) -> TimeBudget:
+    return budget_within(context.time_remaining())

@@ -1,0 +1,1 @@
+"""Tables of the hook service and the file of bundled plugins."""

@@ -1,0 +1,22 @@
+-- name: insert_delivery
+-- Locks no existing row.
+insert into deliveries
+    (tenant_id, delivery_id, plugin, hook, session_id, run_id, start_time, latency, decision, error, attempt)
+values
+    (%(tenant_id)s, %(delivery_id)s, %(plugin)s, %(hook)s, %(session_id)s, %(run_id)s, %(start_time)s,
+     %(latency)s, %(decision)s, %(error)s, %(attempt)s);
+
+-- name: list_deliveries
+-- Locks nothing. An empty condition does not filter. Index, by the narrowest condition:
+-- deliveries_run_idx, deliveries_session_idx, deliveries_plugin_idx or deliveries_newest_idx.
+select delivery_id, plugin, hook, session_id, run_id, start_time, latency, decision, error, attempt
+from deliveries
+where tenant_id = %(tenant_id)s
+    and (%(session_id)s = '' or session_id = %(session_id)s)
+    and (%(run_id)s = '' or run_id = %(run_id)s)
+    and (%(plugin)s = '' or plugin = %(plugin)s)
+    and (%(decision)s = '' or decision = %(decision)s)
+    and start_time >= %(start_time)s and start_time < %(end_time)s
+    and (start_time, delivery_id) < (%(before_time)s, %(before_id)s)
+order by start_time desc, delivery_id desc
+limit %(limit)s;

@@ -1,0 +1,128 @@
+"""The outbox: published events, and one entry for each observer that has not received its event."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_hook.domain.plugins import HookKind
+
+OUTBOX_CHANNEL = "hook_outbox"
+
+_SQL = load_statements(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedEvent:
+    """An event to store. `event` is the serialized ObservedEvent."""
+
+    event_key: str
+    hook: HookKind
+    session_id: str
+    run_id: str
+    event: bytes
+    traceparent: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxEntry:
+    """An event to deliver to an observer. `attempt` counts this attempt too."""
+
+    tenant_id: str
+    event_key: str
+    plugin: str
+    attempt: int
+    hook: HookKind
+    event: bytes
+    traceparent: str
+
+
+async def enqueue_event(
+    connection: Connection, tenant_id: str, published: PublishedEvent, plugins: Sequence[str]
+) -> bool:
+    """Store the event with an entry for each plugin.
+
+    Return False, changing nothing, for a known key.
+    """
+    event = {
+        "tenant_id": tenant_id,
+        "event_key": published.event_key,
+        "hook": published.hook.value,
+        "session_id": published.session_id,
+        "run_id": published.run_id,
+        "event": published.event,
+        "traceparent": published.traceparent,
+    }
+    if await (await connection.execute(_SQL["insert_event"], event)).fetchone() is None:
+        return False
+    entries = {"tenant_id": tenant_id, "event_key": published.event_key, "plugins": list(plugins)}
+    await connection.execute(_SQL["insert_outbox_entries"], entries)
+    return True
+
+
+async def notify_outbox(connection: Connection) -> None:
+    """Wake the workers when the transaction commits."""
+    await connection.execute(_SQL["notify_outbox"], {"channel": OUTBOX_CHANNEL})
+
+
+async def claim_due_entries(
+    connection: Connection, lease: timedelta, limit: int, full_tenants: Sequence[str] = ()
+) -> list[OutboxEntry]:
+    """Claim at most `limit` due entries for the length of the lease, but none of the full tenants.
+
+    Needs a transaction of every tenant.
+    """
+    parameters = {"lease": lease, "limit": limit, "full_tenants": list(full_tenants)}
+    cursor = await connection.execute(_SQL["claim_due_entries"], parameters)
+    return [
+        OutboxEntry(
+            tenant_id=row["tenant_id"],
+            event_key=row["event_key"],
+            plugin=row["plugin"],
+            attempt=row["attempt_count"],
+            hook=HookKind(row["hook"]),
+            event=bytes(row["event"]),
+            traceparent=row["traceparent"],
+        )
+        for row in await cursor.fetchall()
+    ]
+
+
+async def seconds_to_next_entry(connection: Connection, full_tenants: Sequence[str]) -> float | None:
+    """Return in how many seconds the next entry is due, of all tenants but the full ones.
+
+    The number is negative for an entry that is due, and None if there is no entry. Needs a
+    transaction of every tenant.
+    """
+    cursor = await connection.execute(_SQL["seconds_to_next_entry"], {"full_tenants": list(full_tenants)})
+    row = await cursor.fetchone()
+    return None if row is None else row["seconds"]
+
+
+async def complete_entry(connection: Connection, entry: OutboxEntry) -> None:
+    """Delete the entry, and clear the event's content if no other entry is pending."""
+    await connection.execute(_SQL["delete_entry"], _key(entry))
+    await connection.execute(_SQL["clear_delivered_event"], _key(entry))
+
+
+async def retry_entry(connection: Connection, entry: OutboxEntry, backoff: timedelta) -> None:
+    """Make the entry due again after the backoff."""
+    await connection.execute(_SQL["retry_entry"], {**_key(entry), "backoff": backoff})
+
+
+async def dead_letter_entry(connection: Connection, entry: OutboxEntry) -> None:
+    """Mark the entry as dead, and clear the event's content if no other entry is pending."""
+    await connection.execute(_SQL["dead_letter_entry"], _key(entry))
+    await connection.execute(_SQL["clear_delivered_event"], _key(entry))
+
+
+async def delete_entries_of_plugin(connection: Connection, tenant_id: str, name: str) -> None:
+    """Delete all entries of the plugin, and clear events that have no other pending entry."""
+    for statement in ("lock_events_of_plugin", "delete_entries_of_plugin"):
+        await connection.execute(_SQL[statement], {"tenant_id": tenant_id, "name": name})
+
+
+def _key(entry: OutboxEntry) -> dict[str, str]:
+    return {"tenant_id": entry.tenant_id, "event_key": entry.event_key, "plugin": entry.plugin}

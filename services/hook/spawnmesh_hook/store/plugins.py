@@ -1,0 +1,83 @@
+"""Plugins that tenants registered."""
+
+from typing import Any
+
+from spawnmesh_core.errors import not_found
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_hook.domain.plugins import FailurePolicy, Grant, HookKind, Plugin
+
+PLUGINS_CHANGED_CHANNEL = "hook_plugins"
+
+_SQL = load_statements(__name__)
+
+
+async def upsert_plugin(connection: Connection, tenant_id: str, plugin: Plugin) -> Plugin:
+    """Add the plugin, or replace the one of its name, which keeps its place among equal priorities.
+
+    Return the plugin as it is stored.
+    """
+    cursor = await connection.execute(
+        _SQL["upsert_plugin"],
+        {
+            "tenant_id": tenant_id,
+            "name": plugin.name,
+            "endpoint": plugin.endpoint,
+            "hooks": [hook.value for hook in plugin.hooks],
+            "priority": plugin.priority,
+            "timeout": plugin.timeout,
+            "failure_policy": plugin.failure_policy.value,
+            "grants": [grant.value for grant in plugin.grants],
+            "max_concurrent_calls": plugin.max_concurrent_calls,
+        },
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise RuntimeError("the upsert of a plugin returned no row")
+    return _plugin(row)
+
+
+async def list_plugins(connection: Connection, tenant_id: str) -> tuple[list[Plugin], bool]:
+    """Return the tenant's plugins, and whether it has a decision that is stored or in progress.
+
+    The plugins are ordered by priority, highest first, then by registration.
+    """
+    cursor = await connection.execute(_SQL["list_plugins"], {"tenant_id": tenant_id})
+    rows = await cursor.fetchall()
+    return [_plugin(row) for row in rows if row["name"] is not None], rows[0]["has_decisions"]
+
+
+async def set_paused(connection: Connection, tenant_id: str, name: str, *, paused: bool) -> Plugin:
+    """Pause or resume the plugin and return it as it is stored. Raises NOT_FOUND."""
+    parameters = {"tenant_id": tenant_id, "name": name, "paused": paused}
+    row = await (await connection.execute(_SQL["set_paused"], parameters)).fetchone()
+    if row is None:
+        raise not_found("plugin", name)
+    return _plugin(row)
+
+
+async def delete_plugin(connection: Connection, tenant_id: str, name: str) -> bool:
+    """Delete the plugin and return whether there was one."""
+    cursor = await connection.execute(_SQL["delete_plugin"], {"tenant_id": tenant_id, "name": name})
+    return cursor.rowcount > 0
+
+
+async def notify_plugins_changed(connection: Connection) -> None:
+    """Make every replica read the plugins again when the transaction commits."""
+    await connection.execute(_SQL["notify_plugins_changed"], {"channel": PLUGINS_CHANGED_CHANNEL})
+
+
+def _plugin(row: dict[str, Any]) -> Plugin:
+    return Plugin(
+        name=row["name"],
+        endpoint=row["endpoint"],
+        hooks=tuple(HookKind(hook) for hook in row["hooks"]),
+        priority=row["priority"],
+        timeout=row["timeout"],
+        failure_policy=FailurePolicy(row["failure_policy"]),
+        grants=tuple(Grant(grant) for grant in row["grants"]),
+        max_concurrent_calls=row["max_concurrent_calls"],
+        paused=row["paused"],
+        generation=row["generation"],
+    )

@@ -1,0 +1,1 @@
+"""Clients of providers, and the source of their credentials."""

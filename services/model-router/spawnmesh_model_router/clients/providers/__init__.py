@@ -1,0 +1,1 @@
+"""Calls to providers: between the messages of the mesh and each provider's wire format."""

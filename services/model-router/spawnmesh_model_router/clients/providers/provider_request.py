@@ -1,0 +1,154 @@
+"""The content of a model call, in terms that all wire formats share."""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spawnmesh.content.v1 import message_pb2
+
+from spawnmesh_model_router.domain.thinking import ThinkingLevel
+from spawnmesh_model_router.domain.tool_calls import decode_json, parse_arguments
+
+NO_IMAGE = "[An image was left out here.]"
+_QUOTED_IMAGE_BYTES = 6144  # More than the classifier reads of a text that quotes an image.
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool with the JSON Schema of its parameters."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    idempotent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NamedImage:
+    """An image that the prompt names."""
+
+    name: str
+    image: message_pb2.Image
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderRequest:
+    """The content of a call, validated once for all candidates.
+
+    `max_output` is 0 and `thinking` is None if the caller gives none. `named_images` are not part
+    of `messages` until `with_named_images` adds them.
+    """
+
+    system_prompt: str
+    messages: tuple[message_pb2.Message, ...]
+    tools: tuple[Tool, ...]
+    max_output: int
+    thinking: ThinkingLevel | None = None
+    named_images: tuple[NamedImage, ...] = ()
+
+    @property
+    def text_bytes(self) -> int:
+        """Return the size of all text, tool declarations included."""
+        content = (
+            block.text.text or block.thinking.text or block.tool_call.block_json
+            for message in self.messages
+            for block in message.content
+        )
+        declared = (
+            part
+            for tool in self.tools
+            for part in (tool.name, tool.description, json.dumps(tool.parameters, ensure_ascii=False))
+        )
+        return len(self.system_prompt.encode()) + sum(len(text.encode()) for text in (*content, *declared))
+
+    @property
+    def last_answer_provider(self) -> str:
+        """Return the provider of the newest answer in the conversation; empty if it is unknown."""
+        models = (
+            message.model for message in reversed(self.messages) if message.role == message_pb2.ROLE_ASSISTANT
+        )
+        return next(models, "").partition("/")[0].lower()
+
+    @property
+    def image_count(self) -> int:
+        """Return the number of images, those that the prompt names included."""
+        shown = sum(block.HasField("image") for message in self.messages for block in message.content)
+        return shown + len(self.named_images)
+
+    def texts(self) -> Iterator[str]:
+        """Yield every text that goes to the provider, for the prompt-echo filter.
+
+        Each text inside JSON comes by itself. Of an image, the beginning of its base64 form is a
+        text.
+        """
+        yield from (self.system_prompt, *self.names())
+        for tool in self.tools:
+            yield from (tool.description, *_leaves(tool.parameters))
+        for message in self.messages:
+            for block in message.content:
+                yield from (block.text.text, block.thinking.text, block.thinking.signature)
+                yield from _leaves(decode_json(block.tool_call.block_json))
+                yield from _leaves(parse_arguments(block.tool_call.block_json))
+                yield b64encode(block.image.data[:_QUOTED_IMAGE_BYTES]).decode()
+
+    def names(self) -> Iterator[str]:
+        """Yield the texts that are ids, names of tools or types of images."""
+        yield from (tool.name for tool in self.tools)
+        for message in self.messages:
+            yield from (message.tool_call_id, message.tool_name)
+            for block in message.content:
+                yield from (block.tool_call.tool_call_id, block.tool_call.name, block.image.mime_type)
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """Yield the keys, texts and numbers of a JSON value, in order."""
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, dict):
+            pending += [each for item in reversed(one.items()) for each in reversed(item)]
+        elif isinstance(one, list):
+            pending += reversed(one)
+        elif one is not None:
+            yield str(one)
+
+
+def with_named_images(request: ProviderRequest) -> ProviderRequest:
+    """Add the named images to the newest message of a user, each after its name."""
+    if not request.named_images:
+        return request
+    indexes = [
+        index for index, message in enumerate(request.messages) if message.role == message_pb2.ROLE_USER
+    ]
+    newest = message_pb2.Message(role=message_pb2.ROLE_USER)
+    before, after = request.messages, request.messages[:0]
+    if indexes:
+        newest.CopyFrom(request.messages[indexes[-1]])
+        before, after = request.messages[: indexes[-1]], request.messages[indexes[-1] + 1 :]
+    for named in request.named_images:
+        newest.content.add(text=message_pb2.Text(text=f"[{' '.join(named.name.split())}]"))
+        newest.content.add(image=named.image)
+    return replace(request, messages=(*before, newest, *after), named_images=())
+
+
+def with_notice(request: ProviderRequest, notice: str) -> ProviderRequest:
+    """Append the notice to the system prompt."""
+    return replace(request, system_prompt="\n\n".join(filter(None, (request.system_prompt, notice))))
+
+
+def without_images(request: ProviderRequest) -> ProviderRequest:
+    """Replace each image by a note, and drop the named images."""
+    return replace(request, messages=tuple(map(_without_images, request.messages)), named_images=())
+
+
+def _without_images(message: message_pb2.Message) -> message_pb2.Message:
+    if not any(block.HasField("image") for block in message.content):
+        return message
+    stripped = message_pb2.Message()
+    stripped.CopyFrom(message)
+    for block in stripped.content:
+        if block.HasField("image"):
+            block.text.text = NO_IMAGE
+    return stripped

@@ -1,0 +1,176 @@
+"""The answer of a provider, independent of its wire format."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from spawnmesh_model_router.domain.reasons import FailoverReason
+
+
+class StopReason(StrEnum):
+    """Why the model stopped. The names are those of the proto enum."""
+
+    UNSPECIFIED = "STOP_REASON_UNSPECIFIED"
+    END = "STOP_REASON_END"
+    TOOL_USE = "STOP_REASON_TOOL_USE"
+    LENGTH = "STOP_REASON_LENGTH"
+    REFUSAL = "STOP_REASON_REFUSAL"
+
+    @property
+    def is_chosen_by_model(self) -> bool:
+        """Return whether the model ended by itself.
+
+        Otherwise its last tool call may be cut off, and must not be executed.
+        """
+        return self in (StopReason.END, StopReason.TOOL_USE)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call. `input` includes the tokens of both cache columns."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    """A piece of text that continues the text before it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """A complete thought."""
+
+    text: str
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A complete tool call."""
+
+    call_id: str
+    name: str
+    block_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of an answer.
+
+    `response_id` and `response_model` are the provider's, for telemetry.
+    """
+
+    stop: StopReason
+    usage: Usage
+    response_id: str = ""
+    response_model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenOutput:
+    """Usage of a call that the caller does not see: bytes of thoughts and of unfinished tool calls.
+
+    `read` is the input usage, if the provider reports it at the start. The tenant's budget is
+    charged by these reports if the answer does not finish.
+    """
+
+    written_bytes: int = 0
+    read: Usage | None = None
+
+
+Piece = TextPiece | Thought | ToolCall | Finished | HiddenOutput
+
+PieceStream = AsyncGenerator[Piece, None]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTimeouts:
+    """The longest waits for a provider, in seconds."""
+
+    first_seconds: float
+    """For the response to begin, and then for its first event."""
+    idle_seconds: float
+    """For each further event."""
+
+
+class ProviderFailed(Exception):
+    """A failed call to a provider.
+
+    `detail` is for people. It never contains the provider's own text, which may repeat a key or a
+    prompt. With `is_about_request` no cooldown begins, whatever the reason: other requests may
+    succeed.
+    """
+
+    def __init__(
+        self,
+        reason: FailoverReason,
+        detail: str,
+        *,
+        http_status: int = 0,
+        retry_after_seconds: float | None = None,
+        is_about_request: bool = False,
+    ) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+        self.http_status = http_status
+        self.retry_after_seconds = retry_after_seconds
+        self.is_about_request = is_about_request
+
+
+def hidden_output(*written: str) -> list[HiddenOutput]:
+    """Return the report of the written texts; an empty list if they are empty."""
+    count = sum(len(text.encode("utf-8", "replace")) for text in written)
+    return [HiddenOutput(count)] if count else []
+
+
+def unreadable_tool_call() -> ProviderFailed:
+    """Return the failure of an answer with a tool call that cannot be executed.
+
+    It causes no cooldown: a prompt can make a model write such a call.
+    """
+    detail = "the model's tool call cannot be read"
+    return ProviderFailed(FailoverReason.SERVER_ERROR, detail, is_about_request=True)
+
+
+@dataclass(slots=True)
+class Answer:
+    """An answer as it grows: complete blocks in order, and `finished` once its end has arrived."""
+
+    blocks: list[TextPiece | Thought | ToolCall] = field(default_factory=list)
+    finished: Finished | None = None
+
+    @property
+    def has_output(self) -> bool:
+        """Return whether the answer contains output that the caller sees."""
+        return any(not isinstance(block, Thought) for block in self.blocks)
+
+    def add(self, piece: Piece) -> None:
+        """Add the next piece. Text extends a text block before it."""
+        if isinstance(piece, HiddenOutput):
+            return
+        if isinstance(piece, Finished):
+            self.finished = piece
+        elif isinstance(piece, TextPiece) and self.blocks and isinstance(self.blocks[-1], TextPiece):
+            self.blocks[-1] = TextPiece(self.blocks[-1].text + piece.text)
+        else:
+            self.blocks.append(piece)
+
+    def require_complete(self) -> Finished:
+        """Return the end of the answer.
+
+        Raises ProviderFailed if there is no end, no content, or only a refusal.
+        """
+        if self.finished is None:
+            raise ProviderFailed(FailoverReason.TIMEOUT, "the answer broke off")
+        if self.has_output or self.finished.stop is StopReason.LENGTH:
+            return self.finished
+        if self.finished.stop is StopReason.REFUSAL:
+            raise ProviderFailed(FailoverReason.NO_FAILOVER, "the model refused")
+        raise ProviderFailed(FailoverReason.EMPTY_RESPONSE, "the answer was empty")

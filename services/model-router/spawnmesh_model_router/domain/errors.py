@@ -1,0 +1,79 @@
+"""The errors of a model call.
+
+Their facts name each candidate and its outcome, in the chain's order.
+"""
+
+from spawnmesh_core.errors import Fact, MeshError
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_model_router.domain.answer import Answer, TextPiece, ToolCall
+from spawnmesh_model_router.domain.candidates import ModelRef
+from spawnmesh_model_router.domain.events import Outcomes
+from spawnmesh_model_router.domain.policy import Exceeded
+from spawnmesh_model_router.domain.reasons import FailoverReason
+
+
+def unknown_model(name: str) -> MeshError:
+    """Return the error for a name that resolves to no configured model. No provider was called."""
+    return MeshError(
+        Reason.UNKNOWN_MODEL,
+        "no model of this name is configured; no provider was called",
+        facts={"model": name},
+    )
+
+
+def budget_exceeded(over: Exceeded) -> MeshError:
+    """Return the error for an exhausted budget. No provider was called."""
+    return MeshError(
+        Reason.BUDGET_EXCEEDED,
+        f"the tenant's budget of {over.kind.value.replace('_', ' ')} is used up; no provider was called",
+        retry_after_seconds=max(over.retry_after_seconds, 0.001),
+        facts={"budget": over.kind.value},
+    )
+
+
+def all_candidates_failed(outcomes: Outcomes, retry_after_seconds: float) -> MeshError:
+    """Return the error for a chain without an answer.
+
+    The first candidate is available again after `retry_after_seconds`.
+    """
+    return MeshError(
+        Reason.ALL_CANDIDATES_FAILED,
+        f"none of {len(outcomes)} candidates answered; call again later or name other models",
+        retry_after_seconds=retry_after_seconds,
+        facts=_facts(outcomes),
+    )
+
+
+def model_refused(model: ModelRef, reason: FailoverReason, detail: str, outcomes: Outcomes) -> MeshError:
+    """Return the error for a request that every candidate would refuse."""
+    return MeshError(
+        Reason.MODEL_REFUSED,
+        f"{model} refused the request, and so would others: {detail}",
+        facts={"model": str(model), "failover_reason": reason.value, **_facts(outcomes)},
+    )
+
+
+def stream_broken(model: ModelRef, reason: FailoverReason, answer: Answer, outcomes: Outcomes) -> MeshError:
+    """Return the error for an answer that broke off after its first output.
+
+    The facts say how much was sent, so that the caller can find and discard it.
+    """
+    text = "".join(block.text for block in answer.blocks if isinstance(block, TextPiece))
+    return MeshError(
+        Reason.STREAM_BROKEN,
+        f"{model} failed during its answer; discard the incomplete output and call again from the start",
+        facts={
+            "model": str(model),
+            "failover_reason": reason.value,
+            "sent_text_bytes": len(text.encode("utf-8", "replace")),
+            "sent_tool_call_count": sum(isinstance(block, ToolCall) for block in answer.blocks),
+            **_facts(outcomes),
+        },
+    )
+
+
+def _facts(outcomes: Outcomes) -> dict[str, Fact]:
+    return {
+        f"candidate_{number}": f"{model} {outcome}" for number, (model, outcome) in enumerate(outcomes, 1)
+    }

@@ -1,0 +1,48 @@
+"""Start and stop the background jobs of the service."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+from spawnmesh_postgres.listener import Subscription
+
+from spawnmesh_model_router.jobs.refresh_policies import refresh_policies
+from spawnmesh_model_router.jobs.sync_cooldowns import sync_cooldowns
+from spawnmesh_model_router.store.cooldown_cache import CooldownCache
+from spawnmesh_model_router.store.policy_cache import PolicyCache
+
+_LAST_SYNC_SECONDS = 2.0
+
+log = structlog.get_logger()
+
+
+@asynccontextmanager
+async def run_jobs(
+    cooldowns: CooldownCache,
+    cooldown_changes: Subscription,
+    policies: PolicyCache,
+    policy_changes: Subscription,
+) -> AsyncIterator[None]:
+    """Run the jobs until the block ends.
+
+    The cooldowns are read before the block begins. At its end, unsaved cooldowns are saved if that
+    takes at most 2 s, and pending reads and charges of tenants finish.
+    """
+    await cooldowns.sync()
+    tasks = [
+        asyncio.create_task(sync_cooldowns(cooldowns, cooldown_changes), name="sync cooldowns"),
+        asyncio.create_task(refresh_policies(policies, policy_changes), name="refresh policies"),
+    ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            async with asyncio.timeout(_LAST_SYNC_SECONDS):
+                await cooldowns.sync()
+        except TimeoutError:
+            log.warning("cooldowns_not_saved")
+        await policies.finish()

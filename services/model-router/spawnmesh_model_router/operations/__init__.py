@@ -1,0 +1,1 @@
+"""Steps over several stores and clients that RPCs share."""

@@ -1,0 +1,1 @@
+"""The failover chain: call candidates in order until one answers."""

@@ -1,0 +1,177 @@
+"""Decide which candidates may be called now, with which credential, and record their failures."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from spawnmesh_model_router.clients.credentials import Credential, CredentialSource
+from spawnmesh_model_router.domain.answer import ProviderFailed
+from spawnmesh_model_router.domain.candidates import (
+    Candidate,
+    Capability,
+    ModelRef,
+    Ready,
+    Skipped,
+    SkipReason,
+    Verdict,
+    assess,
+)
+from spawnmesh_model_router.domain.cooldown import Cooldown, CooldownTarget, Scope, scope_of
+from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.domain.rotation import blocking_cooldown, other_credential, pick_credential
+from spawnmesh_model_router.domain.router_config import RouterConfig
+from spawnmesh_model_router.store.cooldown_cache import CooldownCache
+
+_MAX_RETRY_AFTER_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRecord:
+    """A failure, and the credential of the call."""
+
+    failed: ProviderFailed
+    credential: Credential
+
+
+class Availability:
+    """Judges candidates by the configuration, the readable credentials and the cooldowns."""
+
+    def __init__(self, config: RouterConfig, source: CredentialSource, cooldowns: CooldownCache) -> None:
+        self._config = config
+        self._source = source
+        self._cooldowns = cooldowns
+        self._use_count = 0
+        self._last_uses: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        self._last_probes: dict[ModelRef, datetime] = {}
+
+    def assess(
+        self, candidate: Candidate, ref: ModelRef, needs: frozenset[Capability], now: datetime
+    ) -> Ready | Verdict:
+        """Return Ready if the candidate, the configured model `ref`, may be called, or its
+        verdict.
+        """
+        verdict = assess(
+            candidate,
+            offers=self._config.models[str(ref)].offers,
+            needs=needs,
+            cooldown=self.cooldown_of(ref, now),
+            now=now,
+            last_probe=self._last_probes.get(ref),
+        )
+        if isinstance(verdict, Ready) and not self._credentials(ref.provider):
+            return Skipped(SkipReason.NO_CREDENTIAL)
+        return verdict
+
+    def record_probe(self, ref: ModelRef, now: datetime) -> None:
+        """Record a call to a candidate in cooldown, so that no other probe follows soon."""
+        self._last_probes[ref] = now
+
+    def cooldown_of(self, ref: ModelRef, now: datetime) -> Cooldown | None:
+        """Return the cooldown that blocks the model; None if none does."""
+        shared = (CooldownTarget(Scope.MODEL, str(ref)), CooldownTarget(Scope.PROVIDER, ref.provider))
+        own = (
+            credential_target(ref.provider, fingerprint) for fingerprint in self._credentials(ref.provider)
+        )
+        return blocking_cooldown(map(self._cooldowns.get, shared), map(self._cooldowns.get, own), now)
+
+    def credential_for(self, provider: str, now: datetime) -> Credential | None:
+        """Return the credential for the next call; None if no credential can be read."""
+        known = self._credentials(provider)
+        chosen = pick_credential(
+            tuple(known), self._last_uses[provider], self._credential_cooldowns(provider, known), now
+        )
+        return self._used(provider, known[chosen]) if chosen is not None else None
+
+    def other_credential(
+        self, provider: str, reason: FailoverReason, used: Collection[str], now: datetime
+    ) -> Credential | None:
+        """Return a credential that may succeed after `reason`; None if there is none.
+
+        `used` are the fingerprints of the credentials that failed.
+        """
+        known = self._credentials(provider)
+        chosen = other_credential(
+            reason,
+            tuple(known),
+            used,
+            self._last_uses[provider],
+            self._credential_cooldowns(provider, known),
+            now,
+        )
+        return self._used(provider, known[chosen]) if chosen is not None else None
+
+    def record_failure(self, ref: ModelRef, failure: FailureRecord, now: datetime) -> None:
+        """Start or extend the cooldown that the failure causes.
+
+        Its reason decides whether that is of the model, the credential or the provider, or none.
+        """
+        if failure.failed.is_about_request:
+            return
+        reason = failure.failed.reason
+        target = _target(ref, reason, failure.credential)
+        if target is not None:
+            seconds = failure.failed.retry_after_seconds
+            retry_after = (
+                timedelta(seconds=min(seconds, _MAX_RETRY_AFTER_SECONDS)) if seconds is not None else None
+            )
+            self._cooldowns.record_failure(target, reason, now, retry_after)
+
+    def record_success(self, ref: ModelRef, credential: Credential, begin_time: datetime) -> None:
+        """Forget failures of the model, the credential and the provider from before the
+        call began.
+        """
+        for target in (
+            CooldownTarget(Scope.MODEL, str(ref)),
+            credential_target(ref.provider, credential.fingerprint),
+            CooldownTarget(Scope.PROVIDER, ref.provider),
+        ):
+            self._cooldowns.record_success(target, begin_time)
+
+    def numbered_credentials(self, provider: str) -> dict[int, str]:
+        """Return the fingerprints of the readable credentials, by their number in the
+        configuration.
+
+        The first number is 1.
+        """
+        references = enumerate(self._config.providers[provider].credentials, 1)
+        read = {number: self._source.read(reference) for number, reference in references}
+        return {
+            number: credential.fingerprint for number, credential in read.items() if credential is not None
+        }
+
+    def _credentials(self, provider: str) -> dict[str, Credential]:
+        """Return the readable credentials by fingerprint.
+
+        Two references to one key are one credential.
+        """
+        read = map(self._source.read, self._config.providers[provider].credentials)
+        return {credential.fingerprint: credential for credential in read if credential is not None}
+
+    def _credential_cooldowns(self, provider: str, fingerprints: Iterable[str]) -> dict[str, Cooldown]:
+        found = {
+            fingerprint: self._cooldowns.get(credential_target(provider, fingerprint))
+            for fingerprint in fingerprints
+        }
+        return {fingerprint: cooldown for fingerprint, cooldown in found.items() if cooldown is not None}
+
+    def _used(self, provider: str, credential: Credential) -> Credential:
+        self._use_count += 1
+        self._last_uses[provider][credential.fingerprint] = self._use_count
+        return credential
+
+
+def credential_target(provider: str, fingerprint: str) -> CooldownTarget:
+    """Return the cooldown target of a credential."""
+    return CooldownTarget(Scope.CREDENTIAL, f"{provider}/{fingerprint}")
+
+
+def _target(ref: ModelRef, reason: FailoverReason, credential: Credential) -> CooldownTarget | None:
+    match scope_of(reason):
+        case Scope.MODEL:
+            return CooldownTarget(Scope.MODEL, str(ref))
+        case Scope.CREDENTIAL:
+            return credential_target(ref.provider, credential.fingerprint)
+        case Scope.PROVIDER:
+            return CooldownTarget(Scope.PROVIDER, ref.provider)
+    return None

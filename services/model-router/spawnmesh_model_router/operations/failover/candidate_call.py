@@ -1,0 +1,237 @@
+"""Call one candidate of a chain, and retry it as often as its failures allow."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from time import time_ns
+
+from opentelemetry.trace import Span
+from spawnmesh_runtime.defer import defer
+
+from spawnmesh_model_router.clients.credentials import Credential
+from spawnmesh_model_router.domain.answer import Answer, Finished, ProviderFailed
+from spawnmesh_model_router.domain.candidates import Capability, Incapable, ModelRef, Ready, SkipReason
+from spawnmesh_model_router.domain.cooldown import Scope, scope_of
+from spawnmesh_model_router.domain.errors import model_refused, stream_broken
+from spawnmesh_model_router.domain.events import (
+    Attempt,
+    AttemptFailed,
+    AttemptStarted,
+    Completed,
+    DiscardedAnswer,
+    Event,
+    UsageReport,
+)
+from spawnmesh_model_router.domain.images import ImageOutcome
+from spawnmesh_model_router.domain.reasons import CHAIN_STOPPING, FailoverReason
+from spawnmesh_model_router.domain.retry import MoveOn, MoveOnReason, Wait, after_failure, tries_allowed
+from spawnmesh_model_router.domain.routing_request import ChainLink
+from spawnmesh_model_router.operations.failover.attempt import read_attempt
+from spawnmesh_model_router.operations.failover.attempt_plan import AttemptPlan, plan_attempt
+from spawnmesh_model_router.operations.failover.availability import FailureRecord
+from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
+from spawnmesh_model_router.operations.failover.progress import ChainProgress
+from spawnmesh_model_router.operations.failover.routing import assess_link
+from spawnmesh_model_router.telemetry import mark_answered, mark_failed, start_chat_span
+
+
+@dataclass(slots=True)
+class CandidateCall:
+    """The calls of one candidate.
+
+    `later` are the candidates after it. `failures` has its latest failure with each credential.
+    """
+
+    deps: ChainDependencies
+    progress: ChainProgress
+    model: ModelRef
+    later: Sequence[ChainLink]
+    failures: dict[str, FailureRecord] = field(default_factory=dict)
+
+    async def events(self) -> AsyncGenerator[Event | UsageReport, None]:
+        """Yield the events of the candidate's attempts.
+
+        The last event is Completed if the candidate answered; otherwise the next candidate is to be
+        called. Raises MeshError MODEL_REFUSED and STREAM_BROKEN, which end the chain.
+        """
+        deps, begin = self.deps, self.deps.monotonic()
+        credential = deps.availability.credential_for(self.model.provider, deps.clock())
+        tries = 0
+        while credential is not None:
+            tries += 1
+            plan = self._plan()
+            answer = Answer()
+            try:
+                async with aclosing(self._attempt(plan, credential, answer)) as events:
+                    async for event in events:
+                        yield event
+            except ProviderFailed as failed:
+                if answer.finished is not None:
+                    yield DiscardedAnswer(self.model, answer.finished.usage)
+                failure = FailureRecord(failed, credential)
+                self._raise_if_final(failure, answer, plan.image_note)
+                yield AttemptFailed(self.progress.attempts[-1])
+                self.failures[credential.fingerprint] = failure
+                other = deps.availability.other_credential(
+                    self.model.provider, failed.reason, self.failures.keys(), deps.clock()
+                )
+                if other is not None:
+                    self._cool_credential(failure)
+                    credential = other
+                    continue
+                step = self._next_step(tries, failed, begin)
+                if isinstance(step, MoveOn):
+                    self._give_up(failed, plan.image_note)
+                    return
+                await asyncio.sleep(step.seconds)
+            else:
+                yield self._completed(answer, credential, plan)
+                return
+
+    async def _attempt(
+        self, plan: AttemptPlan, credential: Credential, answer: Answer
+    ) -> AsyncGenerator[Event | UsageReport, None]:
+        """Call the provider once, with a span and a record. Raises ProviderFailed."""
+        deps, provider = self.deps, self.model.provider
+        number, start_time = len(self.progress.attempts) + 1, deps.clock()
+        kind, session_id = deps.config.providers[provider].kind, self.progress.routing.session_id
+        span = start_chat_span(deps.tracer, self.model, kind, number, session_id)
+        try:
+            yield AttemptStarted(
+                number,
+                self.model,
+                plan.images,
+                plan.prompt_image_detection_suppressed,
+                plan.mentions_partial_execution,
+                plan.thinking,
+            )
+            pieces = deps.upstreams[provider].stream(
+                plan.request,
+                self.model.model,
+                deps.config.models[str(self.model)],
+                credential,
+                deps.retries.timeouts,
+            )
+            async with aclosing(read_attempt(pieces, answer, provider, plan.request)) as output:
+                async for piece in output:
+                    yield piece
+            finished = answer.require_complete()
+            self._record(start_time)
+            defer(partial(self._report, span, finished))
+        except ProviderFailed as failed:
+            self._record(start_time, failed.reason, failed.http_status)
+            defer(partial(self._report, span, failed))
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            # The caller cancelled or its deadline passed: the provider did not fail.
+            span.set_attribute("error.type", "CANCELLED")
+            raise
+        finally:
+            defer(partial(span.end, time_ns()))
+
+    def _record(
+        self, start_time: datetime, reason: FailoverReason | None = None, http_status: int = 0
+    ) -> None:
+        number = len(self.progress.attempts) + 1
+        self.progress.attempts.append(
+            Attempt(number, self.model, start_time, self.deps.clock(), reason, http_status)
+        )
+
+    def _report(self, span: Span, end: Finished | ProviderFailed) -> None:
+        if isinstance(end, ProviderFailed):
+            self.deps.metrics.attempted(self.model.provider, end.reason)
+            mark_failed(span, end)
+        else:
+            self.deps.metrics.attempted(self.model.provider, None)
+            mark_answered(span, end)
+
+    def _plan(self) -> AttemptPlan:
+        """Return the plan of the next attempt.
+
+        Raises MeshError MODEL_REFUSED if the policy forbids leaving out an image.
+        """
+        progress = self.progress
+        plan = plan_attempt(progress, self.model, self.deps.config)
+        progress.images[self.model] = plan.images
+        if plan.images is ImageOutcome.REFUSED:
+            progress.verdicts[self.model] = Incapable((Capability.IMAGES,))
+            outcomes = progress.outcomes(SkipReason.CHAIN_STOPPED)
+            raise model_refused(
+                self.model, FailoverReason.NO_FAILOVER, "the model cannot see images", outcomes
+            )
+        return plan
+
+    def _raise_if_final(self, failure: FailureRecord, answer: Answer, image_note: str) -> None:
+        """Raise the error that ends the chain, if the failure ends it."""
+        failed = failure.failed
+        self.progress.record_result(self.model, failed.reason, failed.detail, image_note)
+        if answer.has_output:
+            # The caller calls again at once. That call should reach another candidate if one is
+            # ready, and this candidate otherwise.
+            if self._is_other_ready():
+                self.deps.availability.record_failure(self.model, failure, self.deps.clock())
+            outcomes = self.progress.outcomes(SkipReason.CHAIN_STOPPED)
+            raise stream_broken(self.model, failed.reason, answer, outcomes) from None
+        if failed.reason in CHAIN_STOPPING:
+            outcomes = self.progress.outcomes(SkipReason.CHAIN_STOPPED)
+            raise model_refused(self.model, failed.reason, failed.detail, outcomes) from None
+
+    def _next_step(self, tries: int, failed: ProviderFailed, begin: float) -> Wait | MoveOn:
+        if failed.is_about_request and failed.reason is FailoverReason.RATE_LIMIT:
+            # A request that is too large for one minute is too large for the next one.
+            return MoveOn(MoveOnReason.NOT_TRANSIENT)
+        retries, now = self.deps.retries, self.deps.monotonic()
+        max_tries = tries_allowed(
+            failed.reason,
+            others_ready=self._is_other_ready(),
+            before_failover=retries.tries_before_failover,
+            at_last=retries.tries_at_last_candidate,
+        )
+        routing = self.progress.routing
+        return after_failure(
+            tries,
+            failed.reason,
+            retry_after=failed.retry_after_seconds,
+            remaining=routing.deadline - now,
+            spent=now - begin,
+            draw=self.deps.draw(),
+            max_tries=min(max_tries, routing.policy.max_tries or max_tries),
+        )
+
+    def _is_other_ready(self) -> bool:
+        now, availability = self.deps.clock(), self.deps.availability
+        return any(
+            isinstance(assess_link(availability, self.progress, link, now), Ready) for link in self.later
+        )
+
+    def _cool_credential(self, failure: FailureRecord) -> None:
+        """Start the cooldown of a failure that is the credential's own.
+
+        A cooldown of the model is decided after the call with the other credential.
+        """
+        if scope_of(failure.failed.reason) is Scope.CREDENTIAL:
+            self.deps.availability.record_failure(self.model, failure, self.deps.clock())
+
+    def _give_up(self, last: ProviderFailed, image_note: str) -> None:
+        now = self.deps.clock()
+        for failure in self.failures.values():
+            if failure.failed is last or scope_of(failure.failed.reason) is not Scope.CREDENTIAL:
+                self.deps.availability.record_failure(self.model, failure, now)
+        self.progress.record_result(self.model, last.reason, last.detail, image_note)
+
+    def _completed(self, answer: Answer, credential: Credential, plan: AttemptPlan) -> Completed:
+        last = self.progress.attempts[-1]
+        self.deps.availability.record_success(self.model, credential, last.start_time)
+        self.progress.record_result(self.model, None, plan.image_note)
+        return Completed(
+            self.model,
+            answer,
+            answer.require_complete(),
+            self.progress.outcomes(SkipReason.NOT_NEEDED),
+            tuple(self.progress.attempts),
+            plan.images,
+            plan.thinking,
+        )

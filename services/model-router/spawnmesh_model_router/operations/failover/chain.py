@@ -1,0 +1,63 @@
+"""Call the candidates of a chain until one answers."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
+
+from spawnmesh_core.errors import MeshError
+from spawnmesh_runtime.defer import defer
+
+from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
+from spawnmesh_model_router.domain.candidates import Capability, Incapable, Ready, SkipReason
+from spawnmesh_model_router.domain.errors import all_candidates_failed
+from spawnmesh_model_router.domain.events import Completed, Event, UsageReport
+from spawnmesh_model_router.domain.images import ImageOutcome
+from spawnmesh_model_router.domain.routing_request import RoutingRequest
+from spawnmesh_model_router.operations.failover.candidate_call import CandidateCall
+from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
+from spawnmesh_model_router.operations.failover.progress import ChainProgress
+from spawnmesh_model_router.operations.failover.routing import assess_link, build_links
+
+_MIN_RETRY_AFTER_SECONDS = 1.0
+
+
+async def call_chain(
+    deps: ChainDependencies, routing: RoutingRequest, request: ProviderRequest
+) -> AsyncGenerator[Event | UsageReport, None]:
+    """Yield the events of the call, in order. The last one is Completed.
+
+    Closing the generator cancels the call to the provider. Raises MeshError UNKNOWN_MODEL before
+    any provider is called, MODEL_REFUSED, STREAM_BROKEN and ALL_CANDIDATES_FAILED.
+    """
+    progress = ChainProgress(routing, request, build_links(deps.config, routing))
+    for position, link in enumerate(progress.chain):
+        now = deps.clock()
+        verdict = assess_link(deps.availability, progress, link, now)
+        if not isinstance(verdict, Ready):
+            progress.verdicts[link.model] = verdict
+            if isinstance(verdict, Incapable) and Capability.IMAGES in verdict.missing:
+                progress.images[link.model] = ImageOutcome.ROUTED_AROUND
+            continue
+        if verdict.probe:
+            deps.availability.record_probe(link.model, now)
+        if progress.attempts and (reason := progress.previous_reason) is not None:
+            failed = progress.attempts[-1].model
+            defer(partial(deps.metrics.failed_over, failed.provider, link.model.provider, reason))
+        call = CandidateCall(deps, progress, link.model, progress.chain[position + 1 :])
+        async with aclosing(call.events()) as events:
+            async for event in events:
+                yield event
+                if isinstance(event, Completed):
+                    return
+    raise _all_failed(deps, progress)
+
+
+def _all_failed(deps: ChainDependencies, progress: ChainProgress) -> MeshError:
+    now = deps.clock()
+    cooldowns = [deps.availability.cooldown_of(link.model, now) for link in progress.chain]
+    seconds = min(
+        ((cooldown.until - now).total_seconds() for cooldown in cooldowns if cooldown is not None),
+        default=0.0,
+    )
+    outcomes = progress.outcomes(SkipReason.NOT_NEEDED)
+    return all_candidates_failed(outcomes, max(seconds, _MIN_RETRY_AFTER_SECONDS))

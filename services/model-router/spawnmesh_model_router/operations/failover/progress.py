@@ -1,0 +1,66 @@
+"""The state of one chain of model calls."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest
+from spawnmesh_model_router.domain.candidates import ModelRef, SkipReason, Tried, Verdict, close_chain
+from spawnmesh_model_router.domain.events import Attempt, Outcomes
+from spawnmesh_model_router.domain.images import ImageOutcome
+from spawnmesh_model_router.domain.outcome import outcome_of
+from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.domain.routing_request import ChainLink, RoutingRequest
+
+
+@dataclass(slots=True)
+class ChainProgress:
+    """The request, its chain, every attempt so far, and the verdicts so far."""
+
+    routing: RoutingRequest
+    request: ProviderRequest
+    chain: Sequence[ChainLink]
+    attempts: list[Attempt] = field(default_factory=list)
+    verdicts: dict[ModelRef, Verdict] = field(default_factory=dict)
+    images: dict[ModelRef, ImageOutcome] = field(default_factory=dict)
+    _details: dict[ModelRef, str] = field(default_factory=dict)
+
+    @property
+    def is_retry(self) -> bool:
+        """Return whether the next attempt is not the first one of the turn."""
+        return self.routing.earlier.is_retry or bool(self.attempts)
+
+    @property
+    def first_provider(self) -> str | None:
+        """Return the provider of the turn's first attempt; None if there was none or it is
+        unknown.
+        """
+        if self.routing.earlier.first_provider:
+            return self.routing.earlier.first_provider
+        return self.attempts[0].model.provider if self.attempts else None
+
+    @property
+    def previous_reason(self) -> FailoverReason | None:
+        """Return why the latest attempt of this chain failed."""
+        return self.attempts[-1].reason if self.attempts else None
+
+    def record_result(self, model: ModelRef, reason: FailoverReason | None, *details: str) -> None:
+        """Set the verdict of a candidate that was called."""
+        self.verdicts[model] = Tried(reason)
+        self._details[model] = "; ".join(detail for detail in details if detail)
+
+    def outcomes(self, unreached: SkipReason) -> Outcomes:
+        """Return every candidate with its outcome.
+
+        `unreached` is for candidates without a verdict.
+        """
+        closed = close_chain([link.candidate for link in self.chain], self.verdicts, unreached)
+        return tuple(
+            (
+                str(link.model),
+                replace(
+                    outcome_of(verdict, self._details.get(link.model, "")),
+                    images=self.images.get(link.model, ImageOutcome.NO_IMAGES),
+                ),
+            )
+            for link, (_, verdict) in zip(self.chain, closed, strict=True)
+        )

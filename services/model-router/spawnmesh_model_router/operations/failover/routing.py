@@ -1,0 +1,64 @@
+"""Build the chain of a request, and decide which of its candidates may be called."""
+
+from datetime import datetime
+
+from spawnmesh_model_router.domain.candidates import (
+    Ready,
+    Skipped,
+    SkipReason,
+    Verdict,
+    build_chain,
+    skip_after,
+)
+from spawnmesh_model_router.domain.errors import unknown_model
+from spawnmesh_model_router.domain.router_config import RouterConfig
+from spawnmesh_model_router.domain.routing_request import ChainLink, RoutingRequest
+from spawnmesh_model_router.operations.failover.availability import Availability
+from spawnmesh_model_router.operations.failover.progress import ChainProgress
+
+
+def build_links(config: RouterConfig, routing: RoutingRequest) -> tuple[ChainLink, ...]:
+    """Return the chain.
+
+    Raises MeshError UNKNOWN_MODEL if a name in the request resolves to no configured model.
+    """
+    for name in filter(None, (routing.model, *routing.fallback_models)):
+        if config.resolve_model(name) is None:
+            raise unknown_model(name)
+    # A strict request that names no model has the primary as its only candidate.
+    requested = routing.model or (config.primary if routing.strict else None)
+    fallbacks = routing.fallback_models or (() if routing.only_named else config.fallbacks)
+    chain = build_chain(
+        requested,
+        fallbacks,
+        config.primary,
+        config.aliases,
+        strict=routing.strict,
+        only_named=routing.only_named,
+    )
+    return tuple(ChainLink(candidate, candidate.ref) for candidate in chain if candidate.ref is not None)
+
+
+def assess_link(
+    availability: Availability, progress: ChainProgress, link: ChainLink, now: datetime
+) -> Ready | Verdict:
+    """Return Ready if the candidate may be called after the attempts so far, otherwise its
+    verdict.
+    """
+    for attempt in progress.attempts:
+        if attempt.reason is not None and (skipped := skip_after(attempt.model, attempt.reason, link.model)):
+            return skipped
+    if progress.routing.stays_with_provider and _turn_provider(progress) != link.model.provider:
+        return Skipped(SkipReason.SIDE_EFFECTS)
+    return availability.assess(link.candidate, link.model, progress.routing.needs, now)
+
+
+def _turn_provider(progress: ChainProgress) -> str:
+    """Return the provider of the turn.
+
+    That is the provider of the first attempt. Without one it is the provider of the newest answer,
+    if it is in the chain, or the first provider of the chain.
+    """
+    chain = [link.model.provider for link in progress.chain if not link.candidate.excluded_by_strict]
+    last = progress.routing.last_answer_provider
+    return progress.first_provider or (last if last in chain else chain[0])

@@ -1,0 +1,1 @@
+"""RPCs: a module for each of them, named like it."""

@@ -1,0 +1,21 @@
+"""The dependencies of the RPCs."""
+
+from dataclasses import dataclass
+
+from spawnmesh_postgres.database import Database
+
+from spawnmesh_model_router.operations.failover.dependencies import ChainDependencies
+from spawnmesh_model_router.store.budget_counter import BudgetCounter
+from spawnmesh_model_router.store.cooldown_cache import CooldownCache
+from spawnmesh_model_router.store.policy_cache import PolicyCache
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """Shared by all RPCs."""
+
+    database: Database
+    policies: PolicyCache
+    budgets: BudgetCounter
+    cooldowns: CooldownCache
+    chain: ChainDependencies

@@ -1,0 +1,36 @@
+"""ListModels: list the configured models."""
+
+from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
+from spawnmesh.model_router.v1 import routing_pb2
+from spawnmesh_runtime.caller import Caller
+
+from spawnmesh_model_router.domain.router_config import OPENAI_LIKE, RouterConfig
+from spawnmesh_model_router.domain.thinking import ThinkingLevel
+from spawnmesh_model_router.rpc.dependencies import Dependencies
+from spawnmesh_model_router.rpc.messages import render_thinking
+
+
+async def list_models(
+    _request: pb.ListModelsRequest, _caller: Caller, deps: Dependencies
+) -> pb.ListModelsResponse:
+    """Return every configured model, by name."""
+    config = deps.chain.config
+    return pb.ListModelsResponse(models=[_render_model(config, name) for name in sorted(config.models)])
+
+
+def _render_model(config: RouterConfig, name: str) -> routing_pb2.ModelInfo:
+    model = config.models[name]
+    kind = config.providers[name.partition("/")[0]].kind
+    aliases = sorted(alias for alias in config.aliases if str(config.resolve_model(alias)) == name)
+    return routing_pb2.ModelInfo(
+        model=name,
+        provider_kind=kind,
+        context_window_token_count=model.context_window,
+        max_output_token_count=model.max_output,
+        vision=model.vision,
+        tools=model.tools,
+        aliases=aliases,
+        is_primary=str(config.resolve_model(config.primary)) == name,
+        thinking_levels=(render_thinking(level) for level in ThinkingLevel if level in model.thinking),
+        api=(model.api or "chat") if kind in OPENAI_LIKE else "",
+    )

@@ -1,0 +1,176 @@
+"""Parse and render messages that several RPCs share."""
+
+import math
+import re
+from collections.abc import Sequence
+
+from spawnmesh.content.v1 import message_pb2, thinking_pb2
+from spawnmesh.model_router.v1 import generation_pb2
+from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
+from spawnmesh_core.errors import invalid, not_found
+from spawnmesh_runtime.caller import Caller, CallerKind
+
+from spawnmesh_model_router.clients.providers.provider_request import NamedImage, ProviderRequest, Tool
+from spawnmesh_model_router.domain.candidates import parse_ref
+from spawnmesh_model_router.domain.images import ImageOutcome
+from spawnmesh_model_router.domain.outcome import Outcome
+from spawnmesh_model_router.domain.partial import (
+    FailedAttempt,
+    PartialExecution,
+    merge,
+    summarize_failures,
+)
+from spawnmesh_model_router.domain.policy import TenantPolicy
+from spawnmesh_model_router.domain.reasons import FailoverReason
+from spawnmesh_model_router.domain.router_config import RouterConfig
+from spawnmesh_model_router.domain.routing_request import EarlierAttempts, RoutingRequest
+from spawnmesh_model_router.domain.thinking import ThinkingLevel
+from spawnmesh_model_router.domain.tool_calls import decode_json
+
+_MIME_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,62}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,62}")
+_NO_PARAMETERS = '{"type":"object","properties":{}}'
+
+
+def parse_generate_request(
+    request: pb.GenerateRequest,
+    caller: Caller,
+    policy: TenantPolicy,
+    config: RouterConfig,
+    now: float,
+    remaining_seconds: float | None,
+) -> tuple[RoutingRequest, ProviderRequest]:
+    """Return how to route the call, and the content for the provider.
+
+    `now` is on the monotonic clock.
+
+    Raises MeshError INVALID_REQUEST, and NOT_FOUND if a run names another session than its own.
+    """
+    session_id = request.session_id
+    if caller.kind is CallerKind.RUN:
+        if session_id not in ("", caller.session_id):
+            raise not_found("session", session_id)
+        session_id = caller.session_id
+    _check_images(request)
+    only_named = request.HasField("fallbacks")
+    if only_named and request.fallback_models:
+        raise invalid("fallbacks", "and fallback_models cannot be given both")
+    content = ProviderRequest(
+        system_prompt=request.system_prompt,
+        messages=tuple(request.messages),
+        tools=_parse_tools(request.tools),
+        max_output=request.max_output_token_count,
+        thinking=_parse_thinking(request.thinking),
+        named_images=tuple(NamedImage(named.name, named.image) for named in request.named_images),
+    )
+    routing = RoutingRequest(
+        model=request.model.strip(),
+        fallback_models=tuple(request.fallbacks.models if only_named else request.fallback_models),
+        only_named=only_named,
+        strict=request.strict,
+        session_id=session_id,
+        deadline=math.inf if remaining_seconds is None else now + remaining_seconds,
+        earlier=_parse_earlier(request, config),
+        blind_model_policy=policy.blind_model_policy or config.blind_model_policy,
+        policy=policy,
+        image_count=content.image_count,
+        has_tools=bool(content.tools),
+        idempotent_tools=frozenset(tool.name for tool in content.tools if tool.idempotent),
+        last_answer_provider=content.last_answer_provider,
+    )
+    return routing, content
+
+
+def _check_images(request: pb.GenerateRequest) -> None:
+    """Check the type of each image.
+
+    A type is sent to the provider as it is, and the provider's error may repeat it. It must not be
+    free text.
+    """
+    for index, message in enumerate(request.messages):
+        for number, block in enumerate(message.content):
+            if block.HasField("image"):
+                _check_mime_type(f"messages[{index}].content[{number}].image.mime_type", block.image)
+    for index, named in enumerate(request.named_images):
+        _check_mime_type(f"named_images[{index}].image.mime_type", named.image)
+
+
+def _check_mime_type(field: str, image: message_pb2.Image) -> None:
+    if _MIME_TYPE.fullmatch(image.mime_type) is None:
+        raise invalid(field, "must be a type and a subtype, as image/png is")
+
+
+def _parse_tools(declarations: Sequence[generation_pb2.ToolDeclaration]) -> tuple[Tool, ...]:
+    tools: dict[str, Tool] = {}
+    for index, declared in enumerate(declarations):
+        if not declared.name or declared.name in tools:
+            raise invalid(f"tools[{index}].name", "must be there and differ from the others")
+        parameters = decode_json(declared.parameters_json or _NO_PARAMETERS)
+        if not isinstance(parameters, dict):
+            raise invalid(f"tools[{index}].parameters_json", "must be a JSON object")
+        tools[declared.name] = Tool(declared.name, declared.description, parameters, declared.is_idempotent)
+    return tuple(tools.values())
+
+
+def _parse_thinking(level: thinking_pb2.ThinkingLevel.ValueType) -> ThinkingLevel | None:
+    if not level:
+        return None
+    return ThinkingLevel[thinking_pb2.ThinkingLevel.Name(level).removeprefix("THINKING_LEVEL_")]
+
+
+def _parse_earlier(request: pb.GenerateRequest, config: RouterConfig) -> EarlierAttempts:
+    attempts = [
+        FailedAttempt(
+            parse_reason(attempt.reason) or FailoverReason.UNKNOWN,
+            parse_partial_execution(attempt.partial_execution),
+        )
+        for attempt in request.earlier_attempts
+    ]
+    earlier = summarize_failures(attempts)
+    first = parse_ref(request.earlier_attempts[0].model, config.lowered_aliases) if attempts else None
+    return EarlierAttempts(
+        is_retry=bool(attempts),
+        first_provider=first.provider if first is not None else "",
+        previous_reason=earlier.previous_reason,
+        done=merge([earlier.partial, parse_partial_execution(request.partial_execution)]),
+    )
+
+
+def parse_partial_execution(partial: generation_pb2.PartialExecution) -> PartialExecution:
+    return PartialExecution(tuple(partial.tool_names), partial.sent_to_person)
+
+
+def parse_reason(reason: generation_pb2.FailoverReason.ValueType) -> FailoverReason | None:
+    """Return the reason; None for UNSPECIFIED and for a value that this service does not know."""
+    if reason not in generation_pb2.FailoverReason.values():
+        return None
+    name = generation_pb2.FailoverReason.Name(reason).removeprefix("FAILOVER_REASON_")
+    return FailoverReason(name) if name in FailoverReason.__members__ else None
+
+
+def render_verdict(model: str, outcome: Outcome) -> generation_pb2.CandidateVerdict:
+    verdict = generation_pb2.CandidateVerdict(
+        model=model,
+        verdict=generation_pb2.Verdict.Value(f"VERDICT_{outcome.kind}"),
+        reason=render_reason(outcome.reason),
+        detail=outcome.detail,
+        images=render_images(outcome.images),
+        thinking=render_thinking(outcome.thinking),
+    )
+    if outcome.until is not None:
+        verdict.cooling_until_time.FromDatetime(outcome.until)
+    return verdict
+
+
+def render_thinking(level: ThinkingLevel | None) -> thinking_pb2.ThinkingLevel.ValueType:
+    name = level.name if level is not None else "UNSPECIFIED"
+    return thinking_pb2.ThinkingLevel.Value(f"THINKING_LEVEL_{name}")
+
+
+def render_reason(reason: FailoverReason | None) -> generation_pb2.FailoverReason.ValueType:
+    return generation_pb2.FailoverReason.Value(f"FAILOVER_REASON_{reason.value if reason else 'UNSPECIFIED'}")
+
+
+def render_images(outcome: ImageOutcome) -> generation_pb2.ImageOutcome.ValueType:
+    if outcome is ImageOutcome.NO_IMAGES:
+        return generation_pb2.IMAGE_OUTCOME_UNSPECIFIED
+    return generation_pb2.ImageOutcome.Value(f"IMAGE_OUTCOME_{outcome.value}")

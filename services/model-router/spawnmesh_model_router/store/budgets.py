@@ -1,0 +1,35 @@
+"""Usage of tenants in the database, by minute and by day."""
+
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_model_router.domain.policy import Spent
+
+_SQL = load_statements(__name__)
+
+
+async def count_requests(connection: Connection, tenant_id: str, count: int) -> Spent:
+    """Count requests of the tenant. Return its usage, these requests included.
+
+    A purged tenant has no usage. The first request of a minute also deletes the past periods.
+    """
+    parameters = {"tenant_id": tenant_id, "request_count": count}
+    row = await (await connection.execute(_SQL["count_requests"], parameters)).fetchone()
+    if row is None:
+        return Spent(0, 0, 0, 0.0, 0.0)
+    if row["request_count"] == count:
+        await connection.execute(_SQL["delete_past_periods"], {"tenant_id": tenant_id})
+    return Spent(**row)
+
+
+async def charge_usage(connection: Connection, tenant_id: str, token_count: int, spend_micros: int) -> None:
+    """Add the usage of calls to the current minute and day."""
+    parameters = {"tenant_id": tenant_id, "token_count": token_count, "spend_micros": spend_micros}
+    await connection.execute(_SQL["charge_usage"], parameters)
+
+
+async def purge_periods(connection: Connection, tenant_id: str, limit: int) -> int:
+    """Delete up to `limit` rows of the tenant's usage. Return the number of deleted rows."""
+    cursor = await connection.execute(_SQL["purge_periods"], {"tenant_id": tenant_id, "limit": limit})
+    row = await cursor.fetchone()
+    return int(row["row_count"]) if row is not None else 0

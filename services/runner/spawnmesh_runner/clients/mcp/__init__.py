@@ -1,0 +1,1 @@
+"""A client of MCP servers: their configuration, transports, schemas and results."""

@@ -1,0 +1,271 @@
+"""The connection to one MCP server during one run: connect, list, call and reconnect."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import structlog
+from mcp.client.client import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    Implementation,
+    PaginatedRequestParams,
+    Tool,
+)
+from pydantic import ValidationError
+
+from spawnmesh_runner.clients.mcp.config import McpServer
+from spawnmesh_runner.clients.mcp.credentials import SecretMissing, redact_secrets, resolve_secrets
+from spawnmesh_runner.clients.mcp.http import open_http
+from spawnmesh_runner.clients.mcp.result import result_text, truncate_with_note
+from spawnmesh_runner.clients.mcp.stdio import open_stdio
+from spawnmesh_runner.domain.tools import ToolRefused
+
+log = structlog.get_logger()
+
+_MAX_STARTS = 4  # Otherwise a server that ends at each call would be started again for ever.
+_MAX_PAGES = 32
+_MAX_LISTED = 1024
+_MAX_MESSAGE_BYTES = 2_000
+# The SDK's texts for a connection that has ended.
+_ENDED_TEXTS = ("Connection closed", "SSE stream ")
+_UNKNOWN_OUTCOME = "it may or may not have been done"
+
+
+class ServerUnavailable(Exception):
+    """The server cannot be used.
+
+    The text is a plain clause for people and models. It repeats nothing that the server or the
+    system said.
+    """
+
+
+class McpConnection:
+    """The connection to one server of a run.
+
+    `keep_connected` runs in one task for as long as the connection is used. The other methods may
+    be called from any task.
+    """
+
+    def __init__(self, name: str, server: McpServer, workspace: Path) -> None:
+        self._name = name
+        self._connect_and_waitr = server
+        self._workspace = workspace
+        self._secrets: list[str] = []
+        self._client: Client | None = None
+        self._listed: list[Tool] | None = None
+        self._problem = ""
+        # Set once there is a client, or once there will be none any more.
+        self._ready = asyncio.Event()
+        self._needed = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._closed = False
+        self._is_connected_once = False
+
+    def close(self) -> bool:
+        """Make `keep_connected` return.
+
+        Return False if it is still connecting and cannot notice.
+        """
+        self._closed = True
+        self._lost.set()
+        self._needed.set()
+        return self._is_connected_once
+
+    async def keep_connected(self) -> None:
+        """Connect and keep the connection until it is lost or `close` is called.
+
+        Reconnect when a call needs it.
+
+        The SDK requires that one task enters and leaves the connection. Raises nothing but
+        CancelledError.
+        """
+        try:
+            for _ in range(_MAX_STARTS):
+                was_connected = await self._connect_and_wait()
+                if not was_connected or self._is_closed():
+                    return
+                log.warning("mcp server lost", server=self._name)
+                await self._needed.wait()
+                if self._is_closed():
+                    return
+                self._is_connected_once = False
+            self._problem = f"it ended {_MAX_STARTS} times, and is not started again in this run"
+        finally:
+            self._problem = self._problem or "it is no longer connected"
+            self._ready.set()
+
+    async def tools(self) -> list[Tool]:
+        """Return the tools that the server listed at its first connection.
+
+        Raises ServerUnavailable.
+        """
+        await self._ready.wait()
+        if self._listed is None:
+            raise ServerUnavailable(self._problem)
+        return self._listed
+
+    def sanitize(self, text: str, max_bytes: int) -> str:
+        """Return a server's text without secrets and invisible characters, within `max_bytes`."""
+        return truncate_with_note(redact_secrets(text, self._secrets), max_bytes)
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> str:
+        """Call a tool and return its result as a text for the model.
+
+        Raises ToolRefused for every other outcome.
+        """
+        client = await self._connected()
+        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
+        seconds = self._connect_and_waitr.call_timeout_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                result = await client.session.send_request(request, CallToolResult)
+        except TimeoutError:
+            raise ToolRefused(
+                "MCP_TIMEOUT", f"no answer within {seconds:g} seconds; {_UNKNOWN_OUTCOME}"
+            ) from None
+        except MCPError as error:
+            if self._has_lost(client, error):
+                raise ToolRefused(
+                    "MCP_SERVER_LOST", f"the server ended during the call; {_UNKNOWN_OUTCOME}"
+                ) from None
+            raise ToolRefused("MCP_ERROR", self.sanitize(error.message, _MAX_MESSAGE_BYTES)) from None
+        except ValidationError:
+            raise ToolRefused(
+                "MCP_MALFORMED_ANSWER", f"the server's answer is no tool result; {_UNKNOWN_OUTCOME}"
+            ) from None
+        except Exception as error:  # noqa: BLE001 - an SDK error fails no run
+            log.warning("mcp call failed", server=self._name, error=type(error).__name__)
+            raise ToolRefused("MCP_ERROR", f"the call failed on its way; {_UNKNOWN_OUTCOME}") from None
+        text = result_text(result, secrets=self._secrets, max_bytes=self._connect_and_waitr.max_result_bytes)
+        if result.is_error:
+            raise ToolRefused("MCP_TOOL_ERROR", text)
+        return text
+
+    async def _connected(self) -> Client:
+        """Return the client, after a reconnect if the connection was lost. Raises ToolRefused."""
+        if not self._ready.is_set():
+            self._needed.set()
+            await self._ready.wait()
+        if self._client is None:
+            raise ToolRefused("MCP_SERVER_UNAVAILABLE", f"the call was not made: {self._problem}")
+        return self._client
+
+    def _is_closed(self) -> bool:
+        return self._closed
+
+    def _lose(self) -> None:
+        """Mark the connection as lost.
+
+        Later calls wait for a new one, also while the old one is still closing.
+        """
+        if not self._closed:
+            self._client = None
+            self._ready.clear()
+        self._lost.set()
+
+    def _has_lost(self, client: Client, error: MCPError) -> bool:
+        """Return True if the error says that the connection ended.
+
+        Servers use its code for other errors, too.
+        """
+        if client is not self._client:
+            return True
+        if error.code == CONNECTION_CLOSED and error.message.startswith(_ENDED_TEXTS):
+            self._lose()
+        return client is not self._client
+
+    async def _connect_and_wait(self) -> bool:
+        """Connect, and keep the connection until it is lost.
+
+        Return False, with `_problem` set, if connecting failed.
+        """
+        was_connected = False
+        try:
+            async with asyncio.timeout(self._connect_and_waitr.connect_timeout_seconds) as limit:
+                streams = self._open()
+                client_info = Implementation(name="spawnmesh", version="1")
+                async with Client(streams, mode="auto", cache=None, client_info=client_info) as client:
+                    listed = await _list(client)
+                    self._listed = listed if self._listed is None else self._listed
+                    limit.reschedule(None)
+                    was_connected, self._client, self._is_connected_once = True, client, True
+                    self._needed.clear()
+                    self._ready.set()
+                    await self._lost.wait()
+        except Exception as error:  # noqa: BLE001 - a server's failure fails no run
+            if not was_connected:
+                self._problem = self._describe_problem(error)
+                log.warning(
+                    "mcp server unavailable", server=self._name, why=self._problem, error=_type_names(error)
+                )
+        finally:
+            self._lose()
+            if not self._closed:
+                self._lost.clear()
+        return was_connected
+
+    def _open(self) -> AbstractAsyncContextManager[Any]:
+        server = self._connect_and_waitr
+        if server.url is not None:
+            given = {
+                **server.headers,
+                **({"Authorization": server.bearer_token} if server.bearer_token else {}),
+            }
+            headers, self._secrets = resolve_secrets(given)
+            if server.bearer_token:
+                headers["Authorization"] = f"Bearer {headers['Authorization']}"
+            return open_http(
+                server.url,
+                headers,
+                connect_seconds=server.connect_timeout_seconds,
+                call_seconds=server.call_timeout_seconds,
+            )
+        assert server.command is not None
+        env, self._secrets = resolve_secrets(server.env)
+        home = self._workspace / ".mcp" / self._name
+        return open_stdio(server.command, server.args, env, self._workspace, home, self._lose)
+
+    def _describe_problem(self, error: BaseException) -> str:
+        kinds = {type(leaf) for leaf in _leaves(error)}
+        if SecretMissing in kinds:
+            return "a secret that its configuration refers to is missing"
+        if TimeoutError in kinds:
+            return f"it did not answer within {self._connect_and_waitr.connect_timeout_seconds:g} seconds"
+        if self._connect_and_waitr.url is not None:
+            return "it could not be reached, or did not answer as an MCP server does"
+        if any(issubclass(kind, OSError) for kind in kinds):
+            return "it could not be started"
+        return "it ended, or did not answer as an MCP server does"
+
+
+async def _list(client: Client) -> list[Tool]:
+    """Return the tools that the server lists, at most _MAX_LISTED."""
+    listed: list[Tool] = []
+    cursor: str | None = None
+    for _ in range(_MAX_PAGES):
+        page = await client.session.list_tools(params=PaginatedRequestParams(cursor=cursor))
+        listed += page.tools
+        cursor = page.next_cursor
+        if not cursor or len(listed) > _MAX_LISTED:
+            break
+    return listed[:_MAX_LISTED]
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error
+
+
+def _type_names(error: BaseException) -> str:
+    """Name the types of the errors. Their texts may hold anything, so they are not logged."""
+    return ", ".join(sorted({type(leaf).__name__ for leaf in _leaves(error)}))

@@ -1,0 +1,78 @@
+"""The transport to an MCP server at an address: one session for a run, with size limits."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+
+from spawnmesh_runner.clients.mcp.config import MAX_MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
+
+_LEAVE_SECONDS = 2.0
+
+
+@asynccontextmanager
+async def open_http(
+    url: str, headers: Mapping[str, str], *, connect_seconds: float, call_seconds: float
+) -> AsyncIterator["TransportStreams"]:
+    """Open streams to the server.
+
+    Leaving the block ends its session and waits at most two seconds for that.
+
+    Proxies, certificates and passwords of this process's environment are not used, and no redirect
+    is followed.
+    """
+    timeout = httpx2.Timeout(connect_seconds, read=call_seconds + connect_seconds)
+    asked = {**headers, "Accept-Encoding": "identity"}
+    async with (
+        httpx2.AsyncClient(headers=asked, timeout=timeout, transport=_Bounded(), trust_env=False) as client,
+        streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
+    ):
+        yield streams
+
+
+class TooLong(httpx2.StreamError):
+    """A body exceeds the limit."""
+
+
+class _Bounded(httpx2.AsyncBaseTransport):
+    """A transport whose response bodies are limited."""
+
+    def __init__(self) -> None:
+        self._inner = httpx2.AsyncHTTPTransport(trust_env=False)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method == "DELETE":
+            request.extensions = {**request.extensions, "timeout": httpx2.Timeout(_LEAVE_SECONDS).as_dict()}
+        response = await self._inner.handle_async_request(request)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            raise httpx2.RemoteProtocolError("a compressed response to a request for none", request=request)
+        # Events are limited one by one, by their reader.
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = _BoundedBody(response.stream)
+        return response
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _BoundedBody(httpx2.AsyncByteStream):
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._inner:
+            size += len(chunk)
+            if size > MAX_MESSAGE_BYTES:
+                raise TooLong("more than a message may have")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()

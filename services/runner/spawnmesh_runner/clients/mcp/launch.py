@@ -1,0 +1,30 @@
+"""Execute another program that is killed when its parent dies:
+
+`launch.py PARENT_PID PROGRAM [ARGUMENT…]`.
+
+A bare interpreter runs this file, so it imports the standard library only. It ensures that a killed
+runner leaves no MCP servers behind.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(parent_pid: int, program: str, arguments: list[str]) -> None:
+    """Ask Linux for the parent-death signal, then execute the program.
+
+    Other systems have no such signal.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent_pid:  # The parent died before, so no signal will come.
+            sys.exit(1)
+    os.execv(program, [program, *arguments])  # noqa: S606 - the purpose of this file
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -1,0 +1,193 @@
+"""The transport to an MCP server that is a process with its own process group and environment.
+
+The process ends with the run.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import anyio
+import structlog
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from pydantic import ValidationError
+from spawnmesh_core.cancellation import shield_until_done
+from spawnmesh_runtime.workarounds.subprocess_pipes import close_pipes
+
+from spawnmesh_runner.clients.mcp.config import MAX_MESSAGE_BYTES
+from spawnmesh_runner.clients.threads import finish_in_thread
+
+log = structlog.get_logger()
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_LAUNCH = str(Path(__file__).with_name("launch.py"))
+_EXIT_SECONDS = 1.0  # The wait after its input is closed, and again after SIGTERM.
+_REAP_SECONDS = 2.0
+_POLL_SECONDS = 0.01
+_CHUNK_BYTES = 64 * 1024
+
+Incoming = MemoryObjectSendStream[SessionMessage | Exception]
+Outgoing = MemoryObjectReceiveStream[SessionMessage]
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+
+@asynccontextmanager
+async def open_stdio(
+    command: str,
+    args: tuple[str, ...],
+    env: Mapping[str, str],
+    workspace: Path,
+    home: Path,
+    on_silence: Callable[[], object],
+) -> AsyncIterator[Streams]:
+    """Run the command in `workspace` and open streams to its standard input and output.
+
+    The process sees `env`, a usual `PATH` and `home` for its own files, and nothing of this
+    process. Its standard error is dropped. When the block ends, the process and its group have
+    ended. If this process is killed, so is the command. `on_silence` is called when its output
+    ends. Raises OSError if it cannot be started.
+    """
+    own = {"PATH": _PATH, "HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8"}
+    # The agent writes to the command's directory: Python must not import modules from there.
+    seen = {**own, "PYTHONSAFEPATH": "1", **env}
+    program = shutil.which(command, path=seen["PATH"])
+    if program is None or not os.path.isabs(program):
+        raise FileNotFoundError("no such command")
+    await finish_in_thread(lambda: home.mkdir(mode=0o700, parents=True, exist_ok=True))
+    incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+    argv = (sys.executable, "-I", "-S", _LAUNCH, str(os.getpid()), program, *args)
+    started: list[Process] = []
+
+    async def start() -> None:
+        started.append(
+            await asyncio.create_subprocess_exec(
+                *argv,
+                env=seen,
+                cwd=workspace,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=DEVNULL,
+                start_new_session=True,
+            )
+        )
+
+    try:
+        await shield_until_done(start())  # A task that is cancelled here still has to end the process.
+        async with asyncio.TaskGroup() as group:
+            pumps = [
+                group.create_task(_read(started[0], incoming, on_silence)),
+                group.create_task(_write(started[0], outgoing, incoming)),
+            ]
+            try:
+                yield read_stream, write_stream
+            finally:
+                for pump in pumps:
+                    pump.cancel()
+    finally:
+        for stream in (incoming, read_stream, write_stream, outgoing):
+            stream.close()
+        for process in started:
+            await shield_until_done(_terminate(process))
+
+
+async def _read(process: Process, incoming: Incoming, on_silence: Callable[[], object]) -> None:
+    """Forward the process's messages, one a line.
+
+    Stop when its output ends or a message is too large.
+    """
+    with incoming:
+        try:
+            await _read_lines(process, incoming)
+        finally:
+            on_silence()  # Report it before the callers learn that no answer will come.
+
+
+async def _read_lines(process: Process, incoming: Incoming) -> None:
+    assert process.stdout is not None
+    held = bytearray()
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
+        while chunk := await process.stdout.read(_CHUNK_BYTES):
+            *lines, rest = chunk.split(b"\n")
+            for line in lines:
+                held += line
+                if (message := _parsed(bytes(held))) is not None:
+                    await incoming.send(message)
+                held.clear()
+            held += rest
+            if len(held) > MAX_MESSAGE_BYTES:
+                log.warning("mcp server message too large", max_bytes=MAX_MESSAGE_BYTES)
+                return
+
+
+def _parsed(line: bytes) -> SessionMessage | None:
+    """Return the message of a line; an error for a malformed response; None for other output."""
+    with suppress(ValidationError):
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    with suppress(ValueError, RecursionError):
+        request_id = _id_of(line)
+        if request_id is not None:
+            problem = ErrorData(code=PARSE_ERROR, message="malformed answer")
+            return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=problem))
+    return None
+
+
+def _id_of(line: bytes) -> int | str | None:
+    value = json.loads(line)
+    request_id = value.get("id") if isinstance(value, dict) and "method" not in value else None
+    return request_id if isinstance(request_id, int | str) else None
+
+
+async def _write(process: Process, outgoing: Outgoing, incoming: Incoming) -> None:
+    """Write messages to the process. A process that no longer reads has ended."""
+    assert process.stdin is not None
+    try:
+        with outgoing:
+            async for message in outgoing:
+                process.stdin.write(
+                    message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+                )
+                await process.stdin.drain()
+    except (ConnectionError, RuntimeError):
+        incoming.close()
+
+
+async def _terminate(process: Process) -> None:
+    """Close the process's input, send SIGTERM, then SIGKILL, and kill the rest of its group."""
+    assert process.stdin is not None
+    with suppress(OSError, RuntimeError):
+        process.stdin.close()
+    if not await _has_ended(process, _EXIT_SECONDS):
+        _signal(process, signal.SIGTERM)
+        await _has_ended(process, _EXIT_SECONDS)
+    _signal(process, signal.SIGKILL)
+    if not await _has_ended(process, _REAP_SECONDS):
+        log.warning("mcp server does not end", pid=process.pid)
+    # Another process that holds the output open would keep the pipe, and nothing reads it any more.
+    close_pipes(process)
+
+
+async def _has_ended(process: Process, within_seconds: float) -> bool:
+    """Return True if the process ends in time.
+
+    Its own `wait` blocks while any process holds its output open.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within_seconds):
+            while process.returncode is None:  # noqa: ASYNC110 - nothing signals the end
+                await asyncio.sleep(_POLL_SECONDS)
+    return process.returncode is not None
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

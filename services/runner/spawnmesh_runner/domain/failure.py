@@ -1,0 +1,50 @@
+"""The failure of a run: the reason and the message that its session stores."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from spawnmesh_core.errors import MeshError
+
+from spawnmesh_runner.domain.turns import OutputLimitReached, TurnLimitExceeded
+
+RUNNER_ERROR = "RUNNER_ERROR"
+TURN_LIMIT_EXCEEDED = "TURN_LIMIT_EXCEEDED"
+OUTPUT_LIMIT_REACHED = "OUTPUT_LIMIT_REACHED"
+MCP_SERVER_NOT_OFFERED = "MCP_SERVER_NOT_OFFERED"
+_MAX_MESSAGE_CHARACTERS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The end of a run that has no answer."""
+
+    reason: str
+    message: str
+
+
+class McpServerNotOffered(Exception):
+    """The agent names MCP servers that this runner does not offer to the tenant, or does not
+    have.
+
+    The text does not say which of the two it is.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        listed = ", ".join(names)
+        super().__init__(f"no runner offers this tenant the MCP servers that its agent names: {listed}")
+
+
+def describe_failure(error: Exception) -> Failure:
+    """Describe the error to readers of the run.
+
+    The description holds the mesh's own reasons and texts, and no text of another error.
+    """
+    if isinstance(error, MeshError):
+        return Failure(error.reason.value, " ".join(error.message.split())[:_MAX_MESSAGE_CHARACTERS])
+    if isinstance(error, TurnLimitExceeded):
+        return Failure(TURN_LIMIT_EXCEEDED, str(error))
+    if isinstance(error, OutputLimitReached):
+        return Failure(OUTPUT_LIMIT_REACHED, str(error)[:_MAX_MESSAGE_CHARACTERS])
+    if isinstance(error, McpServerNotOffered):
+        return Failure(MCP_SERVER_NOT_OFFERED, str(error))
+    return Failure(RUNNER_ERROR, "the runner failed; its log has the error under this run's trace")

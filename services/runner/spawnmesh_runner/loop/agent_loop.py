@@ -1,0 +1,155 @@
+"""The agent loop: read the context, call the model, run its tools, until an answer is accepted."""
+
+from collections.abc import Sequence
+
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.session.v1 import run_service_pb2 as pb
+from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh_core.task_group import run_concurrently
+
+from spawnmesh_runner.clients.retry import call_with_retry
+from spawnmesh_runner.domain.turns import MAX_CUT_OFF_COUNT, OutputLimitReached, TurnBudget, TurnLimitExceeded
+from spawnmesh_runner.loop.assignment import Assignment, render_usage
+from spawnmesh_runner.loop.compaction import compact_transcript
+from spawnmesh_runner.loop.context import (
+    OUTPUT_LIMIT_NOTE,
+    Draft,
+    OpenCall,
+    cut_off_count,
+    has_newest_draft,
+    open_calls,
+    pending_draft,
+)
+from spawnmesh_runner.loop.generate import generate, is_cut_off, model_call_seconds, without_refused_calls
+from spawnmesh_runner.loop.hooks import publish_llm_output, refresh_active_hooks
+from spawnmesh_runner.loop.inbox import drain_inbox
+from spawnmesh_runner.loop.messages import calls_of, text_of
+from spawnmesh_runner.loop.tool_calls import finish_calls, run_calls
+from spawnmesh_runner.loop.transcript import (
+    append_answer,
+    assemble,
+    close_window,
+    open_window,
+    replay_earlier_turns,
+)
+
+# FinalizeRun dispatches hooks, and one hook may take ten minutes. If the session service dies
+# meanwhile, the lease notices it.
+_FINALIZE_SECONDS = 660.0
+
+# A share of the time for a model call, or of what is left of the run: the run still needs time to
+# continue after the compaction.
+_COMPACTION_SHARE = 0.5
+
+
+async def run_agent_loop(assignment: Assignment) -> None:
+    """Take turns until the session accepts an answer.
+
+    Continue from what earlier runners left in the transcript.
+
+    Raises TurnLimitExceeded, OutputLimitReached, or the MeshError of a peer that refused or stayed
+    unavailable.
+    """
+    turns = TurnBudget(assignment.max_turn_count)
+    has_predecessors = assignment.epoch > assignment.first_epoch
+    if has_predecessors and await _finish_turn(assignment, turns):
+        return
+    while turns.has_turn_left:
+        turns.taken_count += 1
+        if await _take_turn(assignment, turns):
+            return
+    raise TurnLimitExceeded(assignment.max_turn_count)
+
+
+async def _finish_turn(assignment: Assignment, turns: TurnBudget) -> bool:
+    """Count the turns of earlier runners and finish the newest one.
+
+    Return True once the run has its answer.
+    """
+    turns.taken_count = await replay_earlier_turns(assignment)
+    if not turns.taken_count:
+        return False
+    await refresh_active_hooks(assignment)
+    read = await assemble(assignment)
+    await finish_calls(assignment, open_calls(read.entries, assignment.run_id))
+    if turns.taken_count > turns.max_count or has_newest_draft(read.entries, assignment.run_id):
+        # Earlier runners already got late turns, or messages behind the last draft are still
+        # unread.
+        turns.record_late_messages()
+    draft = pending_draft(read.entries, assignment.run_id)
+    return draft is not None and await _is_accepted(assignment, draft, turns)
+
+
+async def _take_turn(assignment: Assignment, turns: TurnBudget) -> bool:
+    """Take one turn. Return True once the run has its answer.
+
+    If the transcript changed while the model answered, discard the answer: it replies to a
+    transcript that no longer exists.
+    """
+    await run_concurrently([refresh_active_hooks(assignment), drain_inbox(assignment)])
+    fence = await open_window(assignment)
+    read = await assemble(assignment)
+    draft = pending_draft(read.entries, assignment.run_id)
+    if (
+        draft is None
+        and read.compaction_due
+        and await compact_transcript(
+            assignment, timeout_seconds=model_call_seconds(assignment) * _COMPACTION_SHARE
+        )
+    ):
+        # In the window before, the summary would count as a takeover.
+        fence = await open_window(assignment)
+        read = await assemble(assignment)
+    if draft is None:
+        completion = await generate(assignment, read.entries)
+        assignment.add_usage(completion.message.usage)
+        await publish_llm_output(assignment, completion)
+        if not await close_window(assignment, fence):
+            return False
+        if is_cut_off(completion):
+            await _note_cut_off(assignment, read.entries, completion.message, turns)
+            return False
+        entry_id, answer = await append_answer(
+            assignment, turns.taken_count, without_refused_calls(completion)
+        )
+        calls = [OpenCall(entry_id, index, call) for index, call in enumerate(calls_of(answer))]
+        if calls:
+            await run_calls(assignment, calls)
+            return False
+        draft = Draft(entry_id, text_of(answer))
+    return await _is_accepted(assignment, draft, turns)
+
+
+async def _note_cut_off(
+    assignment: Assignment, entries: Sequence[entry_pb2.Entry], answer: message_pb2.Message, turns: TurnBudget
+) -> None:
+    """Append a note, so that the next turn tells the model that its answer was cut off.
+
+    Raises OutputLimitReached after MAX_CUT_OFF_COUNT such answers, or when no turn is left.
+    """
+    count = cut_off_count(entries, assignment.run_id) + 1
+    if count >= MAX_CUT_OFF_COUNT or not turns.has_turn_left:
+        raise OutputLimitReached(answer.model, count)
+    await append_answer(assignment, turns.taken_count, answer, OUTPUT_LIMIT_NOTE)
+
+
+async def _is_accepted(assignment: Assignment, draft: Draft, turns: TurnBudget) -> bool:
+    """Offer the draft to the session. Return True if it is accepted.
+
+    Otherwise the next turn reads the instruction of a revision, or the pending messages.
+    """
+    peers = assignment.peers
+    request = pb.FinalizeRunRequest(
+        epoch=assignment.epoch,
+        draft_entry_id=draft.entry_id,
+        draft_text=draft.text,
+        usage=render_usage(assignment.usage_total),
+        has_final_effects=assignment.has_final_effects,
+        is_last_turn=turns.is_exhausted,
+    )
+    answer = await call_with_retry(
+        peers.session, peers.runs.FinalizeRun, request, timeout_seconds=_FINALIZE_SECONDS
+    )
+    if answer.HasField("messages_pending"):
+        turns.record_late_messages()
+    return answer.HasField("accepted")

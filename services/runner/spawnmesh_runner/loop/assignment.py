@@ -1,0 +1,142 @@
+"""A claimed run while this runner works on it."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.session.v1 import run_service_pb2
+from spawnmesh.transcript.v1 import entry_pb2, transcript_service_pb2
+from spawnmesh.transcript.v1.context_pb2 import FreshTail
+from spawnmesh_core.clock import monotonic_seconds
+
+from spawnmesh_runner.clients.peers import Peers
+from spawnmesh_runner.domain.compaction import (
+    DEFAULT_CONTEXT_TOKEN_BUDGET,
+    CompactionAttempts,
+    fresh_tail_token_count,
+)
+from spawnmesh_runner.domain.tools import MCP_PREFIX, mcp_prefix
+from spawnmesh_runner.domain.turns import DEFAULT_MAX_TURN_COUNT
+from spawnmesh_runner.domain.usage import UsageTotal
+from spawnmesh_runner.loop.lost_files import LostFiles
+from spawnmesh_runner.tools.registry import BUILT_IN
+from spawnmesh_runner.tools.tool import AnyTool
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A claimed run, and everything that the work on it needs.
+
+    Seven fields change during the run:
+
+    - `usage_total` grows with each model call.
+    - `active_hooks` holds the values of `HookKind` that have a subscriber, as last listed.
+    - `tools` gets `transcript_describe` once the context has references to long outputs.
+    - `compactions` counts failed compactions.
+    - `summarized_turns` keeps the part of the turn that a summary replaced, by the summary's last
+      seq.
+    - `called_tools` names the tools that this run may have executed, on any runner.
+    - `lost_files` are the files that the run wrote on an earlier runner.
+
+    `tools_note` tells the model which of its tools are missing.
+    """
+
+    claimed: run_service_pb2.ClaimedRun
+    peers: Peers
+    workspace: Path
+    tools: dict[str, AnyTool]
+    generate_timeout_seconds: float
+    tools_note: str = ""
+    usage_total: UsageTotal = field(default_factory=UsageTotal)
+    start_seconds: float = field(default_factory=monotonic_seconds)
+    active_hooks: set[int] = field(default_factory=set)
+    compactions: CompactionAttempts = field(default_factory=CompactionAttempts)
+    summarized_turns: dict[int, list[entry_pb2.Entry]] = field(default_factory=dict)
+    called_tools: set[str] = field(default_factory=set)
+    lost_files: LostFiles = field(default_factory=LostFiles)
+
+    @property
+    def session_id(self) -> str:
+        return self.claimed.session.session_id
+
+    @property
+    def run_id(self) -> str:
+        return self.claimed.run.run_id
+
+    @property
+    def epoch(self) -> int:
+        return self.claimed.run.epoch
+
+    @property
+    def first_epoch(self) -> int:
+        """No entry with a lower epoch belongs to this run."""
+        return self.claimed.first_epoch
+
+    @property
+    def writer(self) -> transcript_service_pb2.WriterClaim:
+        return transcript_service_pb2.WriterClaim(run_id=self.run_id, epoch=self.epoch)
+
+    @property
+    def max_turn_count(self) -> int:
+        return self.claimed.agent.max_turn_count or DEFAULT_MAX_TURN_COUNT
+
+    @property
+    def system_prompt(self) -> str:
+        """The agent's system prompt, followed by the notes."""
+        return "\n\n".join(
+            filter(None, (self.claimed.agent.system_prompt, self.tools_note, self.lost_files.note))
+        )
+
+    @property
+    def has_final_effects(self) -> bool:
+        """True if the run may have done something that can neither be undone nor repeated."""
+        return any(self._has_final_effect(name) for name in self.called_tools if self.may_have_run(name))
+
+    def may_have_run(self, name: str) -> bool:
+        """Return False if every call of that name was certainly refused.
+
+        An MCP server that is absent now may have been present for an earlier runner, and the agent
+        may have had tools then that it no longer has.
+        """
+        if name in self.tools or name.startswith(tuple(map(mcp_prefix, self.claimed.agent.mcp_servers))):
+            return True
+        return self.epoch > self.first_epoch and (name in BUILT_IN or name.startswith(MCP_PREFIX))
+
+    def may_repeat(self, name: str) -> bool:
+        """Return True if a call with an unknown outcome may be made again.
+
+        That includes a call that cannot have done anything.
+        """
+        tool = self.tools.get(name)
+        return not self.may_have_run(name) if tool is None else tool.idempotent
+
+    def _has_final_effect(self, name: str) -> bool:
+        tool = self.tools.get(name) or BUILT_IN.get(name)
+        return tool is None or not tool.idempotent
+
+    @property
+    def context_token_budget(self) -> int:
+        return self.claimed.agent.context_token_budget or DEFAULT_CONTEXT_TOKEN_BUDGET
+
+    @property
+    def fresh_tail(self) -> FreshTail:
+        return FreshTail(token_count=fresh_tail_token_count(self.context_token_budget))
+
+    def add_usage(self, usage: message_pb2.TokenUsage) -> None:
+        """Add the tokens of one model call."""
+        self.usage_total.add(
+            input_=usage.input_token_count,
+            output=usage.output_token_count,
+            cache_read=usage.cache_read_token_count,
+            cache_write=usage.cache_write_token_count,
+        )
+
+
+def render_usage(usage_total: UsageTotal) -> message_pb2.TokenUsage:
+    """Render the total as the contracts' message."""
+    return message_pb2.TokenUsage(
+        input_token_count=usage_total.input_token_count,
+        output_token_count=usage_total.output_token_count,
+        cache_read_token_count=usage_total.cache_read_token_count,
+        cache_write_token_count=usage_total.cache_write_token_count,
+    )

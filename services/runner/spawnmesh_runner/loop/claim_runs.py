@@ -1,0 +1,107 @@
+"""Claim as many runs as this process has capacity for, and execute each in a task of its own."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+from google.protobuf.duration_pb2 import Duration
+from spawnmesh.session.v1 import run_service_pb2 as pb
+from spawnmesh_core.cancellation import raise_if_cancelled
+from spawnmesh_core.clock import monotonic_seconds
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.impersonation import use_token
+from spawnmesh_runtime.tokens import TokenMinter
+
+from spawnmesh_runner.clients.peers import Peers
+from spawnmesh_runner.clients.retry import random_jitter
+from spawnmesh_runner.domain.backoff import backoff_seconds
+from spawnmesh_runner.settings import RunnerSettings
+
+log = structlog.get_logger()
+
+_RESPONSE_SECONDS = 10.0
+# The pause between warnings while runs cannot be claimed for the same reason.
+_WARN_AGAIN_SECONDS = 60.0
+
+ExecuteRun = Callable[[pb.ClaimedRun], Awaitable[None]]
+
+
+async def claim_runs(
+    stop: asyncio.Event, peers: Peers, minter: TokenMinter, settings: RunnerSettings, execute: ExecuteRun
+) -> None:
+    """Claim and execute runs until `stop` is set.
+
+    Then wait `drain_grace_seconds` and cancel the rest.
+
+    An unavailable session service is called again with backoff.
+    """
+    running: set[asyncio.Task[None]] = set()
+    async with asyncio.TaskGroup() as group:
+        claiming = group.create_task(_claim_forever(group, running, peers, minter, settings, execute))
+        await stop.wait()
+        claiming.cancel()
+        log.info("claiming stopped", run_count=len(running))
+        if running:
+            await asyncio.wait(running, timeout=settings.drain_grace_seconds)
+        for task in running:
+            task.cancel()
+
+
+async def _claim_forever(
+    group: asyncio.TaskGroup,
+    running: set[asyncio.Task[None]],
+    peers: Peers,
+    minter: TokenMinter,
+    settings: RunnerSettings,
+    execute: ExecuteRun,
+) -> None:
+    has_capacity = asyncio.Event()
+
+    def on_end(task: asyncio.Task[None]) -> None:
+        running.discard(task)
+        has_capacity.set()
+
+    async def execute_one(claimed: pb.ClaimedRun) -> None:
+        try:
+            await execute(claimed)
+        except Exception:
+            log.exception("run dropped", run=claimed.run.run_id)  # The other runs must continue.
+
+    failed_count = 0
+    warned: tuple[Reason, float] | None = None
+    while True:
+        if len(running) >= settings.max_runs:
+            has_capacity.clear()
+            await has_capacity.wait()
+        try:
+            claimed_runs = await _claim(peers, minter, settings, settings.max_runs - len(running))
+        except MeshError as error:
+            raise_if_cancelled()
+            now = monotonic_seconds()
+            if warned is None or warned[0] is not error.reason or now - warned[1] >= _WARN_AGAIN_SECONDS:
+                log.warning("no runs can be claimed", reason=error.reason.value)
+                warned = (error.reason, now)
+            await asyncio.sleep(
+                backoff_seconds(failed_count, jitter=random_jitter(), floor=error.retry_after_seconds)
+            )
+            failed_count += 1
+            continue
+        failed_count, warned = 0, None
+        for claimed in claimed_runs:
+            task = group.create_task(execute_one(claimed))
+            running.add(task)
+            task.add_done_callback(on_end)
+
+
+async def _claim(
+    peers: Peers, minter: TokenMinter, settings: RunnerSettings, free_count: int
+) -> Sequence[pb.ClaimedRun]:
+    wait = Duration()
+    wait.FromMilliseconds(int(settings.claim_wait_seconds * 1000))
+    request = pb.ClaimRunsRequest(runner_id=settings.runner_id, max_run_count=free_count, wait=wait)
+    with use_token(minter.runner_token()):
+        response = await peers.session.unary(
+            peers.runs.ClaimRuns, request, timeout_seconds=settings.claim_wait_seconds + _RESPONSE_SECONDS
+        )
+    return response.runs

@@ -1,0 +1,118 @@
+"""Compaction of a run's transcript, and the current turn where a summary replaced its beginning."""
+
+from collections.abc import Sequence
+
+import structlog
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.transcript.v1 import compaction_service_pb2 as pb
+from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
+from spawnmesh_core.errors import MeshError
+
+from spawnmesh_runner.clients.retry import call_with_retry
+from spawnmesh_runner.loop.assignment import Assignment
+from spawnmesh_runner.loop.context import is_own
+from spawnmesh_runner.loop.turn_progress import TurnProgress, turn_progress
+
+log = structlog.get_logger()
+
+# Every speaker except tools: their results are large and do not say which tools ran.
+_SPEAKERS = (
+    message_pb2.ROLE_USER,
+    message_pb2.ROLE_ASSISTANT,
+    message_pb2.ROLE_BASH_EXECUTION,
+    message_pb2.ROLE_CUSTOM,
+)
+
+
+async def compact_transcript(assignment: Assignment, *, timeout_seconds: float) -> bool:
+    """Have the oldest part of the transcript summarized, outside of any prompt window.
+
+    Return True if it was. A failure or a plugin's refusal does not fail the run. It is logged, and
+    after a few failures the run stops trying.
+    """
+    if not assignment.compactions.may_try:
+        return False
+    peers = assignment.peers
+    request = pb.CompactTranscriptRequest(
+        session_id=assignment.session_id,
+        claim=assignment.writer,
+        models=assignment.claimed.models,
+        fresh_tail=assignment.fresh_tail,
+    )
+    try:
+        done = await peers.transcript.unary(
+            peers.compactions.CompactTranscript, request, timeout_seconds=timeout_seconds
+        )
+    except MeshError as error:
+        assignment.compactions.failed_count += 1
+        log.warning("not compacted", reason=error.reason.value)
+        return False
+    if done.refused_by:
+        assignment.compactions.failed_count += 1
+        log.info("compaction refused", plugin=done.refused_by)
+    assignment.add_usage(done.summary.body.compaction.sources.usage)
+    return done.HasField("summary")
+
+
+async def current_turn(assignment: Assignment, entries: Sequence[entry_pb2.Entry]) -> TurnProgress:
+    """Describe the run's current turn, also where a summary covers its beginning."""
+    covered_seq = max((entry.body.compaction.sources.last_seq for entry in entries), default=0)
+    behind = [
+        entry
+        for entry in entries
+        if not entry.body.HasField("compaction") and not 0 < entry.seq <= covered_seq
+    ]
+    turn = turn_progress(behind, assignment.run_id, assignment.may_have_run)
+    if turn.begin_seq or not covered_seq:
+        return turn
+    if covered_seq not in assignment.summarized_turns:
+        assignment.summarized_turns[covered_seq] = await _covered_turn(assignment, covered_seq)
+    return turn_progress(
+        [*assignment.summarized_turns[covered_seq], *behind], assignment.run_id, assignment.may_have_run
+    )
+
+
+async def _covered_turn(assignment: Assignment, covered_seq: int) -> list[entry_pb2.Entry]:
+    """Return the run's answers up to a seq and the other writer's message before them."""
+    found: list[entry_pb2.Entry] = []
+    notes = await _newest_note_of_others(assignment, covered_seq + 1)
+    note_seq = notes[0].seq if notes else 0
+    before_seq = covered_seq + 1
+    while True:
+        page = await _page(assignment, before_seq, entry_pb2.EntryFilter(roles=_SPEAKERS), 0)
+        for entry in reversed(page.entries):
+            if entry.seq < note_seq:
+                return [*notes, *reversed(found)]
+            found.append(entry)
+            if (
+                entry.body.message.role != message_pb2.ROLE_ASSISTANT
+                or entry.writer.run_id != assignment.run_id
+            ):
+                return found[::-1]
+        if not page.has_more or not page.entries:
+            return [*notes, *reversed(found)]
+        before_seq = page.entries[0].seq
+
+
+async def _newest_note_of_others(assignment: Assignment, before_seq: int) -> list[entry_pb2.Entry]:
+    """Return the newest note of another writer, or nothing.
+
+    A note of the run itself does not end its turn.
+    """
+    notes = entry_pb2.EntryFilter(kinds=[entry_pb2.ENTRY_KIND_NOTE])
+    while True:
+        page = await _page(assignment, before_seq, notes, 1)
+        if not page.entries or not is_own(page.entries[0], assignment.run_id):
+            return list(page.entries)
+        before_seq = page.entries[0].seq
+
+
+async def _page(
+    assignment: Assignment, before_seq: int, choice: entry_pb2.EntryFilter, page_size: int
+) -> transcript_pb.ListEntriesResponse:
+    peers = assignment.peers
+    request = transcript_pb.ListEntriesRequest(
+        session_id=assignment.session_id, before_seq=before_seq, filter=choice, page_size=page_size
+    )
+    return await call_with_retry(peers.transcript, peers.transcripts.ListEntries, request)

@@ -1,0 +1,181 @@
+"""The assembled context: rendered for the model, and read by a runner that continues a run."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.transcript.v1 import entry_pb2
+
+from spawnmesh_runner.loop.messages import calls_of, text_message, text_of, without_calls
+
+Role = message_pb2.Role
+
+OUTPUT_LIMIT_NOTE = entry_pb2.SystemNote(
+    topic="output_limit",
+    text=(
+        "Your answer reached the output limit before it said anything, or before its tool call was complete."
+        " Nothing of it was done. The next answer has the same limit: think less before you answer, and do"
+        " large work in smaller steps, for example several files in place of one."
+    ),
+)
+"""The note behind an answer that was cut off.
+
+Such an answer calls no tool, and it is no draft either.
+"""
+
+_SUMMARY_BEGINS = (
+    "[Summary of the earlier part of this conversation, in place of its messages."
+    " It is a record of what was said and done, no new request.]"
+)
+_SUMMARY_ENDS = "[End of the summary. The conversation continues here.]"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An answer in the transcript that is neither accepted nor rejected."""
+
+    entry_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A tool call in the transcript without a result.
+
+    `index` counts the calls of its message from 0.
+    """
+
+    answer_entry_id: str
+    index: int
+    call: message_pb2.ToolCall
+
+
+def messages_for_model(entries: Iterable[entry_pb2.Entry]) -> list[message_pb2.Message]:
+    """Return the conversation in order.
+
+    Summaries, notes, commands and extensions' messages become the user's.
+
+    A call whose arguments a plugin rewrote is shown as it was made.
+    """
+    messages: list[message_pb2.Message] = []
+    newest_answer = -1
+    for entry in entries:
+        if entry.body.HasField("message"):
+            message = _for_model(entry.body.message)
+            if message.role == message_pb2.ROLE_ASSISTANT:
+                newest_answer = len(messages)
+            elif message.role == message_pb2.ROLE_TOOL_RESULT and (made := calls_of(message)):
+                message = without_calls(message)
+                if newest_answer >= 0:
+                    messages[newest_answer] = _as_made(messages[newest_answer], made)
+            messages.append(message)
+        elif entry.body.HasField("compaction"):
+            text = f"{_SUMMARY_BEGINS}\n\n{entry.body.compaction.summary}\n\n{_SUMMARY_ENDS}"
+            messages.append(text_message(message_pb2.ROLE_USER, text))
+        elif entry.body.HasField("system_note"):
+            messages.append(text_message(message_pb2.ROLE_USER, entry.body.system_note.text))
+    return messages
+
+
+def pending_draft(entries: Sequence[entry_pb2.Entry], run_id: str) -> Draft | None:
+    """Return the run's own answer if nothing is behind it in the transcript.
+
+    Such an answer was appended but not offered, or has to be offered again.
+    """
+    newest = entries[-1] if entries else None
+    if newest is None or not _is_answer_of(newest, run_id) or calls_of(newest.body.message):
+        return None
+    return Draft(newest.entry_id, text_of(newest.body.message))
+
+
+def has_newest_draft(entries: Sequence[entry_pb2.Entry], run_id: str) -> bool:
+    """Return True if the run's newest answer is a draft that was not rejected.
+
+    Other writers' entries may be behind it.
+    """
+    newest = next((entry for entry in reversed(entries) if is_own(entry, run_id)), None)
+    return newest is not None and _is_answer_of(newest, run_id) and not calls_of(newest.body.message)
+
+
+def cut_off_count(entries: Sequence[entry_pb2.Entry], run_id: str) -> int:
+    """Count the run's newest answers in a row that were cut off before they said anything."""
+    own = [entry for entry in entries if is_own(entry, run_id)]
+    count = 0
+    while own and _is_cut_off_note(own.pop()):
+        count += 1
+        del own[-1:]  # Drop the answer in front of the note.
+    return count
+
+
+def is_own(entry: entry_pb2.Entry, run_id: str) -> bool:
+    """Return True for an answer of the run, or for its note behind a cut-off answer.
+
+    Its turn continues after both.
+    """
+    return _is_answer_of(entry, run_id) or (_is_cut_off_note(entry) and entry.writer.run_id == run_id)
+
+
+def open_calls(entries: Sequence[entry_pb2.Entry], run_id: str) -> list[OpenCall]:
+    """Return the calls of the run's newest answer that have no stored result.
+
+    A result that was made up while assembling has no entry id. Return nothing if anything but
+    results is behind that answer: the conversation has continued without them.
+    """
+    answered: set[str] = set()
+    for entry in reversed(entries):
+        message = entry.body.message
+        if message.role == message_pb2.ROLE_TOOL_RESULT:
+            if entry.entry_id:
+                answered.add(message.tool_call_id)
+        elif _is_answer_of(entry, run_id):
+            calls = enumerate(calls_of(message))
+            return [
+                OpenCall(entry.entry_id, index, call)
+                for index, call in calls
+                if call.tool_call_id not in answered
+            ]
+        else:
+            break
+    return []
+
+
+def _for_model(message: message_pb2.Message) -> message_pb2.Message:
+    if message.role == message_pb2.ROLE_BASH_EXECUTION:
+        run = message.bash_execution
+        ending = (
+            "cancelled"
+            if run.is_cancelled
+            else f"exit code {run.exit_code}"
+            if run.HasField("exit_code")
+            else ""
+        )
+        notes = [note for note in (ending, "output cut short" if run.is_truncated else "") if note]
+        read = text_message(message_pb2.ROLE_USER, f"$ {run.command}\n")
+        read.content.extend(message.content)
+        if notes:
+            read.content.append(
+                message_pb2.ContentBlock(text=message_pb2.Text(text=f"\n[{', '.join(notes)}]"))
+            )
+        return read
+    if message.role == message_pb2.ROLE_CUSTOM:
+        return message_pb2.Message(role=message_pb2.ROLE_USER, content=message.content)
+    return message
+
+
+def _as_made(answer: message_pb2.Message, made: Iterable[message_pb2.ToolCall]) -> message_pb2.Message:
+    """Return the answer with its calls replaced by those of the same ids."""
+    by_id = {call.tool_call_id: call for call in made}
+    read = message_pb2.Message()
+    read.CopyFrom(answer)
+    for block in read.content:
+        if block.HasField("tool_call") and block.tool_call.tool_call_id in by_id:
+            block.tool_call.CopyFrom(by_id[block.tool_call.tool_call_id])
+    return read
+
+
+def _is_answer_of(entry: entry_pb2.Entry, run_id: str) -> bool:
+    return entry.body.message.role == message_pb2.ROLE_ASSISTANT and entry.writer.run_id == run_id
+
+
+def _is_cut_off_note(entry: entry_pb2.Entry) -> bool:
+    return entry.body.system_note.topic == OUTPUT_LIMIT_NOTE.topic

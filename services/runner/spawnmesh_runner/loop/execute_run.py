@@ -1,0 +1,143 @@
+"""The life of one claimed run: from its claim to its answer, its failure or its release."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+
+import structlog
+from spawnmesh.session.v1 import run_service_pb2 as pb
+from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
+from spawnmesh_core.errors import MeshError, refused_with
+from spawnmesh_runtime.impersonation import ReplaceableToken, use_token
+from spawnmesh_runtime.telemetry import continue_trace, traced
+
+from spawnmesh_runner.clients.mcp.config import McpConfig, offered_servers
+from spawnmesh_runner.clients.peers import Peers
+from spawnmesh_runner.clients.retry import call_with_retry
+from spawnmesh_runner.clients.workspace import private_workspace
+from spawnmesh_runner.domain.failure import RUNNER_ERROR, describe_failure
+from spawnmesh_runner.domain.reasons import RUN_LOST
+from spawnmesh_runner.domain.usage import UsageTotal
+from spawnmesh_runner.loop.agent_loop import run_agent_loop
+from spawnmesh_runner.loop.assignment import Assignment, render_usage
+from spawnmesh_runner.loop.attachments import fetch_attachments
+from spawnmesh_runner.loop.lease import LeaseLost, work_under_lease
+from spawnmesh_runner.loop.transcript import acquire_writer, release_writer
+from spawnmesh_runner.settings import RunnerSettings
+from spawnmesh_runner.tools.mcp_servers import open_mcp_servers
+from spawnmesh_runner.tools.registry import allowed
+
+log = structlog.get_logger()
+
+# Without the release another runner claims the run one lease later, so the process need not wait
+# longer for it.
+_RELEASE_SECONDS = 3.0
+
+
+async def execute_run(claimed: pb.ClaimedRun, peers: Peers, settings: RunnerSettings, mcp: McpConfig) -> None:
+    """Work on the run until its answer is accepted or it fails.
+
+    The work has the spawn's trace and the run's token.
+
+    - When cancelled, release the run to the queue.
+    - When the run is lost, stop without another write.
+
+    In every case the workspace is removed and the writer claim released. Raises nothing but
+    CancelledError: a failed run does not fail the runner.
+    """
+    with (
+        continue_trace(claimed.traceparent),
+        use_token(claimed.run_token) as held,
+        structlog.contextvars.bound_contextvars(
+            tenant=claimed.tenant_id,
+            session=claimed.session.session_id,
+            run=claimed.run.run_id,
+            epoch=claimed.run.epoch,
+        ),
+    ):
+        usage_total = UsageTotal()
+        try:
+            async with traced(
+                f"invoke_agent {claimed.agent.agent_id}",
+                gen_ai__operation__name="invoke_agent",
+                gen_ai__agent__id=claimed.agent.agent_id,
+                gen_ai__agent__name=claimed.agent.agent_id,
+                gen_ai__conversation__id=claimed.session.session_id,
+                gen_ai__request__model=next(iter(claimed.models), ""),
+                spawnmesh__run__id=claimed.run.run_id,
+                spawnmesh__parent_run__id=claimed.session.parent_run_id,
+                spawnmesh__spawn__depth=claimed.session.depth,
+                spawnmesh__attempt=claimed.run.attempt_count,
+            ) as span:
+                try:
+                    await _work(claimed, held, peers, settings, mcp, usage_total)
+                finally:
+                    span.set_attribute("gen_ai.usage.input_tokens", usage_total.input_token_count)
+                    span.set_attribute("gen_ai.usage.output_tokens", usage_total.output_token_count)
+        except LeaseLost as lost:
+            log.warning("run lost", why=str(lost))
+        except asyncio.CancelledError:
+            await _release(claimed, peers)
+            raise
+        except Exception as error:  # noqa: BLE001 - _fail logs it
+            await _fail(claimed, peers, usage_total, error)
+        finally:
+            claim = WriterClaim(run_id=claimed.run.run_id, epoch=claimed.run.epoch)
+            await release_writer(peers, claimed.session.session_id, claim)
+
+
+async def _work(
+    claimed: pb.ClaimedRun,
+    held: ReplaceableToken,
+    peers: Peers,
+    settings: RunnerSettings,
+    mcp: McpConfig,
+    usage_total: UsageTotal,
+) -> None:
+    async def answer() -> None:
+        name = f"{claimed.session.session_id}-{claimed.run.epoch}"
+        servers = offered_servers(mcp, claimed.agent.mcp_servers, claimed.tenant_id)
+        async with private_workspace(settings.workspace_root, name) as workspace:
+            assignment = Assignment(
+                claimed=claimed,
+                peers=peers,
+                workspace=workspace,
+                tools=allowed(claimed.agent.tools),
+                generate_timeout_seconds=settings.generate_timeout_seconds,
+                usage_total=usage_total,
+            )
+            await acquire_writer(assignment)
+            await fetch_attachments(assignment)
+            # The servers find the files in the workspace.
+            async with open_mcp_servers(servers, workspace) as offered:
+                tools = {**assignment.tools, **{tool.name: tool for tool in offered.tools}}
+                await run_agent_loop(replace(assignment, tools=tools, tools_note=offered.note))
+
+    await work_under_lease(peers, claimed, held, answer(), heartbeat_share=settings.heartbeat_share)
+
+
+async def _fail(claimed: pb.ClaimedRun, peers: Peers, usage_total: UsageTotal, error: Exception) -> None:
+    failure = describe_failure(error)
+    if failure.reason == RUNNER_ERROR:
+        log.error("run failed", reason=failure.reason, exc_info=error)
+    else:
+        log.warning("run failed", reason=failure.reason, detail=failure.message)
+    request = pb.FailRunRequest(
+        epoch=claimed.run.epoch,
+        reason=failure.reason,
+        message=failure.message,
+        usage=render_usage(usage_total),
+    )
+    try:
+        await call_with_retry(peers.session, peers.runs.FailRun, request)
+    except MeshError as refused:
+        # The next runner claims it when the lease ends, and meets the same failure or succeeds.
+        if not refused_with(refused, *RUN_LOST):
+            log.warning("failure not reported", reason=refused.reason.value)
+
+
+async def _release(claimed: pb.ClaimedRun, peers: Peers) -> None:
+    request = pb.ReleaseRunRequest(epoch=claimed.run.epoch)
+    with suppress(MeshError):
+        await peers.session.unary(peers.runs.ReleaseRun, request, timeout_seconds=_RELEASE_SECONDS)
+        log.info("run released")

@@ -1,0 +1,95 @@
+"""Generate one answer of a model through the model router."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.model_router.v1 import generation_pb2
+from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
+from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh_core.clock import monotonic_seconds
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_runner.clients.retry import random_jitter, retry_transient
+from spawnmesh_runner.domain.backoff import backoff_seconds
+from spawnmesh_runner.domain.reasons import PEER_UNAVAILABLE
+from spawnmesh_runner.loop.assignment import Assignment
+from spawnmesh_runner.loop.hooks import dispatch_prompt_hooks
+from spawnmesh_runner.loop.messages import calls_of, text_of, without_calls
+from spawnmesh_runner.loop.prompt import add_broken_attempt, build_prompt
+
+# The session service ends a run whose time is over, with TIMED_OUT. If the model call gave up
+# first, the run would end with a failure instead.
+_PAST_DEADLINE_SECONDS = 5.0
+
+
+async def generate(assignment: Assignment, entries: Sequence[entry_pb2.Entry]) -> generation_pb2.Completion:
+    """Ask the run's models for the next answer, in their order. Retry once if the stream breaks.
+
+    Nothing of a broken stream is kept. Raises MeshError: ALL_CANDIDATES_FAILED, MODEL_REFUSED,
+    UNKNOWN_MODEL, STREAM_BROKEN, DEADLINE_EXCEEDED, PLUGIN_FAILED, or the error of an unavailable
+    peer.
+    """
+    request = await build_prompt(assignment, entries)
+    await dispatch_prompt_hooks(assignment, request)
+    try:
+        return await retry_transient(lambda: _generate_once(assignment, request), PEER_UNAVAILABLE)
+    except MeshError as error:
+        if error.reason is not Reason.STREAM_BROKEN:
+            raise
+        add_broken_attempt(request, error)
+    await asyncio.sleep(backoff_seconds(0, jitter=random_jitter()))
+    return await retry_transient(lambda: _generate_once(assignment, request), PEER_UNAVAILABLE)
+
+
+async def _generate_once(assignment: Assignment, request: pb.GenerateRequest) -> generation_pb2.Completion:
+    peers = assignment.peers
+    answers = peers.model_router.stream(
+        peers.models.Generate, request, timeout_seconds=model_call_seconds(assignment)
+    )
+    completion: generation_pb2.Completion | None = None
+    async with aclosing(answers):
+        async for answer in answers:
+            for event in answer.events:
+                if event.HasField("completion"):
+                    completion = event.completion
+    if completion is None:
+        raise MeshError(Reason.STREAM_BROKEN, "the model's answer ended before it was whole")
+    return completion
+
+
+def without_refused_calls(completion: generation_pb2.Completion) -> message_pb2.Message:
+    """Return the answer, without its tool calls if the model refused or a filter stopped it.
+
+    Raises MeshError MODEL_REFUSED if nothing but calls is left.
+    """
+    answer = completion.message
+    if completion.stop_reason != generation_pb2.STOP_REASON_REFUSAL or not calls_of(answer):
+        return answer
+    if not text_of(answer):
+        raise MeshError(
+            Reason.MODEL_REFUSED, f"{answer.model} refused; the tool calls before that are not made"
+        )
+    return without_calls(answer)
+
+
+def is_cut_off(completion: generation_pb2.Completion) -> bool:
+    """Return True if the answer reached the output limit before a text or a complete call.
+
+    With any other stop reason an empty answer is a failed model, which the router handles.
+    """
+    answer = completion.message
+    is_at_limit = completion.stop_reason == generation_pb2.STOP_REASON_LENGTH
+    return is_at_limit and not calls_of(answer) and not text_of(answer).strip()
+
+
+def model_call_seconds(assignment: Assignment) -> float:
+    """Return a model call's timeout: what is left of the run, within `generate_timeout_seconds`.
+
+    The time left is measured on the monotonic clock, so the machine's wall clock does not matter.
+    """
+    elapsed = monotonic_seconds() - assignment.start_seconds
+    left = assignment.claimed.time_left.ToTimedelta().total_seconds() - elapsed
+    return min(max(left, 0.0) + _PAST_DEADLINE_SECONDS, assignment.generate_timeout_seconds)

@@ -1,0 +1,84 @@
+"""Work only while the run's lease is held."""
+
+import asyncio
+from collections.abc import Coroutine
+
+from spawnmesh.session.v1 import run_service_pb2 as pb
+from spawnmesh_core.cancellation import raise_if_cancelled
+from spawnmesh_core.clock import monotonic_seconds
+from spawnmesh_core.errors import MeshError, refused_with
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.impersonation import ReplaceableToken
+
+from spawnmesh_runner.clients.peers import Peers
+from spawnmesh_runner.domain.reasons import RUN_LOST, TRANSIENT
+
+# A token outlives the lease that it is renewed with. A runner whose token expired was cut off for
+# longer than its lease.
+_LOST = (*RUN_LOST, Reason.TOKEN_EXPIRED)
+
+
+class LeaseLost(Exception):
+    """The run is over, another runner has it, or the lease was not renewed in time."""
+
+
+async def work_under_lease(
+    peers: Peers,
+    claimed: pb.ClaimedRun,
+    held: ReplaceableToken,
+    work: Coroutine[None, None, None],
+    *,
+    heartbeat_share: float,
+) -> None:
+    """Do the work while heartbeats renew the lease and the held token.
+
+    The heartbeats are `heartbeat_share` of a lease apart.
+
+    Raises LeaseLost, with the work cancelled, as soon as the lease is lost; otherwise what the work
+    raises.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            heartbeats = group.create_task(_heartbeat(peers, claimed, held, heartbeat_share))
+            await work
+            heartbeats.cancel()
+    except BaseExceptionGroup as errors:
+        lost, _ = errors.split(lambda error: isinstance(error, LeaseLost) or refused_with(error, *_LOST))
+        if lost is not None:
+            raise LeaseLost(_why(lost)) from errors
+        raise errors.exceptions[0] from None
+
+
+def _why(lost: BaseExceptionGroup[BaseException]) -> str:
+    """Return the text of the first error."""
+    first = lost.exceptions[0]
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return str(first)
+
+
+async def _heartbeat(
+    peers: Peers, claimed: pb.ClaimedRun, held: ReplaceableToken, heartbeat_share: float
+) -> None:
+    lease_seconds = claimed.lease_ttl.ToMilliseconds() / 1000
+    pause = lease_seconds * heartbeat_share
+    request = pb.HeartbeatRunRequest(epoch=claimed.run.epoch)
+    renewed = monotonic_seconds()
+    while True:
+        await asyncio.sleep(pause)
+        sent = monotonic_seconds()
+        try:
+            response = await peers.session.unary(peers.runs.HeartbeatRun, request, timeout_seconds=pause)
+        except MeshError as error:
+            if error.reason not in TRANSIENT:
+                raise
+            raise_if_cancelled()
+            # The session service counts from its response, which is later than this request. So the
+            # lease is never longer here than in the service.
+            if sent + pause - renewed >= lease_seconds:
+                raise LeaseLost(f"the lease could not be renewed in time: {error.reason}") from error
+            pause = min(pause, lease_seconds / 10)
+        else:
+            renewed = sent
+            held.token = response.run_token
+            pause = lease_seconds * heartbeat_share

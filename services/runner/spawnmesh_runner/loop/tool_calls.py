@@ -1,0 +1,144 @@
+"""The tool calls of an answer: each call is made and its result stored before the next call."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh_core.clock import monotonic_seconds
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.telemetry import traced
+
+from spawnmesh_runner.domain.idempotency_keys import call_request_id, result_key
+from spawnmesh_runner.loop.assignment import Assignment
+from spawnmesh_runner.loop.context import OpenCall
+from spawnmesh_runner.loop.hooks import dispatch_before_tool_call, publish_tool_outcome
+from spawnmesh_runner.loop.transcript import append_message
+from spawnmesh_runner.tools.call import ToolOutcome, execute_call, refusal
+from spawnmesh_runner.tools.call_arguments import is_unredacted
+from spawnmesh_runner.tools.interrupted_spawn import interrupted_spawn_outcome
+from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
+from spawnmesh_runner.tools.tool import CallScope
+
+_NEVER_KEPT = (Reason.ATTACHMENT_CONTENT_IS_MARKER, Reason.INVALID_REQUEST)
+"""The transcript refuses rewritten calls with these reasons."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The outcome of a call. `made` is the call as it was made if plugins rewrote it."""
+
+    outcome: ToolOutcome
+    made: message_pb2.ToolCall | None = None
+
+
+async def run_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> None:
+    """Make the calls in order and append the result of each.
+
+    Raises MeshError when the run is lost or the transcript refuses a result.
+    """
+    for call in calls:
+        await _append_result(assignment, call, await _execute(assignment, call))
+
+
+async def finish_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> None:
+    """Make the calls that another runner left open, as `run_calls` does.
+
+    A call that must not or cannot be repeated gets an unknown outcome instead.
+    """
+    for call in calls:
+        unknown = await _unknown_outcome(assignment, call)
+        answer = (
+            await _execute(assignment, call) if unknown is None else await _not_run(assignment, call, unknown)
+        )
+        await _append_result(assignment, call, answer)
+
+
+async def _unknown_outcome(assignment: Assignment, open_call: OpenCall) -> ToolOutcome | None:
+    """Return the outcome of a call that is not repeated; None if it is repeated."""
+    call = open_call.call
+    if not assignment.may_repeat(call.name):
+        return refusal(
+            "OUTCOME_UNKNOWN", "the runner was replaced during the call; it may or may not have been done"
+        )
+    if call.name not in assignment.tools:
+        return None
+    if call.name == SESSIONS_SPAWN.name:
+        return await interrupted_spawn_outcome(_scope(assignment, open_call), call)
+    if is_unredacted(call):
+        return None
+    return refusal(
+        "OUTCOME_UNKNOWN",
+        "the runner was replaced during the call, and the secret or the file in this call is lost with it;"
+        " the call may or may not have been done. If it was not, make it again,"
+        " with the secret or the file in place of the marker",
+    )
+
+
+def _scope(assignment: Assignment, call: OpenCall) -> CallScope:
+    return CallScope(
+        workspace=assignment.workspace,
+        peers=assignment.peers,
+        session_id=assignment.session_id,
+        answer_entry_id=call.answer_entry_id,
+        request_id=call_request_id(call.answer_entry_id, call.index),
+    )
+
+
+async def _execute(assignment: Assignment, open_call: OpenCall) -> _Answer:
+    call = open_call.call
+    tool = assignment.tools.get(call.name)
+    if tool is None:
+        names = ", ".join(assignment.tools) or "none"
+        unknown = refusal("UNKNOWN_TOOL", f"there is no such tool; yours are: {names}")
+        return await _not_run(assignment, open_call, unknown)
+    async with traced(
+        f"execute_tool {tool.name}",
+        gen_ai__operation__name="execute_tool",
+        gen_ai__tool__name=tool.name,
+        gen_ai__tool__call__id=call.tool_call_id,
+        gen_ai__tool__type="function",
+        gen_ai__conversation__id=assignment.session_id,
+    ) as span:
+        judged = await dispatch_before_tool_call(assignment, call)
+        start_seconds = monotonic_seconds()
+        if not isinstance(judged, ToolOutcome):
+            assignment.called_tools.add(tool.name)
+        outcome = (
+            judged
+            if isinstance(judged, ToolOutcome)
+            else await execute_call(tool, judged, _scope(assignment, open_call))
+        )
+        latency = timedelta(seconds=monotonic_seconds() - start_seconds)
+        if outcome.error_reason:
+            span.set_attribute("error.type", outcome.error_reason)
+    await publish_tool_outcome(assignment, open_call, outcome, latency)
+    return _Answer(outcome, None if isinstance(judged, ToolOutcome) or judged is call else judged)
+
+
+async def _not_run(assignment: Assignment, call: OpenCall, outcome: ToolOutcome) -> _Answer:
+    """Return the outcome of a call that this runner does not make, and publish it to observers."""
+    await publish_tool_outcome(assignment, call, outcome, timedelta())
+    return _Answer(outcome)
+
+
+async def _append_result(assignment: Assignment, call: OpenCall, answer: _Answer) -> None:
+    message = message_pb2.Message(
+        role=message_pb2.ROLE_TOOL_RESULT,
+        content=[message_pb2.ContentBlock(text=message_pb2.Text(text=answer.outcome.text))],
+        tool_call_id=call.call.tool_call_id,
+        tool_name=call.call.name,
+        is_error=bool(answer.outcome.error_reason),
+    )
+    if answer.made is not None:
+        message.content.add(tool_call=answer.made)
+    key = result_key(call.answer_entry_id, call.index)
+    try:
+        await append_message(assignment, key, message)
+    except MeshError as error:
+        if answer.made is None or error.reason not in _NEVER_KEPT:
+            raise
+        # The model then reads its own call, with the outcome of the rewritten one.
+        del message.content[-1]
+        await append_message(assignment, key, message)

@@ -1,0 +1,70 @@
+"""Calls of the attachment-blob service."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as pb
+from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
+from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentSet, InlineAttachment
+from spawnmesh.attachment_blob.v1.upload_pb2 import UploadedAttachment
+from spawnmesh_runtime.peers import Peer
+
+from spawnmesh_session.clients.purge_progress import PURGE_SECONDS, PurgeProgress
+
+if TYPE_CHECKING:  # The types of asyncio stubs exist only for type checkers.
+    from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceAsyncStub
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentSets:
+    """The attachment sets of sessions."""
+
+    peer: Peer
+    timeout_seconds: float
+
+    @property
+    def _stub(self) -> "AttachmentBlobServiceAsyncStub":
+        return AttachmentBlobServiceStub(self.peer.channel)
+
+    async def prepare_tenant(self, settings_version: int, limits: pb.AttachmentLimits) -> None:
+        """Create the tenant's bucket and set its limits."""
+        request = pb.PrepareTenantRequest(settings_version=settings_version, limits=limits)
+        await self.peer.unary(self._stub.PrepareTenant, request, timeout_seconds=self.timeout_seconds)
+
+    async def stage(
+        self,
+        set_id: str,
+        session_id: str,
+        items: list[InlineAttachment],
+        uploads: list[UploadedAttachment],
+        uploader_session_id: str,
+    ) -> AttachmentSet:
+        """Store all files, or none.
+
+        The uploads belong to the session whose run spawns, or to clients if `uploader_session_id`
+        is empty.
+        """
+        request = pb.StageSetRequest(
+            set_id=set_id,
+            session_id=session_id,
+            items=items,
+            uploads=uploads,
+            uploader_session_id=uploader_session_id,
+        )
+        return (await self.peer.unary(self._stub.StageSet, request, timeout_seconds=self.timeout_seconds)).set
+
+    async def attach(self, set_id: str) -> None:
+        """STAGED -> ATTACHED."""
+        request = pb.AttachSetRequest(set_id=set_id)
+        await self.peer.unary(self._stub.AttachSet, request, timeout_seconds=self.timeout_seconds)
+
+    async def release(self, set_id: str) -> None:
+        """Any state -> RELEASED, also for an unknown set."""
+        request = pb.ReleaseSetRequest(set_id=set_id)
+        await self.peer.unary(self._stub.ReleaseSet, request, timeout_seconds=self.timeout_seconds)
+
+    async def purge_tenant(self, settings_version: int) -> PurgeProgress:
+        """Remove a bounded part of the tenant that had this version of settings last."""
+        request = pb.PurgeTenantRequest(settings_version=settings_version)
+        part = await self.peer.unary(self._stub.PurgeTenant, request, timeout_seconds=PURGE_SECONDS)
+        return PurgeProgress(part.done, part.deleted_row_count, part.deleted_object_count)

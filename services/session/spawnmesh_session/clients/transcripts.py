@@ -1,0 +1,84 @@
+"""Calls of the transcript service."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_SUPERSEDED, EntryBody, Label
+from spawnmesh.transcript.v1.fork_pb2 import Fork
+from spawnmesh.transcript.v1.tenant_pb2 import PrepareTenantRequest, PurgeTenantRequest, TranscriptSettings
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_runtime.peers import Peer
+
+from spawnmesh_session.clients.purge_progress import PURGE_SECONDS, PurgeProgress
+
+if TYPE_CHECKING:  # The types of asyncio stubs exist only for type checkers.
+    from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceAsyncStub
+
+
+def superseding_label(entry_id: str) -> tuple[str, list[EntryBody]]:
+    """Return the idempotency key and the entries that mark a withdrawn draft as superseded."""
+    return f"withdraw:v1:{entry_id}", [EntryBody(label=Label(entry_id=entry_id, kind=LABEL_KIND_SUPERSEDED))]
+
+
+@dataclass(frozen=True, slots=True)
+class Transcripts:
+    """The transcripts of sessions."""
+
+    peer: Peer
+    timeout_seconds: float
+
+    @property
+    def _stub(self) -> "TranscriptServiceAsyncStub":
+        return TranscriptServiceStub(self.peer.channel)
+
+    async def prepare_tenant(self, settings_version: int, settings: TranscriptSettings) -> None:
+        """Set the settings of the tenant's transcripts."""
+        request = PrepareTenantRequest(settings_version=settings_version, settings=settings)
+        await self.peer.unary(self._stub.PrepareTenant, request, timeout_seconds=self.timeout_seconds)
+
+    async def create(self, session_id: str, parent_session_id: str, fork: Fork | None) -> None:
+        """Create the session's transcript unless it exists."""
+        request = pb.CreateTranscriptRequest(
+            session_id=session_id, parent_session_id=parent_session_id, fork=fork
+        )
+        await self.peer.unary(self._stub.CreateTranscript, request, timeout_seconds=self.timeout_seconds)
+
+    async def delete(self, session_id: str) -> None:
+        """Delete the session's transcript if it exists."""
+        request = pb.DeleteTranscriptRequest(session_id=session_id)
+        await self.peer.unary(self._stub.DeleteTranscript, request, timeout_seconds=self.timeout_seconds)
+
+    async def purge_tenant(self, settings_version: int) -> PurgeProgress:
+        """Remove a bounded part of the tenant that had this version of settings last."""
+        request = PurgeTenantRequest(settings_version=settings_version)
+        part = await self.peer.unary(self._stub.PurgeTenant, request, timeout_seconds=PURGE_SECONDS)
+        return PurgeProgress(
+            part.done, part.deleted_row_count, transcript_count=part.deleted_transcript_count
+        )
+
+    async def acquire(self, session_id: str, claim: pb.WriterClaim) -> None:
+        """Make the claim that of the one writer. Raise WRITER_CLAIM_LOST if a higher one is."""
+        request = pb.AcquireWriterRequest(session_id=session_id, claim=claim)
+        await self.peer.unary(self._stub.AcquireWriter, request, timeout_seconds=self.timeout_seconds)
+
+    async def release(self, session_id: str, claim: pb.WriterClaim) -> None:
+        """Refuse later writes under the claim or a lower one, acquired or not.
+
+        A higher one stays.
+        """
+        request = pb.ReleaseWriterRequest(session_id=session_id, claim=claim)
+        await self.peer.unary(self._stub.ReleaseWriter, request, timeout_seconds=self.timeout_seconds)
+
+    async def append(
+        self,
+        session_id: str,
+        key: str,
+        entries: list[EntryBody],
+        claim: pb.WriterClaim | None = None,
+    ) -> None:
+        """Append the entries once for each key; in a run's name if there is a claim."""
+        request = pb.AppendEntriesRequest(
+            session_id=session_id, claim=claim, idempotency_key=key, entries=entries
+        )
+        await self.peer.unary(self._stub.AppendEntries, request, timeout_seconds=self.timeout_seconds)

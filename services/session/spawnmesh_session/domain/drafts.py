@@ -1,0 +1,102 @@
+"""Drafts that are offered as the answer of a run."""
+
+import hashlib
+from dataclasses import dataclass
+
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_session.domain.runs import Run, RunState, require_lease
+
+MAX_REVISION_COUNT = 3
+"""The number in the event for plugins. The hook service counts revisions and enforces the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A draft that the runner with this epoch offers as the answer.
+
+    `text` is judged and delivered. If `is_masked`, it holds no secret, and `offered_key` names the
+    text as the runner offered it.
+    """
+
+    run_id: str
+    epoch: int
+    entry_id: str
+    text: str
+    usage: dict[str, int]
+    has_final_effects: bool = False
+    is_last_turn: bool = False
+    is_masked: bool = False
+    offered_key: str = ""
+
+    @property
+    def text_key(self) -> str:
+        """Name the text as the text of this entry."""
+        return f"{self.entry_id}:{hashlib.sha256(self.text.encode()).hexdigest()}"
+
+    @property
+    def dispatch_key(self) -> str:
+        """Name the question that the hooks answer."""
+        return f"{self.run_id}:{self.text_key}:{int(self.has_final_effects)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A plugin sent the draft back with an instruction."""
+
+    instruction: str
+    number: int
+    max_revision_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesPending:
+    """Unread messages keep the draft from becoming the answer."""
+
+    count: int
+
+
+def is_answer(run: Run, draft: Draft) -> bool:
+    """Return whether the run has succeeded with this draft."""
+    return run.state == RunState.SUCCEEDED and run.draft_entry_id == draft.entry_id
+
+
+def decided_text_key(run: Run, draft: Draft) -> str:
+    """Return the key of the text with which this draft was decided; empty if it was not decided."""
+    return run.final_text_key if run.final_entry_id == draft.entry_id else ""
+
+
+def require_decided_text(run: Run, draft: Draft) -> None:
+    """Raise RUN_STATE if this draft was decided with another text."""
+    if decided_text_key(run, draft) not in ("", draft.text_key, draft.offered_key):
+        raise MeshError(
+            Reason.RUN_STATE,
+            f"draft {draft.entry_id} was decided to be the answer of run {draft.run_id} with another text; "
+            "offer the text that was judged",
+            facts={"run_id": draft.run_id, "draft_entry_id": draft.entry_id},
+        )
+
+
+def require_open(run: Run, draft: Draft) -> None:
+    """Raise RUN_LEASE_LOST unless the run is held at the draft's epoch.
+
+    Raise RUN_STATE if the run is being ended with another draft.
+    """
+    require_lease(run, draft.epoch)
+    if run.state == RunState.FINALIZING and run.final_entry_id not in ("", draft.entry_id):
+        raise MeshError(
+            Reason.RUN_STATE,
+            f"run {draft.run_id} is being ended with another draft",
+            facts={"run_id": draft.run_id, "draft_entry_id": run.final_entry_id},
+        )
+
+
+def superseded(draft: Draft) -> MeshError:
+    """Build the refusal for a draft that no later context has."""
+    return MeshError(
+        Reason.RUN_STATE,
+        f"draft {draft.entry_id} was sent back or withdrawn, and no later context has it; "
+        "append the answer again, and offer that entry",
+        facts={"run_id": draft.run_id, "draft_entry_id": draft.entry_id},
+    )

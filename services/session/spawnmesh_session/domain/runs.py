@@ -1,0 +1,146 @@
+"""Runs: their states, the lease guard by epoch, and their outcomes."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+DEFAULT_RUN_TIMEOUT = timedelta(hours=1)
+
+
+class RunState(StrEnum):
+    """The states of a run: QUEUED -> RUNNING -> FINALIZING -> SUCCEEDED.
+
+    FINALIZING goes back to RUNNING for a revision or a pending message. A released run goes back to
+    QUEUED. Any live run can end as FAILED, TIMED_OUT or KILLED. A terminal state is set once.
+    """
+
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    FINALIZING = "FINALIZING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    TIMED_OUT = "TIMED_OUT"
+    KILLED = "KILLED"
+
+
+TERMINAL_RUN_STATES = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.TIMED_OUT, RunState.KILLED})
+HELD_RUN_STATES = frozenset({RunState.RUNNING, RunState.FINALIZING})
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run. `final_entry_id` is the draft that was decided to be the answer, else empty.
+
+    `final_text_key` identifies the decided text by entry and hash.
+    """
+
+    run_id: str
+    session_id: str
+    state: RunState
+    epoch: int
+    first_epoch: int
+    attempt_count: int
+    draft_entry_id: str
+    final_entry_id: str
+    final_text_key: str
+    result_text: str
+    error_reason: str
+    error_message: str
+    usage: dict[str, Any]
+    revision_count: int
+    deadline_time: datetime
+    queue_time: datetime
+    start_time: datetime | None
+    end_time: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedRun:
+    """A run to queue.
+
+    Its deadline is `run_timeout` after it is queued. It can be claimed `attempts_left` times.
+    """
+
+    run_id: str
+    run_timeout: timedelta
+    attempts_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """The outcome of a run. If `is_masked`, its texts hold no secret."""
+
+    state: RunState
+    result_text: str = ""
+    error_reason: str = ""
+    error_message: str = ""
+    usage: dict[str, int] | None = None
+    draft_entry_id: str = ""
+    is_masked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseGuard:
+    """The calling run, its session, and the epoch of its token.
+
+    A token lives longer than the lease, so a call in a run's name checks that the lease is held.
+    """
+
+    session_id: str
+    run_id: str
+    epoch: int
+
+
+def lease_lost(run: Run, epoch: int) -> MeshError:
+    """Build the refusal for a runner that no longer holds the run."""
+    return MeshError(
+        Reason.RUN_LEASE_LOST,
+        f"run {run.run_id} is {run.state} at epoch {run.epoch}, and you hold epoch {epoch}; "
+        "stop working on it",
+        facts={"run_id": run.run_id, "state": run.state, "epoch": run.epoch},
+    )
+
+
+def require_lease(run: Run, epoch: int) -> None:
+    """Raise RUN_LEASE_LOST unless the run is held at this epoch."""
+    if run.epoch != epoch or run.state not in HELD_RUN_STATES:
+        raise lease_lost(run, epoch)
+
+
+def run_deleted(run_id: str) -> MeshError:
+    """Build the refusal for the runner of an absent run.
+
+    Only tokens and rows of this service name runs, so an absent run was deleted with its session.
+    """
+    return MeshError(
+        Reason.RUN_LEASE_LOST,
+        f"run {run_id} was deleted with its session; stop working on it",
+        facts={"run_id": run_id, "state": "DELETED"},
+    )
+
+
+def require_run(run_id: str, run: Run | None) -> Run:
+    """Return the run. Raise RUN_LEASE_LOST if there is none."""
+    if run is None:
+        raise run_deleted(run_id)
+    return run
+
+
+def require_same_end(run: Run, epoch: int, state: RunState) -> Run:
+    """Return a run that has ended in this state at this epoch.
+
+    Raise RUN_LEASE_LOST for another epoch, and RUN_STATE for another state.
+    """
+    if run.epoch != epoch:
+        raise lease_lost(run, epoch)
+    if run.state != state:
+        raise MeshError(
+            Reason.RUN_STATE,
+            f"run {run.run_id} has ended as {run.state} already",
+            facts={"run_id": run.run_id, "state": run.state},
+        )
+    return run

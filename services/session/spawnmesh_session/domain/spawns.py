@@ -1,0 +1,222 @@
+"""Spawns: the request, the limits that refuse it, and why it failed."""
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_core.status import Status
+
+from spawnmesh_session.domain.agents import EVERY_AGENT, AgentProfile
+from spawnmesh_session.domain.tenants import SpawnLimits
+from spawnmesh_session.domain.text import without_nul
+
+_MOUNT_PATH = re.compile(r"[A-Za-z0-9._/:-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnSpec:
+    """A requested spawn before anything exists. The content of attachments is not in it."""
+
+    session_id: str
+    request_id: str
+    payload_hash: bytes
+    task_hash: str
+    agent_id: str
+    label: str
+    model: str
+    mode: str
+    context: str
+    cleanup: str
+    runtime: str
+    run_timeout: timedelta
+    parent_session_id: str
+    parent_run_id: str
+    mount_path: str
+    attachment_count: int
+    traceparent: str
+    parent_epoch: int = 0
+    mount_path_ignored: bool = False
+    thinking: str = ""
+
+    @property
+    def spawner(self) -> str:
+        """Return the session whose run spawns; empty for a client.
+
+        A request_id belongs to its spawner.
+        """
+        return self.parent_session_id if self.parent_run_id else ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether only the tenant, its agent and its queue can refuse the spawn."""
+        return not (
+            self.parent_session_id
+            or self.context == "FORK"
+            or (self.runtime == "EXTERNAL" and self.attachment_count)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnParent:
+    """The facts about a parent that decide whether it may spawn."""
+
+    session_id: str
+    state: str
+    agent: AgentProfile
+    ancestor_ids: tuple[str, ...]
+    live_child_count: int
+    spawn_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnFailure:
+    """Why a spawn was undone. It is stored, so that a repeat gets the same answer."""
+
+    step: str
+    reason: str
+    message: str
+    status: str
+    facts: dict[str, str]
+
+    @classmethod
+    def of(cls, step: str, error: MeshError) -> "SpawnFailure":
+        """Store the error of this step."""
+        facts = {without_nul(name): without_nul(value) for name, value in error.facts.items()}
+        return cls(step, error.reason, without_nul(error.message), error.status, facts)
+
+    @classmethod
+    def at(cls, step: str, message: str) -> "SpawnFailure":
+        """Return a failure that the caller did not cause."""
+        return cls.of(step, MeshError(Reason.SPAWN_FAILED, message, facts={"step": step}))
+
+    def as_error(self) -> MeshError:
+        """Return the error for the caller and for each repeat."""
+        return MeshError(Reason(self.reason), self.message, status=Status(self.status), facts=self.facts)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSpawn:
+    """The spawn of the first call with a request_id; `deleted` if its session was deleted."""
+
+    session_id: str
+    state: str
+    payload_hash: bytes
+    failure: SpawnFailure | None
+    deleted: bool
+
+
+def check_spawn(spec: SpawnSpec, parent: SpawnParent | None, limits: SpawnLimits, waiting_count: int) -> None:
+    """Raise the first refusal that applies. Nothing exists yet."""
+    if spec.runtime == "EXTERNAL" and spec.attachment_count:
+        raise MeshError(
+            Reason.ATTACHMENTS_UNSUPPORTED_RUNTIME,
+            "a session with runtime EXTERNAL takes no attachments; hand the files over another way",
+            facts={"attachment_count": spec.attachment_count},
+        )
+    if spec.context == "FORK" and parent is None:
+        raise MeshError(
+            Reason.FORK_WITHOUT_PARENT, "context FORK copies from a parent, and this spawn has none"
+        )
+    if parent is not None:
+        _check_parent(spec, parent, limits)
+    check_queue(waiting_count, limits)
+
+
+def check_queue(waiting_count: int, limits: SpawnLimits) -> None:
+    """Raise RUN_QUEUE_FULL if the maximum number of the tenant's runs waits."""
+    if waiting_count >= limits.max_queued_run_count:
+        raise MeshError(
+            Reason.RUN_QUEUE_FULL,
+            "the tenant has as many waiting runs as it may; call again later",
+            retry_after_seconds=1.0,
+            facts={"limit": limits.max_queued_run_count, "waiting": waiting_count},
+        )
+
+
+def _check_parent(spec: SpawnSpec, parent: SpawnParent, limits: SpawnLimits) -> None:
+    if parent.state != "ACTIVE":
+        raise MeshError(
+            Reason.SESSION_CLOSED,
+            "the parent session is not active, so it cannot spawn",
+            facts={"session_id": parent.session_id, "state": parent.state},
+        )
+    allowed = parent.agent.spawnable_agents
+    if EVERY_AGENT not in allowed and spec.agent_id not in allowed:
+        raise MeshError(
+            Reason.AGENT_NOT_SPAWNABLE,
+            f"agent {parent.agent.agent_id} may not spawn agent {spec.agent_id}",
+            facts={"agent_id": spec.agent_id, "parent_agent_id": parent.agent.agent_id},
+        )
+    depth = len(parent.ancestor_ids) + 1
+    if depth > limits.max_spawn_depth:
+        raise MeshError(
+            Reason.SPAWN_DEPTH_EXCEEDED,
+            f"the session would be nested {depth} deep, and the limit is {limits.max_spawn_depth}",
+            facts={"limit": limits.max_spawn_depth, "depth": depth},
+        )
+    if 0 < limits.max_spawn_count <= parent.spawn_count:
+        raise MeshError(
+            Reason.SPAWN_COUNT_EXCEEDED,
+            "the parent has spawned as many children in its life as it may",
+            facts={"limit": limits.max_spawn_count, "spawned": parent.spawn_count},
+        )
+    if parent.live_child_count >= limits.max_live_child_count:
+        raise MeshError(
+            Reason.CHILDREN_LIMIT_EXCEEDED,
+            "the parent has as many live children as it may; wait for one to end",
+            retry_after_seconds=1.0,
+            facts={"limit": limits.max_live_child_count, "live": parent.live_child_count},
+        )
+
+
+_OWN_REASONS = frozenset({Reason.SPAWN_REFUSED, Reason.SPAWN_FAILED, Reason.PLUGIN_FAILED})
+_UNCERTAIN = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED, Status.INTERNAL)
+
+
+def is_uncertain(error: BaseException) -> bool:
+    """Return whether a failed step may have had its effect."""
+    return not isinstance(error, MeshError) or error.status in _UNCERTAIN
+
+
+def spawn_error(step: str, error: MeshError) -> MeshError:
+    """Return the error for the caller of the spawn.
+
+    Errors that the caller caused stay as they are. Every other error becomes SPAWN_FAILED with the
+    step and the cause.
+    """
+    if error.reason in _OWN_REASONS or error.reason.startswith(("ATTACHMENT", "UPLOAD")):
+        return error
+    return MeshError(
+        Reason.SPAWN_FAILED,
+        f"the spawn was undone at step {step!r}: {error.message}; spawn again with a new request_id",
+        status=Status.UNAVAILABLE if is_uncertain(error) else Status.FAILED_PRECONDITION,
+        facts={**error.facts, "step": step, "cause": error.reason},
+    )
+
+
+def overtaken() -> MeshError:
+    """Build the refusal of a spawn that was undone while its saga was in progress."""
+    return MeshError(
+        Reason.SPAWN_FAILED,
+        "the spawn took longer than it may and was undone meanwhile; spawn again with a new request_id",
+        facts={"step": "deadline"},
+    )
+
+
+def mount_path_of(hint: str) -> str:
+    """Return the caller's hint if its characters are harmless, else an empty string.
+
+    The hint is recorded and shown, and never used as a path.
+    """
+    return hint if _MOUNT_PATH.fullmatch(hint) else ""
+
+
+def mount_note(mount_path: str) -> str:
+    """Return the sentence about the mount path for the system note; empty without a mount path."""
+    if not mount_path:
+        return ""
+    return (
+        f"\nThe sender calls this folder `{mount_path}`: that is a name, and not a path where the files are."
+    )

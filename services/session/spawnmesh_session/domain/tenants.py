@@ -1,0 +1,141 @@
+"""Tenants: their settings, as this service reads them, and the steps of their deletion."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+DEFAULT_ARCHIVE_AFTER = timedelta(days=30)
+
+
+class DeletionStep(StrEnum):
+    """KILL live sessions -> SETTLE work in progress -> remove own ROWS -> purge PEERS -> DONE."""
+
+    KILL = "KILL"
+    SETTLE = "SETTLE"
+    ROWS = "ROWS"
+    PEERS = "PEERS"
+    DONE = "DONE"
+
+
+@dataclass(frozen=True, slots=True)
+class TenantDeletion:
+    """The progress and the report of a tenant's deletion."""
+
+    tenant_id: str
+    step: DeletionStep
+    request_time: datetime
+    end_time: datetime | None
+    killed_run_count: int
+    deleted_session_count: int
+    deleted_transcript_count: int
+    deleted_object_count: int
+    stalled_by: str
+    settings_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A tenant with its deletion, if one has begun."""
+
+    tenant_id: str
+    display_name: str
+    settings: dict[str, Any]
+    settings_version: int
+    ready: bool
+    create_time: datetime
+    deletion: TenantDeletion | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTenant:
+    """The report of a deletion after the tenant's own row is gone."""
+
+    tenant_id: str
+    deletion: TenantDeletion
+
+
+def require_tenant(tenant_id: str, found: Tenant | DeletedTenant | None) -> Tenant:
+    """Return the tenant, ready or not, being deleted or not.
+
+    Raise UNKNOWN_TENANT if there is none.
+    """
+    if not isinstance(found, Tenant):
+        raise MeshError(
+            Reason.UNKNOWN_TENANT,
+            f"tenant {tenant_id} has not been created; "
+            f"an operator creates it with `spawnmesh tenant create {tenant_id}`",
+            facts={"tenant_id": tenant_id},
+        )
+    return found
+
+
+def require_ready(tenant_id: str, found: Tenant | DeletedTenant | None) -> Tenant:
+    """Return the tenant. Raise UNKNOWN_TENANT if it is incomplete, being deleted or absent."""
+    tenant = require_tenant(tenant_id, found)
+    if tenant.deletion is not None:
+        raise MeshError(
+            Reason.UNKNOWN_TENANT, f"tenant {tenant_id} is being deleted", facts={"tenant_id": tenant_id}
+        )
+    if not tenant.ready:
+        raise MeshError(
+            Reason.UNKNOWN_TENANT,
+            f"the creation of tenant {tenant_id} is not complete; repeat CreateTenant",
+            facts={"tenant_id": tenant_id},
+        )
+    return tenant
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnLimits:
+    """A tenant's limits on spawning."""
+
+    max_spawn_depth: int = 5
+    max_live_child_count: int = 5
+    max_queued_run_count: int = 1000
+    max_running_run_count: int = 32
+    max_spawn_count: int = 0  # 0 is no limit.
+
+
+def spawn_limits_of(settings: Mapping[str, object]) -> SpawnLimits:
+    """Read the limits from a tenant's stored settings. An absent limit, or 0, has its default."""
+    defaults = SpawnLimits()
+
+    def limit(name: str) -> int:
+        value = settings.get(name)
+        return value if isinstance(value, int) and value > 0 else int(getattr(defaults, name))
+
+    return SpawnLimits(*(limit(name) for name in SpawnLimits.__slots__))
+
+
+def masks_secrets(settings: Mapping[str, object]) -> bool:
+    """Return whether a tenant's stored settings demand that secrets are masked."""
+    transcripts = settings.get("transcripts")
+    return isinstance(transcripts, dict) and bool(transcripts.get("mask_secrets"))
+
+
+def retains_kept_sessions(settings: Mapping[str, object]) -> bool:
+    """Return whether the tenant retains the files of sessions with cleanup KEEP."""
+    return bool(settings.get("retain_on_session_keep", False))
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """The ages at which ended sessions are archived and deleted; None keeps them for ever."""
+
+    archive_after: timedelta = DEFAULT_ARCHIVE_AFTER
+    delete_after: timedelta | None = None
+
+
+def retention_of(settings: Mapping[str, object]) -> Retention:
+    """Read the retention from a tenant's stored settings. An absent age, or 0, has its default."""
+
+    def duration(name: str) -> timedelta | None:
+        value = settings.get(name)  # JSON of a duration: seconds, then `s`.
+        return timedelta(seconds=float(value[:-1])) or None if isinstance(value, str) else None
+
+    return Retention(duration("archive_after") or DEFAULT_ARCHIVE_AFTER, duration("delete_after"))

@@ -1,0 +1,1 @@
+"""The background work of the service; `jobs.worker` starts it."""

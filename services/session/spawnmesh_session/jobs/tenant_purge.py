@@ -1,0 +1,200 @@
+"""The purge of a deleted tenant from every service, in repeatable steps."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+from spawnmesh_core.errors import MeshError
+from spawnmesh_postgres.database import Connection, Database
+
+from spawnmesh_session.clients.attachment_sets import AttachmentSets
+from spawnmesh_session.clients.hooks import Hooks
+from spawnmesh_session.clients.model_router import ModelRouter
+from spawnmesh_session.clients.purge_progress import PURGE_SECONDS, PurgeProgress
+from spawnmesh_session.clients.transcripts import Transcripts
+from spawnmesh_session.domain.tenants import DeletionStep, TenantDeletion
+from spawnmesh_session.operations.family_kill import KILL_PAGE, FamilyKiller
+from spawnmesh_session.store import (
+    dispatch,
+    job_queue,
+    pending_events,
+    sessions,
+    tenant_deletions,
+    tenants,
+)
+
+_PAGE = 100
+_MAX_PARTS = 50  # Parts of one pass; the deletions of other tenants wait meanwhile.
+_JOB_TIME = timedelta(seconds=45)  # Longer than the calls of any job may take.
+# No other pass begins during a call of another service.
+_HOLD = timedelta(seconds=PURGE_SECONDS + 15)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantPurge:
+    """Purges tenants.
+
+    Each part is a transaction or a repeatable call, so any worker may continue. Every transaction
+    first locks the deletion at its step. So a late worker stops if the deletion has advanced, or
+    the tenant was created again.
+    """
+
+    database: Database
+    killer: FamilyKiller
+    sets: AttachmentSets
+    transcripts: Transcripts
+    hooks: Hooks
+    model_router: ModelRouter
+    spawn_deadline: timedelta
+
+    async def purge(self, tenant_id: str) -> bool:
+        """Continue until it is done, must wait, or is over its share; return if it did work."""
+        parts = 0
+        while parts < _MAX_PARTS and await self.advance(tenant_id):
+            parts += 1
+        if parts == _MAX_PARTS:
+            async with self.database.transaction(tenant_id) as connection:
+                await dispatch.delay_dispatch(connection, tenant_id, dispatch.PURGE, tenant_id, timedelta(0))
+        return parts > 0
+
+    async def advance(self, tenant_id: str) -> bool:
+        """Do one bounded part; return False if there is nothing to do now."""
+        async with self.database.transaction(tenant_id) as connection:
+            # Keeps a new deletion from beginning, whose entry in the queue this would delete.
+            await tenants.enter_tenant(connection, tenant_id)
+            deletion = await tenant_deletions.get_tenant_deletion(connection, tenant_id)
+            if deletion is None or deletion.step == DeletionStep.DONE:
+                await dispatch.delete_dispatch(connection, tenant_id, dispatch.PURGE, tenant_id)
+                return False
+        steps: dict[DeletionStep, Callable[[TenantDeletion], Awaitable[bool]]] = {
+            DeletionStep.KILL: self._kill,
+            DeletionStep.SETTLE: self._settle,
+            DeletionStep.ROWS: self._remove_rows,
+            DeletionStep.PEERS: self._purge_services,
+        }
+        return await steps[deletion.step](deletion)
+
+    async def _kill(self, deletion: TenantDeletion) -> bool:
+        """Kill live sessions, then drop the jobs and events that wait."""
+        tenant_id = deletion.tenant_id
+        async with self.database.transaction(tenant_id) as connection:
+            roots = await sessions.list_live_roots(connection, tenant_id, _PAGE)
+        for session_id in roots:
+            async with self.database.transaction(tenant_id) as connection:
+                if not await tenant_deletions.lock_tenant_deletion(connection, deletion):
+                    return False
+                family = await self.killer.end_family(connection, tenant_id, session_id, limit=KILL_PAGE)
+                settle_in = self.spawn_deadline if family.spawning else timedelta(0)
+                await tenant_deletions.report_progress(
+                    connection, deletion, killed_runs=family.killed_run_count, settle_in=settle_in
+                )
+        if roots:
+            return True
+        async with self.database.transaction(tenant_id) as connection:
+            if not await tenant_deletions.lock_tenant_deletion(connection, deletion):
+                return False
+            settle_in = timedelta(0)
+            if await _drop_jobs(connection, tenant_id):
+                settle_in = _JOB_TIME
+            if await tenant_deletions.has_peer_work(connection, tenant_id):
+                settle_in = max(settle_in, self.spawn_deadline)
+            await tenant_deletions.report_progress(connection, deletion, settle_in=settle_in)
+            await tenant_deletions.set_step(connection, tenant_id, DeletionStep.SETTLE)
+        return True
+
+    async def _settle(self, deletion: TenantDeletion) -> bool:
+        """Wait until the deadlines of all work in progress are over."""
+        tenant_id = deletion.tenant_id
+        async with self.database.transaction(tenant_id) as connection:
+            if not await tenant_deletions.lock_tenant_deletion(connection, deletion):
+                return False
+            if not await tenant_deletions.is_settled(connection, tenant_id):
+                return False
+            if await _drop_jobs(connection, tenant_id):  # A job was retried meanwhile.
+                await tenant_deletions.report_progress(connection, deletion, settle_in=_JOB_TIME)
+                return False
+            await tenant_deletions.set_step(connection, tenant_id, DeletionStep.ROWS)
+        return True
+
+    async def _remove_rows(self, deletion: TenantDeletion) -> bool:
+        tenant_id = deletion.tenant_id
+        async with self.database.transaction(tenant_id) as connection:
+            if not await tenant_deletions.lock_tenant_deletion(connection, deletion):
+                return False
+            page = await tenant_deletions.list_any_sessions(connection, tenant_id, _PAGE)
+            if page:
+                gone = await tenant_deletions.purge_sessions(connection, tenant_id, page)
+                await tenant_deletions.report_progress(connection, deletion, sessions=gone)
+                return True
+            await tenant_deletions.purge_agents_and_dispatch(connection, tenant_id)
+            await tenant_deletions.set_step(connection, tenant_id, DeletionStep.PEERS)
+        return True
+
+    async def _purge_services(self, deletion: TenantDeletion) -> bool:
+        """Do a part of each service's purge.
+
+        The deletion is DONE once none found anything to remove.
+        """
+        tenant_id = deletion.tenant_id
+        purges: dict[str, Callable[[int], Awaitable[PurgeProgress]]] = {
+            "attachment-blob": self.sets.purge_tenant,
+            "transcript": self.transcripts.purge_tenant,
+            "hook": self.hooks.purge_tenant,
+            "model-router": self.model_router.purge_tenant,
+        }
+        is_gone = True
+        for name, purge in purges.items():
+            if not await self._hold(deletion):
+                return False
+            try:
+                part = await purge(deletion.settings_version)
+            except MeshError as error:
+                await self._record_stall(deletion, f"{name}: {error.reason}")
+                structlog.get_logger().warning(
+                    "purge_stalled", tenant=tenant_id, peer=name, reason=error.reason
+                )
+                return False
+            is_gone &= part.found_nothing
+            if part.object_count or part.transcript_count:
+                async with self.database.transaction(tenant_id) as connection:
+                    await tenant_deletions.report_progress(
+                        connection, deletion, objects=part.object_count, transcripts=part.transcript_count
+                    )
+        return await self._finish(deletion) if is_gone else True
+
+    async def _hold(self, deletion: TenantDeletion) -> bool:
+        """Keep other passes away while a call may take; return False if one has advanced."""
+        tenant_id = deletion.tenant_id
+        async with self.database.transaction(tenant_id) as connection:
+            if not await tenant_deletions.lock_tenant_deletion(connection, deletion):
+                return False
+            await dispatch.delay_dispatch(connection, tenant_id, dispatch.PURGE, tenant_id, _HOLD)
+            return True
+
+    async def _record_stall(self, deletion: TenantDeletion, stalled_by: str) -> None:
+        tenant_id = deletion.tenant_id
+        async with self.database.transaction(tenant_id) as connection:
+            await tenant_deletions.record_stall(connection, deletion, stalled_by)
+            await dispatch.delay_dispatch(connection, tenant_id, dispatch.PURGE, tenant_id, dispatch.RETRY_IN)
+
+    async def _finish(self, deletion: TenantDeletion) -> bool:
+        tenant_id = deletion.tenant_id
+        async with self.database.transaction(tenant_id) as connection:
+            if not await tenant_deletions.lock_tenant_deletion(connection, deletion):
+                return False
+            await tenant_deletions.purge_agents_and_dispatch(connection, tenant_id)
+            await tenants.delete_tenant(connection, tenant_id)
+            await dispatch.delete_dispatch(connection, tenant_id, dispatch.PURGE, tenant_id)
+            await tenant_deletions.set_step(connection, tenant_id, DeletionStep.DONE)
+        return True
+
+
+async def _drop_jobs(connection: Connection, tenant_id: str) -> int:
+    """Drop the tenant's waiting jobs and pending events.
+
+    Return the number of those that are, or may be, in progress.
+    """
+    await job_queue.drop_waiting_jobs(connection, tenant_id)
+    event_count = await pending_events.drop_pending_events(connection, tenant_id)
+    return event_count + await job_queue.count_working_jobs(connection, tenant_id)

@@ -1,0 +1,65 @@
+"""Metrics of runs."""
+
+from opentelemetry.metrics import Meter
+from spawnmesh_core.clock import utc_now
+from spawnmesh_core.reasons import Reason
+
+from spawnmesh_session.domain.runs import Run, RunOutcome, RunState
+
+_WAIT_SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
+_KNOWN = frozenset(
+    {*(reason.value for reason in Reason), "RUNNER_ERROR", "KILLED", "RUN_TIMEOUT", "ATTEMPTS_EXHAUSTED"}
+)
+# OpenTelemetry's value for an error outside of a known set; runners may name any.
+_OTHER = "_OTHER"
+
+
+class RunMetrics:
+    """Counters over all tenants in this process.
+
+    A transaction that is repeated is counted again.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self._waits = meter.create_histogram(
+            "spawnmesh.session.queue.wait",
+            unit="s",
+            description="Time that runs waited for their first claim.",
+            explicit_bucket_boundaries_advisory=_WAIT_SECONDS,
+        )
+        self._claims = meter.create_counter(
+            "spawnmesh.session.claims",
+            unit="{claim}",
+            description="Claimed runs: first claims, takeovers from lost runners, and released runs.",
+        )
+        self._ended = meter.create_counter(
+            "spawnmesh.session.runs.ended",
+            unit="{run}",
+            description="Ended runs by state; error.type is the reason of a run that did not succeed.",
+        )
+        self._revisions = meter.create_counter(
+            "spawnmesh.session.revisions",
+            unit="{revision}",
+            description="Drafts that a plugin sent back.",
+        )
+
+    def claimed(self, run: Run, *, was_held: bool) -> None:
+        """Count a claim. If `was_held`, the runner before did not release the run."""
+        is_first = run.epoch == run.first_epoch
+        self._claims.add(
+            1,
+            {"spawnmesh.session.claim": "first" if is_first else "takeover" if was_held else "given_back"},
+        )
+        if is_first:
+            self._waits.record(max(0.0, (utc_now() - run.queue_time).total_seconds()))
+
+    def ended(self, outcome: RunOutcome) -> None:
+        """Count a run that has reached a terminal state."""
+        attributes = {"spawnmesh.session.run.state": outcome.state.lower()}
+        if outcome.state != RunState.SUCCEEDED and outcome.error_reason:
+            attributes["error.type"] = outcome.error_reason if outcome.error_reason in _KNOWN else _OTHER
+        self._ended.add(1, attributes)
+
+    def revised(self) -> None:
+        """Count a draft that was sent back."""
+        self._revisions.add(1)

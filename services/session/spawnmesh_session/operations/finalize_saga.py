@@ -1,0 +1,257 @@
+"""The finalize saga: the hooks judge the draft, then it is superseded or becomes the answer."""
+
+from dataclasses import dataclass, replace
+
+import structlog
+from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent
+from spawnmesh.transcript.v1.entry_pb2 import (
+    LABEL_KIND_FINAL,
+    LABEL_KIND_SUPERSEDED,
+    EntryBody,
+    Label,
+    SystemNote,
+)
+from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
+from spawnmesh_core.errors import MeshError, refused_with
+from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Database
+from spawnmesh_runtime.telemetry import traced
+
+from spawnmesh_session.clients.hooks import Hooks
+from spawnmesh_session.clients.transcripts import Transcripts, superseding_label
+from spawnmesh_session.domain.drafts import (
+    MAX_REVISION_COUNT,
+    Draft,
+    MessagesPending,
+    Revision,
+    decided_text_key,
+    is_answer,
+    require_decided_text,
+    require_open,
+    superseded,
+)
+from spawnmesh_session.domain.runs import Run, RunOutcome, RunState, require_lease
+from spawnmesh_session.domain.sessions import EventKind
+from spawnmesh_session.metrics import RunMetrics
+from spawnmesh_session.operations.masking import mask_secrets
+from spawnmesh_session.operations.run_termination import RunTerminator
+from spawnmesh_session.store import drafts, events, runs, sessions
+from spawnmesh_session.store.drafts import FinalizingRun
+
+
+@dataclass(frozen=True, slots=True)
+class _AbandonedDraft:
+    """A draft that an earlier runner was finalizing when it was lost."""
+
+    session_id: str
+    entry_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinalizeSaga:
+    """Finalizes runs. Every step is idempotent and keyed by the draft's entry and its text."""
+
+    database: Database
+    transcripts: Transcripts
+    hooks: Hooks
+    terminator: RunTerminator
+    metrics: RunMetrics
+
+    async def finalize(self, tenant_id: str, draft: Draft) -> Run | Revision | MessagesPending:
+        """Return the SUCCEEDED run, or the reason why the run continues.
+
+        A run that continues is RUNNING again, also if a hook fails. Once the draft is decided,
+        senders wait, so the run ends with the draft that the transcript labels final.
+        """
+        while isinstance(begun := await self._begin(tenant_id, draft), _AbandonedDraft):
+            await self._withdraw(tenant_id, begun, draft)
+        if isinstance(begun, MessagesPending):
+            return begun
+        run = begun.run
+        draft = await _masked_draft(begun, draft)
+        require_decided_text(run, draft)
+        if run.state == RunState.SUCCEEDED:
+            return run
+        if not run.final_entry_id:
+            try:
+                async with traced("finalize gate"):
+                    revision = await self._dispatch_gate(begun, draft)
+            except MeshError:
+                await self._resume(tenant_id, draft)
+                raise
+            if revision is not None:
+                return await self._revise(tenant_id, run, draft, revision)
+        async with traced("finalize commit"):
+            return await self._make_final(tenant_id, run, draft)
+
+    async def _begin(self, tenant_id: str, draft: Draft) -> FinalizingRun | MessagesPending | _AbandonedDraft:
+        begun = await drafts.begin_finalizing(
+            self.database, tenant_id, draft.run_id, draft.epoch, draft.entry_id
+        )
+        run = begun.run
+        if begun.has_begun or is_answer(run, draft):
+            return begun
+        require_open(run, draft)
+        if run.state == RunState.FINALIZING and run.final_entry_id:
+            return begun
+        if run.final_entry_id:
+            return _AbandonedDraft(run.session_id, run.final_entry_id)
+        return MessagesPending(begun.unread_count)
+
+    async def _withdraw(self, tenant_id: str, abandoned: _AbandonedDraft, draft: Draft) -> None:
+        """Supersede an earlier runner's draft, which may already be labelled final."""
+        try:
+            await self._append(tenant_id, abandoned.session_id, draft, *superseding_label(abandoned.entry_id))
+        except MeshError as error:
+            if not _is_absent_entry(error):  # An absent entry has no label.
+                raise
+        await self._withdraw_decision(tenant_id, draft, abandoned.entry_id)
+
+    async def _withdraw_decision(self, tenant_id: str, draft: Draft, entry_id: str) -> None:
+        async with self.database.pipelined(tenant_id) as connection:
+            await drafts.withdraw_decision(connection, tenant_id, draft.run_id, draft.epoch, entry_id)
+
+    async def _dispatch_gate(self, begun: FinalizingRun, draft: Draft) -> Revision | None:
+        """Dispatch before_agent_finalize. Return the revision that a plugin demands, if any."""
+        event = BeforeAgentFinalizeEvent(
+            session_id=begun.run.session_id,
+            run_id=draft.run_id,
+            agent_id=begun.agent_id,
+            revision_count=begun.run.revision_count,
+            max_revision_count=MAX_REVISION_COUNT,
+            draft_text=draft.text,
+            draft_bytes=len(draft.text.encode()),
+            has_final_effects=draft.has_final_effects,
+        )
+        answer = await self.hooks.before_finalize(event, draft.dispatch_key)
+        if not answer.decision.HasField("revise"):
+            return None
+        # In the last turn no runner can revise the draft, so it is delivered.
+        if draft.is_last_turn:
+            log = structlog.get_logger()
+            log.warning("revision_capped", run=draft.run_id, plugins=list(answer.decided_by))
+            return None
+        return Revision(answer.decision.revise.reason, answer.revision_number, answer.max_revision_count)
+
+    async def _resume(self, tenant_id: str, draft: Draft) -> None:
+        """FINALIZING -> RUNNING, unless another runner holds the run."""
+        async with self.database.pipelined(tenant_id) as connection:
+            await drafts.resume_run(connection, tenant_id, draft.run_id, draft.epoch)
+
+    async def _revise(self, tenant_id: str, begun: Run, draft: Draft, revision: Revision) -> Revision:
+        """Supersede the draft, append the instruction, and make the run RUNNING again."""
+        session_id = begun.session_id
+        note = (
+            f"Your answer was not accepted (revision {revision.number} of at most "
+            f"{revision.max_revision_count}). Work on it again and answer anew:\n\n{revision.instruction}"
+        )
+        entries = [
+            EntryBody(label=Label(entry_id=draft.entry_id, kind=LABEL_KIND_SUPERSEDED)),
+            EntryBody(system_note=SystemNote(topic="revision", text=note)),
+        ]
+        key = f"revise:v1:{draft.entry_id}:{revision.number}"
+        await self._append(tenant_id, session_id, draft, key, entries)
+        async with self.database.pipelined(tenant_id) as connection:
+            await sessions.lock_session(connection, tenant_id, session_id)
+            run = await runs.lock_run(connection, tenant_id, draft.run_id)
+            require_lease(run, draft.epoch)
+            await drafts.resume_run(
+                connection,
+                tenant_id,
+                draft.run_id,
+                draft.epoch,
+                revision_count=revision.number,
+                superseded_entry_id=draft.entry_id,
+            )
+            if revision.number > run.revision_count:
+                self.metrics.revised()
+                await events.append_event(
+                    connection,
+                    tenant_id,
+                    session_id,
+                    EventKind.REVISION,
+                    run_id=draft.run_id,
+                    run_state=RunState.RUNNING,
+                    detail=f"revision {revision.number} of {revision.max_revision_count}",
+                )
+        return revision
+
+    async def _make_final(self, tenant_id: str, begun: Run, draft: Draft) -> Run | MessagesPending:
+        decided = await self._decide(tenant_id, draft)
+        if isinstance(decided, MessagesPending) or decided.state == RunState.SUCCEEDED:
+            return decided
+        label = EntryBody(label=Label(entry_id=draft.entry_id, kind=LABEL_KIND_FINAL))
+        try:
+            await self._append(tenant_id, begun.session_id, draft, f"final:v1:{draft.entry_id}", [label])
+        except MeshError as error:
+            if _is_absent_entry(error):  # It never had a label, so the run may offer another draft.
+                await self._withdraw_decision(tenant_id, draft, draft.entry_id)
+            raise
+        return await self._commit(tenant_id, draft)
+
+    async def _decide(self, tenant_id: str, draft: Draft) -> Run | MessagesPending:
+        """Decide that the draft is the answer, unless a message arrived while the hooks judged it.
+
+        The sender of such a message was told that this run will read it. Raise RUN_STATE for a
+        superseded draft, since no later run would read such an answer.
+        """
+        decided = await drafts.decide_run(
+            self.database, tenant_id, draft.run_id, draft.epoch, draft.entry_id, draft.text_key
+        )
+        run = decided.run
+        require_decided_text(run, draft)
+        if is_answer(run, draft):
+            return run
+        require_open(run, draft)
+        if run.state == RunState.FINALIZING:
+            return run
+        if not decided.unread_count:
+            raise superseded(draft)
+        return MessagesPending(decided.unread_count)
+
+    async def _append(
+        self, tenant_id: str, session_id: str, draft: Draft, key: str, entries: list[EntryBody]
+    ) -> None:
+        """Append in the run's name.
+
+        Raise RUN_LEASE_LOST if the run lost its claim with its lease.
+        """
+        claim = WriterClaim(run_id=draft.run_id, epoch=draft.epoch)
+        try:
+            await self.transcripts.append(session_id, key, entries, claim)
+        except MeshError as error:
+            if error.reason is Reason.WRITER_CLAIM_LOST:
+                async with self.database.pipelined(tenant_id) as connection:
+                    require_lease(await runs.get_run(connection, tenant_id, draft.run_id), draft.epoch)
+            raise
+
+    async def _commit(self, tenant_id: str, draft: Draft) -> Run:
+        outcome = RunOutcome(
+            state=RunState.SUCCEEDED,
+            result_text=draft.text,
+            usage=draft.usage,
+            draft_entry_id=draft.entry_id,
+            is_masked=draft.is_masked,
+        )
+        async with self.database.pipelined(tenant_id) as connection:
+            locked = await runs.lock_run_with_sessions(connection, tenant_id, draft.run_id)
+            require_decided_text(locked.run, draft)
+            if is_answer(locked.run, draft):
+                return locked.run
+            require_open(locked.run, draft)
+            ended = await self.terminator.terminate(connection, tenant_id, locked, outcome, epoch=draft.epoch)
+        run = await ended.fetch() if ended is not None else locked.run
+        if run is None:
+            raise RuntimeError("a run that was locked and open was not ended")
+        return run
+
+
+def _is_absent_entry(error: MeshError) -> bool:
+    return refused_with(error, Reason.NOT_FOUND, Reason.INVALID_REQUEST)
+
+
+async def _masked_draft(begun: FinalizingRun, draft: Draft) -> Draft:
+    """Return the draft, masked if the tenant masks secrets, or did when it was decided."""
+    if not begun.masks_secrets and decided_text_key(begun.run, draft) in ("", draft.text_key):
+        return draft
+    return replace(draft, text=await mask_secrets(draft.text), is_masked=True, offered_key=draft.text_key)

@@ -1,0 +1,192 @@
+"""The end of a run: everything that is committed with the terminal state, whatever the cause."""
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from procrastinate import App
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.secrets import may_hold_secret
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.jobs import DueJob, enqueue
+
+from spawnmesh_session.domain.inbox import announcement, announcement_key
+from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES, QueuedRun, Run, RunOutcome
+from spawnmesh_session.domain.sessions import (
+    EventKind,
+    Session,
+    SessionMode,
+    SessionState,
+    releases_attachments,
+)
+from spawnmesh_session.domain.tenants import masks_secrets, retains_kept_sessions
+from spawnmesh_session.metrics import RunMetrics
+from spawnmesh_session.operations import due_jobs
+from spawnmesh_session.operations.masking import mask_secrets
+from spawnmesh_session.store import events, inbox, runs, sessions, tenants
+from spawnmesh_session.store.rows import PendingRow
+from spawnmesh_session.store.runs import LockedRun
+
+
+@dataclass(frozen=True, slots=True)
+class RunTerminator:
+    """Ends runs and closes sessions inside the caller's transaction, which holds the locks."""
+
+    job_app: App
+    max_run_attempts: int
+    metrics: RunMetrics
+
+    async def terminate(
+        self,
+        connection: Connection,
+        tenant_id: str,
+        locked: LockedRun,
+        outcome: RunOutcome,
+        *,
+        epoch: int | None = None,
+        closing: bool = False,
+    ) -> PendingRow[Run] | None:
+        """End the run, announce it to the parent, and enqueue the jobs of the ended run.
+
+        Close the session if its mode is RUN or it is `closing`. Return the run, to be fetched
+        later. Return None, and do nothing, if the run has a terminal state or is not held at
+        `epoch`.
+
+        - A draft that was decided to be the answer of a run that ends otherwise is withdrawn by a
+          job.
+        - If the tenant masks secrets, the outcome and the announcement hold none.
+        - A session that stays open gets a new run for messages that arrived during this run. Older
+          messages had their run: if it failed over them, only the next message tries again, or
+          runs would fail for ever.
+        """
+        run, session = locked.run, locked.session
+        if run.state in TERMINAL_RUN_STATES or epoch not in (None, run.epoch):
+            return None
+        session_id = session.session_id
+        outcome, text = await _mask(connection, tenant_id, session, outcome)
+        ended = await runs.end_run(connection, tenant_id, run.run_id, outcome, epoch=epoch)
+        if locked.parent is not None:
+            await self._announce(connection, tenant_id, locked.parent, run, outcome, text)
+        due = [
+            due_jobs.finish_ended_run(
+                tenant_id,
+                session_id,
+                run_id=run.run_id,
+                epoch=run.epoch,
+                parent_session_id=session.parent_session_id,
+                outcome=outcome.state.lower(),
+                traceparent=session.traceparent,
+                withdrawal=await _withdrawal(connection, tenant_id, run, outcome),
+            )
+        ]
+        if closing or session.mode == SessionMode.RUN:
+            due += await self._close(connection, tenant_id, session)
+        # The deadline dates from the first queueing; queue_time changes when a run is released.
+        else:
+            begin_time = run.deadline_time - session.run_timeout
+            if await inbox.count_inbox(connection, tenant_id, session_id, arrived_after=begin_time):
+                await self.queue_run(connection, tenant_id, session_id, session.run_timeout)
+        await enqueue(self.job_app, connection, *due)
+        self.metrics.ended(outcome)
+        return ended
+
+    async def close_session(self, connection: Connection, tenant_id: str, session: Session) -> None:
+        """ACTIVE -> CLOSED, and release the files as the session's cleanup says."""
+        if due := await self._close(connection, tenant_id, session):
+            await enqueue(self.job_app, connection, *due)
+
+    async def _close(self, connection: Connection, tenant_id: str, session: Session) -> list[DueJob]:
+        """Close the session and return the jobs. Return none if the session was not ACTIVE."""
+        session_id, traceparent = session.session_id, session.traceparent
+        if session.state != SessionState.ACTIVE:
+            return []
+        await sessions.close_session(connection, tenant_id, session_id)
+        due = [due_jobs.publish_session_end(tenant_id, session_id, traceparent)]
+        if session.receipt:
+            tenant = await tenants.get_existing_tenant(connection, tenant_id)
+            retains = retains_kept_sessions(tenant.settings)
+            if releases_attachments(session.cleanup, retain_on_session_keep=retains):
+                due.append(due_jobs.release_attachments(tenant_id, session_id, traceparent))
+        return due
+
+    async def queue_run(
+        self, connection: Connection, tenant_id: str, session_id: str, run_timeout: timedelta
+    ) -> str:
+        """Queue a new run of an active session without a live run; return its id.
+
+        Fetches no row.
+        """
+        run = self.new_run(run_timeout)
+        await runs.queue_run(connection, tenant_id, session_id, run)
+        return run.run_id
+
+    def new_run(self, run_timeout: timedelta) -> QueuedRun:
+        """Return a run with a new id and the maximum number of attempts."""
+        return QueuedRun(new_id(IdKind.RUN), run_timeout, self.max_run_attempts)
+
+    async def _announce(
+        self,
+        connection: Connection,
+        tenant_id: str,
+        parent: Session,
+        run: Run,
+        outcome: RunOutcome,
+        text: str,
+    ) -> None:
+        """Put the result into the parent's inbox, and queue a run of an idle parent to read it."""
+        parent_id = parent.session_id
+        is_new = await inbox.insert_message(
+            connection,
+            tenant_id,
+            parent_id,
+            announcement_key(run.session_id, run.run_id),
+            text,
+            child_session_id=run.session_id,
+            child_run_state=outcome.state,
+        )
+        if not is_new:
+            return
+        await events.append_event(
+            connection,
+            tenant_id,
+            parent_id,
+            EventKind.CHILD_ANNOUNCED,
+            run_id=run.run_id,
+            run_state=outcome.state,
+            child_session_id=run.session_id,
+        )
+        is_open = parent.state == SessionState.ACTIVE and parent.mode == SessionMode.SESSION
+        if is_open and await runs.lock_live_run(connection, tenant_id, parent_id) is None:
+            await self.queue_run(connection, tenant_id, parent_id, parent.run_timeout)
+
+
+async def _withdrawal(
+    connection: Connection, tenant_id: str, run: Run, outcome: RunOutcome
+) -> due_jobs.DraftWithdrawal | None:
+    """Return the decided draft that the run does not end with, and an epoch to withdraw it."""
+    if run.final_entry_id in ("", outcome.draft_entry_id):
+        return None
+    epoch = await sessions.reserve_epoch(connection, tenant_id, run.session_id)
+    return due_jobs.DraftWithdrawal(run.final_entry_id, epoch)
+
+
+async def _mask(
+    connection: Connection, tenant_id: str, session: Session, outcome: RunOutcome
+) -> tuple[RunOutcome, str]:
+    """Return the outcome and its announcement, both without secrets if the tenant masks them."""
+    texts = [session.label]
+    if not outcome.is_masked:
+        texts += outcome.result_text, outcome.error_reason, outcome.error_message
+    masks = any(may_hold_secret(text) for text in texts) and (
+        outcome.is_masked
+        or masks_secrets((await tenants.get_existing_tenant(connection, tenant_id)).settings)
+    )
+    if masks and not outcome.is_masked:
+        outcome = replace(
+            outcome,
+            result_text=await mask_secrets(outcome.result_text),
+            error_reason=await mask_secrets(outcome.error_reason),
+            error_message=await mask_secrets(outcome.error_message),
+            is_masked=True,
+        )
+    text = announcement(session.session_id, session.label, outcome)
+    return outcome, await mask_secrets(text) if masks else text

@@ -1,0 +1,326 @@
+"""The spawn saga.
+
+It inserts the row, calls the hooks (gate), stores the files and creates the transcript (provision),
+and appends the task and queues the first run (activate). A step that fails undoes all steps.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentSet, InlineAttachment
+from spawnmesh.attachment_blob.v1.upload_pb2 import UploadedAttachment
+from spawnmesh.content.v1.message_pb2 import ROLE_USER, ContentBlock, Message, Text
+from spawnmesh.hook.v1.event_pb2 import BeforeSpawnEvent
+from spawnmesh.transcript.v1.entry_pb2 import EntryBody, SystemNote
+from spawnmesh.transcript.v1.fork_pb2 import Fork
+from spawnmesh_core.attachment_note import NotedFile, system_note
+from spawnmesh_core.errors import MeshError, not_found, unavailable
+from spawnmesh_core.ids import IdKind, derived_id
+from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.errors import translate
+from spawnmesh_postgres.jobs import jobs_parameter
+from spawnmesh_postgres.listener import Listener
+from spawnmesh_runtime.interceptors.deadline import remaining_seconds
+from spawnmesh_runtime.telemetry import traced
+
+from spawnmesh_session.clients.attachment_sets import AttachmentSets
+from spawnmesh_session.clients.hooks import Hooks
+from spawnmesh_session.clients.transcripts import Transcripts
+from spawnmesh_session.domain.runs import require_lease, require_run
+from spawnmesh_session.domain.sessions import Session, SessionState
+from spawnmesh_session.domain.spawns import (
+    KnownSpawn,
+    SpawnFailure,
+    SpawnSpec,
+    check_spawn,
+    is_uncertain,
+    mount_note,
+    overtaken,
+    spawn_error,
+)
+from spawnmesh_session.domain.tenants import spawn_limits_of
+from spawnmesh_session.operations import due_jobs
+from spawnmesh_session.operations.run_termination import RunTerminator
+from spawnmesh_session.operations.spawn_undo import SpawnUndo
+from spawnmesh_session.store import sessions, spawns
+
+_WAIT_SECONDS = 30.0
+# Subtracted from the time that a repeat waits, so that its response arrives before its deadline.
+_ANSWER_SECONDS = 0.2
+_POLL_SECONDS = 0.5
+# The saga uses this share of the deadline. Calls in progress end in the rest, so that the sweep
+# finds none.
+_SAGA_SHARE = 0.9
+_INTERRUPTED = "the spawn was cut off and undone; spawn again with a new request_id"
+# If more than this many places are free, the queue is counted without its lock.
+_QUEUE_MARGIN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnCommand:
+    """A spawn with the contents that pass through this service and are not stored in it."""
+
+    spec: SpawnSpec
+    task: str
+    attachments: list[InlineAttachment]
+    uploads: list[UploadedAttachment]
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnSaga:
+    """Spawns sessions. Every step is idempotent and keyed by the session id."""
+
+    database: Database
+    listener: Listener
+    sets: AttachmentSets
+    transcripts: Transcripts
+    hooks: Hooks
+    terminator: RunTerminator
+    undo: SpawnUndo
+    deadline: timedelta
+    fork_token_count: int
+
+    async def spawn(self, tenant_id: str, command: SpawnCommand) -> Session:
+        """Spawn the session, or give the answer of the first call with the request_id."""
+        spec = command.spec
+        try:
+            depth = await self._begin(tenant_id, spec)
+        # The spawn may have begun; a repeat must not wait for this call.
+        except asyncio.CancelledError:
+            failure = SpawnFailure.at("begin", _INTERRUPTED)
+            await asyncio.shield(self.undo.undo(tenant_id, spec.session_id, failure, settled=True))
+            raise
+        if depth is None:
+            return await self._repeat_answer(tenant_id, spec)
+        try:
+            async with asyncio.timeout(self.deadline.total_seconds() * _SAGA_SHARE):
+                session = await self._execute(tenant_id, command, depth)
+        except TimeoutError:
+            return await self._repeat_answer(tenant_id, spec)
+        if session is not None:
+            return session
+        return await sessions.get_session(self.database, tenant_id, spec.session_id)
+
+    async def _begin(self, tenant_id: str, spec: SpawnSpec) -> int | None:
+        """Check the limits and insert the session.
+
+        Return its depth; None if the request_id is known.
+        """
+        if spec.is_plain and await spawns.begin_spawn(
+            self.database, tenant_id, spec, due_in=self.deadline, margin=_QUEUE_MARGIN
+        ):
+            return 0
+        async with self.database.pipelined(tenant_id) as connection:
+            context = await spawns.read_spawn_context(connection, tenant_id, spec)
+            parent, limits = context.parent, spawn_limits_of(context.settings)
+            waiting_count, known = context.waiting_count, context.known
+            if known is None and waiting_count + _QUEUE_MARGIN > limits.max_queued_run_count:
+                waiting_count, known = await spawns.recount_waiting_runs(connection, tenant_id, spec)
+            if known is not None:
+                return None
+            if spec.parent_run_id:
+                require_lease(require_run(spec.parent_run_id, context.parent_run), spec.parent_epoch)
+            check_spawn(spec, parent, limits, waiting_count)
+            ancestor_ids = (*parent.ancestor_ids, parent.session_id) if parent else ()
+            inserted = await spawns.insert_session(
+                connection, tenant_id, spec, ancestor_ids, due_in=self.deadline
+            )
+        return len(ancestor_ids) if await inserted.fetch() is not None else None
+
+    async def _execute(self, tenant_id: str, command: SpawnCommand, depth: int) -> Session | None:
+        """Run gate, provision and activate. Return None if the last commit's response was lost."""
+        spec, session = command.spec, None
+        async with self._undone_on_failure(tenant_id, spec, "gate"):
+            await self._dispatch_gate(command, depth)
+        async with self._undone_on_failure(tenant_id, spec, "provision"):
+            staged = await self._provision(tenant_id, command)
+        async with self._undone_on_failure(tenant_id, spec, "activate"):
+            session = await self._activate(tenant_id, command, staged)
+        return session  # noqa: RET504 - the context manager may swallow the error.
+
+    @asynccontextmanager
+    async def _undone_on_failure(self, tenant_id: str, spec: SpawnSpec, step: str) -> AsyncIterator[None]:
+        """Undo the spawn if the step fails, and raise the stored failure, as every repeat does.
+
+        Another process may have stored it first. If it could not be stored, raise the database's
+        error. Raise nothing if the session is active all the same: the step's last commit
+        succeeded, and only its answer was lost.
+        """
+        try:
+            async with traced(f"spawn {step}"):
+                yield
+        except BaseException as error:
+            refusal = error if isinstance(error, MeshError) else translate(error)
+            if refusal is None:  # Cancelled, or a defect.
+                failure, settled = SpawnFailure.at(step, _INTERRUPTED), False
+            else:  # Before the gate's answer no service has created anything.
+                failure = SpawnFailure.of(step, spawn_error(step, refusal))
+                settled = step == "gate" or not is_uncertain(refusal)
+            undoing = self.undo.undo(
+                tenant_id, spec.session_id, failure, settled=settled, passed_gate=step != "gate"
+            )
+            kept = await asyncio.shield(undoing)
+            if not isinstance(error, Exception):
+                raise
+            if kept is None:
+                if refusal is None:
+                    raise
+                raise unavailable("PostgreSQL") from error
+            if kept.delete_time is not None:
+                raise not_found("session", spec.session_id) from error
+            if kept.state == SessionState.SPAWN_FAILED:
+                if refusal is None or kept.failure is None:
+                    raise
+                raise kept.failure.as_error() from error
+
+    async def _dispatch_gate(self, command: SpawnCommand, depth: int) -> None:
+        spec = command.spec
+        event = BeforeSpawnEvent(
+            session_id=spec.session_id,
+            parent_session_id=spec.parent_session_id,
+            agent_id=spec.agent_id,
+            attachment_count=spec.attachment_count,
+            task=command.task,
+            label=spec.label,
+            depth=depth,
+        )
+        answer = await self.hooks.before_spawn(event)
+        if answer.decision.HasField("deny"):
+            reason = answer.decision.deny.reason
+            raise MeshError(
+                Reason.SPAWN_REFUSED,
+                f"plugin {answer.decided_by} refused the spawn: {reason}",
+                facts={"plugin": answer.decided_by, "plugin_reason": reason},
+            )
+
+    async def _pass_gate(self, tenant_id: str, session_id: str) -> None:
+        """Record that plugins allowed the spawn, so that any undo publishes its failure to them."""
+        if not await spawns.pass_gate(self.database, tenant_id, session_id):
+            raise overtaken()
+
+    async def _provision(self, tenant_id: str, command: SpawnCommand) -> AttachmentSet | None:
+        """Stage the files, create the transcript and record the gate's answer, in parallel."""
+        spec = command.spec
+        fork = None
+        if spec.context == "FORK":
+            fork = Fork(source_session_id=spec.parent_session_id, max_token_count=self.fork_token_count)
+        results = await asyncio.gather(
+            self._stage(command),
+            self.transcripts.create(spec.session_id, spec.parent_session_id, fork),
+            self._pass_gate(tenant_id, spec.session_id),
+            return_exceptions=True,
+        )
+        errors = [result for result in results if isinstance(result, BaseException)]
+        if errors:
+            # Prefer an uncertain error: then the sweep cleans up again.
+            raise max(errors, key=is_uncertain)
+        return results[0] if isinstance(results[0], AttachmentSet) else None
+
+    async def _stage(self, command: SpawnCommand) -> AttachmentSet | None:
+        spec = command.spec
+        if not spec.attachment_count:
+            return None
+        set_id = derived_id(IdKind.ATTACHMENT_SET, spec.session_id)
+        return await self.sets.stage(
+            set_id, spec.session_id, command.attachments, command.uploads, spec.spawner
+        )
+
+    async def _activate(self, tenant_id: str, command: SpawnCommand, staged: AttachmentSet | None) -> Session:
+        """Attach the set, append note and task, then activate the session with its first run."""
+        spec, receipt = command.spec, None
+        entries = []
+        if staged is not None:
+            receipt = _receipt(staged, spec)
+            files = [NotedFile(file.name, file.size_bytes) for file in staged.files]
+            note = system_note(receipt["rel_dir"], files) + mount_note(spec.mount_path)
+            entries.append(EntryBody(system_note=SystemNote(topic="attachments", text=note)))
+            await self.sets.attach(staged.set_id)
+        task = Message(role=ROLE_USER, content=[ContentBlock(text=Text(text=command.task))])
+        await self.transcripts.append(spec.session_id, "spawn:v1", [*entries, EntryBody(message=task)])
+        started = due_jobs.publish_session_start(
+            tenant_id,
+            spec.session_id,
+            parent_session_id=spec.parent_session_id,
+            traceparent=spec.traceparent,
+        )
+        run, jobs = (
+            self.terminator.new_run(spec.run_timeout),
+            jobs_parameter(self.terminator.job_app, started),
+        )
+        session = await spawns.activate_session(self.database, tenant_id, spec.session_id, receipt, run, jobs)
+        if session is None:
+            raise overtaken()
+        return session
+
+    async def _repeat_answer(self, tenant_id: str, spec: SpawnSpec) -> Session:
+        """Wait for the end of the spawn with this request_id, and return or raise its answer."""
+        known = await self._find_known(tenant_id, spec)
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + _repeat_wait_seconds()
+        with self.listener.subscription("session_changed", f"{tenant_id}:{known.session_id}") as changed:
+            while True:
+                known = await self._find_known(tenant_id, spec)
+                if known.failure is not None:
+                    raise known.failure.as_error()
+                if known.state != SessionState.PROVISIONING:
+                    return await sessions.get_session(self.database, tenant_id, known.session_id)
+                left = give_up - loop.time()
+                if left <= 0:
+                    raise MeshError(
+                        Reason.SPAWN_IN_PROGRESS,
+                        "another call is working on this request_id; repeat to hear its answer",
+                        retry_after_seconds=1.0,
+                        facts={"session_id": known.session_id},
+                    )
+                await changed.wait(min(left, _POLL_SECONDS))
+
+    async def _find_known(self, tenant_id: str, spec: SpawnSpec) -> KnownSpawn:
+        """Return the spawn with this request_id.
+
+        Raise REQUEST_ID_REUSED if its payload differs, and NOT_FOUND if its session was deleted.
+        """
+        async with self.database.transaction(tenant_id) as connection:
+            known = await spawns.find_spawn(connection, tenant_id, spec)
+        if known is None:
+            raise RuntimeError("a known request_id was forgotten")
+        if known.payload_hash != spec.payload_hash:
+            raise MeshError(
+                Reason.REQUEST_ID_REUSED,
+                f"request_id {spec.request_id!r} was used before with another payload; draw a new one",
+                facts={"request_id": spec.request_id},
+            )
+        if known.deleted:
+            raise not_found("session", known.session_id)
+        return known
+
+
+def _repeat_wait_seconds() -> float:
+    """Return how long a repeat may wait and still answer before its own deadline."""
+    remaining = remaining_seconds()
+    if remaining is None:
+        return _WAIT_SECONDS
+    return min(_WAIT_SECONDS, remaining - _ANSWER_SECONDS)
+
+
+def _receipt(staged: AttachmentSet, spec: SpawnSpec) -> dict[str, Any]:
+    return {
+        "set_id": staged.set_id,
+        "total_bytes": staged.total_bytes,
+        "files": [
+            {
+                "name": file.name,
+                "size_bytes": file.size_bytes,
+                "sha256": file.sha256,
+                "mime_type": file.mime_type,
+            }
+            for file in staged.files
+        ],
+        "rel_dir": f".spawnmesh/attachments/{staged.set_id}",
+        "mount_path": spec.mount_path,
+        "warnings": ["MOUNT_PATH_IGNORED"] if spec.mount_path_ignored else [],
+    }

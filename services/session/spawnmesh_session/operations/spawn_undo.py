@@ -1,0 +1,127 @@
+"""The undo of a spawn: fail the session, and remove what the saga may have created."""
+
+from dataclasses import dataclass
+
+import structlog
+from procrastinate import App
+from spawnmesh_core.errors import error_label
+from spawnmesh_core.ids import IdKind, derived_id
+from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.jobs import enqueue
+
+from spawnmesh_session.clients.attachment_sets import AttachmentSets
+from spawnmesh_session.clients.transcripts import Transcripts
+from spawnmesh_session.domain.sessions import EventKind, Session, SessionState
+from spawnmesh_session.domain.spawns import SpawnFailure
+from spawnmesh_session.operations import due_jobs
+from spawnmesh_session.store import dispatch, events, sessions, spawns
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnUndo:
+    """Undoes spawns. Every step may be repeated: by the saga, by a kill and by the sweep."""
+
+    database: Database
+    sets: AttachmentSets
+    transcripts: Transcripts
+    job_app: App
+
+    async def undo(
+        self,
+        tenant_id: str,
+        session_id: str,
+        failure: SpawnFailure,
+        *,
+        settled: bool,
+        passed_gate: bool = False,
+    ) -> Session | None:
+        """PROVISIONING -> SPAWN_FAILED, then clean up.
+
+        An active session stays as it is. Never raises. `passed_gate` is what the caller knows and
+        may not have recorded. Return the session with the failure that is stored, which differs if
+        it had failed before, or with its `delete_time`. Return None if the database did not
+        answer: then the entry in the queue makes the sweep undo it.
+        """
+        try:
+            async with self.database.transaction(tenant_id) as connection:
+                await self.mark_failed(connection, tenant_id, session_id, failure, passed_gate=passed_gate)
+                kept = await sessions.lock_session_or_deleted(connection, tenant_id, session_id)
+        except Exception as error:  # noqa: BLE001 - the caller must see the spawn's own failure.
+            structlog.get_logger().warning("undo_postponed", session=session_id, error=error_label(error))
+            return None
+        if kept is not None and kept.state == SessionState.SPAWN_FAILED and kept.delete_time is None:
+            await self.clean_up(tenant_id, session_id, failure, settled=settled)
+        return kept
+
+    async def mark_failed(
+        self,
+        connection: Connection,
+        tenant_id: str,
+        session_id: str,
+        failure: SpawnFailure,
+        *,
+        passed_gate: bool = False,
+    ) -> None:
+        """PROVISIONING -> SPAWN_FAILED, and publish the failure if the spawn had passed the gate.
+
+        A session that failed while its saga was in progress returns to the queue, since the saga
+        may have created more since then. The deletion cleans up after a deleted session.
+        """
+        session = await sessions.lock_session_or_deleted(connection, tenant_id, session_id)
+        if session is None or session.delete_time is not None:
+            return
+        if session.state not in (SessionState.PROVISIONING, SessionState.SPAWN_FAILED):
+            return
+        await dispatch.insert_dispatch(
+            connection, tenant_id, dispatch.SPAWN, session_id, due_in=dispatch.RETRY_IN
+        )
+        is_published = session.gate_passed
+        if session.state == SessionState.PROVISIONING:
+            is_published = False
+            await spawns.fail_spawn(connection, tenant_id, session_id, failure)
+            await events.append_event(
+                connection, tenant_id, session_id, EventKind.SPAWN_FAILED, detail=failure.reason
+            )
+        if (session.gate_passed or passed_gate) and not is_published:
+            ended = due_jobs.finish_ended_run(
+                tenant_id,
+                session_id,
+                run_id="",
+                epoch=0,
+                parent_session_id=session.parent_session_id,
+                outcome="spawn_failed",
+                traceparent=session.traceparent,
+            )
+            await enqueue(self.job_app, connection, ended)
+
+    async def clean_up(
+        self, tenant_id: str, session_id: str, failure: SpawnFailure, *, settled: bool
+    ) -> None:
+        """Remove what a failed spawn may have created. Never raises.
+
+        If a service is down, the entry in the queue makes the sweep repeat it. If the effect of a
+        step is not `settled` (its answer was lost, or it is still in progress), the sweep repeats
+        it once.
+        """
+        log = structlog.get_logger().bind(
+            tenant=tenant_id, session=session_id, step=failure.step, reason=failure.reason
+        )
+        try:
+            await self.clear(tenant_id, session_id, forget=settled)
+        except Exception as error:  # noqa: BLE001
+            # The entry in the queue makes the sweep repeat it.
+            log.warning("undo_postponed", error=error_label(error))
+        else:
+            log.info("spawn_undone")
+
+    async def clear(self, tenant_id: str, session_id: str, *, forget: bool) -> None:
+        """Release the set and delete the transcript.
+
+        With `forget`, remove the entry from the queue.
+        """
+        await self.sets.release(derived_id(IdKind.ATTACHMENT_SET, session_id))
+        await self.transcripts.delete(session_id)
+        if not forget:
+            return
+        async with self.database.transaction(tenant_id) as connection:
+            await dispatch.delete_dispatch(connection, tenant_id, dispatch.SPAWN, session_id)

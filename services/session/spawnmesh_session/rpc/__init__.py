@@ -1,0 +1,1 @@
+"""The RPCs of SessionService, RunService and TenantService: a module for each."""

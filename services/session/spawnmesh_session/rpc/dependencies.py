@@ -1,0 +1,39 @@
+"""Dependencies of the RPCs; `app.py` fills them."""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+
+from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.listener import Listener
+from spawnmesh_runtime.tokens import TokenMinter
+
+from spawnmesh_session.metrics import RunMetrics
+from spawnmesh_session.operations.family_kill import FamilyKiller
+from spawnmesh_session.operations.finalize_saga import FinalizeSaga
+from spawnmesh_session.operations.run_termination import RunTerminator
+from spawnmesh_session.operations.session_deletion import SessionDeleter
+from spawnmesh_session.operations.settings_push import SettingsPush
+from spawnmesh_session.operations.spawn_saga import SpawnSaga
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """The parts that the RPCs share.
+
+    `watch_limit` bounds the reads of waiting and watching calls: notifications may wake thousands
+    of them at once, and they must leave connections for the other calls.
+    """
+
+    database: Database
+    listener: Listener
+    spawn_saga: SpawnSaga
+    finalize_saga: FinalizeSaga
+    terminator: RunTerminator
+    killer: FamilyKiller
+    deleter: SessionDeleter
+    settings_push: SettingsPush
+    metrics: RunMetrics
+    minter: TokenMinter
+    lease_ttl: timedelta
+    watch_limit: asyncio.Semaphore

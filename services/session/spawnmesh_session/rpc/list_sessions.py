@@ -1,0 +1,33 @@
+"""ListSessions.
+
+Returns the tenant's sessions, newest first, without archived ones unless requested.
+"""
+
+from spawnmesh.session.v1.session_service_pb2 import ListSessionsRequest, ListSessionsResponse
+from spawnmesh_core.ids import IdKind, is_id
+from spawnmesh_runtime.caller import Caller
+
+from spawnmesh_session.rpc.dependencies import Dependencies
+from spawnmesh_session.rpc.messages import family_root_of, parse_page, render_session
+from spawnmesh_session.store import sessions
+
+
+async def list_sessions(
+    request: ListSessionsRequest, caller: Caller, deps: Dependencies
+) -> ListSessionsResponse:
+    """Return a page of the sessions that the caller may access, newest first."""
+    token = request.page_token
+    page = parse_page(request.page_size, token, is_well_formed=is_id(IdKind.SESSION, token))
+    async with deps.database.transaction(caller.tenant_id) as connection:
+        listed = await sessions.list_sessions(
+            connection,
+            caller.tenant_id,
+            parent_session_id=request.parent_session_id,
+            family_root=family_root_of(caller),
+            before_id=page.last_id,
+            page_size=page.size,
+            include_archived=request.include_archived,
+        )
+    return ListSessionsResponse(
+        sessions=map(render_session, listed.sessions), next_page_token=listed.next_before_id
+    )

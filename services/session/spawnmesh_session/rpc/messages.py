@@ -1,0 +1,253 @@
+"""Messages that several RPCs share: parsed from requests, and rendered into responses."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.json_format import ParseDict
+from google.protobuf.timestamp_pb2 import Timestamp
+from spawnmesh.attachment_blob.v1.attachment_pb2 import AttachmentFile
+from spawnmesh.content.v1.message_pb2 import TokenUsage
+from spawnmesh.content.v1.thinking_pb2 import THINKING_LEVEL_UNSPECIFIED, ThinkingLevel
+from spawnmesh.session.v1 import session_pb2 as pb
+from spawnmesh.session.v1 import tenant_pb2
+from spawnmesh_core.errors import MeshError, invalid
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.caller import Caller, CallerKind
+from spawnmesh_runtime.telemetry import trace_id_of
+from spawnmesh_runtime.tokens import SERVICE_TOKEN_SECONDS
+
+from spawnmesh_session.domain.agents import AgentProfile
+from spawnmesh_session.domain.runs import LeaseGuard, Run
+from spawnmesh_session.domain.sessions import Session
+from spawnmesh_session.domain.tenants import DeletedTenant, Tenant, TenantDeletion
+from spawnmesh_session.rpc.dependencies import Dependencies
+
+_DEFAULT_PAGE_SIZE = 50
+_THINKING = "THINKING_LEVEL_"
+
+# A killed run may use its token for this many leases. Each heartbeat returns a new token, a
+# fraction of a lease after the one before.
+_TOKEN_LEASES = 4
+_MIN_TOKEN_TTL = timedelta(seconds=SERVICE_TOKEN_SECONDS)
+# A run that is being finalized at its deadline can still finish.
+_TOKEN_GRACE = timedelta(minutes=5)
+
+
+# Requests
+
+
+def parse_text(field: str, text: str) -> str:
+    """Return the text. Raise INVALID_REQUEST if it has a NUL, which PostgreSQL cannot store."""
+    if "\x00" in text:
+        raise invalid(field, "must not contain NUL")
+    return text
+
+
+def parse_enum(enum: object, number: int, prefix: str) -> str:
+    """Return the name of the value without the prefix of its enum."""
+    # The stubs type enum wrappers as objects.
+    name: str = enum.Name(number)  # type: ignore[attr-defined]
+    return name.removeprefix(prefix)
+
+
+def parse_thinking(level: int) -> str:
+    """Return the thinking level; empty if none was chosen."""
+    return parse_enum(ThinkingLevel, level, _THINKING) if level else ""
+
+
+def parse_usage(usage: TokenUsage) -> dict[str, int]:
+    """Return the token counts as they are stored."""
+    return {
+        "input_token_count": usage.input_token_count,
+        "output_token_count": usage.output_token_count,
+        "cache_read_token_count": usage.cache_read_token_count,
+        "cache_write_token_count": usage.cache_write_token_count,
+    }
+
+
+def require_epoch(caller: Caller, epoch: int) -> None:
+    """Raise CALLER_NOT_ALLOWED if the request names another epoch than the token."""
+    if caller.epoch != epoch:
+        raise MeshError(
+            Reason.CALLER_NOT_ALLOWED,
+            f"the token is for epoch {caller.epoch}, and the call speaks of epoch {epoch}",
+            facts={"token_epoch": caller.epoch, "epoch": epoch},
+        )
+
+
+def family_root_of(caller: Caller) -> str:
+    """Return the session whose family the caller may access; empty for a client."""
+    return caller.session_id if caller.kind is CallerKind.RUN else ""
+
+
+def lease_guard_of(caller: Caller) -> LeaseGuard | None:
+    """Return the calling run with the epoch of its token; None for a client."""
+    if caller.kind is not CallerKind.RUN:
+        return None
+    return LeaseGuard(caller.session_id, caller.run_id, caller.epoch)
+
+
+def parse_seconds(duration: Duration | None, default: float) -> float:
+    """Return the seconds of a duration, or the default if it is absent."""
+    return default if duration is None else duration.ToTimedelta().total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """The size of a page, and the last id of the page before, which is empty for the first page."""
+
+    size: int
+    last_id: str
+
+
+def parse_page(page_size: int, page_token: str, *, is_well_formed: bool) -> PageRequest:
+    """Return the page. Raise INVALID_REQUEST for a token that no page returned."""
+    if page_token and not is_well_formed:
+        raise invalid("page_token", "is not a token that a page before gave")
+    return PageRequest(page_size or _DEFAULT_PAGE_SIZE, page_token)
+
+
+# Responses
+
+
+def mint_run_token(
+    deps: Dependencies, tenant_id: str, session_id: str, run_id: str, epoch: int, time_left: timedelta
+) -> str:
+    """Mint the token of a run. It is good for four leases, but at least for five minutes.
+
+    It outlives the run's deadline by five minutes at most.
+    """
+    ttl = min(max(_MIN_TOKEN_TTL, deps.lease_ttl * _TOKEN_LEASES), time_left + _TOKEN_GRACE)
+    return deps.minter.run_token(tenant_id, session_id, run_id, epoch, ttl.total_seconds())
+
+
+def render_time(value: datetime | None) -> Timestamp | None:
+    """Render a time that may be absent."""
+    if value is None:
+        return None
+    stamp = Timestamp()
+    stamp.FromDatetime(value)
+    return stamp
+
+
+def render_duration(value: timedelta) -> Duration:
+    """Render a duration."""
+    duration = Duration()
+    duration.FromTimedelta(value)
+    return duration
+
+
+def render_thinking(level: str) -> "ThinkingLevel.ValueType":
+    """Render a thinking level; unspecified if none was chosen."""
+    return ThinkingLevel.Value(f"{_THINKING}{level}") if level else THINKING_LEVEL_UNSPECIFIED
+
+
+def render_run_state(state: str) -> "pb.RunState.ValueType":
+    """Render the state of a run; unspecified if there is none."""
+    return pb.RunState.Value(f"RUN_STATE_{state}") if state else pb.RUN_STATE_UNSPECIFIED
+
+
+def render_run(run: Run) -> pb.Run:
+    """Render a run."""
+    return pb.Run(
+        run_id=run.run_id,
+        session_id=run.session_id,
+        state=render_run_state(run.state),
+        epoch=run.epoch,
+        attempt_count=run.attempt_count,
+        result_text=run.result_text,
+        error_reason=run.error_reason,
+        error_message=run.error_message,
+        usage=TokenUsage(**run.usage),
+        queue_time=render_time(run.queue_time),
+        start_time=render_time(run.start_time),
+        end_time=render_time(run.end_time),
+        revision_count=run.revision_count,
+    )
+
+
+def render_session(session: Session) -> pb.Session:
+    """Render a session with its newest run."""
+    return pb.Session(
+        session_id=session.session_id,
+        state=pb.SessionState.Value(f"SESSION_STATE_{session.state}"),
+        agent_id=session.agent_id,
+        label=session.label,
+        parent_session_id=session.parent_session_id,
+        parent_run_id=session.parent_run_id,
+        depth=len(session.ancestor_ids),
+        mode=pb.SessionMode.Value(f"SESSION_MODE_{session.mode}"),
+        context=pb.ContextMode.Value(f"CONTEXT_MODE_{session.context}"),
+        cleanup=pb.Cleanup.Value(f"CLEANUP_{session.cleanup}"),
+        runtime=pb.Runtime.Value(f"RUNTIME_{session.runtime}"),
+        create_time=render_time(session.create_time),
+        end_time=render_time(session.end_time),
+        latest_run=render_run(session.latest_run) if session.latest_run else None,
+        receipt=_render_receipt(session.receipt) if session.receipt else None,
+        task_hash=session.task_hash,
+        trace_id=trace_id_of(session.traceparent),
+        failure_reason=session.failure.reason if session.failure else "",
+        archive_time=render_time(session.archive_time),
+        thinking=render_thinking(session.thinking),
+    )
+
+
+def _render_receipt(receipt: dict[str, Any]) -> pb.AttachmentReceipt:
+    return pb.AttachmentReceipt(
+        set_id=receipt["set_id"],
+        count=len(receipt["files"]),
+        total_bytes=receipt["total_bytes"],
+        files=[AttachmentFile(**file) for file in receipt["files"]],
+        rel_dir=receipt["rel_dir"],
+        mount_path=receipt["mount_path"],
+        warnings=[pb.ReceiptWarning.Value(f"RECEIPT_WARNING_{name}") for name in receipt["warnings"]],
+    )
+
+
+def render_agent(agent: AgentProfile) -> tenant_pb2.AgentProfile:
+    """Render an agent."""
+    return tenant_pb2.AgentProfile(
+        agent_id=agent.agent_id,
+        system_prompt=agent.system_prompt,
+        models=agent.models,
+        tools=agent.tools,
+        spawnable_agents=agent.spawnable_agents,
+        max_turn_count=agent.max_turn_count,
+        context_token_budget=agent.context_token_budget,
+        thinking=render_thinking(agent.thinking),
+        mcp_servers=agent.mcp_servers,
+    )
+
+
+def render_tenant(tenant: Tenant | DeletedTenant) -> tenant_pb2.Tenant:
+    """Render a tenant, or the report of its deletion."""
+    if isinstance(tenant, DeletedTenant):
+        return tenant_pb2.Tenant(
+            tenant_id=tenant.tenant_id,
+            state=tenant_pb2.TENANT_STATE_DELETED,
+            deletion=_render_deletion(tenant.deletion),
+        )
+    state = tenant_pb2.TENANT_STATE_ACTIVE if tenant.ready else tenant_pb2.TENANT_STATE_CREATING
+    return tenant_pb2.Tenant(
+        tenant_id=tenant.tenant_id,
+        display_name=tenant.display_name,
+        settings=ParseDict(tenant.settings, tenant_pb2.TenantSettings()),
+        settings_version=tenant.settings_version,
+        create_time=render_time(tenant.create_time),
+        state=tenant_pb2.TENANT_STATE_DELETING if tenant.deletion else state,
+        deletion=_render_deletion(tenant.deletion) if tenant.deletion else None,
+    )
+
+
+def _render_deletion(deletion: TenantDeletion) -> tenant_pb2.TenantDeletion:
+    return tenant_pb2.TenantDeletion(
+        request_time=render_time(deletion.request_time),
+        end_time=render_time(deletion.end_time),
+        killed_run_count=deletion.killed_run_count,
+        deleted_session_count=deletion.deleted_session_count,
+        deleted_transcript_count=deletion.deleted_transcript_count,
+        deleted_object_count=deletion.deleted_object_count,
+        stalled_by=deletion.stalled_by,
+    )

@@ -1,0 +1,15 @@
+"""ReleaseRun. Returns the run to the queue, for a runner that must stop."""
+
+from spawnmesh.session.v1.run_service_pb2 import ReleaseRunRequest, ReleaseRunResponse
+from spawnmesh_runtime.caller import Caller
+
+from spawnmesh_session.operations.run_requeue import requeue_run
+from spawnmesh_session.rpc.dependencies import Dependencies
+from spawnmesh_session.rpc.messages import render_run, require_epoch
+
+
+async def release_run(request: ReleaseRunRequest, caller: Caller, deps: Dependencies) -> ReleaseRunResponse:
+    """Requeue the run for the runner that holds it. A repeat at this epoch returns the run."""
+    require_epoch(caller, request.epoch)
+    run = await requeue_run(deps.database, caller.tenant_id, caller.run_id, request.epoch)
+    return ReleaseRunResponse(run=render_run(run))

@@ -1,0 +1,130 @@
+"""SendMessage. Puts a message into the session's inbox."""
+
+import asyncio
+from dataclasses import dataclass
+
+from spawnmesh.session.v1.session_service_pb2 import SendMessageRequest, SendMessageResponse
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_postgres.database import Connection
+from spawnmesh_runtime.caller import Caller
+
+from spawnmesh_session.domain.inbox import check_inbox, message_key
+from spawnmesh_session.domain.runs import LeaseGuard, Run, RunState
+from spawnmesh_session.domain.sessions import SessionState
+from spawnmesh_session.domain.spawns import check_queue
+from spawnmesh_session.domain.tenants import SpawnLimits, masks_secrets, require_ready, spawn_limits_of
+from spawnmesh_session.domain.text import without_nul
+from spawnmesh_session.operations.lease_guard import check_lease_guard
+from spawnmesh_session.operations.masking import mask_secrets
+from spawnmesh_session.rpc.dependencies import Dependencies
+from spawnmesh_session.rpc.messages import lease_guard_of, render_run
+from spawnmesh_session.store import inbox, runs, sessions, spawns, tenants
+
+_RETRY_SECONDS = 2.0
+_PAUSE_SECONDS = 0.02
+# If more than this many places are free, the inbox is counted without its lock.
+_QUEUE_MARGIN = 100
+
+
+async def send_message(
+    request: SendMessageRequest, caller: Caller, deps: Dependencies
+) -> SendMessageResponse:
+    """Put the message into the inbox, once for each request_id; return the run that will read it.
+
+    Wait up to 2 s while a run is being ended with its answer, which this message cannot precede;
+    then raise CONFLICT. If the tenant masks secrets, the stored text holds none. A calling run
+    must hold its lease, and may send only within its family.
+    """
+    loop, text = asyncio.get_running_loop(), _MessageText(without_nul(request.text))
+    guard = lease_guard_of(caller)
+    give_up = loop.time() + _RETRY_SECONDS
+    while True:
+        try:
+            run = await _send(deps, caller.tenant_id, request.session_id, guard, request.request_id, text)
+            return SendMessageResponse(run=render_run(run))
+        except MeshError as error:
+            if error.reason is not Reason.CONFLICT or loop.time() >= give_up:
+                raise
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+
+@dataclass(slots=True)
+class _MessageText:
+    """A message's text, with its masked form, which is computed once and on demand."""
+
+    plain: str
+    _masked: str | None = None
+
+    async def masked(self) -> str:
+        """Return the text without secrets."""
+        if self._masked is None:
+            self._masked = await mask_secrets(self.plain)
+        return self._masked
+
+    async def equals(self, stored: str) -> bool:
+        """Return whether `stored` is this text, masked or not."""
+        return stored == self.plain or stored == await self.masked()
+
+
+async def _send(
+    deps: Dependencies,
+    tenant_id: str,
+    session_id: str,
+    guard: LeaseGuard | None,
+    request_id: str,
+    text: _MessageText,
+) -> Run:
+    sender_session_id = guard.session_id if guard else ""
+    key = message_key(request_id, sender_session_id)
+    async with deps.database.transaction(tenant_id) as connection:
+        await sessions.read_session(connection, tenant_id, session_id, family_root=sender_session_id)
+        tenant = require_ready(tenant_id, await tenants.enter_tenant(connection, tenant_id))
+        to_store = await text.masked() if masks_secrets(tenant.settings) else text.plain
+        await check_lease_guard(connection, tenant_id, guard)
+        session = await sessions.lock_session(connection, tenant_id, session_id)
+        stored = await inbox.get_message_text(connection, tenant_id, session_id, key)
+        if stored is not None and not await text.equals(stored):
+            raise MeshError(
+                Reason.REQUEST_ID_REUSED,
+                f"request_id {request_id!r} was used before with another text; draw a new one",
+                facts={"request_id": request_id},
+            )
+        live = await runs.lock_live_run(connection, tenant_id, session_id)
+        if stored is not None:
+            return live or await _latest_run(connection, tenant_id, session_id)
+        if session.state != SessionState.ACTIVE:
+            raise MeshError(
+                Reason.SESSION_CLOSED,
+                f"session {session_id} is {session.state} and takes no more messages",
+                facts={"session_id": session_id, "state": session.state},
+            )
+        if live is not None and live.state == RunState.FINALIZING and live.final_entry_id:
+            raise MeshError(
+                Reason.CONFLICT,
+                f"run {live.run_id} is just being ended with its answer; call again",
+                retry_after_seconds=1.0,
+                facts={"session_id": session_id, "run_id": live.run_id},
+            )
+        check_inbox(*await inbox.measure_inbox(connection, tenant_id, session_id), to_store)
+        if live is None:
+            await _check_queue(connection, tenant_id, spawn_limits_of(tenant.settings))
+        await inbox.insert_message(connection, tenant_id, session_id, key, to_store)
+        if live is not None:
+            return live
+        run_id = await deps.terminator.queue_run(connection, tenant_id, session_id, session.run_timeout)
+        return await runs.get_run(connection, tenant_id, run_id)
+
+
+async def _latest_run(connection: Connection, tenant_id: str, session_id: str) -> Run:
+    run = (await sessions.read_session(connection, tenant_id, session_id)).latest_run
+    if run is None:
+        raise RuntimeError("a session with a message has no run")
+    return run
+
+
+async def _check_queue(connection: Connection, tenant_id: str, limits: SpawnLimits) -> None:
+    """Raise RUN_QUEUE_FULL if the queue has no place for the run that would read the message."""
+    limit = limits.max_queued_run_count
+    waiting_count = await spawns.count_waiting_runs(connection, tenant_id, margin=_QUEUE_MARGIN, limit=limit)
+    check_queue(waiting_count, limits)

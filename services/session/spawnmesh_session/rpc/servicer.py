@@ -1,0 +1,185 @@
+"""The gRPC servicers, which forward each call to the module of its RPC."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import grpc
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import session_service_pb2 as session_pb
+from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
+from spawnmesh.session.v1.run_service_pb2_grpc import RunServiceServicer
+from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceServicer
+from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceServicer
+from spawnmesh_runtime.caller import current_caller
+
+from spawnmesh_session.rpc.acknowledge_inbox import acknowledge_inbox
+from spawnmesh_session.rpc.archive_session import archive_session
+from spawnmesh_session.rpc.claim_runs import claim_runs
+from spawnmesh_session.rpc.create_tenant import create_tenant
+from spawnmesh_session.rpc.delete_agent import delete_agent
+from spawnmesh_session.rpc.delete_session import delete_session
+from spawnmesh_session.rpc.delete_tenant import delete_tenant
+from spawnmesh_session.rpc.dependencies import Dependencies
+from spawnmesh_session.rpc.fail_run import fail_run
+from spawnmesh_session.rpc.finalize_run import finalize_run
+from spawnmesh_session.rpc.get_agent import get_agent
+from spawnmesh_session.rpc.get_session import get_session
+from spawnmesh_session.rpc.get_tenant import get_tenant
+from spawnmesh_session.rpc.heartbeat_run import heartbeat_run
+from spawnmesh_session.rpc.kill_session import kill_session
+from spawnmesh_session.rpc.list_agents import list_agents
+from spawnmesh_session.rpc.list_inbox import list_inbox
+from spawnmesh_session.rpc.list_sessions import list_sessions
+from spawnmesh_session.rpc.list_tenants import list_tenants
+from spawnmesh_session.rpc.put_agent import put_agent
+from spawnmesh_session.rpc.release_run import release_run
+from spawnmesh_session.rpc.send_message import send_message
+from spawnmesh_session.rpc.spawn_session import spawn_session
+from spawnmesh_session.rpc.update_tenant import update_tenant
+from spawnmesh_session.rpc.wait_session import wait_session
+from spawnmesh_session.rpc.watch_session import watch_session
+
+Context = grpc.aio.ServicerContext[object, object]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionServicer(SessionServiceServicer):
+    """Forwards the RPCs of SessionService."""
+
+    deps: Dependencies
+
+    async def SpawnSession(
+        self, request: session_pb.SpawnSessionRequest, context: Context
+    ) -> session_pb.SpawnSessionResponse:
+        return await spawn_session(request, current_caller(), self.deps)
+
+    async def GetSession(
+        self, request: session_pb.GetSessionRequest, context: Context
+    ) -> session_pb.GetSessionResponse:
+        return await get_session(request, current_caller(), self.deps)
+
+    async def ListSessions(
+        self, request: session_pb.ListSessionsRequest, context: Context
+    ) -> session_pb.ListSessionsResponse:
+        return await list_sessions(request, current_caller(), self.deps)
+
+    async def WaitSession(
+        self, request: session_pb.WaitSessionRequest, context: Context
+    ) -> session_pb.WaitSessionResponse:
+        return await wait_session(request, current_caller(), self.deps)
+
+    async def WatchSession(
+        self, request: session_pb.WatchSessionRequest, context: Context
+    ) -> AsyncIterator[session_pb.WatchSessionResponse]:
+        async with aclosing(watch_session(request, current_caller(), self.deps)) as responses:
+            async for response in responses:
+                yield response
+
+    async def SendMessage(
+        self, request: session_pb.SendMessageRequest, context: Context
+    ) -> session_pb.SendMessageResponse:
+        return await send_message(request, current_caller(), self.deps)
+
+    async def KillSession(
+        self, request: session_pb.KillSessionRequest, context: Context
+    ) -> session_pb.KillSessionResponse:
+        return await kill_session(request, current_caller(), self.deps)
+
+    async def ArchiveSession(
+        self, request: session_pb.ArchiveSessionRequest, context: Context
+    ) -> session_pb.ArchiveSessionResponse:
+        return await archive_session(request, current_caller(), self.deps)
+
+    async def DeleteSession(
+        self, request: session_pb.DeleteSessionRequest, context: Context
+    ) -> session_pb.DeleteSessionResponse:
+        return await delete_session(request, current_caller(), self.deps)
+
+
+@dataclass(frozen=True, slots=True)
+class RunServicer(RunServiceServicer):
+    """Forwards the RPCs of RunService."""
+
+    deps: Dependencies
+
+    async def ClaimRuns(self, request: run_pb.ClaimRunsRequest, context: Context) -> run_pb.ClaimRunsResponse:
+        return await claim_runs(request, current_caller(), self.deps)
+
+    async def HeartbeatRun(
+        self, request: run_pb.HeartbeatRunRequest, context: Context
+    ) -> run_pb.HeartbeatRunResponse:
+        return await heartbeat_run(request, current_caller(), self.deps)
+
+    async def ListInbox(self, request: run_pb.ListInboxRequest, context: Context) -> run_pb.ListInboxResponse:
+        return await list_inbox(request, current_caller(), self.deps)
+
+    async def AcknowledgeInbox(
+        self, request: run_pb.AcknowledgeInboxRequest, context: Context
+    ) -> run_pb.AcknowledgeInboxResponse:
+        return await acknowledge_inbox(request, current_caller(), self.deps)
+
+    async def FinalizeRun(
+        self, request: run_pb.FinalizeRunRequest, context: Context
+    ) -> run_pb.FinalizeRunResponse:
+        return await finalize_run(request, current_caller(), self.deps)
+
+    async def FailRun(self, request: run_pb.FailRunRequest, context: Context) -> run_pb.FailRunResponse:
+        return await fail_run(request, current_caller(), self.deps)
+
+    async def ReleaseRun(
+        self, request: run_pb.ReleaseRunRequest, context: Context
+    ) -> run_pb.ReleaseRunResponse:
+        return await release_run(request, current_caller(), self.deps)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantServicer(TenantServiceServicer):
+    """Forwards the RPCs of TenantService."""
+
+    deps: Dependencies
+
+    async def CreateTenant(
+        self, request: tenant_pb.CreateTenantRequest, context: Context
+    ) -> tenant_pb.CreateTenantResponse:
+        return await create_tenant(request, current_caller(), self.deps)
+
+    async def UpdateTenant(
+        self, request: tenant_pb.UpdateTenantRequest, context: Context
+    ) -> tenant_pb.UpdateTenantResponse:
+        return await update_tenant(request, current_caller(), self.deps)
+
+    async def GetTenant(
+        self, request: tenant_pb.GetTenantRequest, context: Context
+    ) -> tenant_pb.GetTenantResponse:
+        return await get_tenant(request, current_caller(), self.deps)
+
+    async def DeleteTenant(
+        self, request: tenant_pb.DeleteTenantRequest, context: Context
+    ) -> tenant_pb.DeleteTenantResponse:
+        return await delete_tenant(request, current_caller(), self.deps)
+
+    async def ListTenants(
+        self, request: tenant_pb.ListTenantsRequest, context: Context
+    ) -> tenant_pb.ListTenantsResponse:
+        return await list_tenants(request, current_caller(), self.deps)
+
+    async def PutAgent(
+        self, request: tenant_pb.PutAgentRequest, context: Context
+    ) -> tenant_pb.PutAgentResponse:
+        return await put_agent(request, current_caller(), self.deps)
+
+    async def GetAgent(
+        self, request: tenant_pb.GetAgentRequest, context: Context
+    ) -> tenant_pb.GetAgentResponse:
+        return await get_agent(request, current_caller(), self.deps)
+
+    async def ListAgents(
+        self, request: tenant_pb.ListAgentsRequest, context: Context
+    ) -> tenant_pb.ListAgentsResponse:
+        return await list_agents(request, current_caller(), self.deps)
+
+    async def DeleteAgent(
+        self, request: tenant_pb.DeleteAgentRequest, context: Context
+    ) -> tenant_pb.DeleteAgentResponse:
+        return await delete_agent(request, current_caller(), self.deps)

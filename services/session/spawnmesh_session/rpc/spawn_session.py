@@ -1,0 +1,80 @@
+"""SpawnSession. Spawns a session."""
+
+import hashlib
+
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh.session.v1.session_service_pb2 import SpawnSessionRequest, SpawnSessionResponse
+from spawnmesh_core.errors import invalid, not_found
+from spawnmesh_core.ids import IdKind, is_id, new_id
+from spawnmesh_runtime.caller import Caller, CallerKind
+from spawnmesh_runtime.telemetry import current_traceparent
+
+from spawnmesh_session.domain.agents import DEFAULT_AGENT_ID
+from spawnmesh_session.domain.runs import DEFAULT_RUN_TIMEOUT
+from spawnmesh_session.domain.spawns import SpawnSpec, mount_path_of
+from spawnmesh_session.operations.spawn_saga import SpawnCommand
+from spawnmesh_session.rpc.dependencies import Dependencies
+from spawnmesh_session.rpc.messages import parse_enum, parse_text, parse_thinking, render_session
+
+
+async def spawn_session(
+    request: SpawnSessionRequest, caller: Caller, deps: Dependencies
+) -> SpawnSessionResponse:
+    """Spawn the session, or give the answer of the first call with the request_id."""
+    command = parse_spawn_command(request, caller)
+    session = await deps.spawn_saga.spawn(caller.tenant_id, command)
+    return SpawnSessionResponse(session=render_session(session))
+
+
+def parse_spawn_command(request: SpawnSessionRequest, caller: Caller) -> SpawnCommand:
+    """Return the command with a new session id.
+
+    If a run calls, its session is the parent. A client may name a parent.
+    """
+    parent_session_id, parent_run_id, parent_epoch = request.parent_session_id, "", 0
+    if caller.kind is CallerKind.RUN:
+        if parent_session_id not in ("", caller.session_id):
+            raise not_found("session", parent_session_id)
+        parent_session_id, parent_run_id, parent_epoch = caller.session_id, caller.run_id, caller.epoch
+    elif parent_session_id and not is_id(IdKind.SESSION, parent_session_id):
+        raise invalid("parent_session_id", "is not a session id")
+    hint = request.attach_as.mount_path
+    mode = request.mode or session_pb2.SESSION_MODE_RUN
+    context = request.context or session_pb2.CONTEXT_MODE_ISOLATED
+    cleanup = request.cleanup or session_pb2.CLEANUP_DELETE
+    runtime = request.runtime or session_pb2.RUNTIME_SUBAGENT
+    spec = SpawnSpec(
+        session_id=new_id(IdKind.SESSION),
+        request_id=parse_text("request_id", request.request_id),
+        payload_hash=_payload_hash(request, parent_session_id),
+        task_hash=hashlib.sha256(request.task.encode()).hexdigest(),
+        agent_id=parse_text("agent_id", request.agent_id) or DEFAULT_AGENT_ID,
+        label=parse_text("label", request.label),
+        model=parse_text("model", request.model),
+        mode=parse_enum(session_pb2.SessionMode, mode, "SESSION_MODE_"),
+        context=parse_enum(session_pb2.ContextMode, context, "CONTEXT_MODE_"),
+        cleanup=parse_enum(session_pb2.Cleanup, cleanup, "CLEANUP_"),
+        runtime=parse_enum(session_pb2.Runtime, runtime, "RUNTIME_"),
+        run_timeout=request.run_timeout.ToTimedelta()
+        if request.HasField("run_timeout")
+        else DEFAULT_RUN_TIMEOUT,
+        parent_session_id=parent_session_id,
+        parent_run_id=parent_run_id,
+        mount_path=mount_path_of(hint),
+        mount_path_ignored=bool(hint) and not mount_path_of(hint),
+        attachment_count=len(request.attachments) + len(request.uploads),
+        traceparent=current_traceparent(),
+        parent_epoch=parent_epoch,
+        thinking=parse_thinking(request.thinking),
+    )
+    task = parse_text("task", request.task)
+    return SpawnCommand(spec, task, list(request.attachments), list(request.uploads))
+
+
+def _payload_hash(request: SpawnSessionRequest, parent_session_id: str) -> bytes:
+    """Return the SHA-256 of the request without its request_id, with the resolved parent."""
+    payload = SpawnSessionRequest()
+    payload.CopyFrom(request)
+    payload.request_id = ""
+    payload.parent_session_id = parent_session_id
+    return hashlib.sha256(payload.SerializeToString(deterministic=True)).digest()

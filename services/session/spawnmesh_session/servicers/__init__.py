@@ -1,1 +1,0 @@
-"""One class for each gRPC service: parse, act, render."""

@@ -1,0 +1,141 @@
+"""The work queue of the service: what needs attention, and when.
+
+Runs are queued by `store.runs`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from psycopg.types.json import Jsonb
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.statements import load_statements
+
+_SQL = load_statements(__name__)
+
+RUN = "RUN"
+SPAWN = "SPAWN"
+DELETE = "DELETE"
+PURGE = "PURGE"
+SETTINGS = "SETTINGS"
+EVENT = "EVENT"
+
+BACKLOG_KINDS = (SPAWN, DELETE, PURGE, SETTINGS, EVENT, "RETAIN", "JOB")
+"""The kinds that `count_backlog` returns."""
+
+RETRY_IN = timedelta(seconds=5)
+"""The pause before the next try of work that did not succeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The size of a take: `limit` over all tenants, `share` of one less its `busy` entries."""
+
+    limit: int
+    share: int
+    busy: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TakenEntry:
+    """A due entry that the caller works on."""
+
+    tenant_id: str
+    subject_id: str
+    attempts_left: int
+    details: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LostRun:
+    """A run that no runner can finish, with the due time that its entry has since it was taken."""
+
+    tenant_id: str
+    run_id: str
+    timed_out: bool
+    due_time: datetime
+
+
+async def insert_dispatch(
+    connection: Connection, tenant_id: str, kind: str, subject_id: str, due_in: timedelta
+) -> None:
+    """Insert an entry that is due after `due_in`, or move the existing entry."""
+    values = {"tenant_id": tenant_id, "kind": kind, "subject_id": subject_id, "due_in": due_in}
+    await connection.execute(_SQL["insert_dispatch"], values)
+
+
+async def insert_many_dispatch(
+    connection: Connection, tenant_id: str, kind: str, subject_ids: Sequence[str], due_in: timedelta
+) -> None:
+    """Insert several entries as `insert_dispatch` does."""
+    values = {"tenant_id": tenant_id, "kind": kind, "subject_ids": list(subject_ids), "due_in": due_in}
+    await connection.execute(_SQL["insert_many_dispatch"], values)
+
+
+async def delay_dispatch(
+    connection: Connection, tenant_id: str, kind: str, subject_id: str, due_in: timedelta
+) -> None:
+    """Make an existing entry due after `due_in`. Do nothing if there is none."""
+    values = {"tenant_id": tenant_id, "kind": kind, "subject_id": subject_id, "due_in": due_in}
+    await connection.execute(_SQL["delay_dispatch"], values)
+
+
+async def delete_dispatch(connection: Connection, tenant_id: str, kind: str, subject_id: str) -> None:
+    """Delete an entry."""
+    values = {"tenant_id": tenant_id, "kind": kind, "subject_id": subject_id}
+    await connection.execute(_SQL["delete_dispatch"], values)
+
+
+async def delete_many_dispatch(
+    connection: Connection, tenant_id: str, kind: str, subject_ids: Sequence[str]
+) -> None:
+    """Delete several entries of a kind."""
+    values = {"tenant_id": tenant_id, "kind": kind, "subject_ids": list(subject_ids)}
+    await connection.execute(_SQL["delete_many_dispatch"], values)
+
+
+async def take_overdue(
+    connection: Connection, kind: str, page: Page, again_in: timedelta
+) -> list[TakenEntry]:
+    """Take a page of due entries of a kind other than RUN, in the scope of every tenant.
+
+    They are due again after `again_in`.
+    """
+    values = {
+        "kind": kind,
+        "limit": page.limit,
+        "share": page.share,
+        "busy": Jsonb(dict(page.busy)),
+        "again_in": again_in,
+    }
+    rows = await (await connection.execute(_SQL["take_overdue"], values)).fetchall()
+    return [TakenEntry(**row) for row in rows]
+
+
+async def take_lost_runs(connection: Connection, page: Page, again_in: timedelta) -> list[LostRun]:
+    """Take a page of runs that no runner can finish, in the scope of every tenant.
+
+    A run that is not ended is taken again after `again_in`.
+    """
+    values = {"limit": page.limit, "share": page.share, "again_in": again_in}
+    rows = await (await connection.execute(_SQL["take_lost_runs"], values)).fetchall()
+    return [LostRun(**row) for row in rows]
+
+
+async def is_lost_run(connection: Connection, tenant_id: str, run_id: str, taken_due_time: datetime) -> bool:
+    """Return whether a taken run, which the caller has locked since, is still lost."""
+    values = {"tenant_id": tenant_id, "run_id": run_id, "taken_due_time": taken_due_time}
+    return await (await connection.execute(_SQL["is_lost_run"], values)).fetchone() is not None
+
+
+async def count_backlog(connection: Connection) -> dict[str, int]:
+    """Return the number of due entries of each kind, in the scope of every tenant."""
+    rows = await (await connection.execute(_SQL["count_backlog"])).fetchall()
+    return {row["kind"]: row["waiting"] for row in rows}
+
+
+async def count_live_runs(connection: Connection) -> dict[str, int]:
+    """Return the number of `waiting` and of `held` runs, in the scope of every tenant."""
+    row = await (await connection.execute(_SQL["count_live_runs"])).fetchone()
+    return dict(row or {})

@@ -1,0 +1,60 @@
+"""Lifecycle events of sessions."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from spawnmesh_postgres.database import Connection
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_session.domain.sessions import EventKind, SessionEvent
+
+_SQL = load_statements(__name__)
+
+
+async def append_event(
+    connection: Connection,
+    tenant_id: str,
+    session_id: str,
+    kind: EventKind,
+    *,
+    run_id: str = "",
+    run_state: str = "",
+    child_session_id: str = "",
+    detail: str = "",
+) -> None:
+    """Append an event at the session's next cursor.
+
+    Its watchers wake when the transaction commits.
+    """
+    values = {
+        "tenant_id": tenant_id,
+        "session_id": session_id,
+        "kind": kind.value,
+        "run_id": run_id,
+        "run_state": run_state,
+        "child_session_id": child_session_id,
+        "detail": detail,
+    }
+    await connection.execute(_SQL["append_event"], values)
+
+
+async def list_events(
+    connection: Connection, tenant_id: str, session_id: str, after_cursor: int
+) -> list[SessionEvent]:
+    """Return at most 500 events after the cursor, in order."""
+    values = {"tenant_id": tenant_id, "session_id": session_id, "after_cursor": after_cursor}
+    rows = await (await connection.execute(_SQL["list_events"], values)).fetchall()
+    return [SessionEvent(**{**row, "kind": EventKind(row["kind"])}) for row in rows]
+
+
+async def delete_events(connection: Connection, tenant_id: str, session_ids: Sequence[str]) -> None:
+    """Delete all events of the sessions."""
+    values = {"tenant_id": tenant_id, "session_ids": list(session_ids)}
+    await connection.execute(_SQL["delete_events"], values)
+
+
+async def prune_events(connection: Connection, tenant_id: str, older_than: timedelta, limit: int) -> int:
+    """Delete at most `limit` events that are older; return the number."""
+    values = {"tenant_id": tenant_id, "older_than": older_than, "limit": limit}
+    row = await (await connection.execute(_SQL["prune_events"], values)).fetchone()
+    return int(row["row_count"]) if row else 0

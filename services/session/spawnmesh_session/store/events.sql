@@ -1,0 +1,26 @@
+-- name: append_event
+-- Locks the session. Notifies its watchers when the transaction commits. Index: sessions_pkey.
+with next as (
+    update sessions set last_cursor = last_cursor + 1
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+    returning last_cursor
+)
+insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state, child_session_id, detail)
+select %(tenant_id)s, %(session_id)s, last_cursor, %(kind)s, %(run_id)s, %(run_state)s, %(child_session_id)s,
+       %(detail)s
+from next
+returning pg_notify('session_changed', tenant_id || ':' || session_id)
+
+-- name: list_events
+-- Locks nothing. Index: session_events_pkey.
+select cursor, event_time, kind, run_id, run_state, child_session_id, detail from session_events
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and cursor > %(after_cursor)s
+order by cursor limit 500
+
+-- name: delete_events
+-- Locks the rows. Index: session_events_pkey.
+delete from session_events where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
+
+-- name: prune_events
+-- Locks the rows, and skips those that are locked. See the function for its index.
+select prune_events(%(tenant_id)s, %(older_than)s, %(limit)s) as row_count

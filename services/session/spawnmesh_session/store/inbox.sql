@@ -1,0 +1,49 @@
+-- name: insert_message
+-- Does nothing if the key is known. The time is that of the statement, as for runs, so the order of
+-- messages and runs can be compared. Index: inbox_messages_pkey.
+insert into inbox_messages (tenant_id, session_id, key, text, child_session_id, child_run_state, create_time)
+values (%(tenant_id)s, %(session_id)s, %(key)s, %(text)s, %(child_session_id)s, %(child_run_state)s,
+        clock_timestamp())
+on conflict do nothing
+returning key
+
+-- name: get_message_text
+-- Locks nothing. Index: inbox_messages_pkey.
+select text from inbox_messages
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and key = %(key)s
+
+-- name: list_inbox
+-- A transaction of its own. See the function for its index.
+select * from list_inbox(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(max_bytes)s);
+
+-- name: count_inbox
+-- Locks nothing. Index: inbox_messages_unread_idx.
+select count(*) as unread from inbox_messages
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and acknowledge_time is null and position >= 0
+  and create_time > coalesce(%(arrived_after)s::timestamptz, '-infinity')
+
+-- name: measure_inbox
+-- Locks nothing. Sent messages without children's results. Index: inbox_messages_unread_idx.
+select count(*) as unread, coalesce(sum(octet_length(text)), 0) as size_bytes from inbox_messages
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and acknowledge_time is null and position >= 0
+  and child_session_id = ''
+
+-- name: acknowledge_inbox
+-- Locks the messages. Index: inbox_messages_pkey.
+update inbox_messages set acknowledge_time = now()
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and key = any (%(keys)s)
+  and acknowledge_time is null
+
+-- name: close_inbox
+-- Marks as read the messages that no run will read. Locks them. Index: inbox_messages_unread_idx.
+update inbox_messages set acknowledge_time = now()
+where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
+  and acknowledge_time is null and position >= 0
+
+-- name: delete_messages
+-- Locks the rows. Index: inbox_messages_pkey.
+delete from inbox_messages where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
+
+-- name: prune_messages
+-- Locks the rows, and skips those that are locked. See the function for its index.
+select prune_messages(%(tenant_id)s, %(older_than)s, %(limit)s) as row_count

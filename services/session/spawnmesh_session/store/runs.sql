@@ -1,0 +1,173 @@
+-- name: queue_run
+-- Locks the session. Fails on runs_one_live_idx if the session has a live run. See the function
+-- for its indexes.
+select queue_run(%(tenant_id)s, %(session_id)s, %(run_id)s, %(run_timeout)s, %(attempts_left)s)
+
+-- name: get_run
+-- Locks nothing. Index: runs_pkey.
+select * from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+
+-- name: lock_run
+-- Locks the run until the transaction ends. Index: runs_pkey.
+select * from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s for update
+
+-- name: lock_live_run
+-- Locks the session's live run, if any. Index: runs_one_live_idx.
+select * from runs
+where tenant_id = (select %(tenant_id)s) and session_id = %(session_id)s
+  and state in ('QUEUED', 'RUNNING', 'FINALIZING') and position >= 0
+for update
+
+-- name: lock_session_of_run
+-- Locks the run's session until the transaction ends. Index: runs_pkey, sessions_pkey.
+select * from sessions
+where tenant_id = %(tenant_id)s and delete_time is null
+  and session_id = (select session_id from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s)
+for update
+
+-- name: lock_parent_of_run
+-- Locks the parent of the run's session until the transaction ends. The parent of a session never
+-- changes. Index: runs_pkey, sessions_pkey.
+select * from sessions
+where tenant_id = %(tenant_id)s and delete_time is null
+  and session_id = (
+      select parent_session_id from sessions
+      where tenant_id = %(tenant_id)s
+        and session_id = (select session_id from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s)
+  )
+for update
+
+-- name: list_killed_runs
+-- Locks nothing. Killed runs that a runner held. Index: runs_newest_idx.
+select r.run_id, r.session_id, r.epoch
+from unnest(%(session_ids)s::text[]) asked (session_id)
+cross join lateral (
+    select * from runs where tenant_id = (select %(tenant_id)s) and session_id = asked.session_id offset 0
+) r
+where r.state = 'KILLED' and r.epoch > 0
+
+-- name: take_claimable_runs
+-- A transaction of its own, in the scope of every tenant. See the function for its locks and
+-- indexes.
+select * from take_claimable_runs(
+    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(limit)s, %(lease_ttl)s, %(runtimes)s
+);
+
+-- name: claim_run
+-- Locks the run and its session; the transaction has locked the session before. The run gets the
+-- next epoch of the session, a lease and an event; the epoch of the first claim is first_epoch.
+-- was_held: the run was not QUEUED, so its last runner lost it. Returns no row if the run has
+-- ended. Index: runs_pkey, sessions_pkey, dispatch_pkey.
+with before as (
+    select state <> 'QUEUED' as was_held from runs where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+), claim as (
+    update sessions set last_epoch = last_epoch + 1, last_cursor = last_cursor + 1
+    where tenant_id = %(tenant_id)s
+      and session_id = (select session_id from runs
+                        where tenant_id = %(tenant_id)s and run_id = %(run_id)s
+                          and state in ('QUEUED', 'RUNNING', 'FINALIZING'))
+    returning last_epoch, last_cursor
+), claimed as (
+    update runs set state = 'RUNNING', epoch = claim.last_epoch,
+                    first_epoch = case when epoch = 0 then claim.last_epoch else first_epoch end,
+                    attempt_count = attempt_count + 1, runner_id = %(runner_id)s,
+                    start_time = coalesce(start_time, now())
+    from claim
+    where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')
+    returning runs.*, greatest(deadline_time - clock_timestamp(), interval '0') as time_left
+), leased as (
+    update dispatch set due_time = now() + %(lease_ttl)s::interval, leased = true
+    where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
+      and (select true from claimed)
+), notified as (
+    insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state, detail)
+    select c.tenant_id, c.session_id, claim.last_cursor, 'RUN', c.run_id, 'RUNNING',
+           'attempt ' || c.attempt_count
+    from claimed c cross join claim
+    returning pg_notify('session_changed', tenant_id || ':' || session_id)
+)
+select claimed.*, before.was_held from claimed cross join notified cross join before
+
+-- name: get_claimed
+-- Locks nothing. The run's session, with the run and its agent. Index: runs_pkey, sessions_pkey,
+-- agents_pkey.
+select s.*, to_jsonb(r) - 'tenant_id' as latest_run, to_jsonb(a) - 'tenant_id' as agent
+from runs r
+cross join lateral (
+    select * from sessions where tenant_id = r.tenant_id and session_id = r.session_id offset 0
+) s
+left join lateral (
+    select * from agents where tenant_id = r.tenant_id and agent_id = s.agent_id offset 0
+) a on true
+where r.tenant_id = %(tenant_id)s and r.run_id = %(run_id)s
+
+-- name: extend_lease
+-- Sets the lease to end after lease_ttl. Locks the entry. Index: dispatch_pkey.
+update dispatch set due_time = now() + %(lease_ttl)s::interval, leased = true
+where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
+returning due_time
+
+-- name: release_lease
+-- Makes the run claimable now and gives the attempt back. Locks the entry. Index: dispatch_pkey.
+update dispatch set due_time = now(), leased = false, attempts_left = attempts_left + 1
+where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
+
+-- name: notify_runners
+-- Runners are notified when the transaction commits.
+select pg_notify('run_queued', '')
+
+-- name: delete_claim_entry
+-- Deletes the entry of a run that has ended. Index: dispatch_pkey.
+delete from dispatch where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s
+
+-- name: requeue_run
+-- Locks the run. Does not count as an attempt. Returns no row if the run is not held at the epoch.
+-- Index: runs_pkey.
+update runs set state = 'QUEUED', attempt_count = attempt_count - 1, queue_time = now()
+where tenant_id = %(tenant_id)s and run_id = %(run_id)s and epoch = %(epoch)s
+  and state in ('RUNNING', 'FINALIZING')
+returning *
+
+-- name: end_run
+-- Locks the run and its session; the transaction has locked the session before. A terminal state
+-- is set once: returns no row if the run has one, or is not held at the epoch. The run leaves the
+-- queue, and the session gets an event. Notifies runners if the tenant was at its limit of running
+-- runs and another run waits. Index: runs_pkey, sessions_pkey, dispatch_pkey,
+-- dispatch_tenant_due_idx, tenants_pkey.
+with ended as (
+    update runs set state = %(state)s,
+                    draft_entry_id = coalesce(nullif(%(draft_entry_id)s, ''), draft_entry_id),
+                    result_text = %(result_text)s, error_reason = %(error_reason)s,
+                    error_message = %(error_message)s, usage = coalesce(%(usage)s, usage), end_time = now()
+    where tenant_id = %(tenant_id)s and run_id = %(run_id)s and state in ('QUEUED', 'RUNNING', 'FINALIZING')
+      and (%(epoch)s::bigint is null or epoch = %(epoch)s)
+    returning *
+), gone as (
+    delete from dispatch
+    where tenant_id = %(tenant_id)s and kind = 'RUN' and subject_id = %(run_id)s and (select true from ended)
+), next as (
+    update sessions set last_cursor = last_cursor + 1
+    where tenant_id = %(tenant_id)s and session_id = (select session_id from ended)
+    returning last_cursor
+), notified as (
+    insert into session_events (tenant_id, session_id, cursor, kind, run_id, run_state, detail)
+    select e.tenant_id, e.session_id, n.last_cursor, 'RUN', e.run_id, e.state, e.error_reason
+    from ended e cross join next n
+    returning pg_notify('session_changed', tenant_id || ':' || session_id),
+              case when (select true from dispatch
+                         where tenant_id = %(tenant_id)s and kind = 'RUN'
+                           and due_time between '-infinity' and now() and subject_id <> %(run_id)s
+                         order by due_time limit 1)
+                    and (select t.max_running_run_count <= (select count(*) from (
+                             select from dispatch d
+                             where d.tenant_id = t.tenant_id and d.kind = 'RUN' and d.leased
+                               and d.due_time >= '-infinity' and d.due_time > now()
+                             limit t.max_running_run_count
+                         ) running) from tenants t where t.tenant_id = %(tenant_id)s)
+                   then pg_notify('run_queued', '') end
+)
+select ended.* from ended cross join notified
+
+-- name: delete_runs
+-- Locks the rows. See the function for its index.
+select delete_runs(%(tenant_id)s, %(session_ids)s::text[])

@@ -1,0 +1,192 @@
+-- name: get_session
+-- A transaction of its own. Locks nothing. See the function for its indexes.
+select (f.session).*, f.latest_run
+from find_session(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s) f;
+
+-- name: read_session
+-- As get_session, inside a transaction.
+select (f.session).*, f.latest_run from find_session(%(tenant_id)s, %(session_id)s) f
+
+-- name: list_newest
+-- Locks nothing. Index: sessions_pkey backwards.
+select session_id from sessions
+where tenant_id = %(tenant_id)s and delete_time is null and (archive_time is null or %(include_archived)s)
+  and (%(before_id)s = '' or session_id < %(before_id)s)
+order by session_id desc
+limit %(page_size)s
+
+-- name: list_children
+-- Locks nothing. Index: sessions_child_idx backwards.
+select session_id from sessions
+where tenant_id = (select %(tenant_id)s) and parent_session_id = %(parent_session_id)s
+  and delete_time is null and (archive_time is null or %(include_archived)s)
+  and (%(family_root)s = '' or session_id = %(family_root)s or %(family_root)s = any (ancestor_ids))
+  and (%(before_id)s = '' or session_id < %(before_id)s)
+order by session_id desc
+limit %(page_size)s
+
+-- name: list_descendants
+-- Locks nothing. The session and its descendants, from parent to child: the cost is that of the
+-- family. Index: sessions_pkey, sessions_child_idx.
+with recursive family as (
+    select session_id, archive_time, delete_time from sessions
+    where tenant_id = %(tenant_id)s and session_id = %(family_root)s
+    union all
+    select s.session_id, s.archive_time, s.delete_time
+    from family f
+    cross join lateral (
+        select * from sessions
+        where tenant_id = (select %(tenant_id)s) and parent_session_id = f.session_id offset 0
+    ) s
+)
+select session_id from family
+where delete_time is null and (archive_time is null or %(include_archived)s)
+  and (%(before_id)s = '' or session_id < %(before_id)s)
+order by session_id desc
+limit %(page_size)s
+
+-- name: read_sessions
+-- Locks nothing. The newest of these sessions that fit into %(max_bytes)s, but at least one. Each
+-- counts a KiB for what is not measured. Index: sessions_pkey, runs_newest_idx.
+with page as (
+    select * from sessions s
+    where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and delete_time is null
+), measured as (
+    select p as session, to_jsonb(r) - 'tenant_id' as latest_run, row_number() over newest as rank,
+           sum(1024 + coalesce(octet_length(r.result_text) + octet_length(r.error_message), 0)
+               + coalesce(octet_length(p.receipt::text), 0)) over newest as bytes
+    from page p
+    left join lateral (select * from runs
+                       where tenant_id = p.tenant_id and session_id = p.session_id
+                       order by position desc, run_id desc limit 1) r on true
+    window newest as (order by p.session_id desc)
+)
+select (session).*, latest_run
+from measured
+where bytes <= %(max_bytes)s or rank = 1
+order by rank
+
+-- name: lock_session
+-- Locks the session until the transaction ends. Index: sessions_pkey.
+select * from sessions
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and delete_time is null
+for update
+
+-- name: lock_session_or_deleted
+-- As lock_session, also for a deleted session. Index: sessions_pkey.
+select * from sessions where tenant_id = %(tenant_id)s and session_id = %(session_id)s for update
+
+-- name: lock_family
+-- Locks the session and the descendants that exist when the statement begins, parents first.
+-- Index: sessions_pkey, sessions_child_idx.
+with recursive family as (
+    select session_id, cardinality(ancestor_ids) as depth
+    from sessions
+    where tenant_id = (select %(tenant_id)s) and session_id = %(session_id)s and delete_time is null
+    union
+    select s.session_id, cardinality(s.ancestor_ids)
+    from family f
+    cross join lateral (
+        select * from sessions
+        where tenant_id = (select %(tenant_id)s) and parent_session_id = f.session_id offset 0
+    ) s
+    where s.delete_time is null
+)
+select s.session_id, s.state
+from (select session_id from family order by depth, session_id) f
+cross join lateral (
+    select session_id, state from sessions
+    where tenant_id = %(tenant_id)s and session_id = f.session_id for update
+) s
+
+-- name: lock_members
+-- Locks the sessions, parents first, in the order of lock_family. Index: sessions_pkey.
+select session_id from sessions
+where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and delete_time is null
+order by cardinality(ancestor_ids), session_id for update
+
+-- name: close_session
+-- Locks the session. Returns no row if it was not active. Index: sessions_pkey.
+with closed as (
+    update sessions set state = 'CLOSED', end_time = now(), last_cursor = last_cursor + 1
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ACTIVE'
+    returning tenant_id, session_id, last_cursor
+)
+insert into session_events (tenant_id, session_id, cursor, kind)
+select tenant_id, session_id, last_cursor, 'CLOSED' from closed
+returning session_id, pg_notify('session_changed', tenant_id || ':' || session_id)
+
+-- name: reserve_epoch
+-- Locks the session. Advances by two epochs, since a kill fences the run with the next one.
+-- Index: sessions_pkey.
+update sessions set last_epoch = last_epoch + 2
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+returning last_epoch
+
+-- name: archive_sessions
+-- Locks the sessions; skips those that are archived or have not ended. Index: sessions_pkey.
+update sessions set archive_time = now()
+where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and end_time is not null
+  and archive_time is null and delete_time is null
+returning session_id
+
+-- name: delete_sessions
+-- Locks the sessions; skips those that are deleted or have not ended. Removes every text of a user.
+-- Index: sessions_pkey.
+update sessions set delete_time = now(), label = '', model = '', task_hash = '', traceparent = '',
+                    failure = null, receipt = case when receipt is not null then '{}'::jsonb end
+where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and end_time is not null
+  and delete_time is null
+returning session_id
+
+-- name: find_deleted_sessions
+-- Locks nothing. `may_have_files`: a set may have been staged for the session. Index:
+-- sessions_pkey.
+select session_id, receipt is not null or state = 'SPAWN_FAILED' as may_have_files
+from sessions
+where tenant_id = %(tenant_id)s and session_id = any (%(session_ids)s) and delete_time is not null
+
+-- name: list_sessions_to_archive
+-- Locks the sessions, and skips those that are locked, so it never waits for a transaction that
+-- locks a family from the top. Index: sessions_unarchived_idx.
+select session_id from sessions
+where tenant_id = %(tenant_id)s and end_time between '-infinity' and now() - %(archive_after)s::interval
+  and archive_time is null and delete_time is null
+order by end_time limit %(limit)s
+for update skip locked
+
+-- name: list_sessions_to_delete
+-- Locks the sessions, and skips those that are locked. A page after the session that ended at
+-- %(after_time)s. Index: sessions_undeleted_idx.
+select session_id, end_time from sessions
+where tenant_id = %(tenant_id)s and end_time between '-infinity' and now() - %(delete_after)s::interval
+  and delete_time is null and (end_time, session_id) > (%(after_time)s::timestamptz, %(after_id)s)
+order by end_time, session_id limit %(limit)s
+for update skip locked
+
+-- name: list_parents
+-- Locks nothing. Those of the sessions that have a child which is not deleted. Index:
+-- sessions_child_idx.
+select asked.session_id as parent_session_id
+from unnest(%(session_ids)s::text[]) asked (session_id)
+cross join lateral (
+    select from (
+        select delete_time from sessions
+        where tenant_id = (select %(tenant_id)s) and parent_session_id = asked.session_id offset 0
+    ) children
+    where delete_time is null
+    limit 1
+) child
+
+-- name: forget_deleted_sessions
+-- Locks the rows, and skips those that are locked, those that may still have files or a
+-- transcript, and those whose request_id must be remembered. See the function for its indexes.
+select forget_deleted_sessions(%(tenant_id)s, %(older_than)s, %(limit)s) as row_count
+
+-- name: list_live_roots
+-- Locks nothing. Live sessions whose parents are not active. Index: sessions_pkey.
+select session_id from sessions s
+where tenant_id = (select %(tenant_id)s) and state in ('PROVISIONING', 'ACTIVE')
+  and (select p.state from sessions p
+       where p.tenant_id = s.tenant_id and p.session_id = s.parent_session_id) is distinct from 'ACTIVE'
+order by session_id limit %(limit)s

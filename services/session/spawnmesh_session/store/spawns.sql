@@ -1,0 +1,103 @@
+-- name: begin_spawn
+-- A transaction of its own, which inserts the session as insert_session does if nothing can refuse
+-- the spawn. Returns false if it did nothing. Waits for a deletion of the tenant that is just
+-- beginning, and for a transaction that is inserting the request_id. See the function for its
+-- indexes.
+select begin_spawn(
+    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session)s, %(run_timeout)s, %(due_in)s,
+    %(max_queued_run_count)s, %(margin)s
+) as begun;
+
+-- name: insert_session
+-- Inserts the session with its first event and its deadline in the queue, and adds one to the
+-- children of its parent, which is locked. Does nothing if the request_id is known; waits for a
+-- transaction that is inserting it. Index: sessions_spawner_request_idx, sessions_pkey,
+-- dispatch_pkey.
+with inserted as (
+    insert into sessions (tenant_id, session_id, request_id, payload_hash, state, agent_id, label, model,
+                          mode, context, cleanup, runtime, parent_session_id, parent_run_id, ancestor_ids,
+                          run_timeout, task_hash, traceparent, thinking, last_cursor)
+    values (%(tenant_id)s, %(session_id)s, %(request_id)s, %(payload_hash)s, 'PROVISIONING', %(agent_id)s,
+            %(label)s, %(model)s, %(mode)s, %(context)s, %(cleanup)s, %(runtime)s, %(parent_session_id)s,
+            %(parent_run_id)s, %(ancestor_ids)s, %(run_timeout)s, %(task_hash)s, %(traceparent)s,
+            %(thinking)s, 1)
+    on conflict do nothing
+    returning tenant_id, session_id, last_cursor
+), counted as (
+    update sessions set spawn_count = spawn_count + 1
+    where tenant_id = %(tenant_id)s and session_id = %(parent_session_id)s and (select true from inserted)
+), due as (
+    insert into dispatch (tenant_id, kind, subject_id, due_time)
+    select i.tenant_id, 'SPAWN', i.session_id, now() + %(due_in)s::interval from inserted i
+    on conflict (tenant_id, kind, subject_id) do update set due_time = excluded.due_time
+)
+insert into session_events (tenant_id, session_id, cursor, kind)
+select i.tenant_id, i.session_id, i.last_cursor, 'PROVISIONING' from inserted i
+returning session_id
+
+-- name: find_spawn
+-- Locks nothing. Finds deleted sessions too. The spawner is the session whose run spawns; empty
+-- for a client. Index: sessions_spawner_request_idx.
+select session_id, state, payload_hash, failure, delete_time is not null as deleted from sessions
+where tenant_id = (select %(tenant_id)s) and request_id = %(request_id)s
+  and case when parent_run_id = '' then '' else parent_session_id end = %(spawner)s
+
+-- name: enter_tenant_of_spawn
+-- Keeps a deletion of the tenant from beginning until the transaction ends.
+-- Index: tenants_pkey, tenant_deletions_pkey.
+select * from enter_tenant(%(tenant_id)s)
+
+-- name: get_agent_of_spawn
+-- Locks nothing. Index: agents_pkey.
+select * from agents where tenant_id = %(tenant_id)s and agent_id = %(agent_id)s
+
+-- name: lock_parent_of_spawn
+-- Locks the parent until the transaction ends. Index: sessions_pkey.
+select * from sessions
+where tenant_id = %(tenant_id)s and session_id = %(parent_session_id)s and delete_time is null
+for update
+
+-- name: get_agent_of_parent
+-- Locks nothing. Index: agents_pkey, sessions_pkey.
+select * from agents
+where tenant_id = %(tenant_id)s
+  and agent_id = (select s.agent_id from sessions s
+                  where s.tenant_id = %(tenant_id)s and s.session_id = %(parent_session_id)s)
+
+-- name: count_live_children
+-- Locks nothing; exact while the parent is locked. Index: sessions_child_idx.
+select count(*) as live from sessions
+where tenant_id = (select %(tenant_id)s) and parent_session_id = %(parent_session_id)s
+  and state in ('PROVISIONING', 'ACTIVE')
+
+-- name: get_run_of_parent
+-- Locks nothing. Index: runs_pkey.
+select * from runs where tenant_id = %(tenant_id)s and run_id = %(parent_run_id)s
+
+-- name: count_waiting_runs
+-- Locks nothing. Runs that wait and spawns in progress. Index: dispatch_tenant_due_idx.
+select count(*) as waiting from dispatch
+where tenant_id = %(tenant_id)s and kind in ('RUN', 'SPAWN') and due_time >= '-infinity' and not leased
+
+-- name: lock_queue
+-- Takes the advisory lock of transactions that add to the tenant's queue near its limit.
+select pg_advisory_xact_lock(hashtextextended('fill the queue of ' || %(tenant_id)s, 0))
+
+-- name: pass_gate
+-- A transaction of its own. Locks the session. Returns false if the session is no longer
+-- PROVISIONING. See the function for its index.
+select pass_gate(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s) as passed;
+
+-- name: activate_session
+-- A transaction of its own. Locks the session. Returns no row if the session is no longer
+-- PROVISIONING. See the function for its indexes.
+select (f.session).*, f.latest_run from activate_session(
+    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(receipt)s, %(run_id)s,
+    %(run_timeout)s, %(attempts_left)s, %(jobs)s
+) f;
+
+-- name: fail_spawn
+-- Changes nothing if the session is no longer PROVISIONING. Locks the session. Index:
+-- sessions_pkey.
+update sessions set state = 'SPAWN_FAILED', failure = %(failure)s, end_time = now()
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'PROVISIONING'

@@ -1,0 +1,73 @@
+-- name: bar_tenant
+-- Waits until every transaction that has entered the tenant has ended. Transactions that enter it
+-- now wait until this one has ended.
+select pg_advisory_xact_lock(hashtextextended('begin something in ' || %(tenant_id)s, 0))
+
+-- name: insert_tenant_deletion
+-- Does nothing if the deletion has begun. Keeps the version of the tenant's settings.
+-- Index: tenant_deletions_pkey, tenants_pkey.
+insert into tenant_deletions (tenant_id, settings_version)
+select %(tenant_id)s,
+       coalesce((select t.settings_version from tenants t where t.tenant_id = %(tenant_id)s), 0)
+on conflict do nothing returning tenant_id
+
+-- name: get_tenant_deletion
+-- Locks nothing. Index: tenant_deletions_pkey.
+select * from tenant_deletions where tenant_id = %(tenant_id)s
+
+-- name: lock_tenant_deletion
+-- Locks the row. Returns no row if another pass has advanced, or the tenant was created again.
+-- Index: tenant_deletions_pkey.
+select from tenant_deletions
+where tenant_id = %(tenant_id)s and request_time = %(request_time)s and step = %(step)s
+for update
+
+-- name: forget_tenant_deletion
+-- Locks the row. Only a deletion that is DONE. Index: tenant_deletions_pkey.
+delete from tenant_deletions where tenant_id = %(tenant_id)s and step = 'DONE'
+
+-- name: report_progress
+-- Locks the row, and adds to its counts. Index: tenant_deletions_pkey.
+update tenant_deletions
+set killed_run_count = killed_run_count + %(killed_run_count)s,
+    deleted_session_count = deleted_session_count + %(deleted_session_count)s,
+    deleted_transcript_count = deleted_transcript_count + %(deleted_transcript_count)s,
+    deleted_object_count = deleted_object_count + %(deleted_object_count)s,
+    settle_time = greatest(settle_time, now() + %(settle_in)s::interval)
+where tenant_id = %(tenant_id)s and request_time = %(request_time)s
+
+-- name: record_stall
+-- Locks the row. Index: tenant_deletions_pkey.
+update tenant_deletions set stalled_by = %(stalled_by)s
+where tenant_id = %(tenant_id)s and request_time = %(request_time)s and step <> 'DONE'
+
+-- name: set_step
+-- Locks the row. Index: tenant_deletions_pkey.
+update tenant_deletions
+set step = %(step)s, stalled_by = '', end_time = case when %(step)s = 'DONE' then now() end
+where tenant_id = %(tenant_id)s
+
+-- name: is_settled
+-- Locks nothing. Index: tenant_deletions_pkey.
+select from tenant_deletions where tenant_id = %(tenant_id)s and settle_time <= now()
+
+-- name: has_peer_work
+-- Locks nothing. Index: dispatch_pkey.
+select from dispatch where tenant_id = %(tenant_id)s and kind in ('SPAWN', 'DELETE', 'SETTINGS') limit 1
+
+-- name: list_any_sessions
+-- Locks nothing. Index: sessions_pkey.
+select session_id from sessions where tenant_id = %(tenant_id)s order by session_id limit %(limit)s
+
+-- name: purge_sessions
+-- Locks the rows. Their runs, messages and events are deleted with them.
+-- Index: sessions_pkey, runs_newest_idx, inbox_messages_pkey, session_events_pkey.
+delete from sessions where tenant_id = (select %(tenant_id)s) and session_id = any (%(session_ids)s)
+
+-- name: purge_agents
+-- Locks the rows. Index: agents_pkey.
+delete from agents where tenant_id = %(tenant_id)s
+
+-- name: purge_dispatch
+-- Locks the rows. All entries except that of the deletion. Index: dispatch_pkey.
+delete from dispatch where tenant_id = %(tenant_id)s and kind <> 'PURGE'

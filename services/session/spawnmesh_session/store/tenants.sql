@@ -1,0 +1,76 @@
+-- name: insert_tenant
+-- Does nothing if the tenant exists. Index: tenants_pkey.
+insert into tenants (tenant_id, display_name, settings, max_running_run_count, settings_version)
+values (%(tenant_id)s, %(display_name)s, %(settings)s, %(max_running_run_count)s, %(settings_version)s)
+on conflict do nothing
+
+-- name: mark_tenant_ready
+-- Locks the tenant. Index: tenants_pkey.
+update tenants set ready = true where tenant_id = %(tenant_id)s and not ready
+
+-- name: lock_tenant
+-- Locks the tenant until the transaction ends. Index: tenants_pkey.
+select display_name, settings, settings_version from tenants where tenant_id = %(tenant_id)s for update
+
+-- name: update_tenant
+-- Locks the tenant. Makes a pass of the retention due. Index: tenants_pkey.
+update tenants
+set display_name = %(display_name)s, settings = %(settings)s,
+    max_running_run_count = %(max_running_run_count)s, settings_version = settings_version + 1,
+    retain_time = now()
+where tenant_id = %(tenant_id)s
+
+-- name: enter_tenant
+-- Waits for a deletion of the tenant that is just beginning, and keeps others from beginning until
+-- the transaction ends. Index: tenants_pkey, tenant_deletions_pkey.
+select * from enter_tenant(%(tenant_id)s)
+
+-- name: get_tenant
+-- Locks nothing. Index: tenants_pkey, tenant_deletions_pkey.
+select asked.tenant_id, t.display_name, t.settings, t.settings_version, t.ready, t.create_time,
+       to_jsonb(d) - 'tenant_id' as deletion
+from (select %(tenant_id)s::text as tenant_id) asked
+left join tenants t on t.tenant_id = asked.tenant_id
+left join tenant_deletions d on d.tenant_id = asked.tenant_id
+where t.tenant_id is not null or d.tenant_id is not null
+
+-- name: list_tenants
+-- Locks nothing; reads in the scope of every tenant. A page ends before its tenants exceed
+-- %(max_bytes)s, but has at least one. found_count exceeds the number of rows unless the page is
+-- the last. Index: tenants_pkey, tenant_deletions_pkey.
+with page as (
+    select t.tenant_id, t.display_name, t.settings, t.settings_version, t.ready, t.create_time
+    from tenants t
+    where t.tenant_id > %(after_id)s
+      and (t.ready or exists (select from tenant_deletions d where d.tenant_id = t.tenant_id))
+    order by t.tenant_id
+    limit %(page_size)s + 1
+), measured as (
+    select p.*, row_number() over by_id as rank, count(*) over () as found_count,
+           sum(octet_length(p::text)) over by_id as bytes
+    from page p
+    window by_id as (order by tenant_id)
+)
+select tenant_id, display_name, settings, settings_version, ready, create_time, found_count,
+       (select to_jsonb(d) - 'tenant_id' from tenant_deletions d where d.tenant_id = m.tenant_id) as deletion
+from measured m
+where rank <= %(page_size)s and (bytes <= %(max_bytes)s or rank = 1)
+order by rank
+
+-- name: list_tenants_to_retain
+-- Locks nothing; reads in the scope of every tenant. Index: tenants_retain_idx.
+select tenant_id from tenants where retain_time <= now() order by retain_time limit 32
+
+-- name: claim_retention
+-- Locks the tenant. Returns no row if another pass has claimed the tenant. Index: tenants_pkey.
+update tenants set retain_time = now() + %(again_in)s::interval
+where tenant_id = %(tenant_id)s and retain_time <= now()
+returning settings
+
+-- name: make_retention_due
+-- Locks the tenant. Index: tenants_pkey.
+update tenants set retain_time = now() where tenant_id = %(tenant_id)s
+
+-- name: delete_tenant
+-- Locks the row. Index: tenants_pkey.
+delete from tenants where tenant_id = %(tenant_id)s

@@ -1,0 +1,99 @@
+"""Have a model write a summary, piece by piece: each call gets the summary so far and the next
+piece.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spawnmesh.content.v1 import message_pb2 as content_pb
+from spawnmesh_runtime.peers import Peer
+
+from spawnmesh_transcript.clients.model_router import generate_text
+from spawnmesh_transcript.domain.compaction import (
+    MAX_PIECES,
+    Count,
+    Method,
+    Source,
+    excerpt,
+    pieces,
+    summary_limit,
+)
+from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.operations.compaction.prompt import system_prompt, user_prompt
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSummary:
+    """A summary, how it was made, and the model that wrote it, empty if none did.
+
+    `usage` covers all calls that were made for it.
+    """
+
+    text: str
+    method: Method
+    model: str
+    usage: content_pb.TokenUsage
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRequest:
+    """The models to try in order, the size of the sources, what plugins require, and a token
+    counter.
+    """
+
+    models: Sequence[str]
+    source_token_count: int
+    instructions: str
+    reserved_token_count: int
+    """Tokens of the summary's limit to leave free."""
+    count: Count
+
+
+async def summarize(
+    router: Peer, key: Key, request: SummaryRequest, previous_summary: str, sources: Sequence[Source]
+) -> WrittenSummary:
+    """Return the sources and the summary before them as one summary within its limit.
+
+    If a model's text is too long or empty, it is asked once more for a quarter. If that is too long
+    or empty as well, or if there are more than MAX_PIECES pieces, no model is asked any more: the
+    rest of the sources and the summary so far are cut to an excerpt. Raises the router's MeshError.
+    """
+    limit = summary_limit(request.source_token_count) - request.reserved_token_count
+    text, method, model, usage = previous_summary, Method.NORMAL, "", content_pb.TokenUsage()
+    remaining = pieces(sources)
+    for _ in range(MAX_PIECES):
+        if not remaining:
+            break
+        for attempt in (Method.NORMAL, Method.AGGRESSIVE):
+            generated = await generate_text(
+                router,
+                key,
+                request.models,
+                system_prompt=system_prompt(
+                    limit if attempt is Method.NORMAL else limit // 4, request.instructions
+                ),
+                user_prompt=user_prompt(text, [source.line for source in remaining[0]]),
+            )
+            usage = _sum(usage, generated.usage)
+            if 0 < await asyncio.to_thread(request.count, generated.text) <= limit:
+                break
+        else:
+            break
+        text, model = generated.text, generated.model
+        method = attempt if attempt is Method.AGGRESSIVE else method
+        del remaining[0]
+    if not remaining:
+        return WrittenSummary(text, method, model, usage)
+    rest = [source for piece in remaining for source in piece]
+    short = await asyncio.to_thread(excerpt, text, rest, max_token_count=limit, count=request.count)
+    return WrittenSummary(short, Method.EXCERPT, "", usage)
+
+
+def _sum(one: content_pb.TokenUsage, other: content_pb.TokenUsage) -> content_pb.TokenUsage:
+    return content_pb.TokenUsage(
+        input_token_count=one.input_token_count + other.input_token_count,
+        output_token_count=one.output_token_count + other.output_token_count,
+        cache_read_token_count=one.cache_read_token_count + other.cache_read_token_count,
+        cache_write_token_count=one.cache_write_token_count + other.cache_write_token_count,
+    )

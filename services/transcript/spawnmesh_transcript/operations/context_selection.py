@@ -1,0 +1,328 @@
+"""Select what of a transcript is read, by a scan from its newest entry: its cost depends on what
+is selected, not on what is stored.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from spawnmesh_postgres.database import Connection
+
+from spawnmesh_transcript.domain.compaction import is_worth_it, unsplit_end
+from spawnmesh_transcript.domain.dropped import LeftOut, begin_of, left_out
+from spawnmesh_transcript.domain.entries import Label
+from spawnmesh_transcript.domain.families import Measure
+from spawnmesh_transcript.domain.pairing import Paired, pair
+from spawnmesh_transcript.domain.selection import Selection, select
+from spawnmesh_transcript.domain.tier import (
+    Reference,
+    TailLimits,
+    Tiered,
+    begin_at_step,
+    newest_stale,
+    position_turns,
+    stale_up_to,
+    with_stubs,
+)
+from spawnmesh_transcript.domain.transcripts import Key, Transcript
+from spawnmesh_transcript.domain.turns import Group, Role, Turn, measured, turns_of
+from spawnmesh_transcript.operations.bodies.synthetic_results import synthetic_token_count
+from spawnmesh_transcript.store import entries as entry_store
+from spawnmesh_transcript.store import summaries as summary_store
+from spawnmesh_transcript.store.entries import ScannedEntry
+from spawnmesh_transcript.store.payloads import ScannedStub, scan_stubs
+from spawnmesh_transcript.store.summaries import Summary
+
+_SPARE_ROWS = 64  # Read beyond the budget's share of the rows, so that one scan usually suffices.
+
+
+@dataclass(frozen=True, slots=True)
+class StalePrefix:
+    """The part of a transcript that is no longer fresh: up to `seq`, 0 if all is fresh.
+
+    `is_compactable` is set if enough of it is in no summary yet.
+    """
+
+    seq: int = 0
+    is_compactable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The selected groups, oldest first.
+
+    `unmatched_count` is the number of results that answer no call, or a call that has its result.
+    """
+
+    groups: tuple[Group, ...]
+    unmatched_count: int
+    stubbed: frozenset[int] = frozenset()
+    """Seqs of the results that are read as references."""
+    left_out: tuple[LeftOut, ...] = ()
+    """The entries missing from `begin_seq` on; only with the tier."""
+    begin_seq: int = 0
+    """The seq from which on the groups have everything that can be read; 0 if nothing is missing.
+    """
+    has_waiting_stubs: bool = False
+    """True if there are references whose payloads are not uploaded yet."""
+    summary: Summary | None = None
+    """The summary that is read before the groups, in place of all that it covers."""
+    stale: StalePrefix = StalePrefix()
+    full_token_counts: Mapping[int, int] = field(default_factory=dict)
+    """The full token counts, by seq, of the results that are read as references."""
+    counted_by: frozenset[str] = frozenset()
+    """The vocabularies by which the stored counts of the selected entries were made."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The limits of a selection. The defaults are those of a fork."""
+
+    token_budget: int
+    up_to_seq: int
+    measure: Measure | None = None
+    """The tokens of the budget; None for tokens as they are stored."""
+    always: Turn | None = None
+    """A message that is included even if it does not fit."""
+    with_notes: bool = False
+    summary: Summary | None = None
+    tail: TailLimits | None = None
+    with_references: bool = False
+
+    @property
+    def covered_seq(self) -> int:
+        """Return the newest seq that the summary covers, 0 without a summary."""
+        return self.summary.last_source_seq if self.summary else 0
+
+
+async def choose_context(
+    connection: Connection,
+    key: Key,
+    transcript: Transcript,
+    *,
+    token_budget: int,
+    measure: Measure,
+    tail: TailLimits,
+    with_references: bool,
+) -> Chosen:
+    """Select the newest summary, and the newest messages and notes after it that fit the budget.
+
+    The newest user message is always included. The budget may be 0 or negative, if more is
+    reserved than there is. MAX_CONTEXT_BYTES limits the bodies as they are read. The budget is in
+    the measure, as are all counts of the result; freshness is decided by the stored counts. If
+    `with_references` is set, large results that are no longer fresh are read as references. A
+    summary that does not fit beside the user message is skipped, and the entries that it covers
+    are selected from instead.
+    """
+    newest = await entry_store.read_newest_user_turn(connection, key)
+    always = measured(newest, measure) if newest else None
+    summary, summary_counted_by = await _measured_summary(connection, key, measure)
+    if summary and summary.token_count + (always.token_count if always else 0) > token_budget:
+        summary = None
+    wanted = _Wanted(
+        token_budget=token_budget - (summary.token_count if summary else 0),
+        up_to_seq=transcript.head.seq,
+        measure=measure,
+        always=always,
+        with_notes=True,
+        summary=summary,
+        tail=tail,
+        with_references=with_references,
+    )
+    chosen = await _choose(connection, key, transcript, wanted)
+    return replace(chosen, counted_by=chosen.counted_by | {summary_counted_by}) if summary else chosen
+
+
+async def choose_fork(
+    connection: Connection, key: Key, transcript: Transcript, *, max_token_count: int, up_to_seq: int
+) -> Chosen:
+    """Select the newest messages up to a seq that fit the limit and MAX_CONTEXT_BYTES, for a copy.
+
+    Notes and summaries are left out: they concern this session alone.
+    """
+    wanted = _Wanted(token_budget=max_token_count, up_to_seq=up_to_seq)
+    return await _choose(connection, key, transcript, wanted)
+
+
+async def _measured_summary(connection: Connection, key: Key, measure: Measure) -> tuple[Summary | None, str]:
+    """Return the newest summary with its count in the measure, and the vocabulary of its stored
+    count.
+    """
+    summary = await summary_store.read_newest_summary(connection, key)
+    if summary is None:
+        return None, ""
+    counted_by = (await entry_store.read_token_vocabularies(connection, key, [summary.seq]))[summary.seq]
+    return replace(summary, token_count=measure.of(summary.token_count, counted_by)), counted_by
+
+
+async def _choose(connection: Connection, key: Key, transcript: Transcript, wanted: _Wanted) -> Chosen:
+    """Scan from the newest entry until the budget is full or everything is scanned."""
+    scanned: list[ScannedEntry] = []
+    references: list[ScannedStub] = []
+    before_seq, row_count = wanted.up_to_seq + 1, _first_row_count(transcript, wanted)
+    while True:
+        rows = await entry_store.scan_entries(
+            connection, key, after_seq=wanted.covered_seq, before_seq=before_seq, row_count=row_count
+        )
+        if wanted.with_references and rows:
+            references += await scan_stubs(connection, key, first_seq=rows[-1].seq, last_seq=rows[0].seq)
+        scanned += rows
+        reached_end = len(rows) < row_count
+        paired = pair(_turns(scanned, wanted))
+        tiered, selection = _select(scanned, references, paired, transcript, wanted)
+        if selection.is_full or reached_end:
+            break
+        before_seq = rows[-1].seq
+        row_count *= 2
+    begin_seq = begin_of(selection.groups, wanted.always) if selection.is_full else 0
+    # If the scan ended early, the call of an orphan may be older: the orphan counts as dropped.
+    unmatched = (*paired.duplicates, *(paired.orphans if reached_end else ()))
+    gaps: tuple[LeftOut, ...] = ()
+    if wanted.with_references:
+        gaps = left_out(
+            _superseded(scanned),
+            [turn.seq for turn in unmatched],
+            begin_seq=max(begin_seq, wanted.covered_seq + 1),
+        )
+    return Chosen(
+        selection.groups,
+        len(unmatched),
+        tiered.stubbed,
+        gaps,
+        begin_seq,
+        any(not reference.is_stored for reference in references),
+        wanted.summary,
+        _stale_prefix(scanned, paired.groups, transcript, wanted, reached_end=reached_end),
+        _full_token_counts(paired.groups, tiered.stubbed),
+        _counted_by(scanned, selection.groups),
+    )
+
+
+def _first_row_count(transcript: Transcript, wanted: _Wanted) -> int:
+    """Return how many rows the budget probably needs, by the transcript's mean tokens of an entry.
+
+    A context with references takes about twice as many.
+    """
+    budget = max(wanted.token_budget, 0) * (2 if wanted.with_references else 1)
+    needed = budget * transcript.head.seq * 5 // 4 // max(transcript.token_count, 1) + _SPARE_ROWS
+    return min(needed, transcript.head.seq + 1)
+
+
+def _turns(scanned: Sequence[ScannedEntry], wanted: _Wanted) -> list[Turn]:
+    """Return the turns to select from, oldest first, with their counts in the measure.
+
+    A mark is newer than its target, so the scan has seen every mark on what it has seen.
+    """
+    superseded = _superseded(scanned)
+    turns = [
+        entry.turn
+        for entry in reversed(scanned)
+        if entry.turn
+        and entry.seq not in superseded
+        and (wanted.with_notes or entry.turn.role is not Role.NOTE)
+    ]
+    measure = wanted.measure
+    if measure is None:
+        return turns
+    own = measure.own  # A plain string: thousands of turns are compared with it.
+    return [turn if turn.counted_by == own else measured(turn, measure) for turn in turns]
+
+
+def _select(
+    scanned: Sequence[ScannedEntry],
+    references: Sequence[ScannedStub],
+    paired: Paired,
+    transcript: Transcript,
+    wanted: _Wanted,
+) -> tuple[Tiered, Selection]:
+    """Select groups within the budget, with references in place of stale large results if
+    wanted.
+    """
+    if not (wanted.with_references and wanted.tail):
+        return Tiered(paired.groups, frozenset()), _select_groups(paired.groups, wanted)
+    positions = position_turns(
+        [entry.turn for entry in scanned if entry.turn],
+        turn_count=transcript.turn_count,
+        token_count=transcript.token_count,
+        limits=wanted.tail,
+    )
+    usable = _usable(references, scanned, wanted.measure)
+    tiered = with_stubs(paired.groups, usable, stale_seq=positions.stale_seq)
+    selection = _select_groups(tiered.groups, wanted)
+    return tiered, begin_at_step(selection, positions, always=wanted.always)
+
+
+def _select_groups(groups: Sequence[Group], wanted: _Wanted) -> Selection:
+    measure = wanted.measure
+    return select(
+        groups,
+        token_budget=wanted.token_budget,
+        always=wanted.always,
+        missing_result_token_count=synthetic_token_count(measure) if measure else synthetic_token_count(),
+    )
+
+
+def _usable(
+    references: Sequence[ScannedStub], scanned: Sequence[ScannedEntry], measure: Measure | None
+) -> dict[int, Reference]:
+    """Return the references whose payloads are uploaded, by seq, with counts in the measure.
+
+    A reference is counted by the vocabulary of its entry.
+    """
+    stored = {one.seq: Reference(one.token_count, one.size_bytes) for one in references if one.is_stored}
+    if measure is None or not stored:
+        return stored
+    counted_by = {turn.seq: turn.counted_by for entry in scanned if (turn := entry.turn)}
+    return {
+        seq: Reference(measure.of(one.token_count, counted_by[seq]), one.size_bytes)
+        for seq, one in stored.items()
+    }
+
+
+def _stale_prefix(
+    scanned: Sequence[ScannedEntry],
+    groups: Sequence[Group],
+    transcript: Transcript,
+    wanted: _Wanted,
+    *,
+    reached_end: bool,
+) -> StalePrefix:
+    """Return the stale part of the transcript, nothing without limits of the fresh tail."""
+    tail, summary = wanted.tail, wanted.summary
+    if tail is None:
+        return StalePrefix()
+    turns = [entry.turn for entry in scanned if entry.turn]
+    totals = transcript.turn_count, transcript.token_count
+    seq = newest_stale(turns, turn_count=totals[0], token_count=totals[1], limits=tail)
+    if reached_end:
+        end_seq = unsplit_end(groups, seq)
+        superseded = _superseded(scanned)
+        is_compactable = is_worth_it(
+            turn for turn in turns if turn.seq <= end_seq and turn.seq not in superseded
+        )
+    else:  # The totals tell what is older than the scan.
+        turn_count, token_count = stale_up_to(*totals, tail)
+        is_compactable = seq > 0 or (
+            turn_count > (summary.covered_turn_count if summary else 0)
+            or token_count > (summary.covered_token_count if summary else 0)
+        )
+    return StalePrefix(seq or wanted.covered_seq, is_compactable)
+
+
+def _counted_by(scanned: Sequence[ScannedEntry], groups: Sequence[Group]) -> frozenset[str]:
+    """Return the vocabularies by which the groups were counted."""
+    vocabularies = {entry.turn.counted_by for entry in scanned if entry.turn}
+    # The user's message may be older than the scan.
+    vocabularies |= {group.head.counted_by for group in groups[:1]}
+    if len(vocabularies) == 1 and groups:  # Usually: a pass over thousands of groups takes longer.
+        return frozenset(vocabularies)
+    return frozenset(turn.counted_by for turn in turns_of(groups))
+
+
+def _full_token_counts(groups: Sequence[Group], stubbed: frozenset[int]) -> dict[int, int]:
+    if not stubbed:
+        return {}
+    return {turn.seq: turn.token_count for turn in turns_of(groups) if turn.seq in stubbed}
+
+
+def _superseded(scanned: Sequence[ScannedEntry]) -> set[int]:
+    return {entry.mark.target_seq for entry in scanned if entry.mark and entry.mark.label is Label.SUPERSEDED}

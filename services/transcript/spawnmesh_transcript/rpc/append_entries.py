@@ -1,0 +1,120 @@
+"""AppendEntries.
+
+Appends all entries or none, durably before the response, with dense seqs in the given order.
+"""
+
+import asyncio
+
+from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh_core.errors import MeshError, invalid, not_found
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.caller import Caller, CallerKind
+
+from spawnmesh_transcript.domain.entries import Head
+from spawnmesh_transcript.domain.refusals import claim_lost, key_reused, unowned_append_not_allowed
+from spawnmesh_transcript.domain.writers import (
+    UNOWNED_APPEND,
+    Writer,
+    may_append,
+    unowned_of_client,
+    unowned_of_service,
+)
+from spawnmesh_transcript.operations.bodies.prepare import prepare_entries
+from spawnmesh_transcript.operations.stub_creation import create_stubs
+from spawnmesh_transcript.rpc.dependencies import Dependencies
+from spawnmesh_transcript.rpc.messages import parse_claim, parse_key, render_head
+from spawnmesh_transcript.store import appends as append_store
+from spawnmesh_transcript.store.appends import Append, AppendOutcome
+
+UPLOAD_WAIT_SECONDS = 5.0
+"""The wait of a committed append for the upload of its large results."""
+
+_ATTEMPTS = 5  # Each failed attempt means that the settings changed meanwhile.
+
+
+async def append_entries(
+    request: pb.AppendEntriesRequest, caller: Caller, deps: Dependencies
+) -> pb.AppendEntriesResponse:
+    """Append all entries or none; they are durable on return.
+
+    Raises INVALID_REQUEST and ATTACHMENT_CONTENT_IS_MARKER for entries that cannot be stored,
+    NOT_FOUND for the transcript or the target of an entry, IDEMPOTENCY_KEY_REUSED,
+    WRITER_CLAIM_LOST, UNOWNED_APPEND_NOT_ALLOWED, and CONFLICT if the tenant's settings keep
+    changing.
+    """
+    key = parse_key(request.session_id, caller)
+    idempotency_key, writer = _parse_idempotency_key(request), _parse_writer(request, caller)
+    for _ in range(_ATTEMPTS):
+        policy = deps.policies.get(key.tenant_id)
+        prepared = await prepare_entries(request.entries, policy)
+        for entry in prepared.entries:
+            if not may_append(writer, entry):
+                raise unowned_append_not_allowed(
+                    f"this writer may not append an entry of kind {entry.kind} this way"
+                )
+        append = Append(
+            key, prepared.entries, idempotency_key, prepared.content_hash, writer, policy.settings_version
+        )
+        stubs = await create_stubs(deps.database, deps.blobs, key, prepared.entries, policy)
+        if stubs:
+            outcome = await append_store.append_with_stubs(deps.database, append, stubs)
+        else:
+            outcome = await deps.append_queue.append(append)
+        if outcome.policy is None:
+            if stubs and outcome.is_committed:
+                upload = deps.uploader.start(key)
+                if any(stub.body is not None for stub in stubs):
+                    await asyncio.wait([upload], timeout=UPLOAD_WAIT_SECONDS)
+            response = _render(outcome, session_id=key.session_id, idempotency_key=idempotency_key)
+            deps.notifier.transcript_changed(key)
+            return response
+        await deps.policies.refresh(key.tenant_id)  # The entries were prepared by an old version.
+    raise MeshError(Reason.CONFLICT, "the tenant's settings keep changing; append again")
+
+
+def _parse_idempotency_key(request: pb.AppendEntriesRequest) -> str:
+    if "\x00" in request.idempotency_key:
+        raise invalid("idempotency_key", "has a NUL character")
+    return request.idempotency_key
+
+
+def _parse_writer(request: pb.AppendEntriesRequest, caller: Caller) -> Writer:
+    """Return the writer.
+
+    Raises UNOWNED_APPEND_NOT_ALLOWED for a run without a claim, and for a client without the
+    permission.
+    """
+    claim = parse_claim(request.claim, caller) if request.HasField("claim") else None
+    match caller.kind:
+        case CallerKind.RUN if claim is None:
+            raise unowned_append_not_allowed("a run appends with its claim")
+        case CallerKind.CLIENT:
+            unowned = unowned_of_client(caller.permissions)
+            if not unowned:
+                raise unowned_append_not_allowed(
+                    f"a client needs a token with the permission {UNOWNED_APPEND}"
+                )
+            return Writer(client=caller.subject, unowned=unowned)
+        case _:
+            return Writer(claim=claim, service=caller.service, unowned=unowned_of_service(caller.service))
+
+
+def _render(outcome: AppendOutcome, *, session_id: str, idempotency_key: str) -> pb.AppendEntriesResponse:
+    match outcome.outcome, outcome.head:
+        case "APPENDED" | "REPLAYED", Head() as head:
+            return pb.AppendEntriesResponse(
+                entries=[
+                    pb.AppendedEntry(entry_id=entry_id, seq=seq)
+                    for seq, entry_id in enumerate(outcome.entry_ids, start=outcome.first_seq)
+                ],
+                head=render_head(head),
+                replayed=outcome.outcome == "REPLAYED",
+            )
+        case "CLAIM_LOST", Head() as head:
+            raise claim_lost(head)
+        case "KEY_REUSED", _:
+            raise key_reused(idempotency_key)
+        case "TARGET_NOT_FOUND", _:
+            raise not_found("entry", outcome.missing_entry_id)
+        case _:
+            raise not_found("transcript", session_id)

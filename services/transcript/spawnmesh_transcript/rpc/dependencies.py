@@ -1,0 +1,45 @@
+"""The dependencies of the RPCs."""
+
+import asyncio
+from dataclasses import dataclass
+
+from spawnmesh_postgres.database import Database
+from spawnmesh_postgres.listener import Listener
+from spawnmesh_runtime.peers import Peer
+
+from spawnmesh_transcript.clients.blob_store import BlobStore
+from spawnmesh_transcript.metrics import CompactionMetrics, StubMetrics
+from spawnmesh_transcript.operations.activity_recorder import ActivityRecorder
+from spawnmesh_transcript.operations.append_queue import AppendQueue
+from spawnmesh_transcript.operations.change_notifier import ChangeNotifier
+from spawnmesh_transcript.operations.payload_uploader import PayloadUploader
+from spawnmesh_transcript.operations.policy_cache import PolicyCache
+from spawnmesh_transcript.operations.search.find_entries import SearchDependencies
+from spawnmesh_transcript.operations.session_files.import_threads import ImportThreads
+from spawnmesh_transcript.operations.tiering import Tiering
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """Everything that `app.py` opens for the RPCs.
+
+    `model_router` and `hooks` are None in a process without their targets.
+    """
+
+    database: Database
+    listener: Listener
+    notifier: ChangeNotifier
+    poll_slots: asyncio.Semaphore
+    """Limit of concurrent reads for followers and watchers."""
+    policies: PolicyCache
+    activities: ActivityRecorder
+    append_queue: AppendQueue
+    blobs: BlobStore
+    uploader: PayloadUploader
+    import_threads: ImportThreads
+    search: SearchDependencies
+    tiering: Tiering
+    model_router: Peer | None
+    hooks: Peer | None
+    stub_metrics: StubMetrics
+    compaction_metrics: CompactionMetrics

@@ -1,0 +1,40 @@
+"""ListEntries. Returns the entries by seq, upwards or downwards, page by page."""
+
+from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh_runtime.caller import Caller
+
+from spawnmesh_transcript.domain.entries import PagePosition
+from spawnmesh_transcript.operations.entry_pages import read_page
+from spawnmesh_transcript.rpc.dependencies import Dependencies
+from spawnmesh_transcript.rpc.messages import parse_filter, readable_key, render_entry, render_head
+
+_DEFAULT_PAGE_SIZE = 100
+_MAX_SEQ = 2**63 - 1
+
+
+async def list_entries(
+    request: pb.ListEntriesRequest, caller: Caller, deps: Dependencies
+) -> pb.ListEntriesResponse:
+    """Return a page of complete entries and the head.
+
+    Raises NOT_FOUND, and what `rehydrate_entries` raises.
+    """
+    key = await readable_key(deps.database, request.session_id, caller)
+    page = await read_page(
+        deps.database,
+        deps.blobs,
+        key,
+        _parse_position(request),
+        parse_filter(request.filter),
+        page_size=request.page_size or _DEFAULT_PAGE_SIZE,
+    )
+    response = pb.ListEntriesResponse(head=render_head(page.head), has_more=page.has_more)
+    for entry in page.entries:
+        render_entry(entry, response.entries.add())
+    return response
+
+
+def _parse_position(request: pb.ListEntriesRequest) -> PagePosition:
+    if request.HasField("before_seq"):
+        return PagePosition(request.before_seq or _MAX_SEQ, is_backwards=True)
+    return PagePosition(request.after_seq)

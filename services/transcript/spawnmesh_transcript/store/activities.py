@@ -1,0 +1,68 @@
+"""Activities: what the service did with transcripts, by position, for `WatchActivities`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg.rows import args_row
+from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.store.planner import keep_to_indexes
+
+_SQL = load_statements(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedActivity:
+    """A recorded activity. `body` is an `Activity` message without position, session and time."""
+
+    position: int
+    session_id: str
+    create_time: datetime
+    body: bytes
+
+
+async def record_activities(database: Database, tenant_id: str, rows: Sequence[tuple[str, bytes]]) -> bool:
+    """Record activities, each a session id and a serialized message, in a transaction of its own.
+
+    Return whether any was recorded: activities of sessions without a transcript are skipped.
+    """
+    parameters = {
+        "session_ids": [session_id for session_id, _ in rows],
+        "activities": [body for _, body in rows],
+    }
+    return bool(await database.call(tenant_id, _SQL["record_activities"], parameters))
+
+
+async def read_newest_position(connection: Connection, tenant_id: str) -> int:
+    """Return the position of the tenant's newest activity, 0 if it has none."""
+    row = await (await connection.execute(_SQL["read_newest_position"], {"tenant_id": tenant_id})).fetchone()
+    return int(row["position"]) if row else 0
+
+
+async def list_activities(
+    connection: Connection, key: Key, *, after_position: int, row_count: int
+) -> list[RecordedActivity]:
+    """Return a page of activities, oldest first. Needs `keep_index_order`.
+
+    They are of one session, or of the tenant if `key` names none.
+    """
+    parameters = {
+        "tenant_id": key.tenant_id,
+        "session_id": key.session_id,
+        "after_position": after_position,
+        "row_count": row_count,
+    }
+    statement = "list_session_activities" if key.session_id else "list_activities"
+    async with connection.cursor(binary=True, row_factory=args_row(RecordedActivity)) as cursor:
+        await cursor.execute(_SQL[statement], parameters)
+        return await cursor.fetchall()
+
+
+async def forget_activities(connection: Connection, tenant_id: str, *, days: int, row_count: int) -> int:
+    """Delete up to `row_count` activities older than `days`, and return their number."""
+    await keep_to_indexes(connection)
+    parameters = {"tenant_id": tenant_id, "days": days, "row_count": row_count}
+    return (await connection.execute(_SQL["forget_activities"], parameters)).rowcount

@@ -1,0 +1,284 @@
+"""Entries of a transcript. Each function runs in the caller's transaction, except `scan_window`."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+from psycopg.rows import args_row
+from psycopg.types.json import Jsonb
+from spawnmesh_core.errors import not_found
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_transcript.domain.entries import (
+    EntryFilter,
+    EntryKind,
+    Head,
+    Label,
+    NewEntry,
+    PagePosition,
+    StoredEntry,
+)
+from spawnmesh_transcript.domain.families import Vocabulary
+from spawnmesh_transcript.domain.transcripts import Key
+from spawnmesh_transcript.domain.turns import Role, Turn
+from spawnmesh_transcript.domain.window import WindowEntry
+from spawnmesh_transcript.store.rows import Row, counted_entry, fetch_one, head_of, key_parameters
+
+_SQL = load_statements(__name__)
+
+# Creating or comparing an enum member costs more than all other work on a row, of thousands.
+_MESSAGE, _NOTE = EntryKind.MESSAGE.value, EntryKind.NOTE.value
+_ROLES = {role.value: role for role in Role}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A label on an earlier entry."""
+
+    label: Label
+    target_seq: int
+
+
+class ScannedEntry(NamedTuple):
+    """An entry as selection sees it: a turn, a mark on a turn, or neither.
+
+    A tuple, because a scan has thousands and a dataclass takes five times as long to create.
+    """
+
+    seq: int
+    turn: Turn | None
+    mark: Mark | None
+
+
+async def write_entries(
+    connection: Connection, key: Key, entries: Sequence[NewEntry], *, service: str
+) -> Head:
+    """Write entries of a service into the transcript that this transaction has inserted."""
+    row = await fetch_one(
+        connection, _SQL["write_entries"], key, service=service, **entry_parameters(entries)
+    )
+    if row is None:
+        raise LookupError("a function call returns one row")
+    return head_of(row)
+
+
+async def scan_window(
+    database: Database, key: Key, *, from_seq: int, row_count: int, max_bytes: int
+) -> tuple[Head, list[WindowEntry]] | None:
+    """Return the head and the entries from a seq on, in one snapshot and one round trip.
+
+    Returns None if there is no transcript.
+    """
+    parameters = key_parameters(key, from_seq=from_seq, row_count=row_count, max_bytes=max_bytes)
+    rows = await database.call(key.tenant_id, _SQL["scan_window"], parameters)
+    if not rows:
+        return None
+    first = rows[0]
+    head = Head(
+        first["incarnation"],
+        first["head_seq"],
+        first["head_chain_hash"],
+        first["head_run_id"],
+        first["head_epoch"],
+    )
+    return head, sorted(_window_entry(row) for row in rows if row["seq"] is not None)
+
+
+async def list_entries(
+    connection: Connection,
+    key: Key,
+    position: PagePosition,
+    wanted: EntryFilter,
+    *,
+    page_size: int,
+    max_bytes: int,
+) -> tuple[list[StoredEntry], bool]:
+    """Return a page of entries by seq, and whether there are more. Needs `keep_index_order`."""
+    parameters = key_parameters(
+        key,
+        seq=position.seq,
+        kinds=[*wanted.kinds] or None,
+        roles=[*wanted.roles] or None,
+        page_size=page_size,
+        max_bytes=max_bytes,
+    )
+    statement = "list_entries_before" if position.is_backwards else "list_entries_after"
+    async with connection.cursor(binary=True, row_factory=args_row(counted_entry)) as cursor:
+        await cursor.execute(_SQL[statement], parameters)
+        found = await cursor.fetchall()
+    entries = [entry for entry, _ in found]
+    if position.is_backwards:
+        entries.reverse()
+    return entries, bool(found) and found[0][1] > len(found)
+
+
+async def read_newest_user_turn(connection: Connection, key: Key) -> Turn | None:
+    """Return the newest message of a user that is not superseded. Needs `keep_index_order`."""
+    row = await fetch_one(connection, _SQL["read_newest_user_turn"], key)
+    if row is None:
+        return None
+    counted_by, size_bytes = row["token_vocabulary"], row["size_bytes"]
+    return Turn(row["seq"], Role.USER, row["token_count"], counted_by=counted_by, size_bytes=size_bytes)
+
+
+async def read_token_vocabularies(
+    connection: Connection, key: Key, seqs: Collection[int]
+) -> dict[int, Vocabulary]:
+    """Return the vocabularies that counted the entries, by seq. Needs `keep_index_order`."""
+    parameters = key_parameters(key, seqs=list(seqs))
+    rows = await (await connection.execute(_SQL["read_token_vocabularies"], parameters)).fetchall()
+    return {row["seq"]: Vocabulary(row["token_vocabulary"]) for row in rows}
+
+
+async def scan_entries(
+    connection: Connection, key: Key, *, after_seq: int, before_seq: int, row_count: int
+) -> list[ScannedEntry]:
+    """Return the entries between two seqs, newest first, without bodies. Needs
+    `keep_index_order`.
+    """
+    parameters = key_parameters(key, after_seq=after_seq, before_seq=before_seq, row_count=row_count)
+    async with connection.cursor(binary=True, row_factory=args_row(_scanned_entry)) as cursor:
+        await cursor.execute(_SQL["scan_entries"], parameters)
+        return await cursor.fetchall()
+
+
+async def read_entries(connection: Connection, key: Key, seqs: Collection[int]) -> list[StoredEntry]:
+    """Return the entries of these seqs with bodies, in no particular order. Needs
+    `keep_index_order`.
+    """
+    runs = _runs(seqs)
+    return await _stored_entries(
+        connection,
+        "read_entries",
+        key,
+        first_seqs=[first for first, _ in runs],
+        last_seqs=[last for _, last in runs],
+    )
+
+
+async def get_entries(connection: Connection, key: Key, seqs: Collection[int]) -> dict[int, StoredEntry]:
+    """Return the entries of these seqs with their bodies, by seq. Needs `keep_index_order`.
+
+    Raises NOT_FOUND if one is missing: the transcript was deleted.
+    """
+    entries = {entry.seq: entry for entry in await read_entries(connection, key, seqs)}
+    if len(entries) != len(seqs):
+        raise not_found("transcript", key.session_id)
+    return entries
+
+
+def _runs(seqs: Collection[int]) -> list[tuple[int, int]]:
+    """Return the first and the last seq of each run without gaps."""
+    runs: list[tuple[int, int]] = []
+    for seq in sorted(seqs):
+        if runs and runs[-1][1] == seq - 1:
+            runs[-1] = (runs[-1][0], seq)
+        else:
+            runs.append((seq, seq))
+    return runs
+
+
+async def _stored_entries(connection: Connection, statement: str, key: Key, **more: Any) -> list[StoredEntry]:
+    """Run a statement that selects the columns of StoredEntry in its order."""
+    async with connection.cursor(binary=True, row_factory=args_row(StoredEntry)) as cursor:
+        await cursor.execute(_SQL[statement], key_parameters(key, **more))
+        return await cursor.fetchall()
+
+
+def entry_parameters(entries: Sequence[NewEntry]) -> dict[str, Any]:
+    """Return `entries` and `bodies` of a statement that writes them."""
+    return {
+        "entries": Jsonb([described(entry) for entry in entries], orjson.dumps),
+        "bodies": b"".join(entry.body for entry in entries),
+    }
+
+
+def described(entry: NewEntry) -> dict[str, Any]:
+    """Return an `entry_input` without its body. It omits empty values, because the server parses
+    every word.
+    """
+    described: dict[str, Any] = {
+        "entry_id": entry.entry_id or new_id(IdKind.ENTRY),
+        "kind": entry.kind,
+        "token_count": entry.token_count,
+        "token_vocabulary": entry.token_vocabulary,
+        "body_size": len(entry.body),
+    }
+    if entry.role:
+        described["role"] = entry.role
+    if entry.parent_entry_id:
+        described["parent_entry_id"] = entry.parent_entry_id
+    if entry.calls:
+        described["calls"] = entry.calls
+    if entry.answers:
+        described["answers"] = entry.answers
+    if entry.is_synthetic:
+        described["is_synthetic"] = True
+    if entry.label:
+        described["label"] = entry.label
+    if entry.target_entry_id:
+        described["target_entry_id"] = entry.target_entry_id
+    return described
+
+
+def _window_entry(row: Row) -> WindowEntry:
+    kind, role = EntryKind(row["kind"]), Role(row["role"]) if row["role"] else None
+    return WindowEntry(
+        row["seq"],
+        kind,
+        role,
+        row["writer_run_id"],
+        row["writer_epoch"],
+        row["writer_client"],
+        row["chain_hash"],
+        row["body"],
+        row["dropped_bytes"],
+    )
+
+
+def _scanned_entry(
+    seq: int,
+    kind: str,
+    role: str,
+    token_count: int,
+    calls: list[str],
+    answers: str,
+    is_synthetic: bool,
+    label: str,
+    target_seq: int | None,
+    token_vocabulary: str,
+    size_bytes: int,
+) -> ScannedEntry:
+    """Take the columns of `scan_entries` in their order."""
+    if kind == _MESSAGE:
+        turn = Turn(
+            seq, _ROLES[role], token_count, tuple(calls), answers, is_synthetic, token_vocabulary, size_bytes
+        )
+        return ScannedEntry(seq, turn, None)
+    if kind == _NOTE:
+        note = Turn(seq, Role.NOTE, token_count, counted_by=token_vocabulary, size_bytes=size_bytes)
+        return ScannedEntry(seq, note, None)
+    mark = Mark(Label(label), target_seq) if target_seq is not None else None
+    return ScannedEntry(seq, None, mark)
+
+
+@dataclass(frozen=True, slots=True)
+class EntrySize:
+    """The size of an entry. `role` is empty if it is not a message."""
+
+    seq: int
+    role: str
+    stored_bytes: int
+    dropped_bytes: int
+
+
+async def scan_sizes(connection: Connection, key: Key, *, after_seq: int, row_count: int) -> list[EntrySize]:
+    """Return the sizes of entries behind a seq, oldest first. Needs `keep_index_order`."""
+    async with connection.cursor(binary=True, row_factory=args_row(EntrySize)) as cursor:
+        await cursor.execute(
+            _SQL["scan_sizes"], key_parameters(key, after_seq=after_seq, row_count=row_count)
+        )
+        return await cursor.fetchall()

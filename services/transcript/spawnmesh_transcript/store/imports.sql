@@ -1,0 +1,138 @@
+-- name: insert_importing_transcript
+-- Waits for a transaction that inserts or deletes the same transcript. Index: transcripts
+-- primary key.
+insert into transcripts (tenant_id, session_id, incarnation, forked_from_session_id, state)
+values (%(tenant_id)s, %(session_id)s, %(incarnation)s, '', 'IMPORTING')
+on conflict do nothing
+returning incarnation;
+
+-- name: insert_import
+-- Follows the insert of its transcript. Index: imports primary key.
+insert into imports (tenant_id, session_id) values (%(tenant_id)s, %(session_id)s);
+
+-- name: lock_import
+-- Locks the transcript's row of this import, before every other row of it, as a deletion does.
+-- Index: transcripts primary key.
+select from transcripts
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and incarnation = %(incarnation)s
+    and state = 'IMPORTING'
+for update;
+
+-- name: read_import
+-- No lock. Indexes: the primary keys.
+select
+    i.state, i.byte_count, i.line_count, i.entry_count, i.malformed, i.newest_source_id, i.leaf_entry_id,
+    i.is_branched, i.line_chain, t.incarnation
+from imports i
+join transcripts t on t.tenant_id = i.tenant_id and t.session_id = i.session_id
+where i.tenant_id = %(tenant_id)s and i.session_id = %(session_id)s
+    and (t.state = 'IMPORTING') <> (i.state = 'COMPLETE');
+
+-- name: advance_import
+-- Locks the row if the import is where the caller read it, of the same bytes. Needs
+-- `lock_import`. Index: imports primary key.
+update imports
+set byte_count = %(byte_count)s, line_count = %(line_count)s, entry_count = %(entry_count)s,
+    malformed = %(malformed)s, newest_source_id = %(newest_source_id)s, leaf_entry_id = %(leaf_entry_id)s,
+    is_branched = %(is_branched)s, line_chain = %(line_chain)s, update_time = now()
+where
+    tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'IMPORTING'
+    and byte_count = %(known_byte_count)s
+    and line_chain = %(known_line_chain)s;
+
+-- name: find_entry_seqs
+-- Returns those of the ids that the transcript has. No lock. Needs `keep_index_order`; the range
+-- in order leaves the planner no other index. Index: entries (tenant_id, session_id, entry_id).
+select known.entry_id, known.seq
+from unnest(%(entry_ids)s::text[]) as wanted (entry_id)
+cross join lateral (
+    select entry_id, seq
+    from entries
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+        and entry_id between wanted.entry_id and wanted.entry_id
+    order by entry_id
+    limit 1
+) as known;
+
+-- name: complete_import
+-- Locks the row if the import is where the caller read it. Needs `lock_import`. Index: imports
+-- primary key.
+update imports
+set state = 'COMPLETE', update_time = now()
+where
+    tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'IMPORTING'
+    and byte_count = %(known_byte_count)s
+    and line_chain = %(known_line_chain)s;
+
+-- name: publish_transcript
+-- Locks the transcript's row. Index: transcripts primary key.
+update transcripts
+set state = 'LIVE'
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'IMPORTING';
+
+-- name: list_messages_off_branch
+-- Lists the messages that are not ancestors of the leaf. No lock. Needs `keep_index_order`: each
+-- ancestor is found by a range in order, and the branch is hashed once. Indexes: entries
+-- (tenant_id, session_id, entry_id), entries primary key.
+with recursive branch as (
+    (
+        select entry_id, parent_entry_id
+        from entries
+        where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+            and entry_id between %(leaf_entry_id)s and %(leaf_entry_id)s
+        order by entry_id
+        limit 1
+    )
+    union
+    select e.entry_id, e.parent_entry_id
+    from branch b
+    cross join lateral (
+        select entry_id, parent_entry_id
+        from entries
+        where tenant_id = %(tenant_id)s and session_id = %(session_id)s
+            and entry_id between b.parent_entry_id and b.parent_entry_id
+        order by entry_id
+        offset 0
+    ) as e
+)
+select entry_id
+from entries e
+where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.kind = 'MESSAGE'
+    and e.entry_id not in (select b.entry_id from branch b)
+order by e.seq;
+
+-- name: abort_import
+-- Locks the row if the import made no progress for %(age_seconds)s. Needs `lock_import`. Index:
+-- imports primary key.
+update imports
+set state = 'ABORTED'
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state <> 'COMPLETE'
+    and (%(age_seconds)s::float8 = 0 or update_time < now() - make_interval(secs => %(age_seconds)s));
+
+-- name: delete_importing_transcript
+-- Needs `lock_import`. Index: transcripts primary key.
+delete from transcripts
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and incarnation = %(incarnation)s
+    and state = 'IMPORTING';
+
+-- name: delete_aborted_import
+-- Locks the row. Needs `lock_import`. Index: imports primary key.
+delete from imports
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ABORTED';
+
+-- name: list_stale_imports
+-- No lock. Each transcript is looked up by itself and not joined. Indexes: imports_stale_idx,
+-- transcripts primary key.
+select i.session_id, t.incarnation
+from imports i
+cross join lateral (
+    select incarnation, state
+    from transcripts
+    where tenant_id = i.tenant_id and session_id = i.session_id
+    offset 0
+) as t
+where i.tenant_id = %(tenant_id)s and i.state <> 'COMPLETE'
+    and i.update_time < now() - make_interval(secs => %(age_seconds)s)
+    and t.state = 'IMPORTING'
+order by i.update_time
+limit 10;

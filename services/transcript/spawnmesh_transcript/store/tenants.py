@@ -1,0 +1,68 @@
+"""Tenants. Each function runs in the caller's transaction, except `list_tenants`."""
+
+from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_transcript.domain.families import Vocabulary
+from spawnmesh_transcript.domain.policy import TenantPolicy
+
+_SQL = load_statements(__name__)
+
+
+async def enter_tenant(connection: Connection, tenant_id: str) -> bool:
+    """Keep a purge from beginning until the transaction ends. Returns False if one has begun."""
+    cursor = await connection.execute(_SQL["enter_tenant"], {"tenant_id": tenant_id})
+    row = await cursor.fetchone()
+    return row is not None and bool(row["is_open"])
+
+
+async def put_tenant(connection: Connection, tenant_id: str, policy: TenantPolicy) -> None:
+    """Store the policy, unless the stored one has this version or a newer one."""
+    await connection.execute(
+        _SQL["put_tenant"],
+        {
+            "tenant_id": tenant_id,
+            "settings_version": policy.settings_version,
+            "mask_secrets": policy.mask_secrets,
+            "stub_large_tool_payloads": policy.stub_large_tool_payloads,
+            "large_payload_bytes": policy.large_payload_bytes,
+            "compact_at_percent": policy.compact_at_percent,
+            "token_vocabulary": policy.token_vocabulary,
+        },
+    )
+
+
+async def read_policy(connection: Connection, tenant_id: str) -> TenantPolicy:
+    """Return the policy in force, or the default one."""
+    return await find_policy(connection, tenant_id) or TenantPolicy()
+
+
+async def find_policy(connection: Connection, tenant_id: str) -> TenantPolicy | None:
+    """Return the policy in force; None if the tenant was not prepared."""
+    row = await (await connection.execute(_SQL["find_policy"], {"tenant_id": tenant_id})).fetchone()
+    if row is None:
+        return None
+    return TenantPolicy(**{**row, "token_vocabulary": Vocabulary(row["token_vocabulary"])})
+
+
+async def list_tenants(database: Database, *, after_tenant_id: str, row_count: int) -> list[str]:
+    """Return tenants that are not being purged, by id."""
+    async with database.transaction(ALL_TENANTS) as connection:
+        parameters = {"after_tenant_id": after_tenant_id, "row_count": row_count}
+        cursor = await connection.execute(_SQL["list_tenants"], parameters)
+        return [row["tenant_id"] for row in await cursor.fetchall()]
+
+
+async def claim_tenant(connection: Connection, tenant_id: str, *, interval_seconds: float) -> bool:
+    """Claim the tenant for a round of work.
+
+    Returns False if another worker claimed it within the interval.
+    """
+    parameters = {"tenant_id": tenant_id, "interval_seconds": interval_seconds}
+    return (await connection.execute(_SQL["claim_tenant"], parameters)).rowcount == 1
+
+
+async def sum_sizes(connection: Connection, tenant_id: str) -> tuple[int, int]:
+    """Return the bytes of the tenant's bodies for readers, and as they are stored."""
+    row = await (await connection.execute(_SQL["sum_sizes"], {"tenant_id": tenant_id})).fetchone()
+    return (row["logical_bytes"], row["stored_bytes"]) if row else (0, 0)

@@ -1,0 +1,51 @@
+-- name: enter_tenant
+-- Keeps a purge of the tenant from beginning until the transaction ends. Waits for a purge that
+-- is about to begin. Index: tenants primary key.
+select enter_tenant(%(tenant_id)s) as is_open;
+
+-- name: put_tenant
+-- Locks the row if it exists. An older or equal version changes nothing. Index: tenants primary
+-- key.
+insert into tenants as t (
+    tenant_id, settings_version, mask_secrets, stub_large_tool_payloads, large_payload_bytes,
+    compact_at_percent, token_vocabulary
+) values (
+    %(tenant_id)s, %(settings_version)s, %(mask_secrets)s, %(stub_large_tool_payloads)s,
+    %(large_payload_bytes)s, %(compact_at_percent)s, %(token_vocabulary)s
+)
+on conflict (tenant_id) do update
+set settings_version = excluded.settings_version, mask_secrets = excluded.mask_secrets,
+    stub_large_tool_payloads = excluded.stub_large_tool_payloads,
+    large_payload_bytes = excluded.large_payload_bytes, compact_at_percent = excluded.compact_at_percent,
+    token_vocabulary = excluded.token_vocabulary
+where t.settings_version < excluded.settings_version;
+
+-- name: find_policy
+-- No lock. Index: tenants primary key.
+select settings_version, mask_secrets, stub_large_tool_payloads, large_payload_bytes, compact_at_percent,
+    token_vocabulary
+from tenants
+where tenant_id = %(tenant_id)s;
+
+-- name: list_tenants
+-- Runs in the scope of every tenant. No lock. Index: tenants primary key.
+select tenant_id from tenants
+where tenant_id > %(after_tenant_id)s and not is_purging
+order by tenant_id
+limit %(row_count)s;
+
+-- name: claim_tenant
+-- Locks the tenant's row. Changes nothing if another worker claimed the tenant in the interval.
+-- Index: tenants primary key.
+update tenants
+set work_time = now()
+where tenant_id = %(tenant_id)s and not is_purging
+    and (work_time is null or work_time <= now() - make_interval(secs => %(interval_seconds)s))
+returning tenant_id;
+
+-- name: sum_sizes
+-- No lock. Index: transcripts primary key.
+select coalesce(sum(logical_bytes), 0)::bigint as logical_bytes,
+    coalesce(sum(logical_bytes - dropped_bytes), 0)::bigint as stored_bytes
+from transcripts
+where tenant_id = %(tenant_id)s and state = 'LIVE';

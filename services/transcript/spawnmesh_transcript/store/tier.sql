@@ -1,0 +1,96 @@
+-- name: scan_payloads
+-- No lock. Index: payloads_session_idx.
+select seq, block_index, blob_id, size_bytes, sha256, is_stored, is_inline, is_releasing
+from payloads
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between %(first_seq)s and %(last_seq)s
+order by seq, block_index;
+
+-- name: list_payloads
+-- No lock. Needs `keep_index_order`; ranges in order leave the planner no other index. Index:
+-- payloads_session_idx.
+select p.seq, p.block_index, p.blob_id, p.size_bytes, p.sha256, p.is_stored, p.is_inline, p.is_releasing
+from unnest(%(seqs)s::bigint[]) as wanted (seq)
+cross join lateral (
+    select seq, block_index, blob_id, size_bytes, sha256, is_stored, is_inline, is_releasing
+    from payloads
+    where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between wanted.seq and wanted.seq
+        and not is_releasing
+    order by seq, block_index
+    offset 0
+) as p
+order by p.seq, p.block_index;
+
+-- name: record_payloads
+-- Runs as a transaction of its own. The function documents its locks and its indexes.
+select *
+from record_payloads(
+    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(seqs)s::bigint[],
+    %(token_counts)s::integer[], %(token_vocabularies)s::text[], %(stub_bodies)b::bytea[], %(files)s
+);
+
+-- name: drop_inline_payloads
+-- Runs as a transaction of its own. The function documents its locks and its indexes.
+select *
+from drop_inline_payloads(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(entries)s,
+    %(bodies)b::bytea[]);
+
+-- name: rehydrate_entries
+-- Runs as a transaction of its own. The function documents its locks and its indexes.
+select *
+from rehydrate_entries(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s,
+    %(seqs)s::bigint[], %(bodies)b::bytea[]);
+
+-- name: list_inline_entries
+-- Lists entries whose payloads are both in the blob store and in the body, oldest first. No
+-- lock. Index: payloads_inline_idx.
+select seq, sum(size_bytes)::bigint as size_bytes
+from payloads
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > %(after_seq)s
+    and seq <= %(last_seq)s and is_inline and not is_releasing
+group by seq
+having bool_and(is_stored)
+order by seq
+limit %(row_count)s;
+
+-- name: list_transcripts_with_inline_payloads
+-- Lists transcripts with inline copies that have grown since a worker last dropped copies. No
+-- lock. Needs `keep_index_order`: copies are looked up one transcript at a time, by a range in
+-- order. `exists` would be joined, and read all copies of the tenant. Indexes: transcripts
+-- primary key, payloads_inline_idx.
+select t.session_id
+from transcripts t
+where t.tenant_id = %(tenant_id)s and t.session_id > %(after_session_id)s and t.state = 'LIVE'
+    and t.seq > t.inline_dropped_seq
+    and (
+        select true from payloads p
+        where p.tenant_id = %(tenant_id)s and p.session_id between t.session_id and t.session_id
+            and p.is_inline and not p.is_releasing
+        order by p.session_id, p.seq
+        limit 1
+    )
+order by t.session_id
+limit %(row_count)s;
+
+-- name: mark_inline_dropped
+-- Locks the transcript's row. Index: transcripts primary key.
+update transcripts
+set inline_dropped_seq = %(seq)s
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and inline_dropped_seq < %(seq)s;
+
+-- name: list_transcripts_with_unsettled_payloads
+-- Lists transcripts with payloads that the blob store may not have, or must release. No lock.
+-- Indexes: payloads_unstored_idx, payloads_releasing_idx.
+select session_id from payloads
+where tenant_id = %(tenant_id)s and session_id > %(after_session_id)s and not is_stored
+union
+select session_id from payloads
+where tenant_id = %(tenant_id)s and session_id > %(after_session_id)s and is_releasing
+order by session_id
+limit %(row_count)s;
+
+-- name: list_releasing_payloads
+-- Lists payloads whose blobs must be released. No lock. Index: payloads_releasing_idx.
+select blob_id, seq from payloads
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and is_releasing
+    and (%(seqs)s::bigint[] is null or seq = any(%(seqs)s::bigint[]))
+limit %(row_count)s;

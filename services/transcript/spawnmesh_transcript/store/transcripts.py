@@ -1,0 +1,121 @@
+"""Transcripts: one row each, with the head and the totals."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from psycopg.rows import args_row
+from spawnmesh_core.errors import not_found
+from spawnmesh_postgres.database import Connection, Database
+from spawnmesh_postgres.statements import load_statements
+
+from spawnmesh_transcript.domain.entries import Head, NewEntry
+from spawnmesh_transcript.domain.transcripts import Key, Transcript
+from spawnmesh_transcript.store.entries import entry_parameters
+from spawnmesh_transcript.store.rows import fetch_one, head_of, key_parameters
+
+_SQL = load_statements(__name__)
+
+
+async def begin_transcript(
+    database: Database,
+    key: Key,
+    *,
+    incarnation: str,
+    parent_session_id: str,
+    service: str,
+    entries: Sequence[NewEntry],
+) -> Head | None:
+    """Insert a transcript that is no fork, with its first entries, in one round trip and one
+    transaction.
+
+    Returns None, and writes nothing, if there is or was one, or the tenant is being purged.
+    """
+    parameters = key_parameters(
+        key, incarnation=incarnation, parent_session_id=parent_session_id, service=service
+    )
+    rows = await database.call(
+        key.tenant_id, _SQL["begin_transcript"], {**parameters, **entry_parameters(entries)}
+    )
+    return head_of(rows[0]) if rows else None
+
+
+async def insert_transcript(
+    connection: Connection, key: Key, *, incarnation: str, forked_from_session_id: str, parent_session_id: str
+) -> bool:
+    """Insert an empty transcript. Returns False if there is or was one."""
+    row = await fetch_one(
+        connection,
+        _SQL["insert_transcript"],
+        key,
+        incarnation=incarnation,
+        forked_from_session_id=forked_from_session_id,
+        parent_session_id=parent_session_id,
+    )
+    return row is not None
+
+
+async def has_begun(connection: Connection, key: Key) -> bool:
+    """Return whether there is or was a transcript, or one is being imported."""
+    return await fetch_one(connection, _SQL["has_begun"], key) is not None
+
+
+async def is_deleted(connection: Connection, key: Key) -> bool:
+    """Return whether the transcript was deleted, also before its creation."""
+    return await fetch_one(connection, _SQL["is_deleted"], key) is not None
+
+
+async def get_transcript(connection: Connection, key: Key) -> Transcript:
+    """Return the transcript without its entries. Raises NOT_FOUND."""
+    transcript = await read_transcript(connection, key)
+    if transcript is None:
+        raise not_found("transcript", key.session_id)
+    return transcript
+
+
+async def read_transcript(connection: Connection, key: Key) -> Transcript | None:
+    """Return the transcript without its entries; None if there is none."""
+    row = await fetch_one(connection, _SQL["read_transcript"], key)
+    if row is None:
+        return None
+    return Transcript(
+        head_of(row),
+        row["forked_from_session_id"],
+        row["turn_count"],
+        row["superseded_turn_count"],
+        row["token_count"],
+    )
+
+
+async def is_descendant(connection: Connection, key: Key, ancestor_id: str) -> bool:
+    """Return whether the session is the ancestor or descends from it."""
+    return await fetch_one(connection, _SQL["is_descendant"], key, ancestor_id=ancestor_id) is not None
+
+
+async def list_family(connection: Connection, key: Key) -> list[str]:
+    """Return the readable transcripts of the session and its descendants, itself first.
+
+    Needs `keep_index_order`.
+    """
+    cursor = await connection.execute(_SQL["list_family"], key_parameters(key), binary=True)
+    return [row["session_id"] for row in await cursor.fetchall()]
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptSize:
+    """The size of a transcript, for its readers and as stored."""
+
+    session_id: str
+    entry_count: int
+    token_count: int
+    logical_bytes: int
+    stored_bytes: int
+
+
+async def list_transcripts(
+    connection: Connection, tenant_id: str, *, after_session_id: str, row_count: int
+) -> list[TranscriptSize]:
+    """Return readable transcripts, by session id."""
+    parameters = {"tenant_id": tenant_id, "after_session_id": after_session_id, "row_count": row_count}
+    async with connection.cursor(binary=True, row_factory=args_row(TranscriptSize)) as cursor:
+        await cursor.execute(_SQL["list_transcripts"], parameters)
+        return await cursor.fetchall()

@@ -1,0 +1,85 @@
+-- name: insert_transcript
+-- Waits for a transaction that inserts or deletes the same transcript. Index: transcripts
+-- primary key.
+insert into transcripts (tenant_id, session_id, incarnation, forked_from_session_id, parent_session_id)
+values (%(tenant_id)s, %(session_id)s, %(incarnation)s, %(forked_from_session_id)s, %(parent_session_id)s)
+on conflict do nothing
+returning incarnation;
+
+-- name: begin_transcript
+-- Runs as a transaction of its own. The function documents what it waits for and its indexes.
+select *
+from begin_transcript(
+    set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(incarnation)s,
+    %(parent_session_id)s, %(service)s, %(entries)s, %(bodies)b
+);
+
+-- name: read_transcript
+-- No lock. Index: transcripts primary key.
+select incarnation, forked_from_session_id, seq, chain_hash, writer_run_id, writer_epoch, turn_count,
+    superseded_turn_count, token_count
+from transcripts
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIVE'
+    and not tenant_is_purging(%(tenant_id)s);
+
+-- name: has_begun
+-- Finds the row in any state. No lock. Index: transcripts primary key.
+select from transcripts where tenant_id = %(tenant_id)s and session_id = %(session_id)s;
+
+-- name: is_deleted
+-- No lock. Index: transcripts primary key.
+select from transcripts
+where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'DELETED';
+
+-- name: is_descendant
+-- Walks up from the session. Each parent is looked up by itself: a join may read all transcripts
+-- of the tenant. No lock. Index: transcripts primary key.
+with recursive line as (
+    select t.session_id, t.parent_session_id
+    from transcripts t
+    where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s
+    union
+    select t.session_id, t.parent_session_id
+    from line l
+    cross join lateral (
+        select session_id, parent_session_id
+        from transcripts
+        where tenant_id = %(tenant_id)s and session_id between l.parent_session_id and l.parent_session_id
+        order by session_id
+        offset 0
+    ) as t
+)
+select from line where session_id = %(ancestor_id)s;
+
+-- name: list_family
+-- Lists the readable transcripts of the session and its descendants. No lock. Needs
+-- `keep_index_order`; the range in order leaves the planner no other index. Indexes: transcripts
+-- primary key, transcripts_parent_idx.
+with recursive family as (
+    select t.session_id, t.state
+    from transcripts t
+    where t.tenant_id = %(tenant_id)s and t.session_id = %(session_id)s
+    union
+    select t.session_id, t.state
+    from family f
+    cross join lateral (
+        select session_id, state
+        from transcripts
+        where tenant_id = %(tenant_id)s and parent_session_id between f.session_id and f.session_id
+            and parent_session_id <> ''
+        order by parent_session_id
+        offset 0
+    ) as t
+)
+select session_id from family where state = 'LIVE' order by session_id <> %(session_id)s,
+    session_id collate "C";
+
+-- name: list_transcripts
+-- No lock. Index: transcripts primary key.
+select session_id, seq as entry_count, token_count, logical_bytes,
+    logical_bytes - dropped_bytes as stored_bytes
+from transcripts
+where tenant_id = %(tenant_id)s and session_id > %(after_session_id)s and state = 'LIVE'
+    and not tenant_is_purging(%(tenant_id)s)
+order by session_id
+limit %(row_count)s;
