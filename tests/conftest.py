@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from spawnmesh_core.cancellation import keep_cancellations
 from spawnmesh_devstack.keys import make_keys
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.s3 import S3Endpoint, S3Server
 from spawnmesh_devstack.service_roles import ServiceDsn, create_service_database
 from spawnmesh_devstack.watchdog import Watchdog
+from spawnmesh_runtime.workarounds.wait_for import replace_wait_for
 
-keep_cancellations()  # As every process of the mesh does: its parts are not tested on another loop.
+replace_wait_for()  # As every process of the mesh does: its parts are not tested on another loop.
 
 SERVICES_WITH_DATABASE = ("session", "attachment_blob", "transcript", "model_router", "hook")
 

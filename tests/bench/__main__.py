@@ -13,7 +13,7 @@ from pkgutil import iter_modules
 
 from rich.console import Console
 from rich.table import Table
-from spawnmesh_runtime.process import run
+from spawnmesh_runtime.process import run_process
 
 from tests.bench.harness import Bench, Metric
 
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--area", choices=areas(), help="measure this one alone")
     parser.add_argument("--out", type=Path, help="write a JSON line for each metric there")
     given = parser.parse_args()
-    metrics = run(measure([given.area] if given.area else areas()))
+    metrics = run_process(measure([given.area] if given.area else areas()))
     show(metrics)
     if given.out:
         given.out.write_text("".join(metric.line() + "\n" for metric in metrics))

@@ -24,7 +24,7 @@ from spawnmesh.attachment_blob.v1 import attachment_pb2, upload_pb2
 from spawnmesh.attachment_blob.v1.attachment_blob_service_pb2_grpc import AttachmentBlobServiceStub
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_devstack.stack import Stack
-from spawnmesh_runtime.acting import acting_for, acting_with_token
+from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.settings import ProcessSettings
@@ -37,7 +37,9 @@ KIB, MIB = 1024, 1024 * 1024
 TENANT = "bench-attachments"
 ROUNDS = 150
 WARM_UP = 20
-THREE_FILES_BOUND = 1.4  # Over the puts and a row; 1.6 over the puts alone is less than the floor leaves room for.
+THREE_FILES_BOUND = (
+    1.4  # Over the puts and a row; 1.6 over the puts alone is less than the floor leaves room for.
+)
 LARGE_MIB = 1024
 CHUNK = 1 * MIB
 MEMORY_BOUND_MIB = 200.0
@@ -71,26 +73,28 @@ class Blobs:
             enabled=True, max_file_count=50, max_file_bytes=LARGE_MIB * MIB, max_total_bytes=LARGE_MIB * MIB
         )
         request = pb.PrepareTenantRequest(settings_version=1, limits=limits)
-        with acting_for(TENANT):
+        with impersonate(TENANT):
             await self._peer.unary(self._stub.PrepareTenant, request, timeout_seconds=30)
 
     async def stage(self, files: Sequence[bytes]) -> None:
         """One new set of these files."""
         items = [
             attachment_pb2.InlineAttachment(
-                name=f"{number}.bin", content=b64encode(data).decode(), encoding=attachment_pb2.ENCODING_BASE64
+                name=f"{number}.bin",
+                content=b64encode(data).decode(),
+                encoding=attachment_pb2.ENCODING_BASE64,
             )
             for number, data in enumerate(files)
         ]
         request = pb.StageSetRequest(
             set_id=new_id(IdKind.ATTACHMENT_SET), session_id=new_id(IdKind.SESSION), items=items
         )
-        with acting_for(TENANT):
+        with impersonate(TENANT):
             await self._peer.unary(self._stub.StageSet, request, timeout_seconds=30)
 
     async def upload(self, messages: AsyncIterator[pb.UploadFileRequest]) -> upload_pb2.Upload:
         """One stream."""
-        with acting_with_token(self._client_token):
+        with use_token(self._client_token):
             # A call of a stream is made like one of a message, which the type of `unary` does not tell.
             answer: pb.UploadFileResponse = await self._peer.unary(
                 cast(Any, self._stub.UploadFile), messages, timeout_seconds=600
@@ -109,7 +113,9 @@ class RawPuts:
     async def slowest(self, files: Sequence[bytes]) -> float:
         """Seconds of the slowest of these puts, done side by side."""
         loop = asyncio.get_running_loop()
-        return max(await asyncio.gather(*(loop.run_in_executor(self._threads, self._put, data) for data in files)))
+        return max(
+            await asyncio.gather(*(loop.run_in_executor(self._threads, self._put, data) for data in files))
+        )
 
     def _put(self, data: bytes) -> float:
         key = f"raw/{hashlib.sha256(data).hexdigest()}"
@@ -211,14 +217,19 @@ async def _large_upload(bench: Bench, blobs: Blobs, service: psutil.Process) -> 
     for _ in range(LARGE_MIB):
         digest.update(block)
     spec = upload_pb2.UploadSpec(
-        upload_id=new_id(IdKind.UPLOAD), name="large.bin", size_bytes=LARGE_MIB * MIB, sha256=digest.hexdigest()
+        upload_id=new_id(IdKind.UPLOAD),
+        name="large.bin",
+        size_bytes=LARGE_MIB * MIB,
+        sha256=digest.hexdigest(),
     )
     crc32c = google_crc32c.value(block)
 
     async def messages() -> AsyncIterator[pb.UploadFileRequest]:
         yield pb.UploadFileRequest(spec=spec)
         for number in range(LARGE_MIB):
-            yield pb.UploadFileRequest(chunk=upload_pb2.UploadChunk(offset=number * CHUNK, data=block, crc32c=crc32c))
+            yield pb.UploadFileRequest(
+                chunk=upload_pb2.UploadChunk(offset=number * CHUNK, data=block, crc32c=crc32c)
+            )
         yield pb.UploadFileRequest(finish=upload_pb2.UploadFinish())
 
     done = asyncio.Event()
@@ -234,7 +245,9 @@ async def _large_upload(bench: Bench, blobs: Blobs, service: psutil.Process) -> 
         raise RuntimeError("the upload did not become complete")
     memory_mib = highest / MIB
     bench.record(
-        Metric("attachments.upload.1GiB_rss", memory_mib, "MiB", None, None, samples=1, bound=MEMORY_BOUND_MIB)
+        Metric(
+            "attachments.upload.1GiB_rss", memory_mib, "MiB", None, None, samples=1, bound=MEMORY_BOUND_MIB
+        )
     )
     bench.record(Metric("attachments.upload.1GiB_rate", LARGE_MIB / took, "MiB/s", None, None, samples=1))
 

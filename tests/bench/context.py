@@ -27,7 +27,7 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_devstack.stack import Stack
-from spawnmesh_runtime.acting import acting_for, acting_with_token
+from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.settings import ProcessSettings
@@ -76,9 +76,11 @@ class Conversation:
 
     async def begin(self) -> None:
         """With its header, and this writer."""
-        with acting_for(TENANT):
-            await self.peer.unary(self.stub.CreateTranscript, pb.CreateTranscriptRequest(session_id=self.session_id))
-        with acting_with_token(self.token()):
+        with impersonate(TENANT):
+            await self.peer.unary(
+                self.stub.CreateTranscript, pb.CreateTranscriptRequest(session_id=self.session_id)
+            )
+        with use_token(self.token()):
             request = pb.AcquireWriterRequest(session_id=self.session_id, claim=self.claim)
             await self.peer.unary(self.stub.AcquireWriter, request)
 
@@ -87,13 +89,13 @@ class Conversation:
         request = pb.AppendEntriesRequest(
             session_id=self.session_id, claim=self.claim, idempotency_key=new_id(IdKind.ENTRY), entries=bodies
         )
-        with acting_with_token(self.token()):
+        with use_token(self.token()):
             await self.peer.unary(self.stub.AppendEntries, request, timeout_seconds=60)
 
     async def assemble(self) -> tuple[pb.AssembleContextResponse, float]:
         """The context, and the seconds it took."""
         request = pb.AssembleContextRequest(session_id=self.session_id, token_budget=BUDGET)
-        with acting_with_token(self.token()):
+        with use_token(self.token()):
             began = perf_counter()
             context = await self.peer.unary(self.stub.AssembleContext, request, timeout_seconds=60)
             return context, perf_counter() - began
@@ -110,7 +112,7 @@ class Tier:
         self.version += 1
         settings = tenant_pb2.TranscriptSettings(stub_large_tool_payloads=is_on)
         request = tenant_pb2.PrepareTenantRequest(settings_version=self.version, settings=settings)
-        with acting_for(TENANT):
+        with impersonate(TENANT):
             await self.peer.unary(TranscriptServiceStub(self.peer.channel).PrepareTenant, request)
 
 
@@ -138,7 +140,7 @@ async def _opened(stack: Stack) -> AsyncIterator[tuple[Conversation, Tier]]:
         open_peer(process, "attachment-blob", stack.targets["attachment-blob"]) as blobs,
     ):
         prepare = blob_pb.PrepareTenantRequest(settings_version=1, limits=blob_pb.AttachmentLimits())
-        with acting_for(TENANT):
+        with impersonate(TENANT):
             await blobs.unary(AttachmentBlobServiceStub(blobs.channel).PrepareTenant, prepare)
         tier = Tier(peer)
         await tier.turn(is_on=True)
@@ -160,8 +162,15 @@ def _mix() -> Iterator[list[entry_pb2.EntryBody]]:
             count = round(4_000 * 12.5 ** (large * 0.618 % 1))
         else:
             count = drawn.randint(8, 40)
-        block = {"type": "toolCall", "id": call_id, "name": "exec", "arguments": {"path": f"/srv/{number}", "run": "x"}}
-        asking = _message(content_pb.ROLE_ASSISTANT, _text(drawn, min(4_000, round(drawn.lognormvariate(6.2, 0.8)))))
+        block = {
+            "type": "toolCall",
+            "id": call_id,
+            "name": "exec",
+            "arguments": {"path": f"/srv/{number}", "run": "x"},
+        }
+        asking = _message(
+            content_pb.ROLE_ASSISTANT, _text(drawn, min(4_000, round(drawn.lognormvariate(6.2, 0.8))))
+        )
         asking.message.content.add().tool_call.CopyFrom(
             content_pb.ToolCall(tool_call_id=call_id, name="exec", block_json=json.dumps(block))
         )
@@ -196,7 +205,9 @@ async def _longer(stack: Stack, source: Conversation, length: int) -> Conversati
         return source
     longer = Conversation(source.peer, source.minter)
     await longer.begin()
-    async with await psycopg.AsyncConnection.connect(stack.superuser_dsn, options="-c search_path=transcript") as link:
+    async with await psycopg.AsyncConnection.connect(
+        stack.superuser_dsn, options="-c search_path=transcript"
+    ) as link:
         key = {"tenant": TENANT, "source": source.session_id, "longer": longer.session_id}
         row = await (
             await link.execute(
@@ -273,14 +284,25 @@ async def _latency(bench: Bench, conversations: dict[int, Conversation], tier: T
             bound = LATENCY_BOUND_MS if length == 20_000 else None
             bench.record(Metric(f"context.{name}.{length}.items", len(context.entries), "", None, None, 1))
             bench.record(
-                Metric(f"context.{name}.{length}.tokens", context.token_count, "", None, None, 1, bound=BUDGET)
+                Metric(
+                    f"context.{name}.{length}.tokens", context.token_count, "", None, None, 1, bound=BUDGET
+                )
             )
             bench.record(
                 Metric(
-                    f"context.{name}.{length}.p50", samples.p50 * 1e3, "ms", None, None, count, samples.p95 * 1e3, bound
+                    f"context.{name}.{length}.p50",
+                    samples.p50 * 1e3,
+                    "ms",
+                    None,
+                    None,
+                    count,
+                    samples.p95 * 1e3,
+                    bound,
                 )
             )
-            bench.record(Metric(f"context.{name}.{length}.p99", samples.percentile(99) * 1e3, "ms", None, None, count))
+            bench.record(
+                Metric(f"context.{name}.{length}.p99", samples.percentile(99) * 1e3, "ms", None, None, count)
+            )
             if length == LENGTHS[-1]:
                 bench.latency(f"context.{name}.growth_to_{length}", samples, shortest, GROWTH_BOUND)
 
@@ -307,8 +329,12 @@ async def _turns(
             earlier[is_on] = entries
     ratio = sum(items[False]) / sum(items[True])
     for is_on, name in ((False, "off"), (True, "on")):
-        bench.record(Metric(f"context.{name}.prefix_kept", mean(kept[is_on]) * 100, "%", None, None, len(kept[is_on])))
-        bench.record(Metric(f"context.{name}.tool_share_of_turns", mean(shares[is_on]) * 100, "%", None, None, TURNS))
+        bench.record(
+            Metric(f"context.{name}.prefix_kept", mean(kept[is_on]) * 100, "%", None, None, len(kept[is_on]))
+        )
+        bench.record(
+            Metric(f"context.{name}.tool_share_of_turns", mean(shares[is_on]) * 100, "%", None, None, TURNS)
+        )
         bench.record(Metric(f"context.{name}.items_of_turns", mean(items[is_on]), "", None, None, TURNS))
     bench.record(Metric("context.items_off_by_on", ratio, "", None, None, TURNS, bound=ITEMS_BOUND))
 

@@ -31,7 +31,12 @@ async def commit_server(dsn: str) -> AsyncIterator[str]:
     """A process of its own that answers COMMIT by committing the request as one row, and ECHO with the request; gives its `host:port`."""
     await prepare_table(dsn)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.bench.floors", dsn, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "tests.bench.floors",
+        dsn,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
     )
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("the pipes that were asked for are there")

@@ -66,7 +66,11 @@ class Metric:
 
     def line(self) -> str:
         """As programs read it."""
-        told = {name: value for name, value in asdict(self).items() if value is not None or name in ("floor", "ratio")}
+        told = {
+            name: value
+            for name, value in asdict(self).items()
+            if value is not None or name in ("floor", "ratio")
+        }
         return json.dumps(
             {name: round(value, 6) if isinstance(value, float) else value for name, value in told.items()}
         )
@@ -95,7 +99,9 @@ class Bench:
         """Bytes that nothing compresses and nobody had before; the same ones, in the same order, in every run."""
         return hashlib.shake_128(f"block {next(self._blocks)}".encode()).digest(size)
 
-    async def compare(self, works: Mapping[str, Work], *, rounds: int, warm_up: int = 5) -> dict[str, Samples]:
+    async def compare(
+        self, works: Mapping[str, Work], *, rounds: int, warm_up: int = 5
+    ) -> dict[str, Samples]:
         """Does all of them in turn, `rounds` times, after as many rounds of `warm_up` that do not count.
 
         Each round begins with another one, so that none is always the one that finds the disk rested.

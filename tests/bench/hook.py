@@ -21,10 +21,10 @@ from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.hook.v1.run_hook_service_pb2_grpc import RunHookServiceStub
 from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
 from spawnmesh_client.hooks import Handlers, go_on, hook
-from spawnmesh_client.hooks.serving import EVERY_TENANT, plugin_server
+from spawnmesh_client.hooks.serving import ALL_TENANTS, plugin_server
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.stack import Stack
-from spawnmesh_runtime.acting import acting_for, acting_with_token
+from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process, start_process
 from spawnmesh_runtime.settings import ProcessSettings
@@ -60,7 +60,7 @@ async def run(bench: Bench) -> None:
 
         async def ask_plugins(count: int) -> None:
             for _ in range(count):
-                with acting_for(tenants[count], plugin=f"grpc://{plugin}"):
+                with impersonate(tenants[count], plugin=f"grpc://{plugin}"):
                     await handler.unary(
                         HookHandlerServiceStub(handler.channel).HandleBeforeAgentFinalize,
                         handler_pb.HandleBeforeAgentFinalizeRequest(event=_event()),
@@ -87,7 +87,9 @@ def _record_added(bench: Bench, dispatch: Samples, rpc: Samples) -> None:
     """What the service itself does with a dispatch that concerns nobody, beyond being called at all."""
     added = (dispatch.p50 - rpc.p50) * 1e3
     count = len(dispatch.seconds)
-    bench.record(Metric("hook.finalize.no_plugin_added", added, "ms", None, None, count, bound=ADDED_MS_BOUND))
+    bench.record(
+        Metric("hook.finalize.no_plugin_added", added, "ms", None, None, count, bound=ADDED_MS_BOUND)
+    )
 
 
 async def _dead_plugin(bench: Bench, stack: Stack, peer: Peer) -> None:
@@ -101,14 +103,14 @@ async def _dead_plugin(bench: Bench, stack: Stack, peer: Peer) -> None:
 async def _dispatch(peer: Peer, tenant: str) -> float:
     request = pb.DispatchBeforeAgentFinalizeRequest(event=_event(), dispatch_key="draft")
     stub = HookServiceStub(peer.channel)
-    with acting_for(tenant):
+    with impersonate(tenant):
         began = perf_counter()
         await peer.unary(stub.DispatchBeforeAgentFinalize, request)
         return perf_counter() - began
 
 
 async def _list_hooks(peer: Peer, token: str) -> float:
-    with acting_with_token(token):
+    with use_token(token):
         began = perf_counter()
         await peer.unary(RunHookServiceStub(peer.channel).ListActiveHooks, run_pb.ListActiveHooksRequest())
         return perf_counter() - began
@@ -116,16 +118,19 @@ async def _list_hooks(peer: Peer, token: str) -> float:
 
 def _event() -> BeforeAgentFinalizeEvent:
     return BeforeAgentFinalizeEvent(
-        session_id="ses_bench", run_id=f"run_{uuid.uuid4().hex}", agent_id="main", draft_text="A draft. " * 100
+        session_id="ses_bench",
+        run_id=f"run_{uuid.uuid4().hex}",
+        agent_id="main",
+        draft_text="A draft. " * 100,
     )
 
 
 async def _tenant(stack: Stack, peer: Peer, endpoints: list[str]) -> str:
     tenant = f"bench-hook-{uuid.uuid4().hex[:12]}"
-    with acting_for(tenant):
+    with impersonate(tenant):
         request = tenant_pb.PrepareTenantRequest(settings_version=1)
         await peer.unary(TenantHookServiceStub(peer.channel).PrepareTenant, request)
-    with acting_with_token(stack.client_token(tenant)):
+    with use_token(stack.client_token(tenant)):
         for number, endpoint in enumerate(endpoints):
             plugin = pb.Plugin(
                 name=f"plugin-{number}",
@@ -154,7 +159,7 @@ async def _plugin(stack: Stack) -> AsyncIterator[str]:
     settings = ProcessSettings(jwks_file=stack.keys / "jwks.json", log_level="error")
     async with start_process("plugin", settings) as process:
         target = f"127.0.0.1:{free_ports(1)[0]}"
-        server = plugin_server(process, Handlers([judge]), endpoint=f"grpc://{target}", tenants=EVERY_TENANT)
+        server = plugin_server(process, Handlers([judge]), endpoint=f"grpc://{target}", tenants=ALL_TENANTS)
         server.add_insecure_port(target)
         await server.start()
         try:

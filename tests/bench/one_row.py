@@ -26,7 +26,7 @@ from spawnmesh.transcript.v1.transcript_service_pb2_grpc import (
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_postgres.database import SCOPE, Database, open_database
 from spawnmesh_runtime.caller import current_caller
-from spawnmesh_runtime.process import run, start_process
+from spawnmesh_runtime.process import run_process, start_process
 from spawnmesh_runtime.server import build_server, run_until_stopped
 from spawnmesh_runtime.settings import ProcessSettings
 
@@ -77,13 +77,17 @@ class _OneSet(AttachmentBlobServiceServicer):
 async def _serve(dsn: str, jwks: Path) -> None:
     async with (
         start_process("floor", ProcessSettings(jwks_file=jwks)) as process,
-        open_database(dsn, name="floor", max_connections=_CONNECTIONS, meter=process.metrics.meter) as database,
+        open_database(
+            dsn, name="floor", max_connections=_CONNECTIONS, meter=process.metrics.meter
+        ) as database,
     ):
         server = build_server(process)
         add_TranscriptServiceServicer_to_server(_OneEntry(database), server)
         add_AttachmentBlobServiceServicer_to_server(_OneSet(database), server)
-        await run_until_stopped(process, server, on_ready=lambda port: print(port, file=sys.stderr, flush=True))
+        await run_until_stopped(
+            process, server, on_ready=lambda port: print(port, file=sys.stderr, flush=True)
+        )
 
 
 if __name__ == "__main__":
-    run(_serve(sys.argv[1], Path(sys.argv[2])))
+    run_process(_serve(sys.argv[1], Path(sys.argv[2])))

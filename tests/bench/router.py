@@ -23,7 +23,7 @@ from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterS
 from spawnmesh_devstack.members import Member, Readiness, process_variables, python_module
 from spawnmesh_devstack.ports import LOOPBACK, free_ports
 from spawnmesh_devstack.stack import Stack
-from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.settings import ProcessSettings
@@ -39,7 +39,7 @@ SPREADS = 40
 PROVIDER = "loopback"
 _SETTLE_SECONDS = 0.03
 """What a call left to be done in the background, which begins 10 ms later, is no part of the next one."""
-UPSTREAM = Path(__file__).parents[1] / "contract" / "model_router_upstream.py"
+UPSTREAM = Path(__file__).parents[1] / "support" / "model_router" / "upstream.py"
 
 
 async def run(bench: Bench) -> None:
@@ -50,7 +50,11 @@ async def run(bench: Bench) -> None:
     config.write_text(json.dumps(_config(upstream)))
     members = [_router(stack, f"bench-router-{number}", port, config) for number, port in enumerate(ports, 1)]
     provider = Member(
-        "bench-provider", (sys.executable, str(UPSTREAM), str(upstream)), _plain(stack), Readiness.TCP, upstream
+        "bench-provider",
+        (sys.executable, str(UPSTREAM), str(upstream)),
+        _plain(stack),
+        Readiness.TCP,
+        upstream,
     )
     await stack.start(provider, *members)
     client = openai.AsyncOpenAI(api_key="any", base_url=f"http://{LOOPBACK}:{upstream}/v1", max_retries=0)
@@ -81,22 +85,26 @@ class Caller:
             messages=[_MESSAGE],
         )
         answered = ""
-        with acting_with_token(self._token):
+        with use_token(self._token):
             async for answer in self._peer.stream(self._stub.Generate, request, timeout_seconds=30):
                 answered = answer.events[-1].completion.message.model
         return answered.partition("/")[2]
 
     async def clear(self, model: str) -> None:
         """Ends the model's rest."""
-        request = pb.ClearCooldownRequest(scope=routing_pb2.COOLDOWN_SCOPE_MODEL, target=f"{PROVIDER}/{model}")
-        with acting_with_token(self._operator):
+        request = pb.ClearCooldownRequest(
+            scope=routing_pb2.COOLDOWN_SCOPE_MODEL, target=f"{PROVIDER}/{model}"
+        )
+        with use_token(self._operator):
             await self._peer.unary(self._stub.ClearCooldown, request, timeout_seconds=30)
 
     async def sees_cooling(self, model: str) -> bool:
         """Whether this replica would leave the model alone."""
-        request = pb.GenerateRequest(model=f"{PROVIDER}/{model}", fallbacks=pb.Fallbacks(), messages=[_MESSAGE])
+        request = pb.GenerateRequest(
+            model=f"{PROVIDER}/{model}", fallbacks=pb.Fallbacks(), messages=[_MESSAGE]
+        )
         asked = pb.ExplainRouteRequest(request=request)
-        with acting_with_token(self._token):
+        with use_token(self._token):
             answer = await self._peer.unary(self._stub.ExplainRoute, asked, timeout_seconds=30)
         return answer.candidates[0].verdict == generation_pb2.VERDICT_COOLING
 
@@ -139,7 +147,9 @@ async def _latency(bench: Bench, client: openai.AsyncOpenAI, caller: Caller, tra
         taken = await bench.compare(works, rounds=ROUNDS, warm_up=WARM_UP)
         bench.latency(f"router direct call: {name}", taken["direct"])
         _record_added(bench, name, taken["routed"], taken["direct"], bound)
-    both = await bench.compare({"direct": lambda: _direct_after_refusal(client)}, rounds=ROUNDS, warm_up=WARM_UP)
+    both = await bench.compare(
+        {"direct": lambda: _direct_after_refusal(client)}, rounds=ROUNDS, warm_up=WARM_UP
+    )
     bench.latency("router direct call, and a refused one before it", both["direct"])
 
 
@@ -147,7 +157,9 @@ def _record_added(bench: Bench, name: str, taken: Samples, floor: Samples, bound
     """What is added to the floor's median and to its 99th percentile."""
     for percent, most in ((50, bound), (99, None)):
         added = (taken.percentile(percent) - floor.percentile(percent)) * 1e3
-        metric = Metric(f"router added p{percent}: {name}", added, "ms", None, None, len(taken.seconds), bound=most)
+        metric = Metric(
+            f"router added p{percent}: {name}", added, "ms", None, None, len(taken.seconds), bound=most
+        )
         bench.record(metric)
 
 
@@ -155,7 +167,9 @@ async def _rates(bench: Bench, client: openai.AsyncOpenAI, caller: Caller) -> No
     for many in CONCURRENT:
         direct = await _rate(lambda: _direct(client, "instant"), many)
         routed = await _rate(lambda: caller.generate("instant"), many)
-        bench.record(Metric(f"router calls a second, {many} at once", routed, "/s", direct, routed / direct, CALLS))
+        bench.record(
+            Metric(f"router calls a second, {many} at once", routed, "/s", direct, routed / direct, CALLS)
+        )
 
 
 async def _rate(call: Callable[[], Awaitable[Any]], many: int) -> float:
@@ -185,7 +199,13 @@ async def _spread(bench: Bench, first: Caller, second: Caller) -> None:
         seconds.append(perf_counter() - began)
     samples = Samples(seconds)
     slowest = Metric(
-        "router cooldown seen by another replica, slowest", max(seconds) * 1e3, "ms", None, None, SPREADS, bound=200
+        "router cooldown seen by another replica, slowest",
+        max(seconds) * 1e3,
+        "ms",
+        None,
+        None,
+        SPREADS,
+        bound=200,
     )
     bench.latency("router cooldown seen by another replica", samples)
     bench.record(slowest)
@@ -227,7 +247,9 @@ def _config(upstream: int) -> dict[str, Any]:
     url = f"http://{LOOPBACK}:{upstream}/v1"
     return {
         "primary": f"{PROVIDER}/instant",
-        "providers": {PROVIDER: {"kind": "openai_compatible", "base_url": url, "credentials": ["env:BENCH_KEY"]}},
+        "providers": {
+            PROVIDER: {"kind": "openai_compatible", "base_url": url, "credentials": ["env:BENCH_KEY"]}
+        },
         "models": {f"{PROVIDER}/{name}": size for name in names},
     }
 
@@ -245,7 +267,9 @@ def _router(stack: Stack, name: str, port: int, config: Path) -> Member:
 
 
 def _plain(stack: Stack) -> dict[str, str]:
-    return {name: value for name, value in process_variables("", None, stack.keys, "").items() if name == "PATH"}
+    return {
+        name: value for name, value in process_variables("", None, stack.keys, "").items() if name == "PATH"
+    }
 
 
 @asynccontextmanager
@@ -255,5 +279,8 @@ async def _callers(stack: Stack, ports: list[int], sampler: Sampler) -> AsyncIte
     process = Process("bench", ProcessSettings(), minter=None, verifier=None, tracer=tracer)
     token, operator = stack.client_token(TENANT), stack.admin_token()
     first, second = (f"{LOOPBACK}:{port}" for port in ports)
-    async with open_peer(process, "model-router", first) as one, open_peer(process, "model-router", second) as two:
+    async with (
+        open_peer(process, "model-router", first) as one,
+        open_peer(process, "model-router", second) as two,
+    ):
         yield Caller(one, token, operator), Caller(two, token, operator)

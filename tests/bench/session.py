@@ -23,7 +23,7 @@ from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.mesh import Mesh, connect
 from spawnmesh_devstack.processes import Process as ChildProcess
 from spawnmesh_devstack.stack import Stack
-from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.settings import ProcessSettings
@@ -69,7 +69,10 @@ async def run(bench: Bench) -> None:
 async def _floors(stack: Stack) -> AsyncIterator[Floor]:
     """Calls a bare server as clients call the mesh; gives how long that took."""
     process = Process("bench", ProcessSettings(), minter=None, verifier=None, tracer=NoOpTracer())
-    token, message = stack.client_token(TENANT), pb.SpawnSessionRequest(request_id=uuid.uuid4().hex, task=TASK)
+    token, message = (
+        stack.client_token(TENANT),
+        pb.SpawnSessionRequest(request_id=uuid.uuid4().hex, task=TASK),
+    )
     async with commit_server(stack.superuser_dsn) as target, open_peer(process, "floor", target) as peer:
         methods: dict[str, Any] = {
             path: peer.channel.unary_unary(path, pb.SpawnSessionRequest.SerializeToString, bytes)
@@ -78,7 +81,7 @@ async def _floors(stack: Stack) -> AsyncIterator[Floor]:
 
         async def call(path: str) -> float:
             began = perf_counter()
-            with acting_with_token(token):
+            with use_token(token):
                 await peer.unary(methods[path], message, timeout_seconds=60)
             return perf_counter() - began
 
@@ -136,7 +139,9 @@ async def _seen(bench: Bench, mesh: Mesh) -> None:
             seconds.append(took)
     seconds.sort()
     bench.record(Metric("session.seen.p50", seconds[len(seconds) // 2] * 1e3, "ms", None, None, len(seconds)))
-    bench.record(Metric("session.seen.p99", seconds[-2] * 1e3, "ms", None, None, len(seconds), bound=SEEN_BOUND_MS))
+    bench.record(
+        Metric("session.seen.p99", seconds[-2] * 1e3, "ms", None, None, len(seconds), bound=SEEN_BOUND_MS)
+    )
 
 
 async def _taken_over(bench: Bench, stack: Stack, mesh: Mesh) -> None:

@@ -25,7 +25,7 @@ from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_devstack.stack import Stack
-from spawnmesh_runtime.acting import acting_for, acting_with_token
+from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.peers import Peer, open_peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.settings import ProcessSettings
@@ -45,9 +45,7 @@ WARM_UP = 50
 RATE_SECONDS = 2.0
 RATE_TURNS = 3
 TRACING_SECONDS = 1.0
-TRACING_TURNS = (
-    15  # Many short ones: a turn's rate differs by a sixth from the next one's, which is what tracing may cost.
-)
+TRACING_TURNS = 15  # Many short ones: a turn's rate differs by a sixth from the next one's, which is what tracing may cost.
 HISTORIES = (100, 10_000, 200_000)
 WINDOWS = (0, 1, 10, 100)
 APPEND_BOUND = 1.5
@@ -77,7 +75,7 @@ class Transcript:
         request = pb.AppendEntriesRequest(
             session_id=self.session_id, claim=self.claim, idempotency_key=uuid.uuid4().hex, entries=bodies
         )
-        with acting_with_token(self.token):
+        with use_token(self.token):
             await self.peer.unary(self.stub.AppendEntries, request, timeout_seconds=60)
 
     async def grow(self, count: int) -> None:
@@ -89,13 +87,13 @@ class Transcript:
     async def open_window(self) -> pb.Fence:
         """The fence at the head."""
         request = pb.OpenWindowRequest(session_id=self.session_id, claim=self.claim)
-        with acting_with_token(self.token):
+        with use_token(self.token):
             return (await self.peer.unary(self.stub.OpenWindow, request)).fence
 
     async def close_window(self, fence: pb.Fence) -> None:
         """From the fence to the head."""
         request = pb.CloseWindowRequest(session_id=self.session_id, claim=self.claim, fence=fence)
-        with acting_with_token(self.token):
+        with use_token(self.token):
             await self.peer.unary(self.stub.CloseWindow, request)
 
 
@@ -148,11 +146,13 @@ async def _transcripts(stack: Stack, sampler: Sampler) -> AsyncIterator[Begin]:
 
         async def begin() -> Transcript:
             session_id, claim = new_id(IdKind.SESSION), pb.WriterClaim(run_id=new_id(IdKind.RUN), epoch=1)
-            with acting_for(TENANT):
+            with impersonate(TENANT):
                 await peer.unary(stub.CreateTranscript, pb.CreateTranscriptRequest(session_id=session_id))
             token = minter.run_token(TENANT, session_id, claim.run_id, claim.epoch, 3600)
-            with acting_with_token(token):
-                await peer.unary(stub.AcquireWriter, pb.AcquireWriterRequest(session_id=session_id, claim=claim))
+            with use_token(token):
+                await peer.unary(
+                    stub.AcquireWriter, pb.AcquireWriterRequest(session_id=session_id, claim=claim)
+                )
             return Transcript(peer, stub, session_id, claim, token)
 
         yield begin
@@ -180,7 +180,7 @@ async def _floors(stack: Stack, begin: Begin) -> AsyncIterator[Floors]:
         stub: TranscriptServiceAsyncStub = TranscriptServiceStub(peer.channel)
 
         async def commit(body: entry_pb2.EntryBody) -> None:
-            with acting_with_token(caller.token):
+            with use_token(caller.token):
                 await bare.unary(method, body, timeout_seconds=60)
 
         yield Floors(replace(caller, peer=peer, stub=stub).append, commit)
@@ -199,7 +199,9 @@ async def _append_latency(bench: Bench, begin: Begin, floors: Floors, kib: entry
     bench.latency("transcript.one_row.1KiB.over_bare_server", samples["rpc"], samples["bare"])
 
 
-async def _append_rate(bench: Bench, begin: Begin, floors: Floors, kib: entry_pb2.EntryBody, count: int) -> None:
+async def _append_rate(
+    bench: Bench, begin: Begin, floors: Floors, kib: entry_pb2.EntryBody, count: int
+) -> None:
     """Each session writes one entry after the other; the floors and they take turns, so that the machine's moods meet all."""
     works: dict[str, list[Callable[[], Awaitable[None]]]] = {
         "bare": [partial(floors.bare, kib)] * count,
@@ -211,7 +213,9 @@ async def _append_rate(bench: Bench, begin: Begin, floors: Floors, kib: entry_pb
     samples = round(sum(turn["append"] for turn in turns) * RATE_SECONDS)
     name = f"transcript.append.{count}_sessions"
     bench.record(Metric(f"{name}.rate", rate, "1/s", rpc, rate / rpc, samples))
-    bound = RATE_BOUND if count == 16 else None  # The price of an entry, since a bound is the most that a ratio may be.
+    bound = (
+        RATE_BOUND if count == 16 else None
+    )  # The price of an entry, since a bound is the most that a ratio may be.
     bench.record(Metric(f"{name}.price", 1e3 / rate, "ms", 1e3 / rpc, rpc / rate, samples, bound=bound))
     bench.record(Metric(f"{name}.price.over_bare_server", 1e3 / rate, "ms", 1e3 / bare, bare / rate, samples))
 
@@ -240,12 +244,15 @@ async def _tracing(bench: Bench, begin: Begin, begin_traced: Begin, kib: entry_p
     untraced = [_appending(await begin(), kib) for _ in range(16)]
     traced = [_appending(await begin_traced(), kib) for _ in range(16)]
     turns = [
-        (await _rate(untraced, TRACING_SECONDS), await _rate(traced, TRACING_SECONDS)) for _ in range(TRACING_TURNS)
+        (await _rate(untraced, TRACING_SECONDS), await _rate(traced, TRACING_SECONDS))
+        for _ in range(TRACING_TURNS)
     ]
     floor_rate, rate = (sum(rates) / TRACING_TURNS for rates in zip(*turns, strict=True))
     samples = round(rate * TRACING_TURNS * TRACING_SECONDS)
     name = "transcript.append.traced.price"
-    bench.record(Metric(name, 1e3 / rate, "ms", 1e3 / floor_rate, floor_rate / rate, samples, bound=TRACING_BOUND))
+    bench.record(
+        Metric(name, 1e3 / rate, "ms", 1e3 / floor_rate, floor_rate / rate, samples, bound=TRACING_BOUND)
+    )
 
 
 async def _eight_writers(bench: Bench, begin: Begin, kib: entry_pb2.EntryBody) -> None:
@@ -254,7 +261,13 @@ async def _eight_writers(bench: Bench, begin: Begin, kib: entry_pb2.EntryBody) -
     samples = round(rate * RATE_SECONDS)
     bench.record(Metric("transcript.append.8_writers.rate", rate, "1/s", None, None, samples))
     price = Metric(
-        "transcript.append.8_writers.price", 1e3 / rate, "ms", None, None, samples, bound=1e3 / WRITERS_BOUND_PER_SECOND
+        "transcript.append.8_writers.price",
+        1e3 / rate,
+        "ms",
+        None,
+        None,
+        samples,
+        bound=1e3 / WRITERS_BOUND_PER_SECOND,
     )
     bench.record(price)
 
@@ -265,7 +278,9 @@ async def _histories(bench: Bench, begin: Begin, kib: entry_pb2.EntryBody) -> No
     for length, transcript in transcripts.items():
         bench.report(f"  a history of {length} entries")
         await transcript.grow(length - 1)
-    works: dict[str, Work] = {str(length): _appending(transcript, kib) for length, transcript in transcripts.items()}
+    works: dict[str, Work] = {
+        str(length): _appending(transcript, kib) for length, transcript in transcripts.items()
+    }
     samples = await bench.compare(works, rounds=ROUNDS, warm_up=WARM_UP)
     shortest = samples[str(HISTORIES[0])]
     for length in HISTORIES:
@@ -311,8 +326,12 @@ async def _stored(bench: Bench, begin: Begin, superuser_dsn: str) -> None:
 
 def _turn(number: int) -> list[entry_pb2.EntryBody]:
     call_id = f"call_{number}"
-    block = f'{{"type":"toolCall","id":"{call_id}","name":"read","arguments":{{"path":"{text_of(60, number)}"}}}}'
-    call = content_pb.ContentBlock(tool_call=content_pb.ToolCall(tool_call_id=call_id, name="read", block_json=block))
+    block = (
+        f'{{"type":"toolCall","id":"{call_id}","name":"read","arguments":{{"path":"{text_of(60, number)}"}}}}'
+    )
+    call = content_pb.ContentBlock(
+        tool_call=content_pb.ToolCall(tool_call_id=call_id, name="read", block_json=block)
+    )
     calling = content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[call])
     read = content_pb.ContentBlock(text=content_pb.Text(text=text_of(3 * KIB, number)))
     result = content_pb.Message(

@@ -1,4 +1,4 @@
-"""The session service with real peers, and beside it a replica that is killed, paused and failed at its steps."""
+"""The session service with real services, and a replica that is killed, paused and failed."""
 
 from collections.abc import AsyncIterator
 
@@ -10,13 +10,21 @@ from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.watchdog import Watchdog
 from spawnmesh_runtime.peers import Peer
 
-from tests.chaos.aftermath import Aftermath
-from tests.chaos.victim import Victim, open_victim
-from tests.contract.serving import caller_at
-from tests.contract.session.conftest import _served_mesh, mesh, migrated, open_mesh, open_peers, peers, remains
-from tests.contract.session.harness import Mesh
-from tests.contract.session.remains import Remains
-from tests.contract.session.worker import parts_of
+from tests.support.chaos.recovery_checks import RecoveryChecks
+from tests.support.chaos.victim import Victim, open_victim
+from tests.support.serving import caller_at
+from tests.support.session.fixtures import (
+    _served_mesh,
+    mesh,
+    migrated,
+    open_mesh,
+    open_peers,
+    peers,
+    remains,
+)
+from tests.support.session.harness import Mesh
+from tests.support.session.remains import Remains
+from tests.support.session.worker import components_of
 
 __all__ = ["_served_mesh", "mesh", "migrated", "open_mesh", "open_peers", "peers", "remains"]
 
@@ -51,19 +59,19 @@ async def transcript(peers: dict[str, str]) -> AsyncIterator[Peer]:
 
 
 @pytest.fixture(scope="session")
-async def _aftermath(_served_mesh: Mesh, remains: Remains) -> AsyncIterator[Aftermath]:
+async def _recovery(_served_mesh: Mesh, remains: Remains) -> AsyncIterator[RecoveryChecks]:
     async with (
-        parts_of(_served_mesh.settings) as parts,
-        parts.job_app.open_async(),
+        components_of(_served_mesh.settings) as components,
+        components.job_app.open_async(),
         await psycopg.AsyncConnection.connect(
             remains.dsn, autocommit=True, row_factory=dict_row, options="-c search_path=session"
         ) as link,
     ):
-        yield Aftermath(parts, _served_mesh.settings, remains, link)
+        yield RecoveryChecks(components, _served_mesh.settings, remains, link)
 
 
 @pytest.fixture
-async def aftermath(_aftermath: Aftermath) -> AsyncIterator[Aftermath]:
-    """What the worker does and what is left, in the database of all tests; of the test's tenants nothing waits afterwards."""
-    yield _aftermath
-    await _aftermath.forget()
+async def recovery(_recovery: RecoveryChecks) -> AsyncIterator[RecoveryChecks]:
+    """The worker's recovery, and the tables; the test's tenants have no work in the queue later."""
+    yield _recovery
+    await _recovery.forget()

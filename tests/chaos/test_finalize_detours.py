@@ -1,4 +1,4 @@
-"""The replica is killed, paused or failed while a draft is revised, is not judged as a plugin failed, or takes an earlier one's place."""
+"""The replica is killed, paused or failed on the detours of FinalizeRun."""
 
 import asyncio
 from dataclasses import replace
@@ -11,14 +11,14 @@ from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_SUPERSEDED
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.peers import Peer
 
-from tests.chaos.aftermath import Aftermath
-from tests.chaos.failpoints import Fault
-from tests.chaos.finalizing import Finalizing, open_finalizing, outcome
-from tests.chaos.steps import ABSENT, REVISED, UNASKED, WITHDRAWN, steps_of
-from tests.chaos.victim import Victim
-from tests.contract.session.drafting import draft, entries_of
-from tests.contract.session.harness import Mesh
-from tests.contract.session.plugins import Plugin, plugged
+from tests.support.chaos.failpoints import Fault
+from tests.support.chaos.finalizing import Finalizing, open_finalizing, outcome
+from tests.support.chaos.recovery_checks import RecoveryChecks
+from tests.support.chaos.steps import ABSENT, REVISED, UNASKED, WITHDRAWN, steps_of
+from tests.support.chaos.victim import Victim
+from tests.support.session.drafting import draft, entries_of
+from tests.support.session.harness import Mesh
+from tests.support.session.plugins import Plugin, plugged
 
 NOT_HEARD = Reason.DEPENDENCY_UNAVAILABLE.value
 TOO_LATE = Reason.RUN_LEASE_LOST.value
@@ -27,14 +27,14 @@ CUT_OFF = pytest.mark.parametrize("fault", [Fault.KILL, Fault.FAIL])
 
 
 @pytest.fixture
-async def own(mesh: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer) -> Finalizing:
+async def own(mesh: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer) -> Finalizing:
     """A run with a draft."""
-    return await open_finalizing(mesh, victim, aftermath, transcript)
+    return await open_finalizing(mesh, victim, recovery, transcript)
 
 
 @pytest.fixture
 async def replacing(own: Finalizing, victim: Victim) -> Finalizing:
-    """A run whose first draft was called final when its runner was lost; as its second runner sees it, who has another."""
+    """Return a run whose first draft was labelled final when its runner was lost."""
     with victim.planned("Transcripts.append: answered", Fault.CUT):
         assert outcome(await own.call_victim()) == NOT_HEARD
     second = await own.take_over("43")
@@ -43,10 +43,10 @@ async def replacing(own: Finalizing, victim: Victim) -> Finalizing:
 
 
 async def revisions(own: Finalizing) -> dict[str, int]:
-    """How often the draft was superseded, the runner told why, and a watcher told of it."""
+    """Count the superseding labels, the revision notes and the revision events of the draft."""
     bodies = [entry.body for entry in await entries_of(own.transcript, own.held)]
     superseded = [(body.label.entry_id, body.label.kind) for body in bodies if body.HasField("label")]
-    events = await own.aftermath.events(own.mesh.tenant, own.session_id)
+    events = await own.recovery.events(own.mesh.tenant, own.session_id)
     return {
         "superseded": superseded.count((own.request.draft_entry_id, LABEL_KIND_SUPERSEDED)),
         "notes": [body.system_note.topic for body in bodies].count("revision"),
@@ -114,7 +114,9 @@ async def test_FinalizeRun__cut_off_while_an_earlier_draft_is_withdrawn(
 
 
 @pytest.mark.parametrize("step", steps_of(WITHDRAWN[1:3]))
-async def test_FinalizeRun__paused_while_an_earlier_draft_is_withdrawn(replacing: Finalizing, step: str) -> None:
+async def test_FinalizeRun__paused_while_an_earlier_draft_is_withdrawn(
+    replacing: Finalizing, step: str
+) -> None:
     third, heard = await paused(replacing, step)
     assert heard in (TOO_LATE, NOT_HEARD)
     await third.check()
@@ -134,14 +136,16 @@ async def test_FinalizeRun__cut_off_while_a_draft_that_is_not_there_is_refused(
 
 
 @pytest.mark.parametrize("step", steps_of(ABSENT[3:]))
-async def test_FinalizeRun__paused_while_a_draft_that_is_not_there_is_refused(own: Finalizing, step: str) -> None:
+async def test_FinalizeRun__paused_while_a_draft_that_is_not_there_is_refused(
+    own: Finalizing, step: str
+) -> None:
     new, heard = await paused(own.with_no_draft(), step)
     assert heard in (TOO_LATE, NOT_HEARD, Reason.NOT_FOUND.value)
     await new.check()
 
 
 async def paused(old: Finalizing, step: str, meanwhile: Any = bool) -> tuple[Finalizing, str]:
-    """Stops the replica at the step until another runner has ended the run; gives how that one sees it, and what the first is told."""
+    """Pause the replica at the step until another runner has ended the run."""
     pid = await old.victim.serving()
     with old.victim.planned(step, Fault.PAUSE):
         call = asyncio.create_task(old.call_victim())

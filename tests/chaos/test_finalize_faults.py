@@ -1,4 +1,4 @@
-"""The replica that finalizes is killed, paused or failed at every step: the run ends once, and its parent hears once."""
+"""The replica that finalizes is killed, paused or failed at every step; the run ends once."""
 
 import asyncio
 
@@ -7,12 +7,12 @@ from spawnmesh.session.v1 import session_pb2
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.peers import Peer
 
-from tests.chaos.aftermath import Aftermath
-from tests.chaos.failpoints import Fault
-from tests.chaos.finalizing import open_finalizing, outcome
-from tests.chaos.steps import ACCEPTED, steps_of
-from tests.chaos.victim import Victim
-from tests.contract.session.harness import Mesh
+from tests.support.chaos.failpoints import Fault
+from tests.support.chaos.finalizing import open_finalizing, outcome
+from tests.support.chaos.recovery_checks import RecoveryChecks
+from tests.support.chaos.steps import ACCEPTED, steps_of
+from tests.support.chaos.victim import Victim
+from tests.support.session.harness import Mesh
 
 AT_EACH_STEP = pytest.mark.parametrize("step", steps_of(ACCEPTED))
 NOT_HEARD = Reason.DEPENDENCY_UNAVAILABLE.value
@@ -21,9 +21,9 @@ TOO_LATE = Reason.RUN_LEASE_LOST.value
 
 @AT_EACH_STEP
 async def test_FinalizeRun__killed_and_repeated(
-    mesh: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer, step: str
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer, step: str
 ) -> None:
-    own = await open_finalizing(mesh, victim, aftermath, transcript)
+    own = await open_finalizing(mesh, victim, recovery, transcript)
     with victim.planned(step, Fault.KILL) as failpoints:
         assert outcome(await own.call_victim()) == NOT_HEARD
         assert failpoints.steps()[-1] == step
@@ -34,10 +34,10 @@ async def test_FinalizeRun__killed_and_repeated(
 
 @AT_EACH_STEP
 async def test_FinalizeRun__killed_and_taken_over(
-    keeping: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer, step: str
+    keeping: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer, step: str
 ) -> None:
-    """The runner is lost with the replica; whoever goes on has a draft of its own. The files are to be kept."""
-    old = await open_finalizing(keeping, victim, aftermath, transcript, session_pb2.CLEANUP_KEEP)
+    """The runner is lost with the replica, and the next one has its own draft. Files are kept."""
+    old = await open_finalizing(keeping, victim, recovery, transcript, session_pb2.CLEANUP_KEEP)
     with victim.planned(step, Fault.KILL):
         assert outcome(await old.call_victim()) == NOT_HEARD
     new = await old.take_over("43")
@@ -51,10 +51,10 @@ async def test_FinalizeRun__killed_and_taken_over(
 @AT_EACH_STEP
 @pytest.mark.parametrize("until", ["held", "ended"])
 async def test_FinalizeRun__paused_while_the_run_is_taken_over(
-    mesh: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer, step: str, until: str
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer, step: str, until: str
 ) -> None:
     """It goes on while another runner holds the run, or has ended it."""
-    old = await open_finalizing(mesh, victim, aftermath, transcript)
+    old = await open_finalizing(mesh, victim, recovery, transcript)
     pid = await victim.serving()
     with victim.planned(step, Fault.PAUSE):
         call = asyncio.create_task(old.call_victim())
@@ -73,10 +73,10 @@ async def test_FinalizeRun__paused_while_the_run_is_taken_over(
 
 @AT_EACH_STEP
 async def test_FinalizeRun__failed_and_repeated(
-    mesh: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer, step: str
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer, step: str
 ) -> None:
-    """What fails is a statement or a call, before its effect or, where it was done, in its answer."""
-    own = await open_finalizing(mesh, victim, aftermath, transcript)
+    """A statement or a call fails before its effect, or its answer is lost."""
+    own = await open_finalizing(mesh, victim, recovery, transcript)
     with victim.planned(step, Fault.FAIL):
         assert outcome(await own.call_victim()) == NOT_HEARD
     assert outcome(await own.call_healthy()) == "accepted"

@@ -1,22 +1,22 @@
-"""A statement or a call of the replica that spawns fails, before its effect or, where it was done, in its answer."""
+"""A statement or a call of the replica that spawns fails, or its answer is lost."""
 
 import pytest
 from spawnmesh_core.errors import MeshError
 
-from tests.chaos.aftermath import Aftermath
-from tests.chaos.failpoints import Fault
-from tests.chaos.spawning import EACH_STEP, TYPED, open_spawning
-from tests.chaos.steps import SPAWNED_BEFORE, steps_of
-from tests.chaos.victim import Victim
-from tests.contract.session.harness import Mesh
+from tests.support.chaos.failpoints import Fault
+from tests.support.chaos.recovery_checks import RecoveryChecks
+from tests.support.chaos.spawning import EACH_STEP, TYPED, open_spawning
+from tests.support.chaos.steps import SPAWNED_BEFORE, steps_of
+from tests.support.chaos.victim import Victim
+from tests.support.session.harness import Mesh
 
 
 @pytest.mark.parametrize("fault", [Fault.FAIL, Fault.CUT])
 @pytest.mark.parametrize(("file", "step"), EACH_STEP)
 async def test_SpawnSession__failed(
-    mesh: Mesh, victim: Victim, aftermath: Aftermath, file: str, step: str, fault: Fault
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, file: str, step: str, fault: Fault
 ) -> None:
-    spawning = await open_spawning(mesh, victim, aftermath, file)
+    spawning = await open_spawning(mesh, victim, recovery, file)
     with victim.planned(step, fault) as failpoints:
         heard = await spawning.call_victim()
         reached = failpoints.steps()
@@ -26,8 +26,10 @@ async def test_SpawnSession__failed(
 
 
 @pytest.mark.parametrize("step", steps_of(SPAWNED_BEFORE[1:]))
-async def test_SpawnSession__repeat_failed(mesh: Mesh, victim: Victim, aftermath: Aftermath, step: str) -> None:
-    spawning = await open_spawning(mesh, victim, aftermath)
+async def test_SpawnSession__repeat_failed(
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, step: str
+) -> None:
+    spawning = await open_spawning(mesh, victim, recovery)
     await spawning.call_healthy()
     with victim.planned(step, Fault.FAIL) as failpoints:
         heard = await spawning.call_victim()

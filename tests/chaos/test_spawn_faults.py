@@ -1,4 +1,4 @@
-"""The replica that spawns is killed or paused at every step: the session is spawned once, or undone with nothing left."""
+"""The replica that spawns is killed or paused at every step: spawned once, or undone."""
 
 import asyncio
 
@@ -6,38 +6,42 @@ import pytest
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from tests.chaos.aftermath import Aftermath
-from tests.chaos.failpoints import Fault
-from tests.chaos.spawning import BY_A_CLIENT, EACH_STEP, TYPED, Spawning, open_spawning
-from tests.chaos.victim import Victim
-from tests.contract.session.harness import Mesh
+from tests.support.chaos.failpoints import Fault
+from tests.support.chaos.recovery_checks import RecoveryChecks
+from tests.support.chaos.spawning import BY_A_CLIENT, EACH_STEP, TYPED, Spawning, open_spawning
+from tests.support.chaos.victim import Victim
+from tests.support.session.harness import Mesh
 
 AT_EACH_STEP = pytest.mark.parametrize(("file", "step"), EACH_STEP)
 
 
 @AT_EACH_STEP
-async def test_SpawnSession__killed(mesh: Mesh, victim: Victim, aftermath: Aftermath, file: str, step: str) -> None:
-    await _killed(await open_spawning(mesh, victim, aftermath, file), step)
+async def test_SpawnSession__killed(
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, file: str, step: str
+) -> None:
+    await _killed(await open_spawning(mesh, victim, recovery, file), step)
 
 
 @pytest.mark.parametrize("step", BY_A_CLIENT)
-async def test_SpawnSession__of_a_client_killed(mesh: Mesh, victim: Victim, aftermath: Aftermath, step: str) -> None:
-    await _killed(await open_spawning(mesh, victim, aftermath, by_client=True), step)
+async def test_SpawnSession__of_a_client_killed(
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, step: str
+) -> None:
+    await _killed(await open_spawning(mesh, victim, recovery, by_client=True), step)
 
 
 @AT_EACH_STEP
 async def test_SpawnSession__paused_while_others_undo_it(
-    mesh: Mesh, victim: Victim, aftermath: Aftermath, file: str, step: str
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, file: str, step: str
 ) -> None:
-    """What it does once it goes on is too late: it is refused, and what it may have made meanwhile goes, too."""
-    await _paused(await open_spawning(mesh, victim, aftermath, file), step)
+    """After the pause its work is refused, and what it created meanwhile is removed."""
+    await _paused(await open_spawning(mesh, victim, recovery, file), step)
 
 
 @pytest.mark.parametrize("step", BY_A_CLIENT)
 async def test_SpawnSession__of_a_client_paused_while_others_undo_it(
-    mesh: Mesh, victim: Victim, aftermath: Aftermath, step: str
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, step: str
 ) -> None:
-    await _paused(await open_spawning(mesh, victim, aftermath, by_client=True), step)
+    await _paused(await open_spawning(mesh, victim, recovery, by_client=True), step)
 
 
 async def _killed(spawning: Spawning, step: str) -> None:

@@ -1,4 +1,4 @@
-"""The replica that spawns is stopped until the spawn's time is over: it undoes it itself once it goes on, even where others have done so."""
+"""The replica is paused past the spawn's deadline, and undoes the spawn when it continues."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,16 +9,20 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.watchdog import Watchdog
 
-from tests.chaos.aftermath import Aftermath
-from tests.chaos.failpoints import Fault
-from tests.chaos.spawning import open_spawning
-from tests.chaos.steps import SPAWNED, steps_of
-from tests.chaos.victim import Victim, open_victim
-from tests.contract.session.harness import Mesh
+from tests.support.chaos.failpoints import Fault
+from tests.support.chaos.recovery_checks import RecoveryChecks
+from tests.support.chaos.spawning import open_spawning
+from tests.support.chaos.steps import SPAWNED, steps_of
+from tests.support.chaos.victim import Victim, open_victim
+from tests.support.session.harness import Mesh
 
 DEADLINE_SECONDS = 1.5
 HALF_DONE = [step for step in steps_of(SPAWNED) if step.endswith((": commit", ": answered"))]
-ALSO_BY_OTHERS = ["Hooks.before_spawn: answered", "AttachmentSets.stage: answered", "Transcripts.append: answered"]
+ALSO_BY_OTHERS = [
+    "Hooks.before_spawn: answered",
+    "AttachmentSets.stage: answered",
+    "Transcripts.append: answered",
+]
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +46,9 @@ async def hasty(
     [(step, "by nobody") for step in HALF_DONE] + [(step, "by others") for step in ALSO_BY_OTHERS],
 )
 async def test_SpawnSession__stopped_until_its_time_is_over(
-    mesh: Mesh, hasty: Victim, aftermath: Aftermath, step: str, undone: str
+    mesh: Mesh, hasty: Victim, recovery: RecoveryChecks, step: str, undone: str
 ) -> None:
-    spawning = await open_spawning(mesh, hasty, aftermath)
+    spawning = await open_spawning(mesh, hasty, recovery)
     pid = await hasty.serving()
     with hasty.planned(step, Fault.PAUSE) as failpoints:
         call = asyncio.create_task(spawning.call_victim())

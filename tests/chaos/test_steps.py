@@ -7,13 +7,13 @@ import pytest
 from spawnmesh.hook.v1.decision_pb2 import FinalizeDecision, Revise
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.peers import Peer
-from spawnmesh_session.operations import finalize, spawn, undo
+from spawnmesh_session.operations import finalize_saga, spawn_saga, spawn_undo
 
-from tests.chaos.aftermath import Aftermath
-from tests.chaos.failpoints import Fault
-from tests.chaos.finalizing import open_finalizing, outcome
-from tests.chaos.spawning import BAD, open_spawning
-from tests.chaos.steps import (
+from tests.support.chaos.failpoints import Fault
+from tests.support.chaos.finalizing import open_finalizing, outcome
+from tests.support.chaos.recovery_checks import RecoveryChecks
+from tests.support.chaos.spawning import BAD, open_spawning
+from tests.support.chaos.steps import (
     ABSENT,
     ACCEPTED,
     BEHIND_FAULTS,
@@ -28,9 +28,9 @@ from tests.chaos.steps import (
     difference,
     steps_of,
 )
-from tests.chaos.victim import Victim
-from tests.contract.session.harness import Mesh
-from tests.contract.session.plugins import Plugin, plugged
+from tests.support.chaos.victim import Victim
+from tests.support.session.harness import Mesh
+from tests.support.session.plugins import Plugin, plugged
 
 PEERS = {"sets": "AttachmentSets", "transcripts": "Transcripts", "hooks": "Hooks"}
 
@@ -47,14 +47,18 @@ def named(module: Path) -> set[str]:
                     case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="database"))):
                         assert isinstance(function, ast.AsyncFunctionDef)
                         found.add(f"{saga.name}.{function.name}")
-                    case ast.Call(func=ast.Attribute(attr=statement), args=[ast.Attribute(attr="database"), *_]):
+                    case ast.Call(
+                        func=ast.Attribute(attr=statement), args=[ast.Attribute(attr="database"), *_]
+                    ):
                         found.add(statement)
-                    case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=peer), attr=method)) if peer in PEERS:
+                    case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=peer), attr=method)) if (
+                        peer in PEERS
+                    ):
                         found.add(f"{PEERS[peer]}.{method}")
     return found
 
 
-@pytest.mark.parametrize("module", [spawn, undo, finalize])
+@pytest.mark.parametrize("module", [spawn_saga, spawn_undo, finalize_saga])
 def test_whatever_a_saga_does_is_in_a_table(module: object) -> None:
     source = named(Path(str(module.__file__)))  # type: ignore[attr-defined]
     told = {step.partition(":")[0].partition(" (")[0] for path in PATHS.values() for step in steps_of(path)}
@@ -62,20 +66,25 @@ def test_whatever_a_saga_does_is_in_a_table(module: object) -> None:
     assert source - told - set(BEHIND_FAULTS) == set()
 
 
-def test_what_is_out_of_order_or_missing_is_told() -> None:
+def test_difference_names_steps_that_are_missing_or_out_of_order() -> None:
     steps = steps_of(SPAWNED)
     assert difference(SPAWNED, steps) == ""
     beside = steps.index("AttachmentSets.stage: call")
-    turned = [*steps[:beside], *steps[beside + 2 : beside + 6], *steps[beside : beside + 2], *steps[beside + 6 :]]
+    turned = [
+        *steps[:beside],
+        *steps[beside + 2 : beside + 6],
+        *steps[beside : beside + 2],
+        *steps[beside + 6 :],
+    ]
     assert difference(SPAWNED, turned) == ""
-    assert difference(SPAWNED, steps[:-1]) == "not reached: ['enrol: answered']"
+    assert difference(SPAWNED, steps[:-1]) == "not reached: ['activate_session: answered']"
     assert difference(SPAWNED, [*steps, "New.step: call"]) == "in no table: ['New.step: call']"
     assert difference(SPAWNED, [steps[1], steps[0], *steps[2:]]).startswith("out of order")
     assert difference(SPAWNED, [*steps, steps[0]]).startswith("reached again")
 
 
-async def test_SpawnSession__steps(mesh: Mesh, victim: Victim, aftermath: Aftermath) -> None:
-    spawning = await open_spawning(mesh, victim, aftermath)
+async def test_SpawnSession__steps(mesh: Mesh, victim: Victim, recovery: RecoveryChecks) -> None:
+    spawning = await open_spawning(mesh, victim, recovery)
     with victim.planned("", Fault.FAIL) as failpoints:
         heard = await spawning.call_victim()
         reached = failpoints.steps()
@@ -86,8 +95,8 @@ async def test_SpawnSession__steps(mesh: Mesh, victim: Victim, aftermath: Afterm
         assert difference(SPAWNED_BEFORE, failpoints.steps()) == ""
 
 
-async def test_SpawnSession__steps_of_a_client(mesh: Mesh, victim: Victim, aftermath: Aftermath) -> None:
-    spawning = await open_spawning(mesh, victim, aftermath, by_client=True)
+async def test_SpawnSession__steps_of_a_client(mesh: Mesh, victim: Victim, recovery: RecoveryChecks) -> None:
+    spawning = await open_spawning(mesh, victim, recovery, by_client=True)
     with victim.planned("", Fault.FAIL) as failpoints:
         heard = await spawning.call_victim()
         reached = failpoints.steps()
@@ -95,8 +104,10 @@ async def test_SpawnSession__steps_of_a_client(mesh: Mesh, victim: Victim, after
     await spawning.check(heard, reached)
 
 
-async def test_SpawnSession__steps_of_one_that_is_undone(mesh: Mesh, victim: Victim, aftermath: Aftermath) -> None:
-    spawning = await open_spawning(mesh, victim, aftermath, BAD)
+async def test_SpawnSession__steps_of_one_that_is_undone(
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks
+) -> None:
+    spawning = await open_spawning(mesh, victim, recovery, BAD)
     with victim.planned("", Fault.FAIL) as failpoints:
         heard = await spawning.call_victim()
         reached = failpoints.steps()
@@ -104,8 +115,10 @@ async def test_SpawnSession__steps_of_one_that_is_undone(mesh: Mesh, victim: Vic
     await spawning.check(heard, reached)
 
 
-async def test_FinalizeRun__steps(mesh: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer) -> None:
-    own = await open_finalizing(mesh, victim, aftermath, transcript)
+async def test_FinalizeRun__steps(
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer
+) -> None:
+    own = await open_finalizing(mesh, victim, recovery, transcript)
     with victim.planned("", Fault.FAIL) as failpoints:
         assert outcome(await own.call_victim()) == "accepted"
         assert difference(ACCEPTED, failpoints.steps()) == ""
@@ -113,9 +126,9 @@ async def test_FinalizeRun__steps(mesh: Mesh, victim: Victim, aftermath: Afterma
 
 
 async def test_FinalizeRun__steps_of_a_revision_and_of_a_failed_plugin(
-    mesh: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer, peers: dict[str, str]
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer, peers: dict[str, str]
 ) -> None:
-    own, other = [await open_finalizing(mesh, victim, aftermath, transcript) for _ in range(2)]
+    own, other = [await open_finalizing(mesh, victim, recovery, transcript) for _ in range(2)]
     async with plugged(mesh, peers, Plugin(on_finalize=FinalizeDecision(revise=Revise(reason="shorter")))):
         with victim.planned("", Fault.FAIL) as failpoints:
             assert outcome(await own.call_victim()) == "revise"
@@ -126,9 +139,9 @@ async def test_FinalizeRun__steps_of_a_revision_and_of_a_failed_plugin(
 
 
 async def test_FinalizeRun__steps_of_a_draft_that_is_not_there(
-    mesh: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer
 ) -> None:
-    own = await open_finalizing(mesh, victim, aftermath, transcript)
+    own = await open_finalizing(mesh, victim, recovery, transcript)
     with victim.planned("", Fault.FAIL) as failpoints:
         assert outcome(await own.with_no_draft().call_victim()) == Reason.NOT_FOUND.value
         assert difference(ABSENT, failpoints.steps()) == ""
@@ -137,9 +150,9 @@ async def test_FinalizeRun__steps_of_a_draft_that_is_not_there(
 
 
 async def test_FinalizeRun__steps_of_a_draft_in_the_place_of_another(
-    mesh: Mesh, victim: Victim, aftermath: Aftermath, transcript: Peer
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, transcript: Peer
 ) -> None:
-    first = await open_finalizing(mesh, victim, aftermath, transcript)
+    first = await open_finalizing(mesh, victim, recovery, transcript)
     with victim.planned("Transcripts.append: call", Fault.CUT):
         await first.call_victim()
     second = await first.take_over("43")

@@ -8,14 +8,11 @@ import pytest
 import yaml
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_postgres.jobs import open_job_app, work_on_jobs
+from spawnmesh_postgres.jobs import open_job_app, run_job_worker
 from spawnmesh_session.settings import SessionSettings
 
-from tests.deploy.connections import JOBS_AT_REST, JOBS_IN_USE, LISTENING, until_connected
-from tests.deploy.rendering import VALUE_SETS, Object, helm, objects, of_kind, refusal
-from tests.deploy.test_environment import migrated
-
-__all__ = ["migrated"]
+from tests.support.deploy.connections import JOBS_AT_REST, JOBS_IN_USE, LISTENING, until_connected
+from tests.support.deploy.rendering import VALUE_SETS, Object, helm, objects, of_kind, refusal
 
 
 def pools(*values: str) -> dict[str, int]:
@@ -106,9 +103,11 @@ async def test_queue_of_jobs_has_the_connections_that_are_counted_for_it(
     postgres: Postgres, migrated: dict[str, ServiceDsn]
 ) -> None:
     app = open_job_app(migrated["session"].app, name="counted jobs")
-    working = asyncio.create_task(work_on_jobs(app, concurrency=8, grace_seconds=5.0))
+    working = asyncio.create_task(run_job_worker(app, concurrency=8, grace_seconds=5.0))
     await until_connected(postgres, "application_name", "counted jobs", JOBS_AT_REST)
-    busy = [asyncio.create_task(app.connector.execute_query_one_async("select pg_sleep(1)")) for _ in range(8)]
+    busy = [
+        asyncio.create_task(app.connector.execute_query_one_async("select pg_sleep(1)")) for _ in range(8)
+    ]
     await until_connected(postgres, "application_name", "counted jobs", JOBS_IN_USE)
     await asyncio.gather(*busy)
     working.cancel()

@@ -8,7 +8,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.deploy.rendering import CI, ROOT, VALUE_SETS, helm, objects, of_kind, text_of
+from tests.support.deploy.rendering import CI, ROOT, VALUE_SETS, helm, objects, of_kind, text_of
 
 OLDEST, NEWEST = "1.29", "1.37"
 # Kinds of other projects, whose schemas Kubernetes does not have: all fields of theirs that the chart may use, by the projects' references.
@@ -23,7 +23,11 @@ FOREIGN = {
         *("privateKey.algorithm", "privateKey.size", "privateKey.rotationPolicy"),
     },
 }  # fmt: skip
-OPEN = {"selector.matchLabels", "groups.rules.labels", "groups.rules.annotations"}  # Whose members have any name.
+OPEN = {
+    "selector.matchLabels",
+    "groups.rules.labels",
+    "groups.rules.annotations",
+}  # Whose members have any name.
 
 
 @pytest.mark.parametrize("values", VALUE_SETS)
@@ -67,7 +71,9 @@ def test_monitor_finds_the_metrics_of_every_workload() -> None:
     (endpoint,) = monitor["spec"]["endpoints"]
     service = of_kind("Service", "production")["metrics"]
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
-    assert {port["name"]: port["targetPort"] for port in service["spec"]["ports"]} == {endpoint["port"]: "metrics"}
+    assert {port["name"]: port["targetPort"] for port in service["spec"]["ports"]} == {
+        endpoint["port"]: "metrics"
+    }
     for name, deployment in of_kind("Deployment", "production").items():
         template = deployment["spec"]["template"]
         assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items(), name
@@ -141,7 +147,11 @@ def test_production_has_what_keeps_it_up() -> None:
         assert budget["spec"]["maxUnavailable"] == 1, name
         assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow", name
     for name, scaler in of_kind("HorizontalPodAutoscaler", "production").items():
-        assert scaler["spec"]["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+        assert scaler["spec"]["scaleTargetRef"] == {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "name": name,
+        }
     assert set(of_kind("HorizontalPodAutoscaler", "production")) >= {"session", "transcript", "runner"}
     for name, deployment in deployments.items():
         assert deployment["spec"]["template"]["spec"]["topologySpreadConstraints"], name
@@ -152,7 +162,9 @@ def test_production_has_what_keeps_it_up() -> None:
 
 
 def test_certificates_are_good_for_the_names_that_are_called() -> None:
-    names = {name for one in of_kind("Certificate", "production").values() for name in one["spec"]["dnsNames"]}
+    names = {
+        name for one in of_kind("Certificate", "production").values() for name in one["spec"]["dnsNames"]
+    }
     called = set(re.findall(r"dns:///([\w.-]+):50051", text_of("production")))
     assert len(called) == 5
     assert called <= names
@@ -169,10 +181,20 @@ def test_certificates_of_what_is_called_are_good_for_a_forwarded_port() -> None:
 @pytest.mark.parametrize("values", VALUE_SETS)
 def test_notes_tell_how_to_get_a_token_and_make_the_first_call(values: str) -> None:
     notes = helm("--notes", str(CI / f"{values}.yaml")).stdout
-    for said in ("SPAWNMESH_SIGNING_KEY_FILE", "spawnmesh tenant create", "spawnmesh spawn", "helm test mesh"):
+    for said in (
+        "SPAWNMESH_SIGNING_KEY_FILE",
+        "spawnmesh tenant create",
+        "spawnmesh spawn",
+        "helm test mesh",
+    ):
         assert said in notes
     assert ("NOT FOR PRODUCTION" in notes) is (values == "trial")
-    for said in ("SPAWNMESH_TLS_CERT_FILE", "SPAWNMESH_TLS_KEY_FILE", "SPAWNMESH_TLS_CA_FILE", "secret client-tls"):
+    for said in (
+        "SPAWNMESH_TLS_CERT_FILE",
+        "SPAWNMESH_TLS_KEY_FILE",
+        "SPAWNMESH_TLS_CA_FILE",
+        "secret client-tls",
+    ):
         assert (said in notes) is (values == "production")
 
 

@@ -3,10 +3,6 @@
 import asyncio
 import importlib
 import json
-import signal
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +16,6 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 from psycopg.conninfo import make_conninfo
 from spawnmesh.deployment.v1 import deployment_service_pb2 as pb
 from spawnmesh.deployment.v1.deployment_service_pb2_grpc import DeploymentServiceStub
@@ -29,21 +24,31 @@ from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_postgres.jobs import install_job_tables
 from spawnmesh_postgres.migration_files import migration_files
 from spawnmesh_postgres.migrations import migrate
-from spawnmesh_postgres.roles import Entries, prepare_database
-from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_postgres.roles import DatabaseUrls, prepare_database
+from spawnmesh_runtime.impersonation import use_token
 
-from tests.contract.serving import caller_at, client_tokens
-from tests.deploy.connections import SMALLEST, beside_pool_at_rest, connected, until_connected
-from tests.deploy.rendering import VALUE_SETS, Object, of_kind
+from tests.support.deploy.connections import SMALLEST, beside_pool_at_rest, connected, until_connected
+from tests.support.deploy.environment import (
+    NOT_SERVING,
+    SERVING,
+    Place,
+    container_of,
+    health_of,
+    health_over,
+    printed_until_its_end,
+    secret_files,
+    started,
+    until,
+    variables,
+)
+from tests.support.deploy.rendering import VALUE_SETS, of_kind
+from tests.support.serving import caller_at, client_tokens
 
-SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 PLAIN = {"POD_NAME", "POD_NAMESPACE", "OTEL_RESOURCE_ATTRIBUTES"}
 ALL = (
     "session",
@@ -57,25 +62,6 @@ ALL = (
     "hook-worker",
     "runner",
 )
-
-
-def container_of(component: str, *values: str) -> Object:
-    """The one container of a workload."""
-    (container,) = of_kind("Deployment", *values)[component]["spec"]["template"]["spec"]["containers"]
-    found: Object = container
-    return found
-
-
-def variables(container: Object) -> dict[str, str]:
-    return {one["name"]: one["value"] for one in container["env"] if "value" in one}
-
-
-def secret_files(component: str, *values: str) -> Iterator[tuple[str, str, str]]:
-    """(secret, key, file) of everything that is mounted as a setting."""
-    for volume in of_kind("Deployment", *values)[component]["spec"]["template"]["spec"]["volumes"]:
-        for source in volume.get("projected", {}).get("sources", []):
-            for item in source["secret"]["items"]:
-                yield source["secret"]["name"], item["key"], item["path"]
 
 
 @pytest.mark.parametrize("component", ALL)
@@ -97,128 +83,6 @@ def test_every_variable_and_every_mounted_file_is_a_setting(values: str, compone
 def _model(module: Any, pascal: str) -> dict[str, Any]:
     fields: dict[str, Any] = getattr(module, f"{pascal}Settings").model_fields
     return fields
-
-
-@pytest.fixture(scope="module")
-def migrated(databases: dict[str, ServiceDsn]) -> dict[str, ServiceDsn]:
-    for name, dsn in databases.items():
-        if name == "session":
-            install_job_tables(dsn.owner)
-        migrate(dsn.owner, package=f"spawnmesh_{name}", schema=name)
-    return databases
-
-
-class Place:
-    """A pod's file system and addresses on this machine: what the chart calls by name is put where a test may write."""
-
-    def __init__(self, root: Path, keys: Path, databases: dict[str, ServiceDsn], s3: S3Endpoint) -> None:
-        self.root, self.keys, self.databases, self.s3 = root, keys, databases, s3
-        self.port, self.health_port = free_ports(2)
-
-    def environment(self, component: str, *more: str) -> dict[str, str]:
-        """The rendered variables; paths lie under `root`, addresses are loopback's, and the files are there."""
-        container = container_of(component, "minimal", *more)
-        env = {
-            name: self._here(component, value) if value.startswith(("/run/", "/etc/", "/var/")) else value
-            for name, value in variables(container).items()
-        }
-        self._write_files(component, container["args"][0].removeprefix("spawnmesh_"))
-        for name, value in env.items():
-            if value == "0.0.0.0:50051":
-                env[name] = f"127.0.0.1:{self.port}"
-            elif value == "0.0.0.0:50052":
-                env[name] = f"127.0.0.1:{self.health_port}"
-        stand_ins = {
-            "S3_ENDPOINT": self.s3.endpoint,
-            "S3_SECURE": "false",
-            "STS_ENDPOINT": self.s3.sts_endpoint,
-            "STS_ROLE_ARN": self.s3.role_arn,
-        }
-        for name, value in stand_ins.items():
-            env |= {key: value for key in env if key.endswith(f"BLOB_{name}")}
-        return {**env, "PATH": "/usr/bin:/bin", "OTEL_RESOURCE_ATTRIBUTES": "k8s.pod.name=pod"}
-
-    def _here(self, component: str, path: str) -> str:
-        return f"{self.root}/{component}{path}"
-
-    def _write_files(self, component: str, snake: str) -> None:
-        service = snake.replace("_", "-")
-        contents = {
-            "access-key": self.s3.access_key,
-            "secret-key": self.s3.secret_key,
-            f"{service}-url": self.databases[snake].app if snake in self.databases else "",
-        }
-        mounted = self.root / component / "run" / "secrets"
-        for folder in ("spawnmesh", "tokens"):
-            (mounted / folder).mkdir(parents=True)
-        for _, key, file in secret_files(component, "minimal"):
-            (mounted / "spawnmesh" / file).write_text(contents[key] + "\n")
-        (mounted / "tokens" / "signing.pem").write_bytes((self.keys / f"{service}.pem").read_bytes())
-        (mounted / "tokens" / "jwks.json").write_bytes((self.keys / "jwks.json").read_bytes())
-        if service == "model-router":
-            folder = self.root / component / "etc" / "spawnmesh"
-            folder.mkdir(parents=True)
-            (folder / "router.json").write_text(
-                of_kind("ConfigMap", "minimal")["model-router-config"]["data"]["router.json"]
-            )
-        if service == "runner":
-            (self.root / component / "var" / "lib" / "spawnmesh" / "workspaces").mkdir(parents=True)
-
-
-async def health_of(port: int, service: str = "") -> int:
-    """What a kubelet would hear: without TLS, a status, or 0 for no answer."""
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        return await health_over(channel, service)
-
-
-async def health_over(channel: grpc.aio.Channel, service: str = "") -> int:
-    """A status, or 0 for no answer."""
-    check = health_pb2_grpc.HealthStub(channel).Check
-    try:
-        answer = await check(health_pb2.HealthCheckRequest(service=service), timeout=2)
-    except grpc.aio.AioRpcError:
-        return 0
-    status: int = answer.status
-    return status
-
-
-_LOG_BYTES = 64 * 1024 * 1024  # More than any writes here: a process whose log nobody takes stands still.
-
-
-@asynccontextmanager
-async def started(
-    container: Object, env: dict[str, str], *, python: Path = Path(sys.executable)
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The process as the image's entry point starts it, with nothing else in its environment; ended with the block."""
-    process = await asyncio.create_subprocess_exec(
-        python, "-X", "faulthandler", "-m", *container["args"], env=env, cwd="/",
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, limit=_LOG_BYTES,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await printed_until_its_end(process)
-
-
-async def printed_until_its_end(process: asyncio.subprocess.Process) -> str:
-    """What the process prints until it ends. One that does not is ended, and what it was doing is part of what is raised."""
-    printing = asyncio.create_task(process.communicate())
-    done, _ = await asyncio.wait({printing}, timeout=40)
-    if not done:
-        process.send_signal(signal.SIGABRT)
-    printed = (await printing)[0].decode()
-    assert done, f"did not end within 40 seconds; it had printed, and was doing:\n{printed}"
-    return printed
-
-
-async def until(port: int, status: int, process: asyncio.subprocess.Process, service: str = "") -> None:
-    async with asyncio.timeout(40):
-        while await health_of(port, service) != status:
-            if process.returncode is not None:
-                raise AssertionError((await process.communicate())[0].decode())
-            await asyncio.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +110,9 @@ async def test_process_becomes_ready_with_what_the_chart_gives_it_and_has_the_co
     assert not any("postgresql://" in value for value in env.values())
     container = container_of(component, "minimal", smallest_pools)
     role = container["args"][0].removeprefix("spawnmesh_")
-    others = await connected(postgres, "usename", role)  # Of services in this very process, which other tests use.
+    others = await connected(
+        postgres, "usename", role
+    )  # Of services in this very process, which other tests use.
     async with started(container, env) as process:
         await until(place.health_port, SERVING, process)
         assert await health_of(place.health_port, "live") == SERVING
@@ -265,7 +131,10 @@ async def test_process_is_alive_and_not_ready_until_its_schema_is_there(
     async with started(container_of("hook", "minimal"), place.environment("hook")) as process:
         assert process.stdout is not None
         waiting = json.loads(await process.stdout.readline())
-        assert (waiting["event"], waiting["reason"]) == ("schema_not_ready", "the schema is older: it lacks 0001_hook")
+        assert (waiting["event"], waiting["reason"]) == (
+            "schema_not_ready",
+            "the schema is older: it lacks 0001_hook",
+        )
         assert await health_of(place.health_port, "live") == SERVING
         assert await health_of(place.health_port) == NOT_SERVING
         await until(place.port, NOT_SERVING, process)
@@ -288,9 +157,11 @@ async def test_process_that_waits_for_its_schema_lets_callers_take_another_repli
         await until(place.port, NOT_SERVING, process)
         async with caller_at(f"127.0.0.1:{place.port}", "hook") as peer:
             token = client_tokens(keys).client_token("acme", "somebody", 60.0)
-            with acting_with_token(token), pytest.raises(MeshError) as refused:
+            with use_token(token), pytest.raises(MeshError) as refused:
                 await peer.unary(
-                    HookServiceStub(peer.channel).ListPlugins, hook_rpc.ListPluginsRequest(), timeout_seconds=5
+                    HookServiceStub(peer.channel).ListPlugins,
+                    hook_rpc.ListPluginsRequest(),
+                    timeout_seconds=5,
                 )
         assert refused.value.reason is Reason.DEPENDENCY_UNAVAILABLE
         process.terminate()
@@ -301,7 +172,7 @@ async def test_process_that_waits_for_its_schema_lets_callers_take_another_repli
 async def told_of(port: int, keys: Path) -> pb.Schema:
     """What the process says of its schema to an operator."""
     async with caller_at(f"127.0.0.1:{port}", "hook") as peer:
-        with acting_with_token(client_tokens(keys).admin_token("operator", 60.0)):
+        with use_token(client_tokens(keys).admin_token("operator", 60.0)):
             ask = DeploymentServiceStub(peer.channel).DescribeReplica
             return (await peer.unary(ask, pb.DescribeReplicaRequest(), timeout_seconds=10)).replica.schema
 
@@ -310,14 +181,19 @@ async def told_of(port: int, keys: Path) -> pb.Schema:
 async def fresh(postgres: Postgres) -> ServiceDsn:
     """The hook's schema, empty, in a database of its own."""
     database = f"fresh_{uuid4().hex[:12]}"
-    app, owner = (make_conninfo(postgres.superuser_dsn, user=role, dbname=database) for role in ("hook", "hook_owner"))
-    await asyncio.to_thread(prepare_database, postgres.superuser_dsn, {"hook": Entries(app, owner)})
+    app, owner = (
+        make_conninfo(postgres.superuser_dsn, user=role, dbname=database) for role in ("hook", "hook_owner")
+    )
+    await asyncio.to_thread(prepare_database, postgres.superuser_dsn, {"hook": DatabaseUrls(app, owner)})
     return ServiceDsn(app, owner)
 
 
 def certify(folder: Path, *hosts: str) -> tuple[bytes, bytes, bytes]:
     """Writes what is mounted for TLS, vouched for by itself; gives certificate, key and authority."""
-    key, name = generate_private_key(SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
+    key, name = (
+        generate_private_key(SECP256R1()),
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])]),
+    )
     now = utc_now()
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
@@ -349,7 +225,9 @@ async def test_process_with_certificates_is_probed_in_plain_text_and_called_with
         for shown, wanted in (((private, pem), SERVING), ((None, None), 0)):
             credentials = grpc.ssl_channel_credentials(authority, *shown)
             named = [("grpc.ssl_target_name_override", host)]
-            async with grpc.aio.secure_channel(f"127.0.0.1:{place.port}", credentials, options=named) as channel:
+            async with grpc.aio.secure_channel(
+                f"127.0.0.1:{place.port}", credentials, options=named
+            ) as channel:
                 assert await health_over(channel) == wanted
 
 
@@ -364,7 +242,10 @@ async def test_command_calls_a_mesh_with_certificates_through_localhost(
     env = place.environment("transcript", str(over))
     async with started(container_of("transcript", "minimal", str(over)), env) as process:
         await until(place.health_port, SERVING, process)
-        by_name = {"SPAWNMESH_SESSION_TARGET": "localhost:1", "SPAWNMESH_TRANSCRIPT_TARGET": f"localhost:{place.port}"}
+        by_name = {
+            "SPAWNMESH_SESSION_TARGET": "localhost:1",
+            "SPAWNMESH_TRANSCRIPT_TARGET": f"localhost:{place.port}",
+        }
         files = {"CERT": "tls.crt", "KEY": "tls.key", "CA": "ca.crt"}
         shown = {f"SPAWNMESH_TLS_{name}_FILE": str(tls / file) for name, file in files.items()}
 
@@ -374,7 +255,9 @@ async def test_command_calls_a_mesh_with_certificates_through_localhost(
                 return (await doctor.communicate())[0].decode()
 
         for printed, answer in zip(
-            await asyncio.gather(lines(**shown), lines()), ("serves, with every RPC", "does not answer"), strict=True
+            await asyncio.gather(lines(**shown), lines()),
+            ("serves, with every RPC", "does not answer"),
+            strict=True,
         ):
             (line,) = [line for line in printed.splitlines() if "transcript" in line.split()[:2]]
             assert answer in line

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.deploy.rendering import CI, ROOT, Object, containers, helm, objects, pods
+from tests.support.deploy.rendering import CI, ROOT, Object, containers, helm, objects, pods
 
 HOWTO = (ROOT / "docs" / "howto" / "install-on-kubernetes.md").read_text()
 VALUES = yaml.safe_load((ROOT / "deploy" / "helm" / "spawnmesh" / "values.yaml").read_text())
@@ -31,7 +31,9 @@ def test_every_value_is_explained() -> None:
     wanted = set()
     for section, content in VALUES.items():
         if section == "services":
-            wanted |= {f"services.<workload>.{key}" for key in content["session"]} | {"services.runner.workspaceSize"}
+            wanted |= {f"services.<workload>.{key}" for key in content["session"]} | {
+                "services.runner.workspaceSize"
+            }
         elif isinstance(content, dict):
             for key, value in content.items():
                 deeper = (section, key) in {

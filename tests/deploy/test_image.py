@@ -14,10 +14,10 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from spawnmesh_devstack.ports import free_ports
 from spawnmesh_devstack.postgres import Postgres
-from spawnmesh_postgres.roles import Entries, prepare_database
+from spawnmesh_postgres.roles import DatabaseUrls, prepare_database
 
-from tests.deploy.rendering import ROOT, VALUE_SETS, containers, pods
-from tests.deploy.test_environment import SERVING, started, until
+from tests.support.deploy.environment import SERVING, started, until
+from tests.support.deploy.rendering import ROOT, VALUE_SETS, containers, pods
 
 DOCKER = ROOT / "deploy" / "docker"
 DOCKERFILE = DOCKER / "Dockerfile"
@@ -36,7 +36,9 @@ def closure(name: str) -> set[str]:
 
 def test_linter_finds_nothing() -> None:
     linter = Path(sys.executable).parent / "hadolint"
-    done = subprocess.run([linter, "--failure-threshold", "style", DOCKERFILE], capture_output=True, text=True)
+    done = subprocess.run(
+        [linter, "--failure-threshold", "style", DOCKERFILE], capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -80,7 +82,9 @@ def test_image_has_its_own_dependencies_and_no_others() -> None:
 
 
 def test_context_has_all_that_is_copied() -> None:
-    admitted = {line[1:] for line in (DOCKER / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"}
+    admitted = {
+        line[1:] for line in (DOCKER / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"
+    }
     copied = set(re.findall(r"^COPY (?!--from)(\S+)", DOCKERFILE.read_text(), re.MULTILINE))
     assert copied == admitted
     assert all((ROOT / path).exists() for path in copied)
@@ -96,7 +100,17 @@ async def test_installed_closure_migrates_and_serves(tmp_path: Path, postgres: P
     assert done.returncode == 0, done.stderr
     installed = {path.name for path in (environment / "lib").glob("python3*/site-packages/*")}
     assert "spawnmesh_transcript" in installed
-    strange = {"minio", "openai", "anthropic", "pytest", "rich", "typer", "aiohttp", "spawnmesh_session", "pip"}
+    strange = {
+        "minio",
+        "openai",
+        "anthropic",
+        "pytest",
+        "rich",
+        "typer",
+        "aiohttp",
+        "spawnmesh_session",
+        "pip",
+    }
     assert installed & strange == set()
 
     database = f"image_{uuid4().hex[:12]}"
@@ -104,7 +118,9 @@ async def test_installed_closure_migrates_and_serves(tmp_path: Path, postgres: P
         make_conninfo(postgres.superuser_dsn, user=role, dbname=database)
         for role in ("transcript", "transcript_owner")
     )  # fmt: skip
-    await asyncio.to_thread(prepare_database, postgres.superuser_dsn, {"transcript": Entries(app, owner)})
+    await asyncio.to_thread(
+        prepare_database, postgres.superuser_dsn, {"transcript": DatabaseUrls(app, owner)}
+    )
     port, health_port = free_ports(2)
     env = {
         "TRANSCRIPT_DATABASE_URL": app,

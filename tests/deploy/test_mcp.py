@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spawnmesh_runner.mcp.config import McpServer, load_config
+from spawnmesh_runner.clients.mcp.config import McpServer, load_mcp_config
 
-from tests.deploy.policies import ports_of
-from tests.deploy.rendering import ROOT, Object, of_kind, refusal
+from tests.support.deploy.policies import ports_of
+from tests.support.deploy.rendering import ROOT, Object, of_kind, refusal
 
 SCHEMA: dict[str, Any] = json.loads((ROOT / "deploy/helm/spawnmesh/values.schema.json").read_text())
 
@@ -43,7 +43,7 @@ def test_servers_and_their_secrets_are_where_the_runner_looks(tmp_path: Path) ->
     assert told["MCP_CONFIG_FILE"] == f"{mounts['runner-mcp']}/mcp.json"
     file = tmp_path / "mcp.json"
     file.write_text(of_kind("ConfigMap", "production")["runner-mcp"]["data"]["mcp.json"])
-    servers = load_config(file).servers
+    servers = load_mcp_config(file).servers
     assert servers["tracker"].bearer_token == f"file:{mounts['mcp']}/tracker"
     assert servers["tracker"].tenants == ("acme",)
     assert servers["files"].trust_annotations
@@ -102,7 +102,10 @@ def test_runners_are_replaced_when_their_servers_change(tmp_path: Path) -> None:
         ({"servers": {"a": {"command": "a", "secret": "sesame"}}}, "secret"),
         ({"unheard": {}}, "unheard"),
         ({"servers": {"a": {"command": "a"}}, "existingSecret": "mine"}, "which of the two"),
-        ({"servers": {"a": {"url": "http://a.example.com:8080/mcp"}}}, "runner.mcp.servers.a.url is on port 8080"),
+        (
+            {"servers": {"a": {"url": "http://a.example.com:8080/mcp"}}},
+            "runner.mcp.servers.a.url is on port 8080",
+        ),
     ],
 )
 def test_servers_that_no_runner_takes_are_refused(tmp_path: Path, mcp: dict[str, Any], said: str) -> None:

@@ -12,29 +12,37 @@ import promql_parser as promql
 import pytest
 from spawnmesh_attachment_blob.domain.garbage import GarbageCounts
 from spawnmesh_core.reasons import Reason
-from spawnmesh_hook import answers
+from spawnmesh_hook.domain import call_failures
 from spawnmesh_model_router.domain.cooldown import Scope
 from spawnmesh_runtime.methods import mesh_services, policy_of
-from spawnmesh_session.domain import TERMINAL_RUN_STATES
-from spawnmesh_session.operations.backlog import _KINDS as CLEANUP_KINDS
+from spawnmesh_session.domain.runs import TERMINAL_RUN_STATES
+from spawnmesh_session.store.dispatch import BACKLOG_KINDS as CLEANUP_KINDS
 
-from tests.deploy.instruments import series
-from tests.deploy.rendering import CI, ROOT, helm, of_kind
+from tests.support.deploy.instruments import series
+from tests.support.deploy.rendering import CI, ROOT, helm, of_kind
 
 # What Prometheus and the ServiceMonitor add to every series.
 ADDED = {"namespace", "job", "component", "pod", "instance", "le"}
 # What labels may say whose values the source takes from a set that it has somewhere else.
 VALUES = {
-    ("spawnmesh.session.runs.ended", "spawnmesh_session_run_state"): {state.lower() for state in TERMINAL_RUN_STATES},
+    ("spawnmesh.session.runs.ended", "spawnmesh_session_run_state"): {
+        state.lower() for state in TERMINAL_RUN_STATES
+    },
     ("spawnmesh.session.runs", "spawnmesh_session_run_state"): {"waiting", "held"},
-    ("spawnmesh.session.cleanup.backlog", "spawnmesh_session_cleanup_kind"): {kind.lower() for kind in CLEANUP_KINDS},
+    ("spawnmesh.session.cleanup.backlog", "spawnmesh_session_cleanup_kind"): {
+        kind.lower() for kind in CLEANUP_KINDS
+    },
     ("spawnmesh.garbage.items", "spawnmesh_garbage_kind"): {
         field.name.removesuffix("_count") for field in fields(GarbageCounts)
     }
     - {"seen_object"},
-    ("spawnmesh.model_router.cooldowns", "spawnmesh_model_router_cooldown_scope"): {scope.lower() for scope in Scope},
+    ("spawnmesh.model_router.cooldowns", "spawnmesh_model_router_cooldown_scope"): {
+        scope.lower() for scope in Scope
+    },
     ("spawnmesh.hook.delivery.duration", "spawnmesh_hook_decision"): {
-        failure.decision for failure in vars(answers).values() if isinstance(failure, answers.Failure)
+        failure.decision
+        for failure in vars(call_failures).values()
+        if isinstance(failure, call_failures.CallFailure)
     },
     ("rpc.server.call.duration", "rpc_response_status_code"): {code.name for code in grpc.StatusCode},
     ("rpc.server.call.duration", "error_type"): {reason.value for reason in Reason},
@@ -50,7 +58,10 @@ def rules() -> list[dict[str, Any]]:
 
 
 def dashboards() -> dict[str, Any]:
-    return {name: json.loads(text) for name, text in of_kind("ConfigMap", "production")["dashboards"]["data"].items()}
+    return {
+        name: json.loads(text)
+        for name, text in of_kind("ConfigMap", "production")["dashboards"]["data"].items()
+    }
 
 
 def queries() -> Iterator[tuple[str, str]]:
@@ -160,11 +171,15 @@ def test_calls_that_wait_on_purpose_are_not_taken_for_slow() -> None:
     (rule,) = [rule for rule in rules() if rule["alert"] == "SpawnmeshCallsAreTooSlow"]
     (left_out,) = re.findall(r'rpc_method!~"(.*?)"', rule["expr"])
     (panel,) = [
-        panel for panel in dashboards()["spawnmesh.json"]["panels"] if panel["title"].startswith("Latency of calls")
+        panel
+        for panel in dashboards()["spawnmesh.json"]["panels"]
+        if panel["title"].startswith("Latency of calls")
     ]
     assert f'rpc_method!~"{left_out}"' in panel["targets"][0]["expr"]
     methods = {
-        f"{service.full_name}/{method.name}": method for service in mesh_services() for method in service.methods
+        f"{service.full_name}/{method.name}": method
+        for service in mesh_services()
+        for method in service.methods
     }
     endless = {method.name for method in methods.values() if policy_of(method).ends_with_token}
     assert endless == {"FollowEntries", "WatchActivities", "WatchSession"}
@@ -194,5 +209,7 @@ def test_panels_do_not_lie_over_each_other() -> None:
 
 def test_every_workload_is_missed_when_there_is_nothing_of_it() -> None:
     (rule,) = [rule for rule in rules() if rule["alert"] == "SpawnmeshComponentIsMissing"]
-    missed = re.findall(r'absent\(up\{namespace="mesh", job="metrics", component="([\w-]+)"\}\)', rule["expr"])
+    missed = re.findall(
+        r'absent\(up\{namespace="mesh", job="metrics", component="([\w-]+)"\}\)', rule["expr"]
+    )
     assert sorted(missed) == sorted(of_kind("Deployment", "production"))

@@ -7,8 +7,15 @@ from pathlib import Path
 import pytest
 from spawnmesh_runtime.methods import mesh_services, policy_of
 
-from tests.deploy.policies import COMPONENT, allowed_in, allowed_out, call_edges, component_of, ports_of
-from tests.deploy.rendering import of_kind
+from tests.support.deploy.policies import (
+    COMPONENT,
+    allowed_in,
+    allowed_out,
+    call_edges,
+    component_of,
+    ports_of,
+)
+from tests.support.deploy.rendering import of_kind
 
 SERVICES = ("session", "attachment-blob", "transcript", "model-router", "hook")
 DATABASE = {*SERVICES, "session-worker", "attachment-blob-worker", "transcript-worker", "hook-worker"}
@@ -40,9 +47,14 @@ def test_callers_from_elsewhere_reach_what_has_calls_for_them_and_nothing_else()
     for_clients = {
         one.file.package.split(".")[1].replace("_", "-")
         for one in mesh_services()
-        if any({caller.name for caller in policy_of(method).callers} & {"CLIENT", "ADMIN"} for method in one.methods)
+        if any(
+            {caller.name for caller in policy_of(method).callers} & {"CLIENT", "ADMIN"}
+            for method in one.methods
+        )
     }
-    assert {called for caller, called in allowed_in("production") if caller == ""} == for_clients & set(SERVICES)
+    assert {called for caller, called in allowed_in("production") if caller == ""} == for_clients & set(
+        SERVICES
+    )
 
 
 def test_every_pod_is_under_a_policy_for_both_directions() -> None:
@@ -84,7 +96,9 @@ def test_names_are_asked_of_the_clusters_own_servers_alone() -> None:
         (rule,) = [rule for rule in policy["spec"]["egress"] if ports_of(rule) == {53}]
         assert {port["protocol"] for port in rule["ports"]} == {"UDP", "TCP"}, name
         (peer,) = rule["to"]
-        assert peer == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}, name
+        assert peer == {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}
+        }, name
 
 
 def test_names_are_asked_where_the_values_say(tmp_path: Path) -> None:
@@ -107,7 +121,9 @@ def test_migration_may_send_where_this_release_says_and_not_where_the_one_before
     tmp_path: object, values: str
 ) -> None:
     hook, weight = "helm.sh/hook", "helm.sh/hook-weight"
-    policy = of_kind("NetworkPolicy", values, _switched_on(tmp_path))["migrate"]["metadata"].get("annotations", {})
+    policy = of_kind("NetworkPolicy", values, _switched_on(tmp_path))["migrate"]["metadata"].get(
+        "annotations", {}
+    )
     (job,) = (one["metadata"].get("annotations", {}) for one in of_kind("Job", values).values())
     assert policy.get(hook) == job.get(hook)
     if job:
@@ -118,7 +134,11 @@ def test_migration_may_send_where_this_release_says_and_not_where_the_one_before
 def test_bundled_storage_lets_in_the_mesh_alone(tmp_path: object) -> None:
     policies = of_kind("NetworkPolicy", "trial", _switched_on(tmp_path))
     (rule,) = policies["s3"]["spec"]["ingress"]
-    assert {component_of(peer) for peer in rule["from"]} == {"attachment-blob", "attachment-blob-worker", "client"}
+    assert {component_of(peer) for peer in rule["from"]} == {
+        "attachment-blob",
+        "attachment-blob-worker",
+        "client",
+    }
     (rule,) = policies["postgresql"]["spec"]["ingress"]
     assert {component_of(peer) for peer in rule["from"]} == {*DATABASE, "migrate"}
 

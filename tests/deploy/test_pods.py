@@ -7,7 +7,7 @@ import pytest
 from spawnmesh_runtime.channel_options import peer_options
 from spawnmesh_runtime.settings import ProcessSettings
 
-from tests.deploy.rendering import ROOT, VALUE_SETS, Object, containers, objects, of_kind, pods
+from tests.support.deploy.rendering import ROOT, VALUE_SETS, Object, containers, objects, of_kind, pods
 
 HELM_WAITS_SECONDS = 300  # For a hook, unless --timeout says something else.
 
@@ -25,7 +25,9 @@ def test_pods_are_those_that_were_thought_of(values: str) -> None:
         "transcript",
         "transcript-worker",
     )
-    assert {f"Deployment/{name}" for name in (*services, "model-router", "hook", "hook-worker", "runner")} <= found
+    assert {
+        f"Deployment/{name}" for name in (*services, "model-router", "hook", "hook-worker", "runner")
+    } <= found
     assert {"Pod/doctor", "Pod/storage"} <= found
     assert any(name.startswith("Job/migrate") for name in found)
 
@@ -46,8 +48,8 @@ def test_every_worker_leaves_signs_and_its_service_looks_for_them() -> None:
     for name, one in of_kind("Deployment", "minimal").items():
         package, mode = one["spec"]["template"]["spec"]["containers"][0]["args"]
         if mode == "worker":
-            sources = "".join(file.read_text() for file in ROOT.glob(f"services/*/{package}/*.py"))
-            assert re.search(rf'beat_for_ever\([\w.]+, "{name}"\)', sources), name
+            sources = "".join(file.read_text() for file in ROOT.glob(f"services/*/{package}/**/*.py"))
+            assert re.search(rf'send_heartbeats\([\w.]+, "{name}"\)', sources), name
             assert re.search(rf'add_deployment\(.*workers=\["{name}"\]\)', sources), name
 
 
@@ -206,7 +208,11 @@ def test_only_one_service_holds_s3_keys_and_one_the_providers(values: str) -> No
     for name, pod in pods(values):
         if name.startswith(("Deployment", "Pod")):
             text = str(pod["volumes"])
-            for what, sign in (("S3", "secret-key"), ("providers", "spawnmesh-providers"), ("owner", "owner-url")):
+            for what, sign in (
+                ("S3", "secret-key"),
+                ("providers", "spawnmesh-providers"),
+                ("owner", "owner-url"),
+            ):
                 if sign in text:
                     holders[what].add(name.partition("/")[2])
     assert holders == {

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from spawnmesh_runtime.key_files import make_keys
 
-from tests.deploy.rendering import ROOT
+from tests.support.deploy.rendering import ROOT
 
 HOWTO = (ROOT / "docs" / "howto" / "rotate-signing-keys.md").read_text()
 STEPS = [
-    re.sub(r"(?m)^   ", "", block) for block in re.findall(r"^ *```sh\n(.*?)^ *```", HOWTO, re.DOTALL | re.MULTILINE)
+    re.sub(r"(?m)^   ", "", block)
+    for block in re.findall(r"^ *```sh\n(.*?)^ *```", HOWTO, re.DOTALL | re.MULTILINE)
 ]
 
 KUBECTL = """#!/bin/sh
@@ -23,7 +24,7 @@ echo "$@" >> "$TOLD"
 case "$*" in
   *"create secret"*) echo made ;;
   replace*) read -r made && cp -r keys "$PUBLISHED/$(ls "$PUBLISHED" | wc -l)" ;;
-  *logs*) echo jwks_taken ;;
+  *logs*) echo jwks_updated ;;
 esac
 """
 
@@ -39,7 +40,12 @@ def followed(tmp_path: Path) -> Path:
         (commands / name).chmod(0o755)
     make_keys(tmp_path / "keys")
     path = f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {"PATH": path, "HOME": str(tmp_path), "TOLD": str(tmp_path / "told"), "PUBLISHED": str(published)}
+    environment = {
+        "PATH": path,
+        "HOME": str(tmp_path),
+        "TOLD": str(tmp_path / "told"),
+        "PUBLISHED": str(published),
+    }
     script = "set -e\n" + "\n".join(STEPS)
     done = subprocess.run(
         ["sh", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
@@ -53,7 +59,9 @@ def key_ids(secret: Path) -> list[str]:
     return [member["kid"] for member in members if member["iss"] == "session"]
 
 
-def test_nobody_signs_with_a_key_that_was_not_published_before_nor_after_it_was_dropped(followed: Path) -> None:
+def test_nobody_signs_with_a_key_that_was_not_published_before_nor_after_it_was_dropped(
+    followed: Path,
+) -> None:
     first, second, third = (followed / str(number) for number in range(3))
     signing = [(secret / "session.pem").read_text().split()[1] for secret in (first, second, third)]
     old, new = signing[0], signing[1]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.rendering import ROOT, of_kind
+from tests.support.deploy.rendering import ROOT, of_kind
 
 PAGES = sorted((ROOT / "docs/runbooks").glob("*.md"))
 

@@ -9,9 +9,9 @@ from psycopg.conninfo import make_conninfo
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_postgres.jobs import install_job_tables
 from spawnmesh_postgres.migrations import migrate
-from spawnmesh_postgres.roles import Entries, prepare_database
+from spawnmesh_postgres.roles import DatabaseUrls, prepare_database
 
-from tests.deploy.rendering import ROOT
+from tests.support.deploy.rendering import ROOT
 
 SCALE = (ROOT / "docs/architecture/scale.md").read_text()
 # As Citus has it: a foreign key leads to a table that is distributed already, or to the table itself.
@@ -33,9 +33,10 @@ end $$
 def test_tables_are_distributed_after_those_that_they_refer_to(postgres: Postgres, service: str) -> None:
     database = f"scaled_{uuid4().hex[:12]}"
     app, owner = (
-        make_conninfo(postgres.superuser_dsn, user=user, dbname=database) for user in (service, f"{service}_owner")
+        make_conninfo(postgres.superuser_dsn, user=user, dbname=database)
+        for user in (service, f"{service}_owner")
     )
-    prepare_database(postgres.superuser_dsn, {service: Entries(app, owner)})
+    prepare_database(postgres.superuser_dsn, {service: DatabaseUrls(app, owner)})
     if service == "session":
         install_job_tables(owner)
     migrate(owner, package=f"spawnmesh_{service}", schema=service)

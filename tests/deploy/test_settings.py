@@ -8,13 +8,13 @@ from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel
-from spawnmesh_hook.bundled import BundledPlugin, read_bundled
 from spawnmesh_hook.domain.plugins import HookKind
-from spawnmesh_model_router.config import Model, Provider, ProviderKind, RouterConfig
+from spawnmesh_hook.store.bundled_plugins import BundledPlugin, read_bundled
 from spawnmesh_model_router.domain.images import BlindModelPolicy
+from spawnmesh_model_router.domain.router_config import Model, Provider, ProviderKind, RouterConfig
 from spawnmesh_model_router.domain.thinking import ThinkingLevel
 
-from tests.deploy.rendering import CI, ROOT, helm, of_kind, pods
+from tests.support.deploy.rendering import CI, ROOT, helm, of_kind, pods
 
 SCHEMA: dict[str, Any] = json.loads((ROOT / "deploy/helm/spawnmesh/values.schema.json").read_text())
 SERVICES = ("session", "attachment-blob", "transcript", "model-router", "hook", "runner")
@@ -38,19 +38,25 @@ def test_settings_that_are_taken_are_those_that_the_process_reads(service: str) 
 
 @pytest.mark.parametrize("workload", SCHEMA["properties"]["services"]["properties"])
 def test_every_workload_takes_settings_of_its_service_alone(workload: str) -> None:
-    names = SCHEMA["properties"]["services"]["properties"][workload]["properties"]["settings"]["propertyNames"]
+    names = SCHEMA["properties"]["services"]["properties"][workload]["properties"]["settings"][
+        "propertyNames"
+    ]
     assert names == {"$ref": f"#/$defs/settingsOf-{workload.removesuffix('-worker')}"}
 
 
 def test_bundled_plugins_that_are_taken_are_those_that_the_hook_service_reads() -> None:
     taken = SCHEMA["$defs"]["bundledPlugin"]
     assert set(taken["properties"]) == set(BundledPlugin.model_fields)
-    assert set(taken["required"]) == {name for name, field in BundledPlugin.model_fields.items() if field.is_required()}
+    assert set(taken["required"]) == {
+        name for name, field in BundledPlugin.model_fields.items() if field.is_required()
+    }
     assert taken["properties"]["hooks"]["items"]["enum"] == [kind.value for kind in HookKind]
 
 
 @pytest.mark.parametrize("component", ["hook", "hook-worker"])
-def test_bundled_plugins_and_authorities_are_where_the_hook_service_looks(tmp_path: Path, component: str) -> None:
+def test_bundled_plugins_and_authorities_are_where_the_hook_service_looks(
+    tmp_path: Path, component: str
+) -> None:
     pod = of_kind("Deployment", "production")[component]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     told = {one["name"].removeprefix("HOOK_"): one.get("value", "") for one in container["env"]}
@@ -59,8 +65,12 @@ def test_bundled_plugins_and_authorities_are_where_the_hook_service_looks(tmp_pa
     assert told["WEBHOOK_CA_FILE"] == f"{mounts['webhook-ca']}/ca.crt"
     file = tmp_path / "plugins.json"
     file.write_text(of_kind("ConfigMap", "production")["hook-config"]["data"]["plugins.json"])
-    (plugin,) = read_bundled(file).of("acme")
-    assert (plugin.name, plugin.endpoint, plugin.priority) == ("policy", "https://policy.example.com/hooks", 100)
+    (plugin,) = read_bundled(file).list_for("acme")
+    assert (plugin.name, plugin.endpoint, plugin.priority) == (
+        "policy",
+        "https://policy.example.com/hooks",
+        100,
+    )
 
 
 def test_tokens_are_made_for_the_audience_that_they_are_taken_for(tmp_path: Path) -> None:
@@ -73,7 +83,10 @@ def test_tokens_are_made_for_the_audience_that_they_are_taken_for(tmp_path: Path
     }
     assert told == {name: ["other"] for name in told}
     assert "Pod/doctor" in told
-    assert "export SPAWNMESH_TOKEN_AUDIENCE='other'" in helm("--notes", str(CI / "minimal.yaml"), str(over)).stdout
+    assert (
+        "export SPAWNMESH_TOKEN_AUDIENCE='other'"
+        in helm("--notes", str(CI / "minimal.yaml"), str(over)).stdout
+    )
 
 
 CONFIG = SCHEMA["properties"]["modelRouter"]["properties"]["config"]
@@ -84,10 +97,14 @@ CONFIG = SCHEMA["properties"]["modelRouter"]["properties"]["config"]
     [(CONFIG, RouterConfig), (SCHEMA["$defs"]["provider"], Provider), (SCHEMA["$defs"]["model"], Model)],
     ids=["config", "provider", "model"],
 )
-def test_configuration_that_is_taken_is_what_the_router_reads(taken: dict[str, Any], read: type[BaseModel]) -> None:
+def test_configuration_that_is_taken_is_what_the_router_reads(
+    taken: dict[str, Any], read: type[BaseModel]
+) -> None:
     assert taken["additionalProperties"] is False, "a key that is pasted into it would stand in a ConfigMap"
     assert set(taken["properties"]) == set(read.model_fields)
-    assert set(taken["required"]) == {name for name, field in read.model_fields.items() if field.is_required()}
+    assert set(taken["required"]) == {
+        name for name, field in read.model_fields.items() if field.is_required()
+    }
 
 
 def test_words_of_the_configuration_are_those_of_the_router() -> None:
@@ -106,6 +123,8 @@ def test_numbers_are_told_as_the_process_reads_them(tmp_path: Path) -> None:
     }
     over = tmp_path / "over.yaml"
     over.write_text(json.dumps({"services": {"session": {"settings": wanted}}}))
-    (container,) = of_kind("Deployment", "minimal", str(over))["session"]["spec"]["template"]["spec"]["containers"]
+    (container,) = of_kind("Deployment", "minimal", str(over))["session"]["spec"]["template"]["spec"][
+        "containers"
+    ]
     told = {one["name"].removeprefix("SESSION_"): one.get("value") for one in container["env"]}
     assert {name: told[name] for name in wanted} == {name: str(value) for name, value in wanted.items()}

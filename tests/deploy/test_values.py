@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.rendering import Object, refusal
+from tests.support.deploy.rendering import Object, refusal
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,18 @@ def judge_name(name: str) -> bool:
     assert not windows.is_reserved(), "a device of Windows"
     assert not any(unicodedata.category(character) in ("Cc", "Cs") for character in name)
     assert not any(
-        unicodedata.bidirectional(c) in ("RLO", "LRO", "RLE", "LRE", "PDF", "LRI", "RLI", "FSI", "PDI") for c in name
+        unicodedata.bidirectional(c) in ("RLO", "LRO", "RLE", "LRE", "PDF", "LRI", "RLI", "FSI", "PDI")
+        for c in name
     )
     folded = unicodedata.normalize("NFKC", name).casefold()
     assert folded not in (".", "..", ".manifest.json")
     key = duplicate_key(name)
-    for other in (name.upper(), name.lower(), unicodedata.normalize("NFD", name), unicodedata.normalize("NFC", name)):
+    for other in (
+        name.upper(),
+        name.lower(),
+        unicodedata.normalize("NFD", name),
+        unicodedata.normalize("NFC", name),
+    ):
         assert duplicate_key(unicodedata.normalize("NFC", other)) == duplicate_key(other)
     assert duplicate_key(unicodedata.normalize("NFD", name)) == key
     assert duplicate_key(key) == key

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from spawnmesh_devstack.stack import Stack, open_stack
 
-from tests.mesh.mcp_page import configure
+from tests.support.mesh.mcp_page import configure
 
 
 def _quiet(_line: str) -> None:

@@ -62,7 +62,9 @@ async def test_token_that_is_missing_expired_foreign_or_for_another_audience(
     stack: Stack, mesh: Mesh, tenant: str
 ) -> None:
     key = stack.keys / "client.pem"
-    old = TokenMinter("client", key, clock=lambda: utc_now() - timedelta(hours=2)).client_token(tenant, "test", 60)
+    old = TokenMinter("client", key, clock=lambda: utc_now() - timedelta(hours=2)).client_token(
+        tenant, "test", 60
+    )
     elsewhere = TokenMinter("client", key, audience="another-mesh").client_token(tenant, "test", 60)
     forged = TokenMinter("client", stack.keys / "hook.pem").client_token(tenant, "test", 60)
     impostor = TokenMinter("hook", stack.keys / "hook.pem").client_token(tenant, "test", 60)
@@ -95,7 +97,9 @@ async def test_deadline_that_is_past_already(mesh: Mesh) -> None:
     peer = mesh.service("session")
     stub: Any = SessionServiceStub(peer.channel)
     with pytest.raises(MeshError) as caught:
-        await peer.unary(stub.SpawnSession, pb.SpawnSessionRequest(request_id="r", task="t"), timeout_seconds=-1.0)
+        await peer.unary(
+            stub.SpawnSession, pb.SpawnSessionRequest(request_id="r", task="t"), timeout_seconds=-1.0
+        )
     assert caught.value.reason is Reason.DEADLINE_EXCEEDED
     assert await sessions_of(mesh) == []
 
@@ -119,7 +123,9 @@ async def test_body_that_is_too_large(mesh: Mesh) -> None:
         ({"task": "t", "parent_session_id": "ses_01m7y2n4wsqhp7t4ptyq957v0b"}, Reason.NOT_FOUND),
     ],
 )
-async def test_spawn_that_is_malformed_creates_nothing(mesh: Mesh, fields: dict[str, Any], reason: Reason) -> None:
+async def test_spawn_that_is_malformed_creates_nothing(
+    mesh: Mesh, fields: dict[str, Any], reason: Reason
+) -> None:
     with pytest.raises(MeshError) as caught:
         await mesh.spawn(**fields)
     assert caught.value.reason is reason
@@ -142,7 +148,11 @@ async def test_model_that_nobody_knows_fails_the_run_with_its_reason(mesh: Mesh)
 async def test_ids_of_another_tenant_are_not_found_in_any_service(stack: Stack, mesh: Mesh) -> None:
     session = await mesh.spawn("read it", attachments=[Attachment("a.txt", b"alpha")])
     async with client_of(stack, await a_tenant(stack)) as other:
-        transcript, blob, hook = other.service("transcript"), other.service("attachment-blob"), other.service("hook")
+        transcript, blob, hook = (
+            other.service("transcript"),
+            other.service("attachment-blob"),
+            other.service("hook"),
+        )
         entries: Any = TranscriptServiceStub(transcript.channel)
         files: Any = AttachmentBlobServiceStub(blob.channel)
         plugins: Any = HookServiceStub(hook.channel)
@@ -153,15 +163,24 @@ async def test_ids_of_another_tenant_are_not_found_in_any_service(stack: Stack, 
             other.send(session_id, "hello"),
             transcript.unary(entries.ListEntries, transcript_pb.ListEntriesRequest(session_id=session_id)),
             transcript.unary(
-                entries.AssembleContext, transcript_pb.AssembleContextRequest(session_id=session_id, token_budget=1000)
+                entries.AssembleContext,
+                transcript_pb.AssembleContextRequest(session_id=session_id, token_budget=1000),
             ),
             blob.unary(files.GetSet, blob_pb.GetSetRequest(set_id=set_id)),
-            anext(blob.stream(files.ReadFile, blob_pb.ReadFileRequest(set_id=set_id, name="a.txt"), timeout_seconds=5)),
+            anext(
+                blob.stream(
+                    files.ReadFile, blob_pb.ReadFileRequest(set_id=set_id, name="a.txt"), timeout_seconds=5
+                )
+            ),
         ):
             with pytest.raises(MeshError) as caught:
                 await call
             assert (caught.value.reason, caught.value.status) == (Reason.NOT_FOUND, Status.NOT_FOUND)
-        deliveries = await hook.unary(plugins.ListDeliveries, hook_pb.ListDeliveriesRequest(session_id=session_id))
+        deliveries = await hook.unary(
+            plugins.ListDeliveries, hook_pb.ListDeliveriesRequest(session_id=session_id)
+        )
         assert list(deliveries.deliveries) == []
         assert await sessions_of(other) == []
-    assert (await mesh.wait(session.session_id, 60)).session.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED
+    assert (
+        await mesh.wait(session.session_id, 60)
+    ).session.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED

@@ -18,10 +18,14 @@ async def test_a_long_conversation_goes_on_from_a_summary(stack: Stack) -> None:
     async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant)
         settings = TenantSettings(transcripts=TranscriptSettings(compact_at_percent=50))
-        _, stale = await operator.update_tenant(tenant, ["settings.transcripts.compact_at_percent"], settings=settings)
+        _, stale = await operator.update_tenant(
+            tenant, ["settings.transcripts.compact_at_percent"], settings=settings
+        )
         assert not stale
     token = stack.client_token(tenant)
-    async with connect(session=stack.targets["session"], transcript=stack.targets["transcript"], token=token) as mesh:
+    async with connect(
+        session=stack.targets["session"], transcript=stack.targets["transcript"], token=token
+    ) as mesh:
         await mesh.put_agent(_PROFILE)
         session = await mesh.spawn("First. " + "word " * 2_500, agent_id="talker", mode=SESSION_MODE_SESSION)
         assert (await mesh.wait(session.session_id, 60)).done
@@ -32,12 +36,21 @@ async def test_a_long_conversation_goes_on_from_a_summary(stack: Stack) -> None:
         [summary] = [entry for entry in entries if entry.body.HasField("compaction")]
         told = summary.body.compaction
         assert told.sources.model == SCRIPTED_AGENT
-        assert '"from": "user", "text": "First. word' in told.summary, "the scripted model repeats what it hears"
+        assert '"from": "user", "text": "First. word' in told.summary, (
+            "the scripted model repeats what it hears"
+        )
         assert told.token_count_after < told.token_count_before - 2_000
         assert summary.writer.run_id == waited.session.latest_run.run_id
         sources = [
-            entry async for entry in expand_summary(mesh.service("transcript"), session.session_id, summary.entry_id)
+            entry
+            async for entry in expand_summary(
+                mesh.service("transcript"), session.session_id, summary.entry_id
+            )
         ]
         assert sources[0].body.message.content[0].text.text.startswith("First. word")
-        answers = [entry for entry in entries if entry.seq > summary.seq and entry.body.message.usage.input_token_count]
+        answers = [
+            entry
+            for entry in entries
+            if entry.seq > summary.seq and entry.body.message.usage.input_token_count
+        ]
         assert answers, "the answer stands behind the summary"

@@ -70,7 +70,9 @@ async def test_every_example_case_passes_and_every_one_was_replayed(stack: Stack
 
 
 @pytest.mark.parametrize("area", sorted(AREAS))
-async def test_case_with_what_nobody_knows_fails_with_that_reason(stack: Stack, tmp_path: Path, area: str) -> None:
+async def test_case_with_what_nobody_knows_fails_with_that_reason(
+    stack: Stack, tmp_path: Path, area: str
+) -> None:
     case = json.loads(FILES[area].read_text())[0]
     lines = await lines_of(
         stack, tmp_path, area, {**case, "given": {**case["given"], "more": 1}}, {"given": []}, {"id": "x"}
@@ -117,7 +119,9 @@ async def test_attachments_outcome_other_than_expected_is_shown(stack: Stack, tm
     assert lines[-1] == "0 passed, 6 failed"
 
 
-async def test_what_no_request_carries_is_judged_by_the_same_rule_and_told(stack: Stack, tmp_path: Path) -> None:
+async def test_what_no_request_carries_is_judged_by_the_same_rule_and_told(
+    stack: Stack, tmp_path: Path
+) -> None:
     assert await lines_of(
         stack,
         tmp_path,
@@ -152,7 +156,9 @@ async def test_text_that_is_stored_is_found_however_deep_it_is(stack: Stack, tmp
         stack,
         tmp_path,
         "redact_spawn",
-        spawning("SECRET", type="toolCall", id="c", name="read", arguments={"attachments": [{"content": "SECRET"}]}),
+        spawning(
+            "SECRET", type="toolCall", id="c", name="read", arguments={"attachments": [{"content": "SECRET"}]}
+        ),
         spawning("é☃", type="toolCall", id="c", name="read", arguments=wrapped),
         spawning("SECRET", type="toolCall", id="SECRET", name="read", arguments={}),
         spawning("x", type="toolCall", id="c", name="x" * 300, arguments={}),
@@ -174,7 +180,9 @@ async def test_spawn_calls_of_other_shapes_can_be_replayed(stack: Stack, tmp_pat
         stack,
         tmp_path,
         "redact_spawn",
-        spawning("SECRET", type="function", function={"name": "spawn_session", "arguments": json.dumps(arguments)}),
+        spawning(
+            "SECRET", type="function", function={"name": "spawn_session", "arguments": json.dumps(arguments)}
+        ),
         spawning("SECRET", "\udfff", type="toolUse", id="\ud800", name="sessions_spawn", input=arguments),
     ) == ["2 passed, 0 failed"]
 
@@ -197,9 +205,13 @@ async def test_pairing_of_every_kind_can_be_replayed(stack: Stack, tmp_path: Pat
         pairing([broken, user], [broken, user]),
         pairing([broken, answering("a"), user], [broken, answering("a"), user]),
         pairing(
-            [answering("a"), asking("a"), answering("a", "2")], [asking("a"), answering("a", "2")], droppedOrphanCount=1
+            [answering("a"), asking("a"), answering("a", "2")],
+            [asking("a"), answering("a", "2")],
+            droppedOrphanCount=1,
         ),
-        pairing([asking("a"), answering(""), answering("a")], [asking("a"), answering("a")], droppedOrphanCount=1),
+        pairing(
+            [asking("a"), answering(""), answering("a")], [asking("a"), answering("a")], droppedOrphanCount=1
+        ),
         pairing([], []),
         pairing(many, many),
         {"given": {"messages": [user]}, "expect": {"messages": [user]}},

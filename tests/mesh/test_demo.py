@@ -64,7 +64,9 @@ def test_parent_child_and_grandchild_succeed(demo: dict[str, Any]) -> None:
     assert [session["depth"] for session in demo["sessions"]] == [0, 1, 2]
     assert child["parent_session_id"] == parent["session_id"]
     assert grandchild["parent_session_id"] == child["session_id"]
-    assert {file["sha256"] for file in demo["receipt"]["files"]} < {file["sha256"] for file in child["attachments"]}
+    assert {file["sha256"] for file in demo["receipt"]["files"]} < {
+        file["sha256"] for file in child["attachments"]
+    }
 
 
 def test_one_trace_shows_every_service_and_the_calls_between_them(demo: dict[str, Any]) -> None:
@@ -118,7 +120,11 @@ async def test_model_of_ones_own_does_the_same_job() -> None:
 
 async def test_key_that_is_refused_ends_the_demo_with_one_line_that_does_not_show_it() -> None:
     async def refuse(_request: web.Request) -> web.Response:
-        error = {"message": "Incorrect API key provided.", "type": "invalid_request_error", "code": "invalid_api_key"}
+        error = {
+            "message": "Incorrect API key provided.",
+            "type": "invalid_request_error",
+            "code": "invalid_api_key",
+        }
         return web.json_response({"error": error}, status=401)
 
     app = web.Application()

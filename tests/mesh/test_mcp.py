@@ -16,8 +16,8 @@ from spawnmesh_devstack.models import SCRIPTED_AGENT
 from spawnmesh_devstack.scripted_agents import CALLER
 from spawnmesh_devstack.stack import Stack
 
-from tests.contract.mcp_fixtures import is_alive
-from tests.mesh.mcp_page import NOTES, PAGE, PROGRAM
+from tests.support.mesh.mcp_page import NOTES, PAGE, PROGRAM
+from tests.support.runner.mcp_fixtures import is_alive
 
 TENANT = "weatherly"
 PROMPT = f"You are the {CALLER}. Do as you are told."
@@ -34,7 +34,11 @@ async def served(stack: Stack) -> Stack:
 async def test_program_on_the_page_prints_what_the_page_says(served: Stack, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text(PROGRAM)
-    env = {**os.environ, "SPAWNMESH_DATA": str(served.data_dir), "SPAWNMESH_TOKEN": served.client_token(TENANT)}
+    env = {
+        **os.environ,
+        "SPAWNMESH_DATA": str(served.data_dir),
+        "SPAWNMESH_TOKEN": served.client_token(TENANT),
+    }
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(script), env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
@@ -48,14 +52,18 @@ async def test_calls_are_in_the_transcript_and_in_the_trace(served: Stack) -> No
     token = served.client_token(TENANT)
     targets = served.targets
     async with connect(session=targets["session"], transcript=targets["transcript"], token=token) as mesh:
-        profile = AgentProfile(agent_id="clerk", system_prompt=PROMPT, models=[SCRIPTED_AGENT], mcp_servers=["weather"])
+        profile = AgentProfile(
+            agent_id="clerk", system_prompt=PROMPT, models=[SCRIPTED_AGENT], mcp_servers=["weather"]
+        )
         await mesh.put_agent(profile)
         task = 'mcp__weather__forecast {"city": "Bergen"}'
         session = await mesh.spawn(task, agent_id="clerk", wait_seconds=60)
         runner_said = (served.data_dir / "logs" / "runner.log").read_text()
         assert session.latest_run.result_text == "Tomorrow the sun shines in Bergen.", runner_said[-4000:]
         entries = [entry async for entry in mesh.transcript(session.session_id)]
-    [result] = [entry.body.message for entry in entries if entry.body.message.role == message_pb2.ROLE_TOOL_RESULT]
+    [result] = [
+        entry.body.message for entry in entries if entry.body.message.role == message_pb2.ROLE_TOOL_RESULT
+    ]
     assert result.tool_name == "mcp__weather__forecast"
     assert result.content[0].text.text == "Tomorrow the sun shines in Bergen."
     async with asyncio.timeout(20):
@@ -97,7 +105,9 @@ async def until_gone(pid: int) -> None:
 
 async def test_killed_session_and_a_stopped_runner_leave_no_server(served: Stack) -> None:
     async with connect(session=served.targets["session"], token=served.client_token(TENANT)) as mesh:
-        profile = AgentProfile(agent_id="idle", system_prompt=PROMPT, models=[SCRIPTED_AGENT], mcp_servers=["slow"])
+        profile = AgentProfile(
+            agent_id="idle", system_prompt=PROMPT, models=[SCRIPTED_AGENT], mcp_servers=["slow"]
+        )
         await mesh.put_agent(profile)
         session = await mesh.spawn('mcp__slow__sleep {"seconds": 600}', agent_id="idle")
         pid = await sleeping(served)

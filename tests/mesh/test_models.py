@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from spawnmesh_devstack.stack import open_stack
 
-from tests.contract.model_router_provider import LoopbackProvider, open_loopback_provider
-from tests.contract.model_router_responses import COMPLETED, called, reasoned, responses, said
+from tests.support.model_router.provider import LoopbackProvider, open_loopback_provider
+from tests.support.model_router.responses import COMPLETED, called, reasoned, responses, said
 
 PNG = b"\x89PNG\r\n\x1a\nnot really"
 SIZE = {"context_window": 128_000, "max_output": 4096}
@@ -44,7 +44,11 @@ def router_config(provider: LoopbackProvider) -> dict[str, Any]:
     loopback = {"kind": "openai", "base_url": f"{provider.base_url}/v1", "credentials": ["env:LOOPBACK_KEY"]}
     levels = {"low": "low", "high": "xhigh"}
     thinker = {**SIZE, "vision": True, "api": "responses", "thinking": levels}
-    return {"primary": "loopback/thinker", "providers": {"loopback": loopback}, "models": {"loopback/thinker": thinker}}
+    return {
+        "primary": "loopback/thinker",
+        "providers": {"loopback": loopback},
+        "models": {"loopback/thinker": thinker},
+    }
 
 
 @pytest.fixture
@@ -52,16 +56,28 @@ async def terminal() -> AsyncIterator[Terminal]:
     with tempfile.TemporaryDirectory(prefix="spawnmesh-models-") as folder:
         async with open_loopback_provider() as provider:
             config, data = router_config(provider), Path(folder) / "data"
-            async with open_stack(data, lambda _: None, router_config=config, environment={"LOOPBACK_KEY": "any"}):
+            async with open_stack(
+                data, lambda _: None, router_config=config, environment={"LOOPBACK_KEY": "any"}
+            ):
                 yield Terminal(data, provider)
 
 
-async def test_a_spawn_with_an_image_is_thought_about_as_hard_as_was_asked(terminal: Terminal, tmp_path: Path) -> None:
+async def test_a_spawn_with_an_image_is_thought_about_as_hard_as_was_asked(
+    terminal: Terminal, tmp_path: Path
+) -> None:
     (tmp_path / "cat.png").write_bytes(PNG)
     looked = [*reasoned("Look first.", "gAAA"), *called("call_1", "list_files", "{}", place=1), COMPLETED]
     terminal.provider.on("thinker", responses(*looked), responses(*said("A cat."), COMPLETED))
     await terminal.type("tenant", "create", "acme")
-    task = ["spawn", "What is in cat.png?", "--attach", str(tmp_path / "cat.png"), "--thinking", "high", "--wait"]
+    task = [
+        "spawn",
+        "What is in cat.png?",
+        "--attach",
+        str(tmp_path / "cat.png"),
+        "--thinking",
+        "high",
+        "--wait",
+    ]
     assert (await terminal.type(*task)).rstrip().endswith("A cat.")
 
     first, second = terminal.provider.bodies

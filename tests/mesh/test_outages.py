@@ -16,7 +16,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 from spawnmesh_devstack.stack import Stack
 
-from tests.mesh.waiting import eventually
+from tests.support.mesh.waiting import eventually
 
 
 @pytest.fixture
@@ -47,7 +47,9 @@ async def leftovers(stack: Stack, tenant: str) -> dict[str, int]:
     return {**counted, "objects": len(listed)}
 
 
-async def test_spawn_while_S3_is_down_is_unavailable_and_leaves_nothing(stack: Stack, mesh: Mesh, tenant: str) -> None:
+async def test_spawn_while_S3_is_down_is_unavailable_and_leaves_nothing(
+    stack: Stack, mesh: Mesh, tenant: str
+) -> None:
     await stack.s3.stop()
     try:
         with pytest.raises(MeshError) as caught:

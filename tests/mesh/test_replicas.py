@@ -25,10 +25,10 @@ from spawnmesh_devstack.models import SCRIPTED_AGENT, SCRIPTED_FLAKY
 from spawnmesh_devstack.span_file import load_all_spans
 from spawnmesh_devstack.stack import Stack, open_stack
 
-from tests.deploy.policies import call_edges
 from tests.mesh import test_compaction
-from tests.mesh.test_transcript_describe import told_by_the_reader
-from tests.mesh.waiting import eventually
+from tests.support.deploy.policies import call_edges
+from tests.support.mesh.reader import told_by_the_reader
+from tests.support.mesh.waiting import eventually
 
 GRACE = {f"{name.replace('-', '_').upper()}_DRAIN_GRACE_SECONDS": "3" for name in SERVICES}
 PAUSE_SECONDS = 5.0  # preStop of the chart; a client is connected to a new replica within two seconds.
@@ -43,7 +43,9 @@ def _quiet(_line: str) -> None:
 async def pairs() -> AsyncIterator[Stack]:
     """A mesh of two of each service, of each worker and of the runner."""
     with tempfile.TemporaryDirectory(prefix="spawnmesh-pairs-") as folder:
-        async with open_stack(Path(folder) / "data", _quiet, replicas=2, runner_count=2, environment=GRACE) as mesh:
+        async with open_stack(
+            Path(folder) / "data", _quiet, replicas=2, runner_count=2, environment=GRACE
+        ) as mesh:
             yield mesh
 
 
@@ -77,7 +79,12 @@ async def test_main_job_is_done_and_nothing_is_left(pairs: Stack, story: tuple[s
     tenant, done = story
     assert [session.latest_run.state for session in done.sessions] == [session_pb2.RUN_STATE_SUCCEEDED] * 3
     assert "verified: yes" in done.parent.latest_run.result_text
-    assert (await leftovers(pairs, tenant)).counts == {"objects": 0, "rows": 0, "workspaces": 0, "processes": 0}
+    assert (await leftovers(pairs, tenant)).counts == {
+        "objects": 0,
+        "rows": 0,
+        "workspaces": 0,
+        "processes": 0,
+    }
 
 
 async def test_both_replicas_serve(pairs: Stack, story: tuple[str, Done]) -> None:
@@ -86,10 +93,14 @@ async def test_both_replicas_serve(pairs: Stack, story: tuple[str, Done]) -> Non
             await mesh.spawn("Say something.", wait_seconds=30)
     for service in SERVICES:
         for name in (service, f"{service}-2"):
-            assert any(event.get("event") == "rpc" for event in events(pairs, name)), f"{name} was never called"
+            assert any(event.get("event") == "rpc" for event in events(pairs, name)), (
+                f"{name} was never called"
+            )
 
 
-async def test_another_tenant_finds_nothing_whichever_replica_it_asks(pairs: Stack, story: tuple[str, Done]) -> None:
+async def test_another_tenant_finds_nothing_whichever_replica_it_asks(
+    pairs: Stack, story: tuple[str, Done]
+) -> None:
     session_id = story[1].parent.session_id
     async with client_of(pairs, fresh_tenant()) as stranger:
         blob = stranger.service("attachment-blob")
@@ -115,7 +126,9 @@ def edges_of(stack: Stack) -> set[tuple[str, str]]:
     return {
         (parent.service, span.service)
         for span in spans.values()
-        if span.kind == "server" and (parent := spans.get(span.parent_span_id)) is not None and parent.kind == "client"
+        if span.kind == "server"
+        and (parent := spans.get(span.parent_span_id)) is not None
+        and parent.kind == "client"
     }
 
 

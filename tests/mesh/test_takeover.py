@@ -10,7 +10,7 @@ from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.mesh import Mesh, connect
 from spawnmesh_devstack.stack import Stack
 
-from tests.mesh.waiting import eventually
+from tests.support.mesh.waiting import eventually
 
 
 @pytest.fixture
@@ -20,7 +20,9 @@ async def mesh(stack: Stack) -> AsyncIterator[Mesh]:
     async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant)
     async with connect(
-        session=stack.targets["session"], transcript=stack.targets["transcript"], token=stack.client_token(tenant)
+        session=stack.targets["session"],
+        transcript=stack.targets["transcript"],
+        token=stack.client_token(tenant),
     ) as client:
         yield client
 

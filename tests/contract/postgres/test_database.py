@@ -1,51 +1,18 @@
-"""Transactions see one tenant, and say so plainly when the server is not there."""
+"""Transactions see one tenant, and report a server that does not answer."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
 from psycopg_pool import PoolTimeout
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
-from spawnmesh_devstack.service_roles import ServiceDsn, create_service_database
-from spawnmesh_postgres.database import EVERY_TENANT, SCOPE, Database, open_database, rescope
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_postgres.database import ALL_TENANTS, SCOPE, Database, open_database, switch_tenant
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
 
-TABLE = """
-create table if not exists notes (tenant_id text not null, note_id text not null, primary key (tenant_id, note_id));
-alter table notes enable row level security;
-alter table notes force row level security;
-drop policy if exists tenant on notes;
-create policy tenant on notes using (tenant_id = current_setting('spawnmesh.tenant', true))
-    with check (tenant_id = current_setting('spawnmesh.tenant', true));
-truncate notes;
-"""
-
-
-@pytest.fixture
-async def dsn(postgres: Postgres) -> ServiceDsn:
-    return (await create_service_database(postgres.superuser_dsn, ["scratch"]))["scratch"]
-
-
-@pytest.fixture
-async def database(dsn: ServiceDsn) -> AsyncIterator[Database]:
-    async with await psycopg.AsyncConnection.connect(dsn.owner) as owner:
-        await owner.execute(TABLE)
-    async with open_database(dsn.app, name="test", max_connections=2, wait_seconds=1.5) as opened:
-        yield opened
-
-
-async def notes(database: Database, tenant_id: str) -> list[str]:
-    async with database.transaction(tenant_id) as connection:
-        rows = await (await connection.execute("select tenant_id from notes")).fetchall()
-    return [row["tenant_id"] for row in rows]
-
-
-async def write(database: Database, scope: str, tenant_id: str) -> None:
-    async with database.transaction(scope) as connection:
-        await connection.execute("insert into notes values (%s, 'n')", (tenant_id,))
+from tests.support.postgres.notes import notes, write
 
 
 async def test_statement_without_where_sees_the_tenants_rows_only(database: Database) -> None:
@@ -72,7 +39,12 @@ ADD = "insert into notes values (%(tenant_id)s, %(note_id)s) returning note_id"
 
 async def test_first_statement_goes_along_with_the_beginning_of_its_transaction(database: Database) -> None:
     hostile = "a' || \\ %(note_id)s; rollback; --"
-    async with database.transaction_of("acme", ADD, {"tenant_id": "acme", "note_id": hostile}) as (connection, rows):
+    async with database.transaction_with_statement(
+        "acme", ADD, {"tenant_id": "acme", "note_id": hostile}
+    ) as (
+        connection,
+        rows,
+    ):
         assert rows == [{"note_id": hostile}]
         assert await notes(database, "acme") == []
         await connection.execute("insert into notes values ('acme', 'b')")
@@ -80,13 +52,17 @@ async def test_first_statement_goes_along_with_the_beginning_of_its_transaction(
     assert await notes(database, "zeta") == []
 
 
-async def test_transaction_of_a_statement_is_rolled_back_where_it_or_its_block_fails(database: Database) -> None:
+async def test_transaction_of_a_statement_is_rolled_back_where_it_or_its_block_fails(
+    database: Database,
+) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        async with database.transaction_of("acme", ADD, {"tenant_id": "zeta", "note_id": "a"}):
+        async with database.transaction_with_statement("acme", ADD, {"tenant_id": "zeta", "note_id": "a"}):
             pytest.fail("begun all the same")
     for _ in range(3):  # No connection is left in the middle of something.
         with pytest.raises(KeyError):
-            async with database.transaction_of("acme", ADD, {"tenant_id": "acme", "note_id": "a"}):
+            async with database.transaction_with_statement(
+                "acme", ADD, {"tenant_id": "acme", "note_id": "a"}
+            ):
                 raise KeyError
     assert await notes(database, "acme") == []
 
@@ -104,9 +80,9 @@ async def test_tenant_does_not_outlive_its_transaction(database: Database) -> No
 
 async def test_queue_may_turn_from_every_tenant_to_one(database: Database) -> None:
     await write(database, "acme", "acme")
-    async with database.transaction(EVERY_TENANT) as connection:
+    async with database.transaction(ALL_TENANTS) as connection:
         assert await (await connection.execute("select * from notes")).fetchall() == []
-        await rescope(connection, "acme")
+        await switch_tenant(connection, "acme")
         assert len(await (await connection.execute("select * from notes")).fetchall()) == 1
 
 
@@ -140,10 +116,14 @@ async def test_every_connection_in_use_is_pool_exhausted(database: Database) -> 
     assert await notes(database, "acme") == []
 
 
-async def test_connection_cut_off_is_unavailable_and_the_next_one_works(database: Database, postgres: Postgres) -> None:
+async def test_connection_cut_off_is_unavailable_and_the_next_one_works(
+    database: Database, postgres: Postgres
+) -> None:
     async def cut_off() -> None:
         async with database.transaction("acme") as connection:
-            async with await psycopg.AsyncConnection.connect(postgres.superuser_dsn, autocommit=True) as superuser:
+            async with await psycopg.AsyncConnection.connect(
+                postgres.superuser_dsn, autocommit=True
+            ) as superuser:
                 await superuser.execute("select pg_terminate_backend(%s)", (connection.info.backend_pid,))
             await connection.execute("select 1")
 
@@ -217,8 +197,12 @@ async def with_function(database: Database, dsn: ServiceDsn) -> Database:
     return database
 
 
-async def test_called_statement_is_a_transaction_of_its_own_in_its_tenants_scope(with_function: Database) -> None:
-    rows = [row for number in range(8) for row in await with_function.call("acme", NOTE, {"note_id": str(number)})]
+async def test_called_statement_is_a_transaction_of_its_own_in_its_tenants_scope(
+    with_function: Database,
+) -> None:
+    rows = [
+        row for number in range(8) for row in await with_function.call("acme", NOTE, {"note_id": str(number)})
+    ]
     assert {row["scope"] for row in rows} == {"acme"}
     assert len({row["transaction"] for row in rows}) == 8
     assert len(await notes(with_function, "acme")) == 8
@@ -229,7 +213,9 @@ async def test_called_statement_is_a_transaction_of_its_own_in_its_tenants_scope
             assert (await cursor.fetchone() or {})["scope"] in (None, "")
 
 
-async def test_called_statement_that_fails_leaves_nothing_and_its_connection_works_on(with_function: Database) -> None:
+async def test_called_statement_that_fails_leaves_nothing_and_its_connection_works_on(
+    with_function: Database,
+) -> None:
     for _ in range(5):
         with pytest.raises(psycopg.errors.RaiseException):
             await with_function.call("acme", NOTE, {"note_id": "broken"})
@@ -237,8 +223,13 @@ async def test_called_statement_that_fails_leaves_nothing_and_its_connection_wor
     await with_function.call("acme", NOTE, {"note_id": "fine"})
 
 
-async def test_called_statement_whose_row_a_migration_widens_goes_on(with_function: Database, dsn: ServiceDsn) -> None:
-    """As prepared before, it could not be run any more; it gives what it has now, on every connection and from the first call on."""
+async def test_called_statement_whose_row_a_migration_widens_goes_on(
+    with_function: Database, dsn: ServiceDsn
+) -> None:
+    """The prepared statement cannot run again.
+
+    It returns the new columns on every connection, also at the first call.
+    """
     asked = f"select (n.note).* from newest_note({SCOPE}) n"
     async with await psycopg.AsyncConnection.connect(dsn.owner, autocommit=True) as owner:
         await owner.execute(
@@ -282,7 +273,7 @@ async def test_transaction_whose_rows_a_migration_widens_is_refused_as_one_to_re
 
 
 async def test_called_statement_without_its_scope_is_refused(with_function: Database) -> None:
-    with pytest.raises(ValueError, match="takes its tenant from"):
+    with pytest.raises(ValueError, match="must take its tenant from"):
         await with_function.call("acme", "select note('acme', %(note_id)s)", {"note_id": "n"})
 
 
@@ -319,64 +310,6 @@ async def test_notification_reaches_the_listeners_of_its_channel(database: Datab
             assert not await three.wait(0.1)
 
 
-async def test_pipelined_transaction_sees_its_tenant_and_commits_at_the_end(database: Database) -> None:
-    async with database.pipelined("acme") as connection:
-        await connection.execute("insert into notes values ('acme', 'n')")
-        seen = await connection.execute("select tenant_id from notes")
-    assert await seen.fetchall() == [{"tenant_id": "acme"}]
-    assert await notes(database, "acme") == ["acme"]
-    assert await notes(database, "zeta") == []
-
-
-async def fail_within(database: Database, failure: str) -> None:
-    async with database.pipelined("acme") as connection:
-        await connection.execute("insert into notes values ('acme', 'n')")
-        if failure == "the block":
-            raise LookupError
-        refused = await connection.execute("insert into notes values ('zeta', 'n') returning note_id")
-        if failure == "a fetch":
-            await refused.fetchone()
-
-
-async def test_pipelined_transaction_that_fails_leaves_nothing_and_its_connection_is_good(database: Database) -> None:
-    for failure in ("a fetch", "the end"):
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            await fail_within(database, failure)
-    with pytest.raises(LookupError):
-        await fail_within(database, "the block")
-    assert await notes(database, "acme") == []
-    assert database.in_use == 0
-    for _ in range(4):  # Whichever of the two connections comes.
-        async with database.transaction("acme") as connection:
-            row = await (await connection.execute("select count(*) as count from notes")).fetchone()
-            assert row == {"count": 0}
-
-
-async def test_pipelined_transaction_that_is_cancelled_leaves_nothing(database: Database) -> None:
-    begun = asyncio.Event()
-
-    async def slow() -> None:
-        async with database.pipelined("acme") as connection:
-            await connection.execute("insert into notes values ('acme', 'n')")
-            begun.set()
-            await (await connection.execute("select pg_sleep(30)")).fetchone()
-
-    task = asyncio.create_task(slow())
-    await begun.wait()
-    await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    assert await notes(database, "acme") == []
-    assert database.in_use == 0
-
-
-@pytest.mark.parametrize("scope", ["", "Acme", "acme'; reset role; --"])
-async def test_pipelined_transaction_needs_a_well_formed_tenant(database: Database, scope: str) -> None:
-    with pytest.raises(ValueError, match="well-formed tenant"):
-        async with database.pipelined(scope):
-            pass
-
-
 async def test_connections_that_a_restart_closed_fail_no_call(database: Database, postgres: Postgres) -> None:
     async def use() -> None:
         async with database.transaction("acme") as connection:
@@ -393,22 +326,3 @@ async def test_connections_that_a_restart_closed_fail_no_call(database: Database
                 await asyncio.sleep(0.01)
     await asyncio.gather(use(), use())
     assert database.in_use == 0
-
-
-async def test_pipelined_transaction_that_is_cut_off_gives_no_connection_back_that_may_be_in_its_pipeline(
-    database: Database,
-) -> None:
-    used: asyncio.Queue[psycopg.AsyncConnection[psycopg.rows.DictRow]] = asyncio.Queue()
-
-    async def work() -> None:
-        async with database.pipelined("acme") as connection:
-            used.put_nowait(connection)
-            await (await connection.execute("select pg_sleep(30)")).fetchone()
-
-    task = asyncio.create_task(work())
-    connection = await used.get()
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    assert connection.closed
-    assert database.in_use == 0
-    assert await notes(database, "acme") == []

@@ -1,4 +1,6 @@
-"""What a replica says of its schema and its service's workers, asked over real gRPC about a real database."""
+"""A replica describes its schema and the workers of its service, over real gRPC and a
+real database.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,25 +23,27 @@ from spawnmesh_postgres.database import Database, open_database
 from spawnmesh_postgres.deployment import add_deployment
 from spawnmesh_postgres.migration_files import migration_files
 from spawnmesh_postgres.migrations import migrate
-from spawnmesh_postgres.roles import Entries, prepare_database
-from spawnmesh_postgres.worker_beats import beat_for_ever, workers_seen
-from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_postgres.roles import DatabaseUrls, prepare_database
+from spawnmesh_postgres.worker_heartbeats import list_workers, send_heartbeats
+from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
 
-from tests.contract.serving import caller_at, client_tokens, served
+from tests.support.serving import caller_at, client_tokens, served
 
 NEWEST = migration_files("spawnmesh_hook")[-1].migration_id
 
 
 @pytest.fixture
 def dsn(postgres: Postgres) -> ServiceDsn:
-    """The hook's schema, migrated, in a database of its own."""
+    """The migrated schema of hook, in its own database."""
     name = f"d_{uuid4().hex[:12]}"
-    app, owner = (make_conninfo(postgres.superuser_dsn, user=user, dbname=name) for user in ("hook", "hook_owner"))
-    prepare_database(postgres.superuser_dsn, {"hook": Entries(app, owner)})
+    app, owner = (
+        make_conninfo(postgres.superuser_dsn, user=user, dbname=name) for user in ("hook", "hook_owner")
+    )
+    prepare_database(postgres.superuser_dsn, {"hook": DatabaseUrls(app, owner)})
     migrate(owner, package="spawnmesh_hook", schema="hook")
     return ServiceDsn(app, owner)
 
@@ -52,7 +56,7 @@ async def database(dsn: ServiceDsn) -> AsyncIterator[Database]:
 
 @pytest.fixture
 async def replica(database: Database, keys: Path) -> AsyncIterator[Peer]:
-    """A way to a server that describes itself and does nothing else."""
+    """A peer of a server that has only DeploymentService."""
 
     @asynccontextmanager
     async def open_service(process: Process, _settings: ProcessSettings) -> AsyncIterator[MeshServer]:
@@ -66,10 +70,12 @@ async def replica(database: Database, keys: Path) -> AsyncIterator[Peer]:
 
 
 async def described(replica: Peer, keys: Path) -> pb.Replica:
-    """As an operator hears it."""
-    with acting_with_token(client_tokens(keys).admin_token("operator", 60.0)):
+    """Call DescribeReplica as an operator."""
+    with use_token(client_tokens(keys).admin_token("operator", 60.0)):
         stub = DeploymentServiceStub(replica.channel)
-        return (await replica.unary(stub.DescribeReplica, pb.DescribeReplicaRequest(), timeout_seconds=10)).replica
+        return (
+            await replica.unary(stub.DescribeReplica, pb.DescribeReplicaRequest(), timeout_seconds=10)
+        ).replica
 
 
 def as_owner(dsn: ServiceDsn, statement: str) -> None:
@@ -77,7 +83,7 @@ def as_owner(dsn: ServiceDsn, statement: str) -> None:
         connection.execute(statement)
 
 
-async def test_DescribeReplica__tells_the_release_and_a_schema_that_is_its_own(replica: Peer, keys: Path) -> None:
+async def test_DescribeReplica__release_and_current_schema(replica: Peer, keys: Path) -> None:
     told = await described(replica, keys)
     assert (told.service, told.version) == ("hook", version("spawnmesh-hook"))
     assert told.schema == pb.Schema(
@@ -98,7 +104,7 @@ async def test_DescribeReplica__tells_the_release_and_a_schema_that_is_its_own(r
         (
             f"delete from _yoyo_checksum where migration_id = '{NEWEST}'",
             pb.SCHEMA_STATE_BEHIND,
-            migration_files("spawnmesh_hook")[-2].migration_id,
+            "",
             f"the schema is older: it lacks {NEWEST}",
         ),
         (
@@ -109,11 +115,11 @@ async def test_DescribeReplica__tells_the_release_and_a_schema_that_is_its_own(r
         ),
         ("drop table _yoyo_checksum", pb.SCHEMA_STATE_BEHIND, "", "the schema is older: it lacks 0001_hook"),
         ("revoke connect on database {name} from public, hook; {end}", pb.SCHEMA_STATE_UNKNOWN, "", "the database does not answer"),
-        ("alter database {name} set default_transaction_read_only = on; {end}", pb.SCHEMA_STATE_UNKNOWN, NEWEST, "the database takes no writes"),
+        ("alter database {name} set default_transaction_read_only = on; {end}", pb.SCHEMA_STATE_UNKNOWN, NEWEST, "the database is read-only"),
     ],
     ids=["ahead", "contracted", "behind", "edited", "empty", "away", "read-only"],
 )  # fmt: skip
-async def test_DescribeReplica__tells_how_the_schema_stands_to_it(
+async def test_DescribeReplica__schema_state(
     replica: Peer, keys: Path, dsn: ServiceDsn, postgres: Postgres, statement: str, state: int, applied: str, objection: str
 ) -> None:  # fmt: skip
     if "{name}" in statement:
@@ -132,7 +138,7 @@ async def test_DescribeReplica__tells_how_the_schema_stands_to_it(
 async def test_DescribeReplica__is_for_operators(replica: Peer, keys: Path, kind: str) -> None:
     token = client_tokens(keys).client_token("acme", "somebody", 60.0) if kind == "client" else "x.y.z"
     stub = DeploymentServiceStub(replica.channel)
-    with acting_with_token(token), pytest.raises(MeshError) as refused:
+    with use_token(token), pytest.raises(MeshError) as refused:
         await replica.unary(stub.DescribeReplica, pb.DescribeReplicaRequest(), timeout_seconds=10)
     assert refused.value.reason is (Reason.CALLER_NOT_ALLOWED if kind == "client" else Reason.TOKEN_INVALID)
 
@@ -153,7 +159,7 @@ async def test_DescribeReplica__counts_workers_that_are_there_and_names_those_th
                     return worker
                 await asyncio.sleep(0.02)
 
-    both = [asyncio.create_task(beat_for_ever(database, "hook-worker")) for _ in range(2)]
+    both = [asyncio.create_task(send_heartbeats(database, "hook-worker")) for _ in range(2)]
     seen = await counted(2)
     assert seen.name == "hook-worker"
     assert abs(seen.last_seen_time.ToSeconds() - utc_now().timestamp()) < 10
@@ -169,13 +175,13 @@ async def test_worker_that_crashed_was_seen_last_when_it_was(database: Database,
         "insert into _spawnmesh_worker values ('hook-worker', 'a', now() - interval '31 seconds'), "
         "('hook-worker', 'b', now() - interval '25 hours')",
     )
-    (worker,) = await workers_seen(database, ["hook-worker"])
+    (worker,) = await list_workers(database, ["hook-worker"])
     assert worker.process_count == 0
     assert worker.last_seen_time is not None
     assert 31 <= (utc_now() - worker.last_seen_time).total_seconds() < 60
-    another = asyncio.create_task(beat_for_ever(database, "another-worker"))
+    another = asyncio.create_task(send_heartbeats(database, "another-worker"))
     async with asyncio.timeout(10):
-        while not (await workers_seen(database, ["another-worker"]))[0].process_count:
+        while not (await list_workers(database, ["another-worker"]))[0].process_count:
             await asyncio.sleep(0.02)
     another.cancel()
     async with database.transaction("*") as connection:
@@ -185,13 +191,15 @@ async def test_worker_that_crashed_was_seen_last_when_it_was(database: Database,
     assert [row["process_id"] for row in rows] == ["a"], "what crashed a day ago is forgotten"
 
 
-async def test_worker_beats_on_when_its_table_is_gone_for_a_while(database: Database, dsn: ServiceDsn) -> None:
+async def test_worker_beats_on_when_its_table_is_gone_for_a_while(
+    database: Database, dsn: ServiceDsn
+) -> None:
     as_owner(dsn, "alter table _spawnmesh_worker rename to away")
-    beating = asyncio.create_task(beat_for_ever(database, "hook-worker", every_seconds=0.01))
+    beating = asyncio.create_task(send_heartbeats(database, "hook-worker", interval_seconds=0.01))
     done, _ = await asyncio.wait([beating], timeout=0.2)
     assert not done
     as_owner(dsn, "alter table away rename to _spawnmesh_worker")
     async with asyncio.timeout(10):
-        while not (await workers_seen(database, ["hook-worker"]))[0].process_count:
+        while not (await list_workers(database, ["hook-worker"]))[0].process_count:
             await asyncio.sleep(0.02)
     beating.cancel()

@@ -1,4 +1,4 @@
-"""The queue of jobs: into it with the transaction that makes them due, and what its worker asks the server."""
+"""The job queue: transactional enqueueing, and the statements of its worker."""
 
 from collections.abc import AsyncIterator
 from uuid import uuid4
@@ -13,7 +13,8 @@ from spawnmesh_postgres.jobs import DueJob, enqueue, install_job_tables, open_jo
 
 TENANT = "t-jobs"
 NAME = "test queue"
-_CLOSE = "select pg_terminate_backend(pid, 20000) from pg_stat_activity where application_name = %s"  # Waits until they are gone.
+# Waits until they are gone.
+_CLOSE = "select pg_terminate_backend(pid, 20000) from pg_stat_activity where application_name = %s"
 
 
 @pytest.fixture
@@ -32,11 +33,11 @@ async def database(databases: dict[str, ServiceDsn]) -> AsyncIterator[Database]:
 
 
 def task(app: App, **options: str) -> str:
-    """The name of one that nobody works on."""
+    """The name of a task that no worker runs."""
     name = f"t_{uuid4().hex}"
 
     async def nothing(**_: str | int) -> None:
-        """Never called."""
+        """Do nothing; it is never called."""
 
     app.task(name=name, queue=name, **options)(nothing)
     return name

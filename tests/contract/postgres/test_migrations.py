@@ -1,4 +1,4 @@
-"""Schemas come to the newest version once, from wherever they were, and never from what they were not."""
+"""Migrations bring a schema to the newest version once, and refuse a changed history."""
 
 import asyncio
 import sys
@@ -14,10 +14,10 @@ from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.jobs import install_job_tables
 from spawnmesh_postgres.migration_files import migration_files
-from spawnmesh_postgres.migrations import MigrationChanged, MigrationFailed, migrate, migrate_and_tell
-from spawnmesh_postgres.schema_version import until_schema_known
+from spawnmesh_postgres.migrations import MigrationChanged, MigrationFailed, migrate, run_migrate_command
+from spawnmesh_postgres.schema_version import wait_for_schema
 
-from tests.contract.postgres.migrating import Package, empty_schema
+from tests.support.postgres.migrating import Package, empty_schema
 
 SERVICES = ("session", "attachment_blob", "transcript", "model_router", "hook")
 
@@ -40,7 +40,7 @@ order by 1, 2, 3, 4
 
 @pytest.fixture
 def database(postgres: Postgres) -> Callable[[str], ServiceDsn]:
-    """Makes a database with an empty schema of that name."""
+    """Create a database with an empty schema of that name."""
 
     return lambda schema: empty_schema(postgres, schema)
 
@@ -89,7 +89,9 @@ def test_migrating_again_does_nothing(database: Callable[[str], ServiceDsn], sch
     assert shape(dsn.owner) == before
 
 
-async def test_two_who_migrate_at_once_do_it_once(database: Callable[[str], ServiceDsn], package: Package) -> None:
+async def test_two_who_migrate_at_once_do_it_once(
+    database: Callable[[str], ServiceDsn], package: Package
+) -> None:
     dsn = database("hook")
     for number in range(1, 5):
         package.add(f"000{number}_step", f"create table step_{number} (id int); select pg_sleep(0.05);")
@@ -127,7 +129,7 @@ def test_applied_migration_that_was_edited_is_refused_before_anything_happens(
         migrate(dsn.owner, package=package.name, schema="hook")
     assert "second" not in {row[1] for row in shape(dsn.owner)}
     with pytest.raises(SystemExit, match=r"^hook: migration 0001_first was applied with another content"):
-        migrate_and_tell(dsn.owner, package=package.name, schema="hook")
+        run_migrate_command(dsn.owner, package=package.name, schema="hook")
 
 
 def test_line_ends_are_no_edit(database: Callable[[str], ServiceDsn], package: Package) -> None:
@@ -148,15 +150,17 @@ async def test_migrator_killed_before_it_recorded_is_finished_by_the_next(
         connection.execute("truncate _yoyo_checksum")
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
-            await until_schema_known(dsn.app, package=package.name)
+            await wait_for_schema(dsn.app, package=package.name)
     assert migrate(dsn.owner, package=package.name, schema="hook") == []
-    await until_schema_known(dsn.app, package=package.name)
+    await wait_for_schema(dsn.app, package=package.name)
 
 
-async def test_waiting_ends_when_the_schema_comes(database: Callable[[str], ServiceDsn], package: Package) -> None:
+async def test_waiting_ends_when_the_schema_comes(
+    database: Callable[[str], ServiceDsn], package: Package
+) -> None:
     dsn = database("hook")
     package.add("0001_first", "create table first (id int);")
-    waiting = asyncio.create_task(until_schema_known(dsn.app, package=package.name))
+    waiting = asyncio.create_task(wait_for_schema(dsn.app, package=package.name))
     await asyncio.wait([waiting], timeout=0.3)
     assert not waiting.done()
     await asyncio.to_thread(migrate, dsn.owner, package=package.name, schema="hook")
@@ -174,15 +178,16 @@ async def test_old_process_runs_on_an_expanded_schema_and_not_on_a_contracted_on
     package.add("0002_expand", "alter table first add column new int;")
     migrate(dsn.owner, package=package.name, schema="hook")
     async with asyncio.timeout(5):
-        await until_schema_known(dsn.app, package=old.name)
+        await wait_for_schema(dsn.app, package=old.name)
     package.add(
-        "0003_contract", "-- contracts: `old` is read by no release since 0002_expand\nalter table first drop old;"
+        "0003_contract",
+        "-- contracts: `old` is read by no release since 0002_expand\nalter table first drop old;",
     )
     migrate(dsn.owner, package=package.name, schema="hook")
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
-            await until_schema_known(dsn.app, package=old.name)
-    await until_schema_known(dsn.app, package=package.name)
+            await wait_for_schema(dsn.app, package=old.name)
+    await wait_for_schema(dsn.app, package=package.name)
 
 
 def test_migration_that_cannot_be_marked_as_done_leaves_nothing_and_is_repeated(
@@ -193,7 +198,9 @@ def test_migration_that_cannot_be_marked_as_done_leaves_nothing_and_is_repeated(
     migrate(dsn.owner, package=package.name, schema="hook")
     package.add("0002_second", "create table second (id int);")
     with psycopg.connect(dsn.owner, autocommit=True) as connection:
-        connection.execute("alter table _yoyo_migration add constraint no_more check (migration_id < '0002') not valid")
+        connection.execute(
+            "alter table _yoyo_migration add constraint no_more check (migration_id < '0002') not valid"
+        )
         with pytest.raises(MigrationFailed, match="0002_second"):
             migrate(dsn.owner, package=package.name, schema="hook")
         connection.execute("alter table _yoyo_migration drop constraint no_more")
@@ -203,7 +210,7 @@ def test_migration_that_cannot_be_marked_as_done_leaves_nothing_and_is_repeated(
 def test_lock_of_the_tool_that_a_killed_migration_left_keeps_nobody_out(
     database: Callable[[str], ServiceDsn], package: Package
 ) -> None:
-    """It is taken once in the life of a schema, for the tool's own tables."""
+    """yoyo takes this lock once in the life of a schema, to create its own tables."""
     dsn = database("hook")
     package.add("0001_first", "create table first (id int);")
     with psycopg.connect(dsn.owner) as connection:
@@ -232,42 +239,53 @@ OUT_OF_ROOM = "do $$ begin raise exception 'no room' using errcode = 'disk_full'
     [
         (OUT_OF_ROOM, "no room"),
         ("select 1 / 0;", "division by zero"),
-        ("select pg_terminate_backend(pg_backend_pid());", "terminating connection due to administrator command"),
+        (
+            "select pg_terminate_backend(pg_backend_pid());",
+            "terminating connection due to administrator command",
+        ),
     ],
     ids=["room", "defect", "ended"],
 )
-def test_what_the_server_says_of_a_migration_is_told_with_its_id(
+def test_the_message_of_the_server_is_reported_with_the_migration_id(
     database: Callable[[str], ServiceDsn], package: Package, text: str, words: str
 ) -> None:
     package.add("0001_first", text)
     with pytest.raises(SystemExit, match=rf"^hook: 0001_first was not applied: {words}$"):
-        migrate_and_tell(database("hook").owner, package=package.name, schema="hook")
+        run_migrate_command(database("hook").owner, package=package.name, schema="hook")
 
 
-def test_what_the_server_says_before_any_migration_is_told(
+def test_the_message_of_the_server_before_any_migration_is_reported(
     database: Callable[[str], ServiceDsn], package: Package, postgres: Postgres
 ) -> None:
     dsn = database("hook")
     package.add("0001_first", "create table first (id int);")
-    with psycopg.connect(make_conninfo(postgres.superuser_dsn, dbname=conninfo_to_dict(dsn.owner)["dbname"])) as link:
+    with psycopg.connect(
+        make_conninfo(postgres.superuser_dsn, dbname=conninfo_to_dict(dsn.owner)["dbname"])
+    ) as link:
         link.execute("alter schema hook owner to postgres")
         link.execute("grant usage on schema hook to hook_owner")
-    with pytest.raises(SystemExit, match=r"^hook: the schema cannot be migrated: permission denied for schema hook$"):
-        migrate_and_tell(dsn.owner, package=package.name, schema="hook")
+    with pytest.raises(
+        SystemExit, match=r"^hook: the schema cannot be migrated: permission denied for schema hook$"
+    ):
+        run_migrate_command(dsn.owner, package=package.name, schema="hook")
 
 
-@pytest.mark.parametrize("changed", [{"user": "nobody_here"}, {"dbname": "nowhere"}, {"host": "/nowhere"}], ids=str)
-def test_owner_who_is_not_let_in_is_told_as_that(
+@pytest.mark.parametrize(
+    "changed", [{"user": "nobody_here"}, {"dbname": "nowhere"}, {"host": "/nowhere"}], ids=str
+)
+def test_a_refused_login_of_the_owner_is_reported(
     database: Callable[[str], ServiceDsn], package: Package, changed: dict[str, str]
 ) -> None:
     package.add("0001_first", "create table first (id int);")
-    with pytest.raises(SystemExit, match=r"^hook: the database does not let the schema's owner in$"):
-        migrate_and_tell(make_conninfo(database("hook").owner, **changed), package=package.name, schema="hook")
+    with pytest.raises(SystemExit, match=r"^hook: the database refuses the login of the schema's owner$"):
+        run_migrate_command(
+            make_conninfo(database("hook").owner, **changed), package=package.name, schema="hook"
+        )
 
 
-def test_no_owner_is_told_in_one_line() -> None:
-    with pytest.raises(SystemExit, match=r"^hook: migrating takes HOOK_DATABASE_OWNER_URL, which is not set$"):
-        migrate_and_tell("", package="spawnmesh_hook", schema="hook")
+def test_a_missing_owner_url_is_reported_in_one_line() -> None:
+    with pytest.raises(SystemExit, match=r"^hook: set HOOK_DATABASE_OWNER_URL to migrate$"):
+        run_migrate_command("", package="spawnmesh_hook", schema="hook")
 
 
 @pytest.mark.parametrize("schema", SERVICES)

@@ -1,4 +1,4 @@
-"""What a pool tells of itself, as whoever fetches the metrics hears it."""
+"""The metrics of a connection pool, as a scrape reads them."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ async def dsn(postgres: Postgres) -> str:
     return (await create_service_database(postgres.superuser_dsn, ["scratch"]))["scratch"].app
 
 
-async def test_connections_in_use_are_told_as_they_are_when_somebody_asks(dsn: str) -> None:
+async def test_connections_in_use_are_counted_at_collection(dsn: str) -> None:
     reader = InMemoryMetricReader()
     meter = MeterProvider([reader], shutdown_on_exit=False).get_meter("test")
     async with open_database(dsn, name="scratch", max_connections=3, meter=meter) as database:
@@ -32,8 +32,8 @@ async def test_connections_in_use_are_told_as_they_are_when_somebody_asks(dsn: s
     assert seen == [0, 2, 0]
 
 
-async def test_nobodys_answer_waits_for_what_is_recorded_of_its_work(dsn: str) -> None:
-    """It is recorded once whoever had the connection has gone on, and waits for something else."""
+async def test_recording_does_not_delay_the_answer(dsn: str) -> None:
+    """The values are recorded when the task that released the connection next waits."""
     reader = InMemoryMetricReader()
     meter = MeterProvider([reader], shutdown_on_exit=False).get_meter("test")
     async with open_database(dsn, name="scratch", max_connections=1, meter=meter) as database:
@@ -49,7 +49,7 @@ _WAITS, _OPERATIONS = "db.client.connection.wait_time", "db.client.operation.dur
 
 
 def _recorded(reader: InMemoryMetricReader) -> dict[str, int]:
-    """How often something was recorded, by histogram."""
+    """Return the number of recorded values for each histogram."""
     told = {metric.name: metric for metric in _metrics(reader)}
     points: dict[str, Any] = {
         name: told[name].data.data_points if name in told else [] for name in (_WAITS, _OPERATIONS)
@@ -64,12 +64,16 @@ def _in_use(reader: InMemoryMetricReader) -> int:
         "db.client.connection.pool.name": "scratch",
         "db.client.connection.state": "used",
     }
-    return int(point.value)  # type: ignore[union-attr]  # Points of sums have a value; those of histograms are not among them.
+    # Points of sums have a value; those of histograms are not among them.
+    return int(point.value)  # type: ignore[union-attr]
 
 
 def _metrics(reader: InMemoryMetricReader) -> list[Metric]:
     data = reader.get_metrics_data()
     assert data is not None
     return [
-        metric for resource in data.resource_metrics for scope in resource.scope_metrics for metric in scope.metrics
+        metric
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
     ]

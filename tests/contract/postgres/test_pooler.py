@@ -1,4 +1,4 @@
-"""The request path goes through a real PgBouncer in transaction mode; what listens goes past it."""
+"""Calls use a real PgBouncer in transaction mode; listeners bypass it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,9 +11,9 @@ from psycopg.conninfo import make_conninfo
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_postgres.database import SCOPE, Database, open_database
 from spawnmesh_postgres.listener import open_listener
-from spawnmesh_postgres.roles import Entries, prepare_database
+from spawnmesh_postgres.roles import DatabaseUrls, prepare_database
 
-from tests.contract.pooling import needs_pgbouncer, open_pooler
+from tests.support.pooling import needs_pgbouncer, open_pooler
 
 pytestmark = needs_pgbouncer
 
@@ -30,7 +30,7 @@ create function add_note(tenant text, note text) returns text language sql
 
 @dataclass(frozen=True)
 class Ways:
-    """To one schema: through the pooler, and straight."""
+    """The DSNs of one schema: through the pooler, and direct."""
 
     pooled: str
     direct: str
@@ -42,7 +42,7 @@ async def ways(postgres: Postgres) -> AsyncIterator[Ways]:
     app, owner = (
         make_conninfo(postgres.superuser_dsn, user=role, dbname=database) for role in ("notes", "notes_owner")
     )
-    await asyncio.to_thread(prepare_database, postgres.superuser_dsn, {"notes": Entries(app, owner)})
+    await asyncio.to_thread(prepare_database, postgres.superuser_dsn, {"notes": DatabaseUrls(app, owner)})
     with psycopg.connect(owner) as connection:
         connection.execute(TABLE)
     async with open_pooler(postgres, ("notes",), server_connections=2) as pooled:
@@ -51,7 +51,9 @@ async def ways(postgres: Postgres) -> AsyncIterator[Ways]:
 
 @pytest.fixture
 async def database(ways: Ways) -> AsyncIterator[Database]:
-    async with open_database(ways.pooled, name="test", max_connections=8, pooled=True, wait_seconds=30) as opened:
+    async with open_database(
+        ways.pooled, name="test", max_connections=8, pooled=True, wait_seconds=30
+    ) as opened:
         yield opened
 
 
@@ -67,7 +69,9 @@ async def test_tenants_see_their_own_rows_whoever_shares_the_connection(database
     assert seen == [[tenant] for tenant in tenants]
 
 
-async def test_statement_that_is_made_often_needs_nothing_that_was_left_on_a_connection(database: Database) -> None:
+async def test_statement_that_is_made_often_needs_nothing_that_was_left_on_a_connection(
+    database: Database,
+) -> None:
     statement = f"select add_note({SCOPE}, %(note_id)s) as note_id"
 
     async def call(number: int) -> str:

@@ -1,4 +1,4 @@
-"""A server that takes no writes for a while is told as one that is not there, and written to again as soon as it takes them."""
+"""A read-only server is reported as unavailable, and used again as soon as it accepts writes."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from uuid import uuid4
@@ -12,7 +12,7 @@ from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_postgres.database import SCOPE, Database, open_database
 from spawnmesh_postgres.errors import translate
-from spawnmesh_postgres.roles import Entries, prepare_database
+from spawnmesh_postgres.roles import DatabaseUrls, prepare_database
 
 TABLE = """
 create table notes (tenant_id text not null, note_id text not null);
@@ -26,8 +26,10 @@ Way = Callable[[Database], Awaitable[None]]
 @pytest.fixture
 def dsn(postgres: Postgres) -> ServiceDsn:
     name = f"r_{uuid4().hex[:12]}"
-    app, owner = (make_conninfo(postgres.superuser_dsn, user=user, dbname=name) for user in ("notes", "notes_owner"))
-    prepare_database(postgres.superuser_dsn, {"notes": Entries(app, owner)})
+    app, owner = (
+        make_conninfo(postgres.superuser_dsn, user=user, dbname=name) for user in ("notes", "notes_owner")
+    )
+    prepare_database(postgres.superuser_dsn, {"notes": DatabaseUrls(app, owner)})
     with psycopg.connect(owner) as connection:
         connection.execute(TABLE.encode())
     return ServiceDsn(app, owner)
@@ -46,13 +48,15 @@ async def in_transaction(database: Database) -> None:
 
 async def as_first_statement(database: Database) -> None:
     insert = "insert into notes values ('acme', %(note_id)s) returning note_id"
-    async with database.transaction_of("acme", insert, {"note_id": "n"}):
+    async with database.transaction_with_statement("acme", insert, {"note_id": "n"}):
         pass
 
 
 async def in_pipeline(database: Database) -> None:
     async with database.pipelined("acme") as connection:
-        await (await connection.execute("insert into notes values ('acme', 'n') returning note_id")).fetchone()
+        await (
+            await connection.execute("insert into notes values ('acme', 'n') returning note_id")
+        ).fetchone()
 
 
 async def at_the_end_of_a_pipeline(database: Database) -> None:
@@ -65,7 +69,7 @@ async def by_call(database: Database) -> None:
 
 
 def set_on_server(postgres: Postgres, dsn: ServiceDsn, words: str, *, cut_off: bool) -> None:
-    """For every connection that is made from now on."""
+    """Change a setting for all new connections."""
     name = conninfo_to_dict(dsn.app)["dbname"]
     with psycopg.connect(postgres.superuser_dsn, autocommit=True) as superuser:
         superuser.execute(f"alter database {name} {words}".encode())
@@ -75,7 +79,9 @@ def set_on_server(postgres: Postgres, dsn: ServiceDsn, words: str, *, cut_off: b
             )
 
 
-@pytest.mark.parametrize("way", [in_transaction, as_first_statement, in_pipeline, at_the_end_of_a_pipeline, by_call])
+@pytest.mark.parametrize(
+    "way", [in_transaction, as_first_statement, in_pipeline, at_the_end_of_a_pipeline, by_call]
+)
 async def test_server_that_takes_no_writes_is_unavailable_until_it_takes_them(
     database: Database, dsn: ServiceDsn, postgres: Postgres, way: Way
 ) -> None:
@@ -87,7 +93,7 @@ async def test_server_that_takes_no_writes_is_unavailable_until_it_takes_them(
     refusal = translate(caught.value)
     assert refusal is not None
     assert (refusal.reason, refusal.retry_after_seconds) == (Reason.DEPENDENCY_UNAVAILABLE, 1.0)
-    assert str(refusal).endswith("PostgreSQL takes no writes at the moment; call again later")
+    assert str(refusal).endswith("PostgreSQL is read-only at the moment; call again later")
     assert refusal.facts == {"dependency": "PostgreSQL"}
     set_on_server(postgres, dsn, "reset default_transaction_read_only", cut_off=False)
     for _ in range(CONNECTIONS):  # What was made meanwhile is found out once for each connection.

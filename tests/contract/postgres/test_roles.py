@@ -1,4 +1,4 @@
-"""A database is prepared from what the operator has in a secret."""
+"""A database is prepared from the operator's secret."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from spawnmesh_postgres.roles import main
 
 @pytest.fixture
 def secret(tmp_path: Path, postgres: Postgres) -> Path:
-    """A directory as Kubernetes mounts the secret: a URL in each file."""
+    """A directory like a mounted Kubernetes secret, with a URL in each file."""
     host, database = postgres.superuser_dsn.partition("?")[2], f"prepared_{uuid4().hex[:12]}"
     (tmp_path / "admin-url").write_text(postgres.superuser_dsn + "\n")
     for service in ("alpha", "beta-two"):
@@ -43,7 +43,9 @@ def test_services_get_schemas_that_only_they_see(secret: Path, capsys: pytest.Ca
 
 @pytest.fixture
 def managed(secret: Path, postgres: Postgres) -> Iterator[Path]:
-    """The same with an admin as managed servers give it: no superuser, but one that makes roles and databases."""
+    """The same with the admin role of a managed server: no superuser, but it may create
+    roles and databases.
+    """
     admin, host = f"admin_{uuid4().hex[:12]}", postgres.superuser_dsn.partition("?")[2]
     (secret / "admin-url").write_text(f"postgresql://{admin}:hush@/postgres?{host}\n")
     with psycopg.connect(postgres.superuser_dsn, autocommit=True) as server:
@@ -65,7 +67,9 @@ def test_admin_of_a_managed_server_needs_no_more_than_to_make_roles_and_database
         assert row == (False,) * 6
 
 
-def test_admin_that_may_not_make_roles_is_told_what_it_lacks(managed: Path, postgres: Postgres) -> None:
+def test_admin_that_may_not_make_roles_gets_an_error_with_the_missing_right(
+    managed: Path, postgres: Postgres
+) -> None:
     admin = conninfo_to_dict((managed / "admin-url").read_text().strip())["user"]
     with psycopg.connect(postgres.superuser_dsn, autocommit=True) as server:
         server.execute(sql.SQL("alter role {} nocreaterole").format(sql.Identifier(str(admin))))
@@ -109,11 +113,15 @@ def test_preparing_again_changes_nothing(secret: Path) -> None:
     [
         ("admin-url", None, "the file admin-url cannot be read"),
         ("alpha-url", None, "the file alpha-url cannot be read"),
-        ("admin-url", "postgresql://nobody:hush@/postgres?host=/nowhere", "does not let the role of admin-url in"),
+        (
+            "admin-url",
+            "postgresql://nobody:hush@/postgres?host=/nowhere",
+            "refuses the login of the role of admin-url",
+        ),
         ("alpha-url", "postgresql://alpha:hush@/elsewhere", "cannot be prepared: ValueError"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line_without_a_url(
+def test_an_error_is_reported_in_one_line_without_a_url(
     secret: Path, file: str, content: str | None, said: str
 ) -> None:
     (secret / file).unlink()
@@ -144,5 +152,7 @@ def test_a_malformed_url_is_named_and_not_shown(secret: Path, name: str, url: st
     (secret / name).write_text(url)
     with pytest.raises(SystemExit) as caught:
         main([str(secret)])
-    assert str(caught.value.code).startswith(f"the database cannot be prepared: {name} is not a PostgreSQL URL")
+    assert str(caught.value.code).startswith(
+        f"the database cannot be prepared: {name} is not a PostgreSQL URL"
+    )
     assert "Tr0ub4dor" not in str(caught.value.code)

@@ -1,4 +1,6 @@
-"""Who gives up on a database that is silent is let go soon, and nobody gets the connection after them."""
+"""A caller that gives up on a silent database is released soon, and its connection is
+not reused.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -14,7 +16,7 @@ from spawnmesh_postgres.database import SCOPE, Database, open_database
 from spawnmesh_postgres.errors import translate
 from spawnmesh_postgres.listener import open_listener
 
-from tests.contract.postgres.silent_server import Way, open_way
+from tests.support.postgres.silent_server import Way, open_way
 
 SOON_SECONDS = 4.0  # Without load it is between 1 and 2.
 
@@ -48,7 +50,7 @@ async def in_transaction(database: Database, at_work: asyncio.Event) -> None:
 
 async def in_transaction_of(database: Database, at_work: asyncio.Event) -> None:
     at_work.set()
-    async with database.transaction_of("acme", "select pg_sleep(60)", {}):
+    async with database.transaction_with_statement("acme", "select pg_sleep(60)", {}):
         pytest.fail("begun all the same")
 
 
@@ -80,9 +82,18 @@ async def between_statements_of_pipeline(database: Database, at_work: asyncio.Ev
 
 @pytest.mark.parametrize(
     "work",
-    [in_transaction, in_transaction_of, in_pipeline, in_call, between_statements, between_statements_of_pipeline],
+    [
+        in_transaction,
+        in_transaction_of,
+        in_pipeline,
+        in_call,
+        between_statements,
+        between_statements_of_pipeline,
+    ],
 )
-async def test_who_gives_up_on_a_silent_server_is_let_go_soon(database: Database, way: Way, work: Work) -> None:
+async def test_who_gives_up_on_a_silent_server_is_let_go_soon(
+    database: Database, way: Way, work: Work
+) -> None:
     at_work = asyncio.Event()
     task = asyncio.create_task(work(database, at_work))
     await at_work.wait()
@@ -101,7 +112,9 @@ async def test_who_gives_up_on_a_silent_server_is_let_go_soon(database: Database
 
 
 async def answers(database: Database) -> list[dict[str, int]]:
-    """Of more transactions than there are connections, so that one that was left in the middle of something would show."""
+    """Return the answers of more transactions than there are connections: a broken
+    connection would show.
+    """
     async with asyncio.timeout(15):
         got = []
         for _ in range(4):
@@ -110,7 +123,7 @@ async def answers(database: Database) -> list[dict[str, int]]:
         return got
 
 
-async def test_error_in_a_block_is_told_also_where_the_server_is_silent(database: Database, way: Way) -> None:
+async def test_error_in_a_block_is_raised_also_if_the_server_is_silent(database: Database, way: Way) -> None:
     async def fail() -> None:
         async with database.transaction("acme") as connection:
             await connection.execute("select 1")
@@ -126,12 +139,17 @@ async def test_error_in_a_block_is_told_also_where_the_server_is_silent(database
 
 
 async def test_block_whose_client_is_silent_is_ended_by_the_server(database: Database, dsn: str) -> None:
-    """Between two statements of a pipeline the server takes a client for one at work, so that no other timeout ends it and its locks."""
+    """Between two statements of a pipeline the server considers the client active: only
+    the transaction timeout ends it and releases its locks.
+    """
 
     async def fall_silent() -> None:
-        async with database.pipelined("acme", at_most_seconds=0.3) as connection:
+        async with database.pipelined("acme", timeout_seconds=0.3) as connection:
             await (await connection.execute("select pg_advisory_xact_lock(59)")).fetchone()
-            async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as other, asyncio.timeout(10):
+            async with (
+                await psycopg.AsyncConnection.connect(dsn, autocommit=True) as other,
+                asyncio.timeout(10),
+            ):
                 await other.execute("select pg_advisory_lock(59)")
 
     with pytest.raises(psycopg.Error) as caught:

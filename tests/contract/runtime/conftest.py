@@ -1,4 +1,4 @@
-"""A real grpc.aio server with the plugin contract as its service, keys of its own, and spans kept in memory."""
+"""A real grpc.aio server with the plugin contract, its own keys, and spans in memory."""
 
 import asyncio
 import json
@@ -20,8 +20,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2_grpc as blob_grpc
-from spawnmesh.hook.v1 import decision_pb2 as decision_pb
-from spawnmesh.hook.v1 import event_pb2 as event_pb
 from spawnmesh.hook.v1 import hook_handler_service_pb2 as pb
 from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as pb_grpc
 from spawnmesh_runtime.jwks import JwksFile
@@ -30,6 +28,8 @@ from spawnmesh_runtime.process import Process
 from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter, TokenVerifier
+
+from tests.support.runtime.plugin import Behavior, Plugin, allow, spawn_request
 
 ISSUERS = ("session", "hook", "transcript", "runner", "client", "stranger")
 
@@ -70,7 +70,9 @@ def spans() -> InMemorySpanExporter:
 @pytest.fixture
 def events() -> Any:
     before = structlog.get_config()["wrapper_class"]
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("info"))  # Whatever earlier tests left.
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger("info")
+    )  # Whatever earlier tests left.
     with structlog.testing.capture_logs() as captured:
         yield captured
     structlog.configure(wrapper_class=before)
@@ -92,31 +94,6 @@ def process_named(keys: Keys, spans: InMemorySpanExporter) -> Callable[..., Proc
     return make
 
 
-Behavior = Callable[[Any, Any], Awaitable[Any]]
-
-
-async def allow(request: Any, context: Any) -> pb.HandleBeforeSpawnResponse:
-    return pb.HandleBeforeSpawnResponse(decision=decision_pb.SpawnDecision(allow=decision_pb.Allow()))
-
-
-@dataclass
-class Plugin(pb_grpc.HookHandlerServiceServicer):
-    """Answers HandleBeforeSpawn as the test says."""
-
-    behavior: Behavior = allow
-    seen: list[Any] = field(default_factory=list)
-
-    async def HandleBeforeSpawn(self, request: Any, context: Any) -> Any:
-        self.seen.append(request)
-        return await self.behavior(request, context)
-
-    async def HandleBeforeAgentFinalize(self, request: Any, context: Any) -> Any:
-        raise NotImplementedError
-
-    async def HandleObservedEvent(self, request: Any, context: Any) -> Any:
-        return await self.behavior(request, context)
-
-
 async def nothing() -> AsyncIterator[bytes]:
     parts: tuple[bytes, ...] = ()
     for part in parts:
@@ -131,7 +108,11 @@ async def take_all(messages: AsyncIterator[Any], context: Any) -> blob_pb.Upload
 
 @dataclass
 class Files:
-    """Streams chunks until the test says no more, and takes uploads as it says. The service's other methods are not there to be called."""
+    """A service that streams chunks until the test stops it, and accepts uploads as the
+    test decides.
+
+    It does not implement the other methods.
+    """
 
     chunks: AsyncIterator[bytes] = field(default_factory=nothing)
     closed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -176,7 +157,8 @@ async def serve(process_named: Callable[..., Process]) -> AsyncIterator[Callable
             server = build_server(process, translate_errors=translate)
             plugin, files = Plugin(behavior), Files()
             pb_grpc.add_HookHandlerServiceServicer_to_server(plugin, server)
-            blob_grpc.add_AttachmentBlobServiceServicer_to_server(files, server)  # type: ignore[arg-type] # one method is all it has
+            # one method is all it has
+            blob_grpc.add_AttachmentBlobServiceServicer_to_server(files, server)  # type: ignore[arg-type]
             port = server.add_insecure_port("127.0.0.1:0")
             await server.start()
             stack.push_async_callback(server.stop, None)
@@ -199,7 +181,7 @@ def peer_of(process_named: Callable[..., Process]) -> Callable[..., Any]:
 
 @pytest.fixture
 def ask() -> Callable[..., Awaitable[Any]]:
-    """A bare call of HandleBeforeSpawn, as a client without this library makes it."""
+    """Call HandleBeforeSpawn without the client of this library."""
 
     async def call(target: str, token: str | None, request: Any = None, **options: Any) -> Any:
         metadata = () if token is None else (("authorization", f"Bearer {token}"),)
@@ -212,10 +194,6 @@ def ask() -> Callable[..., Awaitable[Any]]:
             )
 
     return call
-
-
-def spawn_request(**event: Any) -> pb.HandleBeforeSpawnRequest:
-    return pb.HandleBeforeSpawnRequest(event=event_pb.BeforeSpawnEvent(**event))
 
 
 @pytest.fixture

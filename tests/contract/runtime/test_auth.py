@@ -1,4 +1,4 @@
-"""Who is let in, and what the others are told."""
+"""Callers are admitted or refused by their tokens."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -8,8 +8,8 @@ import pytest
 from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as pb_grpc
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.acting import acting_for, acting_with_token
 from spawnmesh_runtime.caller import Caller, CallerKind, current_caller
+from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.wire_errors import error_from
 
 
@@ -46,7 +46,7 @@ async def test_unusable_tokens_are_refused_without_being_repeated(serve: Any, as
     tokens = {
         "another audience": keys.minter("hook", audience="elsewhere").service_token("acme"),
         "key that is not known": keys.minter("unknown").service_token("acme"),
-        "issuer may not vouch": keys.minter("stranger").service_token("acme"),
+        "its issuer may not issue": keys.minter("stranger").service_token("acme"),
         "not a signed JWT": "rubbish",
     }
     for why, token in tokens.items():
@@ -97,7 +97,9 @@ async def test_servicer_sees_the_verified_caller(serve: Any, ask: Any, keys: Any
         current_caller()
 
 
-async def test_call_made_while_serving_acts_for_the_callers_tenant(serve: Any, peer_of: Any, request_with: Any) -> None:
+async def test_call_made_while_serving_acts_for_the_callers_tenant(
+    serve: Any, peer_of: Any, request_with: Any
+) -> None:
     tenants: list[str] = []
 
     async def behavior(request: Any, context: Any) -> Any:
@@ -108,12 +110,14 @@ async def test_call_made_while_serving_acts_for_the_callers_tenant(serve: Any, p
     async with peer_of(inner.target) as further:
 
         async def passes_on(request: Any, context: Any) -> Any:
-            return await further.unary(pb_grpc.HookHandlerServiceStub(further.channel).HandleBeforeSpawn, request)
+            return await further.unary(
+                pb_grpc.HookHandlerServiceStub(further.channel).HandleBeforeSpawn, request
+            )
 
         outer = await serve(passes_on, service="hook")
         async with peer_of(outer.target) as peer:
             method = pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn
-            with acting_for("acme"), pytest.raises(MeshError) as caught:
+            with impersonate("acme"), pytest.raises(MeshError) as caught:
                 await peer.unary(method, request_with())
     assert tenants == ["acme"]
     assert caught.value.domain == "transcript.spawnmesh"
@@ -125,10 +129,10 @@ async def test_innermost_block_decides_in_whose_name_a_call_is_made(
     served = await serve()
     async with peer_of(served.target) as peer:
         method = pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn
-        with acting_with_token(keys.minter("runner").runner_token()):
+        with use_token(keys.minter("runner").runner_token()):
             with pytest.raises(MeshError) as caught:
                 await peer.unary(method, request_with())
-            with acting_for("acme"):
+            with impersonate("acme"):
                 await peer.unary(method, request_with())
         with pytest.raises(RuntimeError, match="tenant"):
             await peer.unary(method, request_with())

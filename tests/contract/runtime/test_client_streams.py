@@ -1,4 +1,4 @@
-"""A caller that is still sending hears what went wrong, and not that its next message failed, or that it was cancelled."""
+"""A caller that is still sending receives the real error, not INTERNAL or CANCELLED."""
 
 import asyncio
 from collections import Counter
@@ -11,7 +11,7 @@ from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2_grpc as blo
 from spawnmesh.attachment_blob.v1 import upload_pb2
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_runtime.impersonation import use_token
 
 TRIES = 40
 SPEC = blob_pb.UploadFileRequest(
@@ -33,7 +33,7 @@ def upload(peer_of: Any, keys: Any) -> Upload:
     async def to(target: str) -> blob_pb.UploadFileResponse:
         async with peer_of(target) as peer:
             method = cast(Any, blob_grpc.AttachmentBlobServiceStub(peer.channel).UploadFile)
-            with acting_with_token(keys.minter("client").client_token("acme", "ann", 60)):
+            with use_token(keys.minter("client").client_token("acme", "ann", 60)):
                 answer: blob_pb.UploadFileResponse = await peer.unary(method, messages(), timeout_seconds=20)
         return answer
 
@@ -77,7 +77,9 @@ async def test_answer_reaches_a_caller_that_is_still_sending(serve: Any, upload:
     assert outcomes == {"there": TRIES}
 
 
-async def test_server_that_goes_is_unavailable_to_a_caller_that_is_still_sending(serve: Any, upload: Upload) -> None:
+async def test_server_that_goes_is_unavailable_to_a_caller_that_is_still_sending(
+    serve: Any, upload: Upload
+) -> None:
     outcomes: Counter[str] = Counter()
     for _ in range(TRIES // 2):
         served = await serve()
@@ -96,7 +98,9 @@ async def test_server_that_goes_is_unavailable_to_a_caller_that_is_still_sending
     assert outcomes == {"DEPENDENCY_UNAVAILABLE {'dependency': 'plugin'}": TRIES // 2}
 
 
-async def test_what_keeps_a_message_from_being_made_reaches_the_caller(serve: Any, peer_of: Any, keys: Any) -> None:
+async def test_what_keeps_a_message_from_being_made_reaches_the_caller(
+    serve: Any, peer_of: Any, keys: Any
+) -> None:
     served = await serve()
     ended = asyncio.Event()
 
@@ -116,7 +120,7 @@ async def test_what_keeps_a_message_from_being_made_reaches_the_caller(serve: An
     async with peer_of(served.target) as peer:
         method = cast(Any, blob_grpc.AttachmentBlobServiceStub(peer.channel).UploadFile)
         with (
-            acting_with_token(keys.minter("client").client_token("acme", "ann", 60)),
+            use_token(keys.minter("client").client_token("acme", "ann", 60)),
             pytest.raises(OSError, match="the disk is gone"),
         ):
             await peer.unary(method, unreadable(), timeout_seconds=20)

@@ -1,4 +1,4 @@
-"""Deadlines: met before work begins, held during it, and shorter at each hop."""
+"""Deadlines are checked before the call, enforced during it, and shortened for each hop."""
 
 import asyncio
 from dataclasses import dataclass
@@ -9,14 +9,16 @@ from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as pb_grpc
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.call import Call
+from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_runtime.interceptors.deadline import bounded_calls
 
 
 @dataclass
 class Context:
-    """As much of a call's context as is looked at: the transport drops most late calls before a test could see them."""
+    """The part of a call's context that the step reads. grpc drops most late calls
+    before a test could see them.
+    """
 
     seconds: float
 
@@ -32,7 +34,8 @@ async def test_call_past_its_deadline_does_no_work() -> None:
         worked = True
 
     with pytest.raises(MeshError) as caught:
-        await bounded_calls(work)(Call(None, Context(0.0)))  # type: ignore[arg-type] # as much as is looked at
+        # as much as is looked at
+        await bounded_calls(work)(Call(None, Context(0.0)))  # type: ignore[arg-type]
     assert caught.value.reason is Reason.DEADLINE_EXCEEDED
     assert not worked
 
@@ -44,11 +47,14 @@ async def test_work_does_not_wait_beyond_the_deadline_even_if_the_transport_says
     began = monotonic_seconds()
     async with asyncio.timeout(5):
         with pytest.raises(TimeoutError):
-            await bounded_calls(work)(Call(None, Context(0.01)))  # type: ignore[arg-type] # as much as is looked at
+            # as much as is looked at
+            await bounded_calls(work)(Call(None, Context(0.01)))  # type: ignore[arg-type]
     assert monotonic_seconds() - began < 4
 
 
-async def test_work_is_stopped_at_the_deadline(serve: Any, peer_of: Any, request_with: Any, events: Any) -> None:
+async def test_work_is_stopped_at_the_deadline(
+    serve: Any, peer_of: Any, request_with: Any, events: Any
+) -> None:
     stopped = asyncio.Event()
 
     async def behavior(request: Any, context: Any) -> Any:
@@ -60,7 +66,7 @@ async def test_work_is_stopped_at_the_deadline(serve: Any, peer_of: Any, request
     served = await serve(behavior)
     async with peer_of(served.target) as peer:
         method = pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn
-        with acting_for("acme"), pytest.raises(MeshError) as caught:
+        with impersonate("acme"), pytest.raises(MeshError) as caught:
             await peer.unary(method, request_with(), timeout_seconds=0.1)
     assert caught.value.reason is Reason.DEADLINE_EXCEEDED
     async with asyncio.timeout(5):
@@ -87,7 +93,7 @@ async def test_deadline_shrinks_at_each_hop(serve: Any, peer_of: Any, request_wi
         outer = await serve(passes_on, service="hook")
         async with peer_of(outer.target) as peer:
             method = pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn
-            with acting_for("acme"), pytest.raises(MeshError):
+            with impersonate("acme"), pytest.raises(MeshError):
                 await peer.unary(method, request_with(), timeout_seconds=5)
     assert 4 < left[1] <= left[0] - 0.01 < 5
 
@@ -100,7 +106,8 @@ async def test_no_call_is_made_when_no_time_is_left(serve: Any, peer_of: Any, re
         async def work(call: Call) -> Any:
             return await peer.unary(method, request_with())
 
-        with acting_for("acme"), pytest.raises(MeshError) as caught:
-            await bounded_calls(work)(Call(None, Context(0.015)))  # type: ignore[arg-type] # as much as is looked at
+        with impersonate("acme"), pytest.raises(MeshError) as caught:
+            # as much as is looked at
+            await bounded_calls(work)(Call(None, Context(0.015)))  # type: ignore[arg-type]
     assert caught.value.reason is Reason.DEADLINE_EXCEEDED
     assert served.plugin.seen == []

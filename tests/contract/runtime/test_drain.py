@@ -1,4 +1,4 @@
-"""The end of a process: running calls finish, new ones are sent elsewhere."""
+"""Draining: running calls finish, and new ones go to another replica."""
 
 import asyncio
 import os
@@ -13,10 +13,10 @@ from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as pb_grpc
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.ports import free_ports
-from spawnmesh_runtime.acting import acting_for
+from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_runtime.server import build_server, run_until_stopped
 
-from .conftest import Plugin, allow
+from tests.support.runtime.plugin import Plugin, allow
 
 
 async def health_of(channel: grpc.aio.Channel, service: str) -> int:
@@ -25,7 +25,7 @@ async def health_of(channel: grpc.aio.Channel, service: str) -> int:
 
 
 async def reached(peer: Any, method: Any, request: Any) -> bool:
-    """Whether a call is still let in; one that is not finds nobody there, and would take another replica."""
+    """Return whether the server still accepts a call."""
     try:
         await peer.unary(method, request, timeout_seconds=0.2)
     except MeshError as error:
@@ -52,7 +52,7 @@ async def test_signal_sends_new_calls_elsewhere_and_finishes_the_running_one(
         method = pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn
         name = "spawnmesh.hook.v1.HookHandlerService"
         assert [await health_of(peer.channel, service) for service in ("", name)] == [1, 1]
-        with acting_for("acme"):
+        with impersonate("acme"):
             running = asyncio.create_task(peer.unary(method, request_with(), timeout_seconds=30))
             await begun.wait()
             os.kill(os.getpid(), signal.SIGTERM)
@@ -64,7 +64,11 @@ async def test_signal_sends_new_calls_elsewhere_and_finishes_the_running_one(
         assert (await running).decision.HasField("allow")
     async with asyncio.timeout(5):
         await serving
-    assert [event["event"] for event in events if event["event"] != "rpc"] == ["serving", "draining", "stopped"]
+    assert [event["event"] for event in events if event["event"] != "rpc"] == [
+        "serving",
+        "draining",
+        "stopped",
+    ]
 
 
 async def test_call_that_outlasts_the_grace_is_cut_off(serve: Any, peer_of: Any, request_with: Any) -> None:
@@ -76,7 +80,7 @@ async def test_call_that_outlasts_the_grace_is_cut_off(serve: Any, peer_of: Any,
 
     served = await serve(behavior)
     async with peer_of(served.target) as peer:
-        with acting_for("acme"):
+        with impersonate("acme"):
             method = pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn
             running = asyncio.create_task(peer.unary(method, request_with(), timeout_seconds=30))
         await begun.wait()
@@ -111,7 +115,7 @@ async def test_replicas_that_stop_and_start_under_load_lose_no_call(process_name
         while not done:
             calls += 1
             try:
-                with acting_for("acme"):
+                with impersonate("acme"):
                     await peer.unary(method, request, timeout_seconds=10)
             except MeshError as error:
                 errors.append(error)

@@ -1,4 +1,4 @@
-"""What a servicer raises, and what arrives."""
+"""The exception of a servicer arrives as a status with details."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as pb_grpc
 from spawnmesh_core.errors import FieldViolation, MeshError, unavailable
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import STATUS_OF, Status
-from spawnmesh_runtime.acting import acting_for
+from spawnmesh_runtime.impersonation import impersonate
 
 
 def raising(error: BaseException) -> Any:
@@ -22,7 +22,7 @@ def raising(error: BaseException) -> Any:
 
 async def outcome(served: Any, peer_of: Any, request: Any, **settings: Any) -> MeshError:
     async with peer_of(served.target, **settings) as peer:
-        with acting_for("acme"), pytest.raises(MeshError) as caught:
+        with impersonate("acme"), pytest.raises(MeshError) as caught:
             await peer.unary(pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn, request)
     async with asyncio.timeout(5):
         await served.server.drain.idle()
@@ -54,12 +54,12 @@ async def test_every_reason_arrives_with_its_status(serve: Any, peer_of: Any, re
     async with peer_of(served.target) as peer:
         method = pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn
         for reason in Reason:
-            with acting_for("acme"), pytest.raises(MeshError) as caught:
+            with impersonate("acme"), pytest.raises(MeshError) as caught:
                 await peer.unary(method, request_with())
             assert (caught.value.reason, caught.value.status) == (reason, STATUS_OF[reason])
 
 
-async def test_defect_is_told_by_its_trace_id_alone_and_logged_in_full(
+async def test_an_internal_error_shows_only_its_trace_id_and_is_logged(
     serve: Any, peer_of: Any, request_with: Any, events: Any
 ) -> None:
     defect = ValueError("password=hunter2")
@@ -71,9 +71,13 @@ async def test_defect_is_told_by_its_trace_id_alone_and_logged_in_full(
     assert (event["log_level"], event["exc_info"], event["code"]) == ("error", defect, "INTERNAL")
 
 
-async def test_text_of_an_explicit_internal_error_is_hidden_too(serve: Any, peer_of: Any, request_with: Any) -> None:
+async def test_text_of_an_explicit_internal_error_is_hidden_too(
+    serve: Any, peer_of: Any, request_with: Any
+) -> None:
     got = await outcome(
-        await serve(raising(MeshError(Reason.INTERNAL, "hunter2", facts={"at": "hunter2"}))), peer_of, request_with()
+        await serve(raising(MeshError(Reason.INTERNAL, "hunter2", facts={"at": "hunter2"}))),
+        peer_of,
+        request_with(),
     )
     assert "hunter2" not in got.message + repr(got.facts)
 
@@ -82,7 +86,9 @@ async def test_errors_of_a_driver_are_translated(serve: Any, peer_of: Any, reque
     def translate(error: BaseException) -> MeshError | None:
         return unavailable("postgres") if isinstance(error, ConnectionError) else None
 
-    served = await serve(raising(ConnectionResetError("10.0.0.7")), translate_errors=(lambda _: None, translate))
+    served = await serve(
+        raising(ConnectionResetError("10.0.0.7")), translate_errors=(lambda _: None, translate)
+    )
     got = await outcome(served, peer_of, request_with())
     assert (got.reason, got.retry_after_seconds) == (Reason.DEPENDENCY_UNAVAILABLE, 1.0)
     assert got.facts == {"dependency": "postgres"}
@@ -94,13 +100,17 @@ async def test_timeout_in_the_work_is_deadline_exceeded(serve: Any, peer_of: Any
     assert (got.reason, got.status) == (Reason.DEADLINE_EXCEEDED, Status.DEADLINE_EXCEEDED)
 
 
-async def test_refusal_among_tasks_side_by_side_is_the_one_told(serve: Any, peer_of: Any, request_with: Any) -> None:
-    group = ExceptionGroup("", [ValueError(), ExceptionGroup("", [MeshError(Reason.SESSION_CLOSED, "closed")])])
+async def test_the_refusal_in_a_task_group_is_sent(serve: Any, peer_of: Any, request_with: Any) -> None:
+    group = ExceptionGroup(
+        "", [ValueError(), ExceptionGroup("", [MeshError(Reason.SESSION_CLOSED, "closed")])]
+    )
     got = await outcome(await serve(raising(group)), peer_of, request_with())
     assert got.reason is Reason.SESSION_CLOSED
 
 
-async def test_request_larger_than_the_limit_is_message_too_large(serve: Any, peer_of: Any, request_with: Any) -> None:
+async def test_request_larger_than_the_limit_is_message_too_large(
+    serve: Any, peer_of: Any, request_with: Any
+) -> None:
     served = await serve(max_message_bytes=1024)
     got = await outcome(served, peer_of, request_with(task="x" * 2000))
     assert (got.reason, got.status) == (Reason.MESSAGE_TOO_LARGE, Status.RESOURCE_EXHAUSTED)
@@ -115,10 +125,14 @@ async def test_large_refusal_still_arrives(serve: Any, peer_of: Any, request_wit
 
 async def test_peer_that_is_not_there_is_an_unavailable_dependency(peer_of: Any, request_with: Any) -> None:
     async with peer_of("127.0.0.1:1", name="transcript") as peer:
-        with acting_for("acme"), pytest.raises(MeshError) as caught:
+        with impersonate("acme"), pytest.raises(MeshError) as caught:
             await peer.unary(pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn, request_with())
     got = caught.value
-    assert (got.reason, got.facts, got.domain) == (Reason.DEPENDENCY_UNAVAILABLE, {"dependency": "transcript"}, "")
+    assert (got.reason, got.facts, got.domain) == (
+        Reason.DEPENDENCY_UNAVAILABLE,
+        {"dependency": "transcript"},
+        "",
+    )
     assert got.retry_after_seconds == 1.0
     assert "127.0.0.1" not in str(got)
     assert got.__cause__ is None
@@ -172,7 +186,9 @@ async def test_caller_that_goes_away_cancels_the_work(serve: Any, ask: Any, keys
 async def test_log_event_has_no_payload_and_no_error_text(
     serve: Any, peer_of: Any, request_with: Any, events: Any
 ) -> None:
-    await outcome(await serve(raising(MeshError(Reason.NOT_FOUND, "text"))), peer_of, request_with(task="content"))
+    await outcome(
+        await serve(raising(MeshError(Reason.NOT_FOUND, "text"))), peer_of, request_with(task="content")
+    )
     [event] = [event for event in events if event["event"] == "rpc"]
     assert event.pop("duration_ms") >= 0
     assert event == {

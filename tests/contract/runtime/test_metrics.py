@@ -1,4 +1,4 @@
-"""Metrics of a process: what a collector is sent, and what Prometheus fetches."""
+"""Metrics of a process, as a collector receives them and as Prometheus scrapes them."""
 
 import asyncio
 import socket
@@ -49,7 +49,9 @@ def _logs_as_before() -> Iterator[None]:
 
 
 async def fetched(process: Process) -> str:
-    return await asyncio.to_thread(lambda: urlopen(f"http://127.0.0.1:{process.metrics.port}/metrics").read().decode())
+    return await asyncio.to_thread(
+        lambda: urlopen(f"http://127.0.0.1:{process.metrics.port}/metrics").read().decode()
+    )
 
 
 async def test_prometheus_fetches_what_was_counted() -> None:
@@ -67,7 +69,7 @@ async def test_prometheus_fetches_what_was_counted() -> None:
 
 
 async def exemplars(process: Process) -> dict[tuple[str, str, str], Any]:
-    """By series and bucket, as Prometheus reads them."""
+    """Return the scraped exemplars by series and bucket."""
     asked = Request(
         f"http://127.0.0.1:{process.metrics.port}/metrics", headers={"Accept": "application/openmetrics-text"}
     )
@@ -80,7 +82,9 @@ async def exemplars(process: Process) -> dict[tuple[str, str, str], Any]:
     }
 
 
-async def test_prometheus_fetches_the_trace_of_a_call_in_each_bucket(collector: tuple[str, list[Any]]) -> None:
+async def test_prometheus_fetches_the_trace_of_a_call_in_each_bucket(
+    collector: tuple[str, list[Any]],
+) -> None:
     settings = ProcessSettings(metrics_listen="127.0.0.1:0", otlp_endpoint=collector[0])
     async with start_process("hook", settings) as process:
         bounds = [1.0, 2.0, 4.0]
@@ -138,7 +142,7 @@ async def test_collector_is_sent_what_is_left_at_the_end(collector: tuple[str, l
     assert (metric.name, metric.unit, metric.histogram.data_points[0].sum) == ("spawnmesh.wait", "s", 0.5)
 
 
-async def test_without_anybody_to_tell_nothing_is_kept_and_nothing_listens() -> None:
+async def test_without_a_consumer_nothing_is_recorded_and_nothing_listens() -> None:
     async with start_process("hook", ProcessSettings()) as process:
         process.metrics.meter.create_counter("spawnmesh.things").add(1)
         assert process.metrics.port is None

@@ -1,4 +1,4 @@
-"""A process from its start to its end, as an operator sees it."""
+"""The life of a process, as an operator observes it."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from spawnmesh_runtime.telemetry import continue_trace, current_trace_id, traced
 
 SERVE = """
 import logging
-from spawnmesh_runtime.process import run, start_process
+from spawnmesh_runtime.process import run_process, start_process
 from spawnmesh_runtime.server import build_server, run_until_stopped
 from spawnmesh_runtime.settings import ProcessSettings, load_settings
 
@@ -26,12 +26,12 @@ async def main():
         logging.getLogger("library").warning("beware of %s", "dogs")
         await run_until_stopped(process, build_server(process))
 
-run(main())
+run_process(main())
 """
 
 COMPUTE = """
 import asyncio, statistics, threading, time
-from spawnmesh_runtime.process import run
+from spawnmesh_runtime.process import run_process
 
 async def main():
     done = threading.Event()
@@ -46,7 +46,7 @@ async def main():
     thread.join()
     print(statistics.median(late))
 
-run(main())
+run_process(main())
 """
 
 
@@ -75,7 +75,9 @@ def _logs_as_before() -> Any:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_process_says_where_it_serves_and_ends_cleanly_on_a_signal(keys: Any, number: signal.Signals) -> None:
+async def test_process_says_where_it_serves_and_ends_cleanly_on_a_signal(
+    keys: Any, number: signal.Signals
+) -> None:
     running = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -126,7 +128,9 @@ async def test_spans_left_are_sent_at_the_end(collector: Any) -> None:
     assert resource["service.version"]
 
 
-async def test_there_is_a_trace_id_also_when_no_trace_leaves_the_process(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_there_is_a_trace_id_also_when_no_trace_leaves_the_process(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     async with start_process("hook", ProcessSettings()):
         with continue_trace(""):
             async with traced("work"):

@@ -1,4 +1,4 @@
-"""Which calls are sent again when nobody took them."""
+"""The channel repeats a call only if its contract allows it."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as pb_grpc
 from spawnmesh.hook.v1.observed_pb2 import ObservedEvent, SessionEndEvent
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.acting import acting_for
+from spawnmesh_runtime.impersonation import impersonate
 
 
 async def test_idempotent_call_is_repeated_when_a_replica_drains(serve: Any, peer_of: Any) -> None:
@@ -39,7 +39,9 @@ async def test_answer_of_a_service_is_not_repeated(serve: Any, peer_of: Any) -> 
     assert calls == 1
 
 
-async def test_call_that_is_not_idempotent_is_not_repeated(serve: Any, peer_of: Any, request_with: Any) -> None:
+async def test_call_that_is_not_idempotent_is_not_repeated(
+    serve: Any, peer_of: Any, request_with: Any
+) -> None:
     calls = 0
 
     async def behavior(request: Any, context: Any) -> Any:
@@ -49,7 +51,7 @@ async def test_call_that_is_not_idempotent_is_not_repeated(serve: Any, peer_of: 
 
     served = await serve(behavior)
     async with peer_of(served.target) as peer:
-        with acting_for("acme"), pytest.raises(MeshError):
+        with impersonate("acme"), pytest.raises(MeshError):
             await peer.unary(pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn, request_with())
     assert calls == 1
 
@@ -58,7 +60,7 @@ async def told(served: Any, peer_of: Any) -> MeshError | None:
     event = ObservedEvent(event_key="e", session_id="ses_1", session_end=SessionEndEvent())
     request = pb.HandleObservedEventRequest(event=event)
     async with peer_of(served.target) as peer:
-        with acting_for("acme"):
+        with impersonate("acme"):
             try:
                 await peer.unary(pb_grpc.HookHandlerServiceStub(peer.channel).HandleObservedEvent, request)
             except MeshError as error:

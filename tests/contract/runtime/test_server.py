@@ -1,4 +1,4 @@
-"""Building, binding and being looked at."""
+"""Building a server, binding its port, and reflection."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ from spawnmesh_runtime.wire_errors import error_from
 
 BIND = """
 import sys
-from spawnmesh_runtime.process import run, start_process
+from spawnmesh_runtime.process import run_process, start_process
 from spawnmesh_runtime.server import build_server, run_until_stopped
 from spawnmesh_runtime.settings import ProcessSettings, load_settings
 
@@ -29,12 +29,14 @@ async def main():
     async with start_process("hook", settings) as process:
         await run_until_stopped(process, build_server(process))
 
-run(main())
+run_process(main())
 """
 
 
 def declare(service: str, policy: policy_pb2.CallPolicy | None, **method: Any) -> None:
-    """Enters a service with one RPC `Count` over the plugin contract's messages into the pool of descriptors."""
+    """Add a service with the RPC `Count`, over messages of the plugin contract, to the
+    descriptor pool.
+    """
     file = descriptor_pb2.FileDescriptorProto(
         name=f"{service}.proto", package="test.runtime", syntax="proto3", dependency=[pb.DESCRIPTOR.name]
     )
@@ -50,10 +52,13 @@ def declare(service: str, policy: policy_pb2.CallPolicy | None, **method: Any) -
 
 
 def add(server: grpc.aio.Server, service: str, handler: Any) -> None:
-    """As generated code does it."""
+    """Add the handlers as generated code does."""
     handlers = {"Count": handler}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(f"test.runtime.{service}", handlers),))
-    server.add_registered_method_handlers(f"test.runtime.{service}", handlers)  # type: ignore[attr-defined] # not in the stubs
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(f"test.runtime.{service}", handlers),)
+    )
+    # not in the stubs
+    server.add_registered_method_handlers(f"test.runtime.{service}", handlers)  # type: ignore[attr-defined]
 
 
 CLIENT = policy_pb2.CALLER_CLIENT
@@ -74,7 +79,9 @@ async def test_service_without_a_sound_policy_cannot_be_added(process_named: Any
         add(server, service, grpc.unary_unary_rpc_method_handler(lambda request, context: None))
 
 
-async def test_client_stream_is_validated_message_by_message(process_named: Any, keys: Any, request_with: Any) -> None:
+async def test_client_stream_is_validated_message_by_message(
+    process_named: Any, keys: Any, request_with: Any
+) -> None:
     declare("Streamed", policy_pb2.CallPolicy(callers=[CLIENT]), client_streaming=True)
     seen: list[Any] = []
 
@@ -121,7 +128,9 @@ async def test_reflection_lists_the_services_without_a_token(serve: Any) -> None
     async with grpc.aio.insecure_channel(served.target) as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         answers = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
-        names = [service.name async for answer in answers for service in answer.list_services_response.service]
+        names = [
+            service.name async for answer in answers for service in answer.list_services_response.service
+        ]
     assert "spawnmesh.hook.v1.HookHandlerService" in names
     assert "grpc.health.v1.Health" in names
 
@@ -152,7 +161,10 @@ def test_busy_port_ends_the_process_with_one_line(keys: Any, busy_port: int) -> 
     [
         ({"LISTEN": "nowhere"}, "invalid settings: LISTEN: must be host:port\n"),
         ({"JWKS_FILE": "/nowhere"}, "hook: jwks_file cannot be read as a set of keys\n"),
-        ({"SIGNING_KEY_FILE": "/dev/null"}, "hook: signing_key_file cannot be read as an Ed25519 or RSA private key\n"),
+        (
+            {"SIGNING_KEY_FILE": "/dev/null"},
+            "hook: signing_key_file cannot be read as an Ed25519 or RSA private key\n",
+        ),
     ],
 )
 def test_process_that_cannot_start_ends_with_one_line(environment: dict[str, str], line: str) -> None:

@@ -1,4 +1,4 @@
-"""A peer on a busy machine: its connection is there, and its first word takes long."""
+"""A peer on a busy machine accepts the connection and sends its first bytes late."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from spawnmesh.hook.v1.hook_handler_service_pb2_grpc import HookHandlerServiceStub
-from spawnmesh_runtime.acting import acting_for
+from spawnmesh_runtime.impersonation import impersonate
 
 SLOW_SECONDS = 1.5
 
@@ -16,7 +16,7 @@ async def test_a_peer_that_is_slow_to_greet_is_waited_for(
 ) -> None:
     served = await serve()
     async with slow_to_greet(served.port) as target, peer_of(target) as peer:
-        with acting_for("acme"):
+        with impersonate("acme"):
             answer = await peer.unary(
                 HookHandlerServiceStub(peer.channel).HandleBeforeSpawn, request_with(), timeout_seconds=20
             )
@@ -26,7 +26,7 @@ async def test_a_peer_that_is_slow_to_greet_is_waited_for(
 
 @asynccontextmanager
 async def slow_to_greet(port: int) -> AsyncIterator[str]:
-    """Leads to the port, and lets nothing back for a while after a connection is made."""
+    """Forward to the port, and delay the first bytes of the server."""
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pause: float) -> None:
         await asyncio.sleep(pause)
@@ -37,7 +37,9 @@ async def slow_to_greet(port: int) -> AsyncIterator[str]:
     async def lead(caller: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
-            await asyncio.gather(copy(caller, writer, 0), copy(reader, back, SLOW_SECONDS), return_exceptions=True)
+            await asyncio.gather(
+                copy(caller, writer, 0), copy(reader, back, SLOW_SECONDS), return_exceptions=True
+            )
         finally:
             writer.close()
             back.close()

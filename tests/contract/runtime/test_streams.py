@@ -1,4 +1,4 @@
-"""Streams run inside the interceptors for as long as they last."""
+"""Streams run within the interceptors until they end."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
 from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2_grpc as blob_grpc
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.acting import acting_for, acting_with_token
+from spawnmesh_runtime.impersonation import impersonate, use_token
 from spawnmesh_runtime.telemetry import current_trace_id
 
 REQUEST = blob_pb.ReadFileRequest(set_id="att_" + "0" * 26, name="a.txt")
@@ -31,7 +31,7 @@ async def endless() -> AsyncIterator[bytes]:
 
 
 async def collect(into: list[bytes], stream: AsyncIterator[Any]) -> None:
-    """Keeps what came before an error."""
+    """Collect the messages that arrive before an error."""
     async for chunk in stream:
         into.append(chunk.data)  # noqa: PERF401
 
@@ -41,12 +41,14 @@ async def idle(served: Any) -> None:
         await served.server.drain.idle()
 
 
-async def test_stream_arrives_whole_under_one_span_a_side(serve: Any, peer_of: Any, keys: Any, spans: Any) -> None:
+async def test_stream_arrives_completely_under_one_span_on_each_side(
+    serve: Any, peer_of: Any, keys: Any, spans: Any
+) -> None:
     served = await serve()
     served.files.chunks = some(b"a", b"b", b"c")
     async with peer_of(served.target) as peer:
         method = blob_grpc.AttachmentBlobServiceStub(peer.channel).ReadFile
-        with acting_with_token(keys.minter("client").client_token("acme", "ann", 60)):
+        with use_token(keys.minter("client").client_token("acme", "ann", 60)):
             got = [chunk.data async for chunk in peer.stream(method, REQUEST, timeout_seconds=10)]
     await idle(served)
     assert got == [b"a", b"b", b"c"]
@@ -56,14 +58,18 @@ async def test_stream_arrives_whole_under_one_span_a_side(serve: Any, peer_of: A
     assert current_trace_id() == ""
 
 
-async def test_stream_that_breaks_ends_in_a_typed_error(serve: Any, peer_of: Any, keys: Any, events: Any) -> None:
+async def test_stream_that_breaks_ends_in_a_typed_error(
+    serve: Any, peer_of: Any, keys: Any, events: Any
+) -> None:
     served = await serve()
-    served.files.chunks = some(b"a", then=MeshError(Reason.STORED_HASH_DIFFERS, "differs", facts={"sha256": "ab"}))
+    served.files.chunks = some(
+        b"a", then=MeshError(Reason.STORED_HASH_DIFFERS, "differs", facts={"sha256": "ab"})
+    )
     got: list[bytes] = []
     async with peer_of(served.target) as peer:
         method = blob_grpc.AttachmentBlobServiceStub(peer.channel).ReadFile
         with (
-            acting_with_token(keys.minter("client").client_token("acme", "ann", 60)),
+            use_token(keys.minter("client").client_token("acme", "ann", 60)),
             pytest.raises(MeshError) as caught,
         ):
             await collect(got, peer.stream(method, REQUEST, timeout_seconds=10))
@@ -80,7 +86,7 @@ async def test_closing_the_stream_cancels_the_call_and_closes_the_servicers_gene
     served.files.chunks = endless()
     async with peer_of(served.target) as peer:
         method = blob_grpc.AttachmentBlobServiceStub(peer.channel).ReadFile
-        with acting_with_token(keys.minter("client").client_token("acme", "ann", 60)):
+        with use_token(keys.minter("client").client_token("acme", "ann", 60)):
             async with aclosing(peer.stream(method, REQUEST, timeout_seconds=10)) as chunks:
                 async for _ in chunks:
                     break
@@ -95,7 +101,7 @@ async def test_refused_stream_reaches_no_servicer(serve: Any, peer_of: Any) -> N
     served = await serve()
     async with peer_of(served.target) as peer:
         method = blob_grpc.AttachmentBlobServiceStub(peer.channel).ReadFile
-        with acting_for("acme"), pytest.raises(MeshError) as caught:
+        with impersonate("acme"), pytest.raises(MeshError) as caught:
             async for _ in peer.stream(method, REQUEST, timeout_seconds=10):
                 pass
     assert caught.value.reason is Reason.CALLER_NOT_ALLOWED
@@ -107,7 +113,7 @@ async def test_stream_is_held_to_its_deadline(serve: Any, peer_of: Any, keys: An
     async with peer_of(served.target) as peer:
         method = blob_grpc.AttachmentBlobServiceStub(peer.channel).ReadFile
         with (
-            acting_with_token(keys.minter("client").client_token("acme", "ann", 60)),
+            use_token(keys.minter("client").client_token("acme", "ann", 60)),
             pytest.raises(MeshError) as caught,
         ):
             async for _ in peer.stream(method, REQUEST, timeout_seconds=0.2):

@@ -1,4 +1,4 @@
-"""Connections with certificates on both ends."""
+"""Connections with certificates on both sides."""
 
 import asyncio
 from contextlib import suppress
@@ -10,12 +10,12 @@ import pytest
 from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as pb_grpc
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.credentials import server_credentials
+from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_runtime.server import build_server, run_until_stopped
 
-from .authority import Authority, Mounted
-from .conftest import Plugin
+from tests.support.runtime.authority import Authority, Mounted
+from tests.support.runtime.plugin import Plugin
 
 
 async def test_peers_of_one_authority_talk_and_others_do_not(
@@ -36,7 +36,7 @@ async def test_peers_of_one_authority_talk_and_others_do_not(
             async with peer_of(target, **files) as peer:
                 method = pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn
                 try:
-                    with acting_for("acme"):
+                    with impersonate("acme"):
                         await peer.unary(method, request_with())
                     outcomes.append("allowed")
                 except MeshError as error:
@@ -46,7 +46,7 @@ async def test_peers_of_one_authority_talk_and_others_do_not(
     assert outcomes == ["allowed", Reason.DEPENDENCY_UNAVAILABLE, Reason.DEPENDENCY_UNAVAILABLE]
 
 
-async def test_server_that_was_told_of_files_speaks_no_plaintext(
+async def test_server_with_tls_files_accepts_no_plaintext(
     process_named: Any, ask: Any, keys: Any, peer_of: Any, request_with: Any, tmp_path: Path
 ) -> None:
     authority, mounted = Authority("ours"), Mounted(tmp_path / "tls")
@@ -60,8 +60,10 @@ async def test_server_that_was_told_of_files_speaks_no_plaintext(
         with pytest.raises(grpc.aio.AioRpcError):
             await ask(target, keys.minter("hook").service_token("acme"))
         async with peer_of(target, **mounted.settings) as peer:
-            with acting_for("acme"):
-                await peer.unary(pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn, request_with())
+            with impersonate("acme"):
+                await peer.unary(
+                    pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn, request_with()
+                )
     finally:
         serving.cancel()
         with suppress(asyncio.CancelledError):

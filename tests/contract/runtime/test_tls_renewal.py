@@ -1,4 +1,4 @@
-"""Certificates that are renewed while a process runs."""
+"""Certificates are renewed while a process runs."""
 
 import asyncio
 import re
@@ -17,23 +17,26 @@ import structlog
 from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as pb_grpc
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.acting import acting_for
 from spawnmesh_runtime.credentials import server_credentials
+from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.process import Process, start_process
 from spawnmesh_runtime.server import build_server
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tls_files import TlsFiles
 
-from .authority import Authority, Mounted
-from .conftest import Plugin, allow, spawn_request
+from tests.support.runtime.authority import Authority, Mounted
+from tests.support.runtime.plugin import Plugin, allow, spawn_request
 
 _PATIENCE_SECONDS = 20.0
 
 
 @dataclass
 class Guarded:
-    """A server behind TLS that keeps the names on its callers' certificates. Calls of `slow` end when `release` is set."""
+    """A TLS server that records the names on client certificates.
+
+    Calls of `slow` end when `release` is set.
+    """
 
     target: str
     mounted: Mounted
@@ -78,7 +81,7 @@ def _logs_as_before() -> Iterator[None]:
 
 async def ask(peer: Peer, task: str = "", stub: Any = None) -> None:
     stub = stub or pb_grpc.HookHandlerServiceStub(peer.channel)
-    with acting_for("acme"):
+    with impersonate("acme"):
         await peer.unary(stub.HandleBeforeSpawn, spawn_request(task=task), timeout_seconds=_PATIENCE_SECONDS)
 
 
@@ -89,7 +92,9 @@ async def eventually(true: Callable[[], bool]) -> None:
 
 
 async def shown_by(guarded: Guarded, trusted: Authority, client: Mounted) -> str | None:
-    """The name on the certificate that a new connection is shown; None where it is not of this authority."""
+    """Return the name on the server certificate of a new connection; None if the
+    authority is another one.
+    """
     (client.folder / "one.crt").write_bytes(trusted.pem)
     context = ssl.create_default_context(cafile=client.folder / "one.crt")
     context.load_cert_chain(client.settings["tls_cert_file"], client.settings["tls_key_file"])
@@ -112,7 +117,10 @@ async def test_renewed_files_count_for_new_connections_while_calls_run(
     old, new = Authority("old"), Authority("new")
     client = Mounted(tmp_path / "client")
     client.put(old.leaf("client-1"), old)
-    async with guarded(old.leaf("server-1"), old) as server, peer_of(server.target, **client.settings) as peer:
+    async with (
+        guarded(old.leaf("server-1"), old) as server,
+        peer_of(server.target, **client.settings) as peer,
+    ):
         stop, count = asyncio.Event(), 0
 
         async def call_without_end() -> None:
@@ -132,7 +140,10 @@ async def test_renewed_files_count_for_new_connections_while_calls_run(
 
             for mounted in (server.mounted, client):  # First all trust both,
                 mounted.write("ca.crt", old.pem + new.pem)
-            for mounted, name in ((server.mounted, "server-2"), (client, "client-2")):  # then all show the new one,
+            for mounted, name in (
+                (server.mounted, "server-2"),
+                (client, "client-2"),
+            ):  # then all show the new one,
                 mounted.put(new.leaf(name), old, new)
             await eventually(lambda: server.names[-3:] == ["client-2"] * 3)
             for mounted in (server.mounted, client):  # and then the old one is forgotten.
@@ -165,7 +176,7 @@ async def test_channel_of_the_old_certificate_is_closed_with_its_last_call(
     ):
         calls.create_task(ask(peer, "slow"))
         await server.began.wait()
-        first = peer.channel.generation().channel
+        first = peer.channel.inner.generation().channel
         client.put(authority.leaf("client-2"), authority)
         await ask(peer)
         assert server.names[-1] == "client-2"
@@ -174,16 +185,18 @@ async def test_channel_of_the_old_certificate_is_closed_with_its_last_call(
         await eventually(lambda: first.get_state() is grpc.ChannelConnectivity.SHUTDOWN)
 
 
-async def test_peer_that_is_closed_leaves_no_channel_behind(guarded: Any, peer_of: Any, tmp_path: Path) -> None:
+async def test_peer_that_is_closed_leaves_no_channel_behind(
+    guarded: Any, peer_of: Any, tmp_path: Path
+) -> None:
     authority, client = Authority("ours"), Mounted(tmp_path / "client")
     client.put(authority.leaf("client-1"), authority)
     async with guarded(authority.leaf("server"), authority) as server, asyncio.TaskGroup() as calls:
         async with peer_of(server.target, **client.settings) as peer:
             slow = calls.create_task(cancelled(ask(peer, "slow")))
             await server.began.wait()
-            channels = [peer.channel.generation().channel]
+            channels = [peer.channel.inner.generation().channel]
             client.put(authority.leaf("client-2"), authority)
-            channels.append(peer.channel.generation().channel)
+            channels.append(peer.channel.inner.generation().channel)
         assert [channel.get_state() for channel in channels] == [grpc.ChannelConnectivity.SHUTDOWN] * 2
         assert await slow
 
@@ -196,7 +209,7 @@ async def cancelled(call: Any) -> bool:
     return False
 
 
-async def test_broken_files_are_told_once_and_the_old_ones_stay(
+async def test_broken_files_are_logged_once_and_the_old_ones_stay(
     guarded: Any, peer_of: Any, tmp_path: Path, events: list[Any]
 ) -> None:
     authority, client = Authority("ours"), Mounted(tmp_path / "client")
@@ -222,13 +235,17 @@ async def test_broken_files_are_told_once_and_the_old_ones_stay(
             "tls_cert_file is not a certificate in PEM",
             "tls_key_file is not the key of the certificate in tls_cert_file",
         )
-        assert reasons == [ours, theirs, theirs], "the server looks when somebody connects, the client at each call"
+        assert reasons == [ours, theirs, theirs], (
+            "the server looks when somebody connects, the client at each call"
+        )
         assert str(tmp_path) not in str(events)
 
         client.write("tls.key", fresh.key)
         await ask(peer)
         assert server.names[-1] == "client-2"
-        assert [event["event"] for event in events if event["event"] == "tls_files_renewed"] == ["tls_files_renewed"]
+        assert [event["event"] for event in events if event["event"] == "tls_files_renewed"] == [
+            "tls_files_renewed"
+        ]
 
 
 def test_content_that_is_the_same_again_is_no_renewal(tmp_path: Path) -> None:
@@ -269,4 +286,6 @@ async def test_metrics_say_how_long_the_certificate_holds(tmp_path: Path) -> Non
 async def expires_in(process: Process) -> float:
     address = f"http://127.0.0.1:{process.metrics.port}/metrics"
     text = await asyncio.to_thread(lambda: urlopen(address).read().decode())
-    return float(re.search(r"^spawnmesh_tls_certificate_expires_in_seconds(?:{.*})? (.*)$", text, re.MULTILINE)[1])
+    return float(
+        re.search(r"^spawnmesh_tls_certificate_expires_in_seconds(?:{.*})? (.*)$", text, re.MULTILINE)[1]
+    )

@@ -1,4 +1,4 @@
-"""Spans: one a call on each side, tied together."""
+"""Each call has one span on each side, and they are linked."""
 
 import asyncio
 from typing import Any
@@ -8,8 +8,14 @@ from opentelemetry.trace import SpanKind, StatusCode
 from spawnmesh.hook.v1 import hook_handler_service_pb2_grpc as pb_grpc
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.acting import acting_for
-from spawnmesh_runtime.telemetry import continue_trace, current_trace_id, current_traceparent, trace_id_of, traced
+from spawnmesh_runtime.impersonation import impersonate
+from spawnmesh_runtime.telemetry import (
+    continue_trace,
+    current_trace_id,
+    current_traceparent,
+    trace_id_of,
+    traced,
+)
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 METHOD = "spawnmesh.hook.v1.HookHandlerService/HandleBeforeSpawn"
@@ -31,12 +37,14 @@ async def test_spans_of_two_hops_nest_in_the_stored_trace(
     async with peer_of(inner.target) as further:
 
         async def passes_on(request: Any, context: Any) -> Any:
-            return await further.unary(pb_grpc.HookHandlerServiceStub(further.channel).HandleBeforeSpawn, request)
+            return await further.unary(
+                pb_grpc.HookHandlerServiceStub(further.channel).HandleBeforeSpawn, request
+            )
 
         outer = await serve(passes_on, service="hook")
         async with peer_of(outer.target) as peer:
             method = pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn
-            with continue_trace(TRACEPARENT), acting_for("acme"), pytest.raises(MeshError):
+            with continue_trace(TRACEPARENT), impersonate("acme"), pytest.raises(MeshError):
                 await peer.unary(method, request_with())
     await idle(outer)
     await idle(inner)
@@ -46,7 +54,9 @@ async def test_spans_of_two_hops_nest_in_the_stored_trace(
     parents = [span.parent.span_id for span in (work, inner_server, inner_client, outer_server, outer_client)]
     chain = [span.context.span_id for span in (inner_server, inner_client, outer_server, outer_client)]
     assert parents == [*chain, 0xB7AD6B7169203331]
-    assert {f"{span.context.trace_id:032x}" for span in spans.get_finished_spans()} == {trace_id_of(TRACEPARENT)}
+    assert {f"{span.context.trace_id:032x}" for span in spans.get_finished_spans()} == {
+        trace_id_of(TRACEPARENT)
+    }
     assert [span.kind for span in (inner_server, inner_client)] == [SpanKind.SERVER, SpanKind.CLIENT]
     assert [span.name for span in (inner_server, inner_client)] == [METHOD, METHOD]
     assert dict(work.attributes or {}) == {"spawnmesh.attempt": 2, "error.type": "MeshError"}
@@ -81,7 +91,7 @@ async def test_server_span_is_an_error_for_faults_of_the_server_alone(
 
     served = await serve(behavior)
     async with peer_of(served.target) as peer:
-        with acting_for("acme"), pytest.raises(MeshError):
+        with impersonate("acme"), pytest.raises(MeshError):
             await peer.unary(pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn, request_with())
     await idle(served)
     [span] = [span for span in spans.get_finished_spans() if span.kind is SpanKind.SERVER]
@@ -97,7 +107,9 @@ async def test_malformed_traceparent_starts_a_new_trace(
 ) -> None:
     served = await serve()
     token = keys.minter("hook").service_token("acme")
-    await ask(served.target, None, metadata=(("authorization", f"Bearer {token}"), ("traceparent", malformed)))
+    await ask(
+        served.target, None, metadata=(("authorization", f"Bearer {token}"), ("traceparent", malformed))
+    )
     await idle(served)
     [span] = spans.get_finished_spans()
     assert span.parent is None

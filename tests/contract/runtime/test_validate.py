@@ -1,4 +1,4 @@
-"""Requests that break a rule of their contract."""
+"""Requests that break a rule of their contract are refused."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
-from spawnmesh_runtime.acting import acting_for
+from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_runtime.interceptors.validate import require_valid
 
 UNSPECIFIED = event_pb.HOOK_KIND_UNSPECIFIED
@@ -19,7 +19,7 @@ UNSPECIFIED = event_pb.HOOK_KIND_UNSPECIFIED
 async def test_invalid_request_names_the_field_and_reaches_no_servicer(serve: Any, peer_of: Any) -> None:
     served = await serve()
     async with peer_of(served.target) as peer:
-        with acting_for("acme"), pytest.raises(MeshError) as caught:
+        with impersonate("acme"), pytest.raises(MeshError) as caught:
             await peer.unary(
                 pb_grpc.HookHandlerServiceStub(peer.channel).HandleBeforeSpawn, pb.HandleBeforeSpawnRequest()
             )

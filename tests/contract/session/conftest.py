@@ -1,156 +1,25 @@
-"""The session service with real peers, served in the test's own process."""
+"""The session service with the real other services, served in the process of the test."""
 
-import asyncio
-import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from pathlib import Path
-from typing import Any
+from tests.support.session.fixtures import (
+    _served_mesh,
+    empty_queue,
+    mesh,
+    migrated,
+    open_mesh,
+    open_peers,
+    peers,
+    remains,
+    session_database,
+)
 
-import psycopg
-import pytest
-from spawnmesh_attachment_blob.app import open_service as open_attachment_blob
-from spawnmesh_attachment_blob.settings import AttachmentBlobSettings
-from spawnmesh_devstack.postgres import Postgres
-from spawnmesh_devstack.s3 import S3Endpoint
-from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_hook.app import open_service as open_hook
-from spawnmesh_hook.settings import HookSettings
-from spawnmesh_model_router.app import open_service as open_model_router
-from spawnmesh_model_router.settings import ModelRouterSettings
-from spawnmesh_postgres.database import Database, open_database
-from spawnmesh_postgres.jobs import install_job_tables
-from spawnmesh_postgres.migrations import migrate
-from spawnmesh_session.app import open_service as open_session
-from spawnmesh_session.settings import SessionSettings
-from spawnmesh_transcript.app import open_service as open_transcript
-from spawnmesh_transcript.settings import TranscriptSettings
-
-from tests.contract.serving import caller_at, served, shared_settings
-from tests.contract.session.harness import Mesh, OpenMesh
-from tests.contract.session.remains import Remains
-
-PEERS = ("attachment-blob", "transcript", "hook", "model-router")
-NOWHERE = "127.0.0.1:1"
-ROUTER_CONFIG = {
-    "primary": "nowhere/one",
-    "providers": {
-        "nowhere": {"kind": "openai_compatible", "base_url": f"http://{NOWHERE}/v1", "credentials": ["env:NO_KEY"]}
-    },
-    "models": {"nowhere/one": {"context_window": 1000, "max_output": 100}},
-}
-
-
-@pytest.fixture(scope="session")
-async def migrated(databases: dict[str, ServiceDsn]) -> dict[str, ServiceDsn]:
-    """Databases whose schemas are at their newest version."""
-    for snake in ("session", "attachment_blob", "transcript", "hook", "model_router"):
-        await asyncio.to_thread(migrate, databases[snake].owner, package=f"spawnmesh_{snake}", schema=snake)
-    await asyncio.to_thread(install_job_tables, databases["session"].owner)
-    return databases
-
-
-OpenPeers = Callable[..., AbstractAsyncContextManager[dict[str, str]]]
-DatabaseOf = Callable[[str], dict[str, Any]]
-
-
-@pytest.fixture(scope="session")
-def open_peers(s3: S3Endpoint, keys: Path, tmp_path_factory: pytest.TempPathFactory) -> OpenPeers:
-    """Serves attachment-blob, transcript, hook and model-router, each with the settings of its database; gives where.
-
-    What else is named are settings of attachment-blob.
-    """
-
-    @asynccontextmanager
-    async def opened(database_of: DatabaseOf, **more: Any) -> AsyncIterator[dict[str, str]]:
-        chosen = {
-            **shared_settings("attachment-blob", keys),
-            **database_of("attachment_blob"),
-            "s3_endpoint": s3.endpoint,
-            "s3_access_key": s3.access_key,
-            "s3_secret_key": s3.secret_key,
-            "sts_endpoint": s3.sts_endpoint,
-            "sts_role_arn": s3.role_arn,
-        }
-        blob = AttachmentBlobSettings(**{**chosen, **more})
-        transcript = TranscriptSettings(**shared_settings("transcript", keys), **database_of("transcript"))
-        hook = HookSettings(**shared_settings("hook", keys), **database_of("hook"), allow_private_endpoints=True)
-        config = tmp_path_factory.mktemp("router") / "router.json"
-        config.write_text(json.dumps(ROUTER_CONFIG))
-        router = ModelRouterSettings(
-            jwks_file=keys / "jwks.json", log_level="error", config_file=config, **database_of("model_router")
-        )
-        async with AsyncExitStack() as stack:
-            yield {
-                "attachment-blob": await stack.enter_async_context(
-                    served("attachment-blob", blob, open_attachment_blob)
-                ),
-                "transcript": await stack.enter_async_context(served("transcript", transcript, open_transcript)),
-                "hook": await stack.enter_async_context(served("hook", hook, open_hook)),
-                "model-router": await stack.enter_async_context(served("model-router", router, open_model_router)),
-            }
-
-    return opened
-
-
-@pytest.fixture(scope="session")
-async def peers(open_peers: OpenPeers, migrated: dict[str, ServiceDsn]) -> AsyncIterator[dict[str, str]]:
-    """attachment-blob, transcript, hook and model-router; where each is served."""
-    async with open_peers(lambda snake: {"database_url": migrated[snake].app}) as targets:
-        yield targets
-
-
-@pytest.fixture(scope="session")
-def open_mesh(migrated: dict[str, ServiceDsn], peers: dict[str, str], keys: Path) -> OpenMesh:
-    """Serves session with its peers, some of them elsewhere than they are, and other settings."""
-
-    @asynccontextmanager
-    async def opened(*, elsewhere: dict[str, str] | None = None, **settings: Any) -> AsyncIterator[Mesh]:
-        targets = {**peers, **(elsewhere or {})}
-        chosen = SessionSettings(
-            **shared_settings("session", keys),
-            attachment_blob_target=targets["attachment-blob"],
-            transcript_target=targets["transcript"],
-            hook_target=targets["hook"],
-            model_router_target=targets["model-router"],
-            **{"database_url": migrated["session"].app, "lease_ttl_seconds": 60.0, **settings},
-        )
-        async with served("session", chosen, open_session) as target, caller_at(target, "session") as peer:
-            yield Mesh(peer, keys, chosen)
-
-    return opened
-
-
-@pytest.fixture(scope="session")
-async def _served_mesh(open_mesh: OpenMesh) -> AsyncIterator[Mesh]:
-    async with open_mesh() as mesh:
-        yield mesh
-
-
-@pytest.fixture
-async def mesh(_served_mesh: Mesh) -> Mesh:
-    """The session service, and a tenant of this test's own."""
-    own = Mesh(_served_mesh.peer, _served_mesh.keys, _served_mesh.settings)
-    await own.create_tenant()
-    return own
-
-
-@pytest.fixture(scope="session")
-async def session_database(migrated: dict[str, ServiceDsn]) -> AsyncIterator[Database]:
-    """The session service's own database, as its own role."""
-    async with open_database(migrated["session"].app, name="test", max_connections=4) as database:
-        yield database
-
-
-@pytest.fixture
-async def empty_queue(postgres: Postgres, migrated: dict[str, ServiceDsn]) -> None:
-    """Nothing is to be claimed: runs that earlier tests let go of are handed out no more, nor once their leases have run out."""
-    dsn = postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as link:
-        await link.execute("delete from session.dispatch where kind = 'RUN'")
-
-
-@pytest.fixture(scope="session")
-def remains(postgres: Postgres, s3: S3Endpoint, migrated: dict[str, ServiceDsn]) -> Remains:
-    """Counts what a tenant has."""
-    return Remains(postgres.superuser_dsn, s3)
+__all__ = [
+    "_served_mesh",
+    "empty_queue",
+    "mesh",
+    "migrated",
+    "open_mesh",
+    "open_peers",
+    "peers",
+    "remains",
+    "session_database",
+]

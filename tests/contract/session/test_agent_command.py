@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from spawnmesh_session.app import open_service
 
-from tests.contract.commands import Commands, open_commands
-from tests.contract.serving import served
-from tests.contract.session.harness import Mesh
+from tests.support.commands import Commands, open_commands
+from tests.support.serving import served
+from tests.support.session.harness import Mesh
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,12 @@ async def agent(commands: Commands, mesh: Mesh) -> AsyncIterator[Agent]:
 
 
 async def test_put_list_show_delete(agent: Agent, tmp_path: Path) -> None:
-    profile = {"agent_id": "clerk", "system_prompt": "You file.", "tools": ["read_file"], "mcp_servers": ["weather"]}
+    profile = {
+        "agent_id": "clerk",
+        "system_prompt": "You file.",
+        "tools": ["read_file"],
+        "mcp_servers": ["weather"],
+    }
     assert await agent("put", "-", given=json.dumps(profile)) == (0, "clerk\n", "")
     code, out, _ = await agent("list")
     assert code == 0

@@ -16,12 +16,11 @@ from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Database
-from spawnmesh_session.operations.claim import Leases
-from spawnmesh_session.store import tenants
+from spawnmesh_session.rpc import claim_runs
+from spawnmesh_session.store import agents
 
-from tests.contract.session.harness import Mesh
-from tests.contract.session.test_agent_pages import fill
-from tests.contract.session.test_claim_faults import another
+from tests.support.session.calls import another, fill_agents
+from tests.support.session.harness import Mesh
 
 CLERK = AgentProfile(agent_id="clerk", system_prompt="You file.", spawnable_agents=["*"])
 
@@ -61,12 +60,14 @@ async def test_DeleteAgent__is_gone_for_its_tenant_alone_and_once_more_answers_t
     assert await found(other) == CLERK
 
 
-async def test_DeleteAgent__makes_room_for_another(mesh: Mesh, session_database: Database) -> None:
-    ids = await fill(session_database, mesh.tenant, 999)
+async def test_DeleteAgent__another_agent_may_be_put_after_it(mesh: Mesh, session_database: Database) -> None:
+    ids = await fill_agents(session_database, mesh.tenant, 999)
     assert (await refused(mesh.put_agent(CLERK))).reason is Reason.AGENT_COUNT_EXCEEDED
     await delete(mesh, ids[500])
     await mesh.put_agent(CLERK)
-    assert (await refused(mesh.put_agent(AgentProfile(agent_id="late")))).reason is Reason.AGENT_COUNT_EXCEEDED
+    assert (
+        await refused(mesh.put_agent(AgentProfile(agent_id="late")))
+    ).reason is Reason.AGENT_COUNT_EXCEEDED
 
 
 async def test_DeleteAgent__the_agent_that_every_tenant_has_stays(mesh: Mesh) -> None:
@@ -82,7 +83,9 @@ async def test_DeleteAgent__tenant_that_is_not_there(mesh: Mesh) -> None:
 
 
 @pytest.mark.usefixtures("empty_queue")
-async def test_a_waiting_run_of_a_deleted_agent_ends_when_it_is_claimed_and_its_parent_hears_why(mesh: Mesh) -> None:
+async def test_a_waiting_run_of_a_deleted_agent_ends_when_it_is_claimed_and_its_parent_hears_why(
+    mesh: Mesh,
+) -> None:
     await mesh.put_agent(CLERK)
     held = await mesh.claim((await mesh.spawn()).session_id)
     child = await mesh.spawn_as(held, agent_id="clerk")
@@ -130,13 +133,13 @@ async def test_an_agent_that_is_written_again_before_the_run_is_ended_has_it_giv
     await mesh.put_agent(CLERK)
     session = await mesh.spawn(agent_id="clerk")
     await delete(mesh)
-    end = Leases._end_without_agent
+    end = claim_runs._end_without_agent
 
-    async def written_meanwhile(leases: Leases, *which: Any) -> None:
+    async def written_meanwhile(*which: Any) -> None:
         await mesh.put_agent(CLERK)
-        await end(leases, *which)
+        await end(*which)
 
-    monkeypatch.setattr(Leases, "_end_without_agent", written_meanwhile)
+    monkeypatch.setattr(claim_runs, "_end_without_agent", written_meanwhile)
     held = await mesh.claim(session.session_id, wait_seconds=3.0)
     assert (held.agent, held.run.attempt_count) == (CLERK, 1)
 
@@ -150,13 +153,13 @@ async def test_a_run_whose_end_fails_is_ended_by_a_later_claim(
         await mesh.put_agent(CLERK)
         session = await mesh.spawn(agent_id="clerk")
         await delete(mesh)
-        find = tenants.find_agent
+        get = agents.get_agent
 
         async def fails_once(*asked: Any) -> Any:
-            monkeypatch.setattr(tenants, "find_agent", find)
+            monkeypatch.setattr(agents, "get_agent", get)
             raise psycopg.OperationalError("the connection is lost")
 
-        monkeypatch.setattr(tenants, "find_agent", fails_once)
+        monkeypatch.setattr(agents, "get_agent", fails_once)
         await claimed_none(mesh)
         assert (await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_QUEUED
         await asyncio.sleep(0.6)
@@ -165,7 +168,9 @@ async def test_a_run_whose_end_fails_is_ended_by_a_later_claim(
 
 
 @pytest.mark.usefixtures("empty_queue")
-async def test_agents_deleted_and_written_while_runs_are_claimed_leave_every_run_ended_or_held_once(mesh: Mesh) -> None:
+async def test_agents_deleted_and_written_while_runs_are_claimed_leave_every_run_ended_or_held_once(
+    mesh: Mesh,
+) -> None:
     await mesh.put_agent(CLERK)
     spawned = [(await mesh.spawn(agent_id="clerk")).session_id for _ in range(12)]
 
@@ -198,11 +203,15 @@ async def test_SpawnSession__a_repeat_answers_the_same_after_its_agent_was_delet
     first = await mesh.spawn(request_id="one", agent_id="clerk")
     await delete(mesh)
     assert (await mesh.spawn(request_id="one", agent_id="clerk")).session_id == first.session_id
-    assert (await refused(mesh.spawn(request_id="one", agent_id="default"))).reason is Reason.REQUEST_ID_REUSED
+    assert (
+        await refused(mesh.spawn(request_id="one", agent_id="default"))
+    ).reason is Reason.REQUEST_ID_REUSED
     assert (await refused(mesh.spawn(request_id="two", agent_id="clerk"))).reason is Reason.UNKNOWN_AGENT
 
 
-async def test_SpawnSession__a_runs_repeat_answers_the_same_after_its_own_agent_was_deleted(mesh: Mesh) -> None:
+async def test_SpawnSession__a_runs_repeat_answers_the_same_after_its_own_agent_was_deleted(
+    mesh: Mesh,
+) -> None:
     await mesh.put_agent(CLERK)
     held = await mesh.claim((await mesh.spawn(agent_id="clerk")).session_id)
     first = await mesh.spawn_as(held, request_id="call:1:0", agent_id="default")

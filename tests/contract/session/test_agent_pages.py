@@ -1,4 +1,4 @@
-"""Agents and tenants are listed in pages that any client takes, and a tenant has so many agents and no more."""
+"""Lists of agents and tenants have pages that any client accepts; agents are limited."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,28 +18,19 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 from spawnmesh_postgres.database import Database
 
-from tests.contract.serving import client_tokens
-from tests.contract.session.harness import Mesh
-from tests.contract.session.test_claim_faults import superuser
+from tests.support.serving import client_tokens
+from tests.support.session.calls import fill_agents
+from tests.support.session.harness import Mesh
+from tests.support.session.tables import superuser
 
-GRPC_TAKES_BYTES = 4 * 1024 * 1024  # What a client of gRPC takes unless it is told otherwise.
+GRPC_TAKES_BYTES = 4 * 1024 * 1024  # The default limit of a gRPC client.
 LARGEST_PROMPT = "Du bist ein Prüfer. " * (262144 // 21)
 LIMIT = 1000
 
-_FILL = """
-insert into agents (tenant_id, agent_id, system_prompt, models, tools, spawnable_agents, max_turn_count, context_token_budget)
-select %(tenant)s, 'filler-' || lpad(n::text, 4, '0'), '', '{}', '{}', %(spawnable)s, 0, 0 from generate_series(1, %(count)s) n
-"""
 
-
-async def fill(database: Database, tenant: str, count: int, *, spawnable: tuple[str, ...] = ()) -> list[str]:
-    """So many agents; their ids in order."""
-    async with database.transaction(tenant) as connection:
-        await connection.execute(_FILL, {"tenant": tenant, "count": count, "spawnable": list(spawnable)})
-    return [f"filler-{number:04}" for number in range(1, count + 1)]
-
-
-async def agent_pages(mesh: Mesh, *, tenant: str = "", page_size: int = 0) -> list[tenant_pb.ListAgentsResponse]:
+async def agent_pages(
+    mesh: Mesh, *, tenant: str = "", page_size: int = 0
+) -> list[tenant_pb.ListAgentsResponse]:
     """Every page of the tenant's agents."""
     request = tenant_pb.ListAgentsRequest(page_size=page_size)
     call = TenantServiceStub(mesh.peer.channel).ListAgents
@@ -79,7 +70,7 @@ async def test_ListAgents__large_prompts_come_in_pages_of_less_than_gRPC_takes(m
 
 
 async def test_ListAgents__long_lists_are_as_large_as_prompts(mesh: Mesh, session_database: Database) -> None:
-    ids = await fill(
+    ids = await fill_agents(
         session_database, mesh.tenant, 400, spawnable=tuple(f"{number:03}{'x' * 60}" for number in range(256))
     )
     pages = await agent_pages(mesh, page_size=500)
@@ -87,26 +78,32 @@ async def test_ListAgents__long_lists_are_as_large_as_prompts(mesh: Mesh, sessio
     assert ids_of(pages) == ["default", *ids]
 
 
-async def test_ListAgents__an_agent_larger_than_a_page_is_a_page(mesh: Mesh, session_database: Database) -> None:
+async def test_ListAgents__an_agent_larger_than_a_page_is_a_page(
+    mesh: Mesh, session_database: Database
+) -> None:
     async with session_database.transaction(mesh.tenant) as connection:
-        await connection.execute("update agents set system_prompt = repeat('x', 5000000) where agent_id = 'default'")
+        await connection.execute(
+            "update agents set system_prompt = repeat('x', 5000000) where agent_id = 'default'"
+        )
     await mesh.put_agent(AgentProfile(agent_id="small"))
     pages = await agent_pages(mesh)
     assert [[agent.agent_id for agent in page.agents] for page in pages] == [["default"], ["small"]]
 
 
-@pytest.mark.parametrize(("page_size", "sizes"), [(0, [50, 50]), (1, [1] * 100), (33, [33, 33, 33, 1]), (500, [100])])
+@pytest.mark.parametrize(
+    ("page_size", "sizes"), [(0, [50, 50]), (1, [1] * 100), (33, [33, 33, 33, 1]), (500, [100])]
+)
 async def test_ListAgents__pages_of_the_size_asked_for(
     mesh: Mesh, session_database: Database, page_size: int, sizes: list[int]
 ) -> None:
-    ids = await fill(session_database, mesh.tenant, 99)
+    ids = await fill_agents(session_database, mesh.tenant, 99)
     pages = await agent_pages(mesh, page_size=page_size)
     assert [len(page.agents) for page in pages] == sizes
     assert ids_of(pages) == ["default", *ids]
 
 
 async def test_ListAgents__no_page_has_another_tenants(mesh: Mesh, session_database: Database) -> None:
-    await fill(session_database, mesh.tenant, 5)
+    await fill_agents(session_database, mesh.tenant, 5)
     other = f"t-{uuid4().hex[:12]}"
     await mesh.create_tenant(other)
     await mesh.client(
@@ -145,8 +142,12 @@ async def test_page_size_that_no_page_has(mesh: Mesh, page_size: int) -> None:
         assert (error.reason, error.violations[0].field) == (Reason.INVALID_REQUEST, "page_size")
 
 
-async def test_PutAgent__as_many_as_a_tenant_may_have_and_no_more(mesh: Mesh, session_database: Database) -> None:
-    await fill(session_database, mesh.tenant, LIMIT - 3)  # With the agent `default` it may have two more.
+async def test_PutAgent__as_many_as_a_tenant_may_have_and_no_more(
+    mesh: Mesh, session_database: Database
+) -> None:
+    await fill_agents(
+        session_database, mesh.tenant, LIMIT - 3
+    )  # With the agent `default` it may have two more.
     new = [mesh.put_agent(AgentProfile(agent_id=f"new-{number}")) for number in range(10)]
     outcomes = await asyncio.gather(*new, return_exceptions=True)
     refused = [outcome for outcome in outcomes if isinstance(outcome, MeshError)]
@@ -160,12 +161,14 @@ async def test_PutAgent__as_many_as_a_tenant_may_have_and_no_more(mesh: Mesh, se
 async def test_PutAgent__one_that_exists_is_replaced_however_many_there_are(
     mesh: Mesh, session_database: Database
 ) -> None:
-    [first, *_] = await fill(session_database, mesh.tenant, LIMIT + 200)
+    [first, *_] = await fill_agents(session_database, mesh.tenant, LIMIT + 200)
     await mesh.put_agent(AgentProfile(agent_id=first, system_prompt="replaced"))
     assert (await refusal(mesh.put_agent(AgentProfile(agent_id="new")))).reason is Reason.AGENT_COUNT_EXCEEDED
     pages = await agent_pages(mesh, page_size=500)
     assert len(ids_of(pages)) == LIMIT + 201
-    assert [agent.agent_id for page in pages for agent in page.agents if agent.system_prompt == "replaced"] == [first]
+    assert [
+        agent.agent_id for page in pages for agent in page.agents if agent.system_prompt == "replaced"
+    ] == [first]
 
     other = f"t-{uuid4().hex[:12]}"
     await mesh.create_tenant(other)
@@ -175,14 +178,15 @@ async def test_PutAgent__one_that_exists_is_replaced_however_many_there_are(
 
 @pytest.fixture
 async def named_at_length(mesh: Mesh, postgres: Any) -> AsyncIterator[list[str]]:
-    """Twenty tenants with names of 256 KiB, and one of more than a page has, in order of their ids."""
+    """Create twenty tenants with names of 256 KiB and one over a page; return them by id."""
     ids = [f"{mesh.tenant}-{number:02}" for number in range(20)]
     values = {"ids": ids, "tenant": mesh.tenant, "longest": ids[7]}
     async with superuser(postgres) as link:
         await link.execute(
             """
             insert into session.tenants (tenant_id, display_name, settings, max_running_run_count, ready)
-            select id, repeat('x', case when id = %(longest)s then 3500000 else 262144 end), settings, max_running_run_count, true
+            select id, repeat('x', case when id = %(longest)s then 3500000 else 262144 end), settings,
+            max_running_run_count, true
             from session.tenants, unnest(%(ids)s::text[]) id where tenant_id = %(tenant)s
             """,
             values,

@@ -7,9 +7,9 @@ from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.tools.registry import BUILT_IN
-from spawnmesh_session.domain import BUILT_IN_TOOLS
+from spawnmesh_session.domain.agents import BUILT_IN_TOOLS
 
-from tests.contract.session.harness import Mesh
+from tests.support.session.harness import Mesh
 
 
 async def agents(mesh: Mesh) -> dict[str, AgentProfile]:
@@ -27,7 +27,7 @@ async def test_PutAgent__mcp_servers_are_kept_in_their_order_and_replaced(mesh: 
     assert list((await agents(mesh))["default"].mcp_servers) == []
 
 
-async def test_ClaimRuns__tells_the_servers_that_the_agent_names_and_whose_run_it_is(mesh: Mesh) -> None:
+async def test_ClaimRuns__returns_the_tenant_and_the_mcp_servers_of_the_agent(mesh: Mesh) -> None:
     await mesh.put_agent(AgentProfile(agent_id="clerk", mcp_servers=["weather"]))
     session = await mesh.spawn(agent_id="clerk")
     claimed = await mesh.claim(session.session_id)

@@ -13,14 +13,14 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
-from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_runtime.impersonation import use_token
 
-from tests.contract.serving import caller_at, client_tokens
-from tests.contract.session.drafting import draft
-from tests.contract.session.harness import Mesh, OpenMesh, attachment
-from tests.contract.session.plugins import Plugin, plugged
-from tests.contract.session.remains import Remains
-from tests.contract.session.worker import work_once
+from tests.support.serving import caller_at, client_tokens
+from tests.support.session.drafting import draft
+from tests.support.session.harness import Mesh, OpenMesh, attachment
+from tests.support.session.plugins import Plugin, plugged
+from tests.support.session.remains import Remains
+from tests.support.session.worker import work_once
 
 NOWHERE = "127.0.0.1:1"
 
@@ -112,7 +112,10 @@ async def test_DeleteSession__is_not_found_by_any_call_and_its_request_id_stays_
         (mesh.sessions.WaitSession, pb.WaitSessionRequest(session_id=session.session_id)),
         (mesh.sessions.KillSession, pb.KillSessionRequest(session_id=session.session_id)),
         (mesh.sessions.ArchiveSession, pb.ArchiveSessionRequest(session_id=session.session_id)),
-        (mesh.sessions.SendMessage, pb.SendMessageRequest(session_id=session.session_id, request_id="m", text="x")),
+        (
+            mesh.sessions.SendMessage,
+            pb.SendMessageRequest(session_id=session.session_id, request_id="m", text="x"),
+        ),
         (mesh.sessions.SpawnSession, pb.SpawnSessionRequest(**fields)),
         (
             mesh.sessions.SpawnSession,
@@ -126,7 +129,7 @@ async def test_DeleteSession__is_not_found_by_any_call_and_its_request_id_stays_
     assert await delete(mesh, session.session_id) == (0, 0)
 
 
-async def test_DeleteSession__runner_is_told_to_stop(mesh: Mesh, peers: dict[str, str]) -> None:
+async def test_DeleteSession__runner_loses_its_lease(mesh: Mesh, peers: dict[str, str]) -> None:
     held = await mesh.claim((await mesh.spawn()).session_id)
     async with caller_at(peers["transcript"], "transcript") as transcript:
         request = await draft(transcript, held, "42")
@@ -141,7 +144,9 @@ async def test_DeleteSession__runner_is_told_to_stop(mesh: Mesh, peers: dict[str
             (mesh.runs.ReleaseRun, release),
             (mesh.sessions.SpawnSession, pb.SpawnSessionRequest(request_id="s", task="t")),
         ):
-            expected = Reason.NOT_FOUND if isinstance(asked, pb.SpawnSessionRequest) else Reason.RUN_LEASE_LOST
+            expected = (
+                Reason.NOT_FOUND if isinstance(asked, pb.SpawnSessionRequest) else Reason.RUN_LEASE_LOST
+            )
             assert await reason_of(mesh.run(held, call, asked)) is expected
         assert await reason_of(draft(transcript, held, "43")) is Reason.NOT_FOUND
 
@@ -164,7 +169,9 @@ async def test_DeleteSession__of_eight_calls_at_once_one_deletes(mesh: Mesh, rem
     assert set((await remains.of(mesh.tenant)).values()) == {0}
 
 
-async def test_DeleteSession__beside_children_that_are_being_spawned_leaves_none(mesh: Mesh, remains: Remains) -> None:
+async def test_DeleteSession__beside_children_that_are_being_spawned_leaves_none(
+    mesh: Mesh, remains: Remains
+) -> None:
     root = await mesh.spawn()
 
     async def spawn() -> None:
@@ -180,7 +187,9 @@ async def test_DeleteSession__beside_children_that_are_being_spawned_leaves_none
     assert set((await remains.of(mesh.tenant)).values()) == {0}
 
 
-async def test_DeleteSession__while_its_gate_thinks(mesh: Mesh, peers: dict[str, str], remains: Remains) -> None:
+async def test_DeleteSession__while_its_gate_thinks(
+    mesh: Mesh, peers: dict[str, str], remains: Remains
+) -> None:
     async def meanwhile(session_id: str) -> None:
         assert await delete(mesh, session_id) == (1, 0)
 
@@ -208,7 +217,7 @@ async def test_DeleteSession__peer_that_is_down_is_seen_to_later(
 async def test_WatchSession__ends_when_its_session_is_deleted(mesh: Mesh) -> None:
     session = await mesh.spawn()
     request = pb.WatchSessionRequest(session_id=session.session_id)
-    with acting_with_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
+    with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
         events = mesh.peer.stream(mesh.sessions.WatchSession, request, timeout_seconds=20)
         await anext(events)
         await delete(mesh, session.session_id)

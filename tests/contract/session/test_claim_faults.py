@@ -1,8 +1,7 @@
 """Claims and the sweep when something is wrong with one run, or several act at once."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -16,36 +15,20 @@ from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.database import EVERY_TENANT, Database
+from spawnmesh_postgres.database import ALL_TENANTS, Database
 from spawnmesh_postgres.jobs import enqueue
 from spawnmesh_postgres.listener import Listener
-from spawnmesh_runtime.process import start_process
-from spawnmesh_session import jobs
-from spawnmesh_session.app import open_sweep
-from spawnmesh_session.operations.sweep import Sweep
-from spawnmesh_session.operations.watch import Watch
-from spawnmesh_session.store import runs
+from spawnmesh_runtime.caller import Caller, CallerKind
+from spawnmesh_session.operations import due_jobs
+from spawnmesh_session.rpc.wait_session import wait_session
+from spawnmesh_session.store import dispatch
 
-from tests.contract.session.harness import Mesh, OpenMesh, eventually
+from tests.support.session.calls import another
+from tests.support.session.harness import Mesh, OpenMesh, eventually
+from tests.support.session.tables import superuser, sweeping
+from tests.support.session.worker import dependencies_of
 
 MIB = 1024 * 1024
-
-
-@asynccontextmanager
-async def superuser(postgres: Any) -> AsyncIterator[psycopg.AsyncConnection]:
-    dsn = postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as link:
-        yield link
-
-
-@asynccontextmanager
-async def sweeping(mesh: Mesh) -> AsyncIterator[Sweep]:
-    async with start_process("session", mesh.settings) as process, open_sweep(process, mesh.settings) as sweep:
-        yield sweep
-
-
-def another(mesh: Mesh) -> Mesh:
-    return Mesh(mesh.peer, mesh.keys, mesh.settings)
 
 
 @pytest.mark.usefixtures("empty_queue")
@@ -67,7 +50,9 @@ async def test_ClaimRuns__run_that_cannot_be_handed_out_keeps_no_other_and_is_fa
 
             async def failed() -> bool:
                 await sweep.end_lost_runs()
-                return bool((await mesh.get(poisoned.session_id)).latest_run.state == session_pb2.RUN_STATE_FAILED)
+                return bool(
+                    (await mesh.get(poisoned.session_id)).latest_run.state == session_pb2.RUN_STATE_FAILED
+                )
 
             await eventually(failed)
 
@@ -78,7 +63,9 @@ async def test_ClaimRuns__claims_at_once_do_not_exceed_the_tenants_limit(mesh: M
     await own.create_tenant(settings=TenantSettings(max_running_run_count=5))
     spawned = {(await own.spawn()).session_id for _ in range(20)}
     claims = await asyncio.gather(*(own.claim_any(wait_seconds=0.2, limit=2) for _ in range(12)))
-    claimed = [held.session.session_id for claim in claims for held in claim]  # Also what earlier tests let go of.
+    claimed = [
+        held.session.session_id for claim in claims for held in claim
+    ]  # Also what earlier tests let go of.
     assert len(spawned.intersection(claimed)) == 5
 
 
@@ -103,7 +90,7 @@ async def test_ClaimRuns__another_claim_that_is_handing_out_a_crowded_tenants_ru
 
 @pytest.mark.usefixtures("empty_queue")
 async def test_an_end_wakes_runners_where_a_run_has_waited_for_it(mesh: Mesh, postgres: Any) -> None:
-    """Of a tenant that has as many runs as it may have at once, the next one begins at the end of one of them, and not when somebody looks."""
+    """The end of a run wakes runners if its tenant is at the limit of running runs."""
     own = another(mesh)
     await own.create_tenant(settings=TenantSettings(max_running_run_count=1))
     for _ in range(4):
@@ -111,7 +98,7 @@ async def test_an_end_wakes_runners_where_a_run_has_waited_for_it(mesh: Mesh, po
     async with superuser(postgres) as link:
 
         async def wakes(claimed: run_pb.ClaimedRun) -> bool:
-            """Whether runners hear of something when the claimed run ends."""
+            """Return whether runners are notified when the claimed run ends."""
             await link.execute("listen run_queued")
             request = pb.KillSessionRequest(session_id=claimed.session.session_id)
             await own.client(own.sessions.KillSession, request)
@@ -121,7 +108,9 @@ async def test_an_end_wakes_runners_where_a_run_has_waited_for_it(mesh: Mesh, po
 
         [first] = await own.claim_any()
         assert await wakes(first)
-        raised = tenant_pb.UpdateTenantRequest(tenant_id=own.tenant, settings=TenantSettings(max_running_run_count=3))
+        raised = tenant_pb.UpdateTenantRequest(
+            tenant_id=own.tenant, settings=TenantSettings(max_running_run_count=3)
+        )
         raised.update_mask.paths.append("settings.max_running_run_count")
         await own.operator("UpdateTenant", raised)
         [second] = await own.claim_any()
@@ -132,7 +121,7 @@ async def test_an_end_wakes_runners_where_a_run_has_waited_for_it(mesh: Mesh, po
 
 @pytest.mark.usefixtures("empty_queue")
 async def test_ClaimRuns__answer_is_never_too_large_to_be_heard(mesh: Mesh) -> None:
-    """Prompts of 256 KiB, 64 times, are more than the transport takes: the runs would be handed out to nobody."""
+    """Sixty-four prompts of 256 KiB do not fit into one response."""
     own = another(mesh)
     await own.create_tenant(settings=TenantSettings(max_running_run_count=100))
     await own.put_agent(AgentProfile(agent_id="wordy", system_prompt="x" * 262_144))
@@ -142,12 +131,16 @@ async def test_ClaimRuns__answer_is_never_too_large_to_be_heard(mesh: Mesh) -> N
     claimed = list(first)
     while more := await own.claim_any(wait_seconds=0.0, limit=64):
         claimed += more
-    claimed = [held for held in claimed if held.session.session_id in wordy]  # Not what earlier tests let go of.
+    claimed = [
+        held for held in claimed if held.session.session_id in wordy
+    ]  # Not what earlier tests let go of.
     assert len(claimed) == 70
     assert {held.run.attempt_count for held in claimed} == {1}
 
 
-async def test_sweep__run_and_spawn_that_cannot_be_ended_keep_no_other(open_mesh: OpenMesh, postgres: Any) -> None:
+async def test_sweep__run_and_spawn_that_cannot_be_ended_keep_no_other(
+    open_mesh: OpenMesh, postgres: Any
+) -> None:
     async with open_mesh() as mesh, superuser(postgres) as link, sweeping(mesh) as sweep:
         await mesh.create_tenant()
         broken = f"t-{uuid4().hex[:12]}"
@@ -158,13 +151,16 @@ async def test_sweep__run_and_spawn_that_cannot_be_ended_keep_no_other(open_mesh
         await link.execute(insert, (broken,))
         session = await mesh.spawn()
         await link.execute(
-            "update session.dispatch set expire_time = now() where tenant_id = %s and kind = 'RUN'", (mesh.tenant,)
+            "update session.dispatch set expire_time = now() where tenant_id = %s and kind = 'RUN'",
+            (mesh.tenant,),
         )
         try:
 
             async def timed_out() -> bool:
                 await sweep.end_lost_runs()
-                return bool((await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_TIMED_OUT)
+                return bool(
+                    (await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_TIMED_OUT
+                )
 
             await eventually(timed_out, within_seconds=3)
             assert await sweep.undo_spawns() > 0
@@ -182,14 +178,15 @@ async def test_sweep__run_kept_or_given_back_meanwhile_is_not_lost(
         taken: list[Any] = []
 
         async def expired() -> bool:
-            async with session_database.transaction(EVERY_TENANT) as connection:
-                lost = await runs.take_lost(connection, runs.Page(limit=64, share=16), timedelta(seconds=5))
-            taken.extend(row for row in lost if row["run_id"] == run_id)
+            async with session_database.transaction(ALL_TENANTS) as connection:
+                page = dispatch.Page(limit=64, share=16)
+                lost = await dispatch.take_lost_runs(connection, page, timedelta(seconds=5))
+            taken.extend(one for one in lost if one.run_id == run_id)
             return bool(taken)
 
         async def is_lost() -> bool:
             async with session_database.transaction(mesh.tenant) as connection:
-                return await runs.is_lost(connection, mesh.tenant, run_id, taken[0]["due_time"])
+                return await dispatch.is_lost_run(connection, mesh.tenant, run_id, taken[0].due_time)
 
         await eventually(expired)
         assert await is_lost()
@@ -235,32 +232,43 @@ async def test_WaitSession__hundreds_woken_at_once_leave_connections_to_others(
     session = await mesh.spawn()
     counting: Any = CountingDatabase(session_database)
     listener = Listener()
-    watch = Watch(counting, listener, asyncio.Semaphore(2))
-    waiters = [
-        asyncio.create_task(watch.wait(mesh.tenant, session.session_id, "", timeout_seconds=20)) for _ in range(300)
-    ]
-    await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=session.session_id))
-    listener.wake_all()
-    assert {row["state"] for row in await asyncio.gather(*waiters)} == {"CLOSED"}
+    caller = Caller(CallerKind.CLIENT, "test", mesh.tenant)
+    request = pb.WaitSessionRequest(session_id=session.session_id)
+    request.timeout.FromSeconds(20)
+    async with dependencies_of(mesh.settings) as own:
+        deps = replace(own, database=counting, listener=listener, watch_limit=asyncio.Semaphore(2))
+        waiters = [asyncio.create_task(wait_session(request, caller, deps)) for _ in range(300)]
+        await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=session.session_id))
+        listener.wake_all()
+        answers = await asyncio.gather(*waiters)
+    assert {answer.session.state for answer in answers} == {session_pb2.SESSION_STATE_CLOSED}
     assert counting.most == 2
 
 
 async def test_job_that_cannot_be_enqueued_raises_the_drivers_own_error(
     open_mesh: OpenMesh, session_database: Database
 ) -> None:
-    """So that a lost race or connection is answered as for every other statement, and not as a defect."""
-    async with open_mesh() as mesh, sweeping(mesh) as sweep, session_database.transaction("t-nobody") as connection:
+    """A lost race or connection is answered as for every other statement."""
+    async with (
+        open_mesh() as mesh,
+        sweeping(mesh) as sweep,
+        session_database.transaction("t-nobody") as connection,
+    ):
         with pytest.raises(psycopg.Error):
             await connection.execute("select 1 / 0")
         with pytest.raises(psycopg.errors.InFailedSqlTransaction):
-            await enqueue(sweep.endings.job_app, connection, jobs.release("t-nobody", "ses_1", ""))
+            await enqueue(
+                sweep.terminator.job_app, connection, due_jobs.release_attachments("t-nobody", "ses_1", "")
+            )
 
 
 async def test_ListInbox__large_messages_come_in_parts(mesh: Mesh) -> None:
     session = await mesh.spawn()
     held = await mesh.claim(session.session_id)
     for number in range(14):
-        request = pb.SendMessageRequest(session_id=session.session_id, request_id=f"m{number:02}", text="x" * MIB)
+        request = pb.SendMessageRequest(
+            session_id=session.session_id, request_id=f"m{number:02}", text="x" * MIB
+        )
         await mesh.client(mesh.sessions.SendMessage, request)
     seen: list[str] = []
     while messages := (await mesh.run(held, mesh.runs.ListInbox, run_pb.ListInboxRequest())).messages:

@@ -1,4 +1,4 @@
-"""Clocks of processes that are wrong: what came first, and what time is left, is the database's to say."""
+"""With wrong clocks of processes, the database's clock decides order and time left."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -11,9 +11,9 @@ from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
 
-from tests.contract.session.harness import Mesh
-from tests.contract.session.remains import Remains
-from tests.contract.session.test_ending_faults import fail, send
+from tests.support.session.calls import fail, send
+from tests.support.session.harness import Mesh
+from tests.support.session.remains import Remains
 
 
 async def make_id_late(remains: Remains, run: session_pb2.Run) -> None:
@@ -23,7 +23,9 @@ async def make_id_late(remains: Remains, run: session_pb2.Run) -> None:
         await link.execute("update session.runs set run_id = %s where run_id = %s", (changed, run.run_id))
 
 
-async def test_latest_run_is_the_one_that_was_queued_last_whatever_its_id_says(mesh: Mesh, remains: Remains) -> None:
+async def test_latest_run_is_the_one_that_was_queued_last_whatever_its_id_says(
+    mesh: Mesh, remains: Remains
+) -> None:
     session = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
     held = await mesh.claim(session.session_id)
     await fail(mesh, held)
@@ -40,7 +42,8 @@ async def test_ClaimRuns__time_left_is_that_of_the_deadline_also_after_a_hand_ba
     session = await mesh.spawn(run_timeout=Duration(seconds=1_000))
     held = await mesh.claim(session.session_id)
     assert 900 < held.time_left.seconds <= 1_000
-    left = held.deadline_time.ToDatetime(UTC) - datetime.now(UTC)  # Database and test share a machine.
+    # Database and test share a machine.
+    left = held.deadline_time.ToDatetime(UTC) - datetime.now(UTC)
     assert abs(left - held.time_left.ToTimedelta()).total_seconds() < 10
     await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
     again = await mesh.claim(session.session_id)
@@ -48,7 +51,9 @@ async def test_ClaimRuns__time_left_is_that_of_the_deadline_also_after_a_hand_ba
 
 
 @pytest.mark.parametrize("page_size", [1, 2, 50])
-async def test_ListSessions__run_sees_its_own_session_and_its_descendants_in_pages(mesh: Mesh, page_size: int) -> None:
+async def test_ListSessions__run_sees_its_own_session_and_its_descendants_in_pages(
+    mesh: Mesh, page_size: int
+) -> None:
     stranger = await mesh.spawn()
     root = await mesh.spawn()
     held = await mesh.claim(root.session_id)

@@ -1,7 +1,8 @@
-"""Connections between services, databases and the store are cut, held up and slowed at random while sessions are spawned and finalized.
+"""Links between services, databases and the store are cut and slowed at random.
 
-What is promised holds all the same: one session for each request_id, one end of each run, one announcement of it, transcripts without a gap,
-and nothing left of what failed.
+Meanwhile sessions are spawned and finalized. The promises hold: one session for each
+request_id, one end and one announcement of each run, transcripts without a gap, and nothing
+left of what failed.
 """
 
 import asyncio
@@ -25,19 +26,19 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.process import start_process
-from spawnmesh_session.app import open_sweep
+from spawnmesh_session.app import open_sweeper
 
-from tests.contract.links import Link, open_link, to_address, to_postgres
-from tests.contract.serving import caller_at, client_tokens
-from tests.contract.session.conftest import OpenPeers
-from tests.contract.session.drafting import draft
-from tests.contract.session.harness import Mesh, OpenMesh, attachment
-from tests.contract.session.remains import Remains
-from tests.contract.session.test_family_at_once import assert_sound, rows
-from tests.contract.session.worker import work_once
+from tests.support.links import Link, open_link, to_address, to_postgres
+from tests.support.serving import caller_at, client_tokens
+from tests.support.session.drafting import draft
+from tests.support.session.fixtures import OpenPeers
+from tests.support.session.harness import Mesh, OpenMesh, attachment
+from tests.support.session.remains import Remains
+from tests.support.session.tables import assert_sound, rows
+from tests.support.session.worker import work_once
 
 SEEDS = (114,)
 SPAWNERS = 4
@@ -71,7 +72,7 @@ _LOST = {Reason.RUN_LEASE_LOST, Reason.RUN_STATE, Reason.WRITER_CLAIM_LOST}
 
 @dataclass
 class Weather:
-    """What happens to the links, by chance."""
+    """Cut, hold up or slow the links at random."""
 
     links: dict[str, Link]
     chance: random.Random
@@ -105,7 +106,7 @@ class Weather:
 
 @dataclass
 class Crowd:
-    """Clients that repeat what they were not answered, and runners that finalize whatever they can claim."""
+    """Clients that repeat unanswered calls, and runners that finalize every run that they claim."""
 
     mesh: Mesh
     transcript: Peer
@@ -116,7 +117,7 @@ class Crowd:
     heard: Counter[str] = field(default_factory=Counter)
 
     async def spawn_during(self, happening: asyncio.Task[None]) -> None:
-        """One after the other until it is over, several at once."""
+        """Repeat the work until the time is over, several at once."""
 
         async def one_after_the_other() -> None:
             while not happening.done():
@@ -147,7 +148,9 @@ class Crowd:
         except MeshError as error:
             if error.reason not in _FINAL:
                 raise
-            self._keep(self.refused, request_id, f"{error.reason} {error.message} {sorted(error.facts.items())}")
+            self._keep(
+                self.refused, request_id, f"{error.reason} {error.message} {sorted(error.facts.items())}"
+            )
         else:
             self._keep(self.spawned, request_id, answer.session.session_id)
 
@@ -201,7 +204,11 @@ class Crowd:
 
 @asynccontextmanager
 async def stormy(
-    postgres: Postgres, s3: S3Endpoint, migrated: dict[str, ServiceDsn], open_peers: OpenPeers, open_mesh: OpenMesh
+    postgres: Postgres,
+    s3: S3Endpoint,
+    migrated: dict[str, ServiceDsn],
+    open_peers: OpenPeers,
+    open_mesh: OpenMesh,
 ) -> AsyncIterator[tuple[Mesh, dict[str, Link], dict[str, str]]]:
     """The mesh with a link of its own on each way, and where the peers really are."""
     async with AsyncExitStack() as stack:
@@ -233,13 +240,13 @@ async def stormy(
 
 @asynccontextmanager
 async def _sweeping(mesh: Mesh) -> AsyncIterator[None]:
-    """As the worker does, over the same links."""
+    """Work as the worker does, over the same links."""
     async with (
         start_process("session", mesh.settings) as process,
-        open_sweep(process, mesh.settings) as sweep,
+        open_sweeper(process, mesh.settings) as sweep,
         asyncio.TaskGroup() as tasks,
     ):
-        sweeping = tasks.create_task(sweep.run_for_ever())
+        sweeping = tasks.create_task(sweep.sweep_forever())
         yield
         sweeping.cancel()
 
@@ -279,7 +286,7 @@ async def collect(mesh: Mesh, peers: dict[str, str]) -> None:
     """Removes what cut off stagings left in the bucket."""
     async with caller_at(peers["attachment-blob"], "attachment-blob") as peer:
         stub: Any = AttachmentBlobServiceStub(peer.channel)
-        with acting_with_token(client_tokens(mesh.keys).admin_token("operator", 600)):
+        with use_token(client_tokens(mesh.keys).admin_token("operator", 600)):
             request = blob_pb.CollectGarbageRequest(tenant_id=mesh.tenant)
             answer: blob_pb.CollectGarbageResponse = await peer.unary(
                 stub.CollectGarbage, request, timeout_seconds=60.0
@@ -288,12 +295,16 @@ async def collect(mesh: Mesh, peers: dict[str, str]) -> None:
     assert answer.counts.missing_object_count == 0
 
 
-async def assert_nothing_is_lost_or_left(mesh: Mesh, crowd: Crowd, postgres: Postgres, remains: Remains) -> None:
+async def assert_nothing_is_lost_or_left(
+    mesh: Mesh, crowd: Crowd, postgres: Postgres, remains: Remains
+) -> None:
     assert len(crowd.spawned) + len(crowd.refused) == crowd.begun
     assert len(set(crowd.spawned.values())) == len(crowd.spawned)
     await assert_sound(postgres, mesh.tenant, crowd.root)
     known = await rows(
-        postgres, "select session_id, request_id, state from session.sessions where tenant_id = %s", mesh.tenant
+        postgres,
+        "select session_id, request_id, state from session.sessions where tenant_id = %s",
+        mesh.tenant,
     )
     states = {row["request_id"]: row["state"] for row in known if row["session_id"] != crowd.root}
     assert states == dict.fromkeys(crowd.spawned, "CLOSED") | dict.fromkeys(crowd.refused, "SPAWN_FAILED")
@@ -306,7 +317,12 @@ async def assert_nothing_is_lost_or_left(mesh: Mesh, crowd: Crowd, postgres: Pos
     assert sorted(row["session_id"] for row in runs) == sorted(crowd.spawned.values())
     assert {row["state"] for row in runs} <= {"SUCCEEDED"}
     left = await remains.of(mesh.tenant)
-    assert (left["queue"], left["files"], left["objects"], left["transcripts"]) == (0, 0, 0, len(crowd.spawned) + 1)
+    assert (left["queue"], left["files"], left["objects"], left["transcripts"]) == (
+        0,
+        0,
+        0,
+        len(crowd.spawned) + 1,
+    )
     written = await rows(
         postgres,
         "select session_id, array_agg(seq order by seq) as seqs, array_agg(label order by seq) as labels,"
@@ -315,5 +331,7 @@ async def assert_nothing_is_lost_or_left(mesh: Mesh, crowd: Crowd, postgres: Pos
     )
     for row in written:
         assert row["seqs"] == list(range(1, len(row["seqs"]) + 1))
-        labels = dict(zip(row["targets"], row["labels"], strict=True))  # The last one of each entry is what it is.
+        labels = dict(
+            zip(row["targets"], row["labels"], strict=True)
+        )  # The last one of each entry is what it is.
         assert list(labels.values()).count("FINAL") == (row["session_id"] != crowd.root), labels

@@ -1,4 +1,4 @@
-"""Whichever way a session ends: its files go or stay as the policy says, and however often what follows is repeated."""
+"""Every end of a session releases or keeps its files as the policy says, also after repeats."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,12 +13,12 @@ from spawnmesh.session.v1.tenant_pb2 import TenantSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, derived_id
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_runtime.impersonation import use_token
 
-from tests.contract.serving import caller_at, client_tokens
-from tests.contract.session.harness import Mesh, OpenMesh
-from tests.contract.session.remains import Remains
-from tests.contract.session.terminal_paths import (
+from tests.support.serving import caller_at, client_tokens
+from tests.support.session.harness import Mesh, OpenMesh
+from tests.support.session.remains import Remains
+from tests.support.session.terminal_paths import (
     ENDED,
     GONE,
     UNDONE,
@@ -28,7 +28,7 @@ from tests.contract.session.terminal_paths import (
     deleted,
     deleted_with_its_parent,
 )
-from tests.contract.session.worker import work_once
+from tests.support.session.worker import work_once
 
 KEEP, DELETE = session_pb2.CLEANUP_KEEP, session_pb2.CLEANUP_DELETE
 
@@ -50,11 +50,11 @@ async def stage(_served_mesh: Mesh, open_mesh: OpenMesh, peers: dict[str, str]) 
 
 
 async def set_state(mesh: Mesh, peers: dict[str, str], session_id: str) -> int:
-    """That of the session's set; RELEASED for one that nobody knows."""
+    """Return the state of the session's set; RELEASED for an unknown set."""
     stub: Any
     async with caller_at(peers["attachment-blob"], "attachment-blob") as peer:
         stub = AttachmentBlobServiceStub(peer.channel)
-        with acting_with_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
+        with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
             request = blob_pb.GetSetRequest(set_id=derived_id(IdKind.ATTACHMENT_SET, session_id))
             try:
                 return int((await peer.unary(stub.GetSet, request)).set.state)
@@ -74,7 +74,10 @@ async def seen(mesh: Mesh, session_id: str) -> session_pb2.Session | Reason:
 @pytest.mark.parametrize(
     ("path", "cleanup", "retain", "expected"),
     ROWS,
-    ids=[f"{path.__name__}-{'KEEP' if cleanup == KEEP else 'DELETE'}-{retain}" for path, cleanup, retain, _ in ROWS],
+    ids=[
+        f"{path.__name__}-{'KEEP' if cleanup == KEEP else 'DELETE'}-{retain}"
+        for path, cleanup, retain, _ in ROWS
+    ],
 )
 async def test_files_of_a_session_that_has_ended(
     stage: Stage, remains: Remains, path: Path, cleanup: Any, retain: bool, expected: str
@@ -91,7 +94,9 @@ async def test_files_of_a_session_that_has_ended(
     assert left.get("attachment_blob.blobs", 0) == (1 if expected == "kept" else 0)
     if path in GONE:
         assert session is Reason.NOT_FOUND
-        assert left.keys().isdisjoint({"session.runs", "session.session_events", "transcript.entries", "jobs"})
+        assert left.keys().isdisjoint(
+            {"session.runs", "session.session_events", "transcript.entries", "jobs"}
+        )
     else:
         assert isinstance(session, session_pb2.Session)
         assert session.HasField("end_time")

@@ -1,4 +1,4 @@
-"""Whoever deletes or archives dies between any two steps: the next sweep, or the caller's repeat, completes it."""
+"""A crash between two steps of an archival or a deletion is completed by a sweep or a repeat."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -7,15 +7,19 @@ from typing import Any
 import pytest
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
+from spawnmesh.session.v1 import tenant_service_pb2 as tenant_pb
 from spawnmesh.session.v1.tenant_pb2 import TenantSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.acting import acting_for
+from spawnmesh_runtime.caller import Caller, CallerKind
+from spawnmesh_runtime.impersonation import impersonate
+from spawnmesh_session.rpc.archive_session import archive_session as archive
+from spawnmesh_session.rpc.delete_tenant import delete_tenant as begin_deletion
 
-from tests.contract.session.crashing import Crash, Crashing, Steps, crashing
-from tests.contract.session.harness import Mesh, attachment
-from tests.contract.session.remains import REPORT, Remains
-from tests.contract.session.worker import parts_of, work_once
+from tests.support.session.crashing import Crash, Crashing, Steps, crashing
+from tests.support.session.harness import Mesh, attachment
+from tests.support.session.remains import REPORT, Remains
+from tests.support.session.worker import components_of, work_once
 
 OF_SESSIONS = {
     "session.runs", "session.session_events", "session.inbox_messages", "session.dispatch", "transcript.entries",
@@ -29,10 +33,10 @@ async def crashed(
 ) -> AsyncIterator[bool]:
     """Acts for the tenant in a process that dies at the step; yields whether it did."""
     steps = Steps(crash_at)
-    async with parts_of(mesh.settings) as parts:
-        with acting_for(mesh.tenant):
+    async with components_of(mesh.settings) as components:
+        with impersonate(mesh.tenant):
             try:
-                await act(crashing(parts, steps), mesh.tenant, *arguments)
+                await act(crashing(components, steps), mesh.tenant, *arguments)
             except BaseException as error:
                 if not died(error):
                     raise
@@ -40,16 +44,18 @@ async def crashed(
 
 
 async def delete_session(on: Crashing, tenant: str, session_id: str) -> None:
-    await on.delete.run(tenant, session_id)
+    await on.deps.deleter.delete(tenant, session_id)
 
 
 async def archive_session(on: Crashing, tenant: str, session_id: str) -> None:
-    await on.archive.run(tenant, session_id)
+    request = pb.ArchiveSessionRequest(session_id=session_id)
+    await archive(request, Caller(CallerKind.CLIENT, "test", tenant), on.deps)
 
 
 async def delete_tenant(on: Crashing, tenant: str) -> None:
-    await on.deletion.begin(tenant)
-    while await on.deletion.run(tenant):
+    request = tenant_pb.DeleteTenantRequest(tenant_id=tenant)
+    await begin_deletion(request, Caller(CallerKind.ADMIN, "test"), on.deps)
+    while await on.purge.purge(tenant):
         pass
 
 
@@ -96,7 +102,7 @@ async def test_DeleteSession__cut_off_between_any_two_steps(mesh: Mesh, remains:
         own = await new_tenant(mesh)
         members = await family(own)
         before = await remains.everywhere(own.tenant)
-        before.pop("jobs", None)  # Observers are told of the start meanwhile.
+        before.pop("jobs", None)  # The start may be published meanwhile.
         async with crashed(own, crash_at, delete_session, members[0]) as dead:
             here = await found(own, members)
             assert here in ([True, True], [False, False])

@@ -1,4 +1,4 @@
-"""However much of one tenant is due, what is due of the others has its turn, and costs what it is and not what all have."""
+"""Overdue work of one tenant delays no other tenant, and costs only its share."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,16 +12,15 @@ from psycopg.types.json import Jsonb
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_postgres.database import EVERY_TENANT
-from spawnmesh_postgres.statements import load_statements
+from spawnmesh_postgres.database import ALL_TENANTS
 
-from tests.contract.session.grown import TENANT, Grown, come_alive, grown_database
-from tests.contract.session.harness import OpenMesh
-from tests.contract.session.test_claim_faults import another, superuser, sweeping
-from tests.contract.session.test_runtime_plans import REGIMES
-from tests.contract.session.test_stale_counts import COUNTED, blocks_touched
+from tests.support.session.calls import another
+from tests.support.session.grown import TENANT, Grown, come_alive, grown_database
+from tests.support.session.harness import OpenMesh
+from tests.support.session.plans import COUNTED, REGIMES, blocks_touched
+from tests.support.session.statements import SQL
+from tests.support.session.tables import superuser, sweeping
 
-SQL = load_statements("spawnmesh_session")
 MANY = 150
 DUE = 20_000
 SHARE = 16
@@ -46,18 +45,24 @@ async def test_one_sweep_times_out_the_runs_of_all_tenants(open_mesh: OpenMesh) 
 
 
 @pytest.mark.parametrize("kind", ["SPAWN", "DELETE"])
-async def test_one_sweep_sees_to_what_is_due_of_all_tenants(open_mesh: OpenMesh, postgres: Any, kind: str) -> None:
+async def test_one_sweep_sees_to_what_is_due_of_all_tenants(
+    open_mesh: OpenMesh, postgres: Any, kind: str
+) -> None:
     many, one = (f"t-{uuid4().hex[:12]}" for _ in range(2))
     async with open_mesh() as mesh, superuser(postgres) as link, sweeping(mesh) as sweep:
         for tenant, count in ((many, MANY), (one, 1)):
             await link.execute(_LONG_DUE, (tenant, kind, count))
         assert await (sweep.undo_spawns() if kind == "SPAWN" else sweep.finish_deletions()) > MANY
-        left = await link.execute("select count(*) from session.dispatch where tenant_id = any (%s)", ([many, one],))
+        left = await link.execute(
+            "select count(*) from session.dispatch where tenant_id = any (%s)", ([many, one],)
+        )
         assert await left.fetchone() == (0,)
 
 
 @pytest.fixture(scope="module", params=[COUNTED[name] for name in REGIMES], ids=REGIMES)
-def crowded(postgres: Postgres, databases: dict[str, ServiceDsn], request: pytest.FixtureRequest) -> Iterator[Grown]:
+def crowded(
+    postgres: Postgres, databases: dict[str, ServiceDsn], request: pytest.FixtureRequest
+) -> Iterator[Grown]:
     """A tenant of which 20,000 of each kind are due, and one with a single one of each, due later.
 
     The planner knows of other tenants at most. The databases' roles exist.
@@ -81,14 +86,22 @@ LOST = {
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 def test_a_page_of_what_is_due_costs_a_page_and_has_something_of_everyone(crowded: Grown, mode: str) -> None:
-    page = {"kind": "DELETE", "limit": 64, "share": SHARE, "busy": Jsonb({TENANT: 1}), "again_in": "5 seconds"}
+    page = {
+        "kind": "DELETE",
+        "limit": 64,
+        "share": SHARE,
+        "busy": Jsonb({TENANT: 1}),
+        "again_in": "5 seconds",
+    }
     assert taken_by_tenant(crowded, "take_overdue", page) == {TENANT: SHARE - 1, "t-small": 1}
     assert touched(crowded, "take_overdue", page, mode) < 2_000
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 @pytest.mark.parametrize("lost", LOST.values(), ids=list(LOST))
-def test_a_page_of_lost_runs_costs_a_page_and_has_something_of_everyone(crowded: Grown, lost: str, mode: str) -> None:
+def test_a_page_of_lost_runs_costs_a_page_and_has_something_of_everyone(
+    crowded: Grown, lost: str, mode: str
+) -> None:
     page = {"limit": 64, "share": SHARE, "again_in": "5 seconds"}
     with psycopg.connect(crowded.superuser_dsn, autocommit=True) as link:
         link.execute(lost.encode())
@@ -96,20 +109,22 @@ def test_a_page_of_lost_runs_costs_a_page_and_has_something_of_everyone(crowded:
             assert taken_by_tenant(crowded, "take_lost_runs", page) == {TENANT: SHARE, "t-small": 1}
             assert touched(crowded, "take_lost_runs", page, mode) < 2_000
         finally:
-            link.execute("update session.dispatch set attempts_left = 1, expire_time = now() + interval '1 hour'")
+            link.execute(
+                "update session.dispatch set attempts_left = 1, expire_time = now() + interval '1 hour'"
+            )
 
 
 def touched(grown: Grown, name: str, page: dict[str, Any], mode: str) -> int:
-    """Beyond a few blocks for each tenant, which is looked at whether or not anything of it is due."""
+    """The allowance is a few blocks for each tenant, due or not."""
     with psycopg.connect(grown.superuser_dsn) as link:
         tenants = link.execute("select count(*) from session.tenants").fetchone() or (0,)
-    return blocks_touched(grown, EVERY_TENANT, name, page, mode) - 16 * int(tenants[0])
+    return blocks_touched(grown, ALL_TENANTS, name, page, mode) - 16 * int(tenants[0])
 
 
 def taken_by_tenant(grown: Grown, name: str, page: dict[str, Any]) -> dict[str, int]:
-    """How many of each tenant were on the page, which is given back."""
+    """Return the number of entries of each tenant on the page, which is rolled back."""
     with psycopg.connect(grown.app_dsn) as link:
-        link.execute("select set_config('spawnmesh.tenant', %s, true)", (EVERY_TENANT,))
+        link.execute("select set_config('spawnmesh.tenant', %s, true)", (ALL_TENANTS,))
         rows = link.execute(SQL[name], page).fetchall()
         link.rollback()
     return dict(Counter(row[0] for row in rows))

@@ -1,4 +1,4 @@
-"""A run says since which epoch it is claimed, and whoever takes it over reads back no further than that."""
+"""A run has the epoch of its first claim, so that a takeover reads back no further."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,18 +16,18 @@ from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
 from spawnmesh.transcript.v1.entry_pb2 import EntryBody
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
-from spawnmesh_runner.assignment import Assignment
-from spawnmesh_runner.mesh import open_mesh as open_runner_mesh
+from spawnmesh_runner.clients.peers import open_peers
+from spawnmesh_runner.loop.assignment import Assignment
+from spawnmesh_runner.loop.transcript import replay_earlier_turns
 from spawnmesh_runner.settings import RunnerSettings
-from spawnmesh_runner.transcript import count_earlier_turns
-from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.process import start_process
 
-from tests.contract.serving import caller_at, shared_settings
-from tests.contract.session.drafting import draft
-from tests.contract.session.harness import Mesh
-from tests.contract.session.remains import Remains
+from tests.support.serving import caller_at, shared_settings
+from tests.support.session.drafting import draft
+from tests.support.session.harness import Mesh
+from tests.support.session.remains import Remains
 
 EARLIER_TURNS = 250  # More than two pages.
 
@@ -39,7 +39,7 @@ async def transcript(peers: dict[str, str]) -> AsyncIterator[Peer]:
 
 
 async def write_turns(transcript: Peer, held: run_pb.ClaimedRun, count: int) -> run_pb.FinalizeRunRequest:
-    """Appends as many answers in the run's name, and a draft, which it is to offer; each cost the model a token."""
+    """Append this many answers in the run's name, and a draft; each cost one token."""
     offer = await draft(transcript, held, "The answer.")
     stub: Any = TranscriptServiceStub(transcript.channel)
     message = Message(role=ROLE_ASSISTANT, content=[ContentBlock(text=Text(text="turn"))])
@@ -50,7 +50,7 @@ async def write_turns(transcript: Peer, held: run_pb.ClaimedRun, count: int) -> 
         idempotency_key=uuid4().hex,
         entries=[EntryBody(message=message)] * count,
     )
-    with acting_with_token(held.run_token):
+    with use_token(held.run_token):
         await transcript.unary(stub.AppendEntries, request)
     return offer
 
@@ -88,21 +88,21 @@ async def taken_over(
     settings = RunnerSettings(
         **shared_settings("runner", keys), session_target="127.0.0.1:1", workspace_root=folder, **targets
     )
-    async with start_process("runner", settings) as process, open_runner_mesh(process, settings) as opened:
+    async with start_process("runner", settings) as process, open_peers(process, settings) as opened:
         counting: Any = CountingPeer(opened.transcript)
         assignment = Assignment(
             claimed=held,
-            mesh=replace(opened, transcript=counting),
+            peers=replace(opened, transcript=counting),
             workspace=folder,
             tools={},
             generate_timeout_seconds=20,
         )
-        with acting_with_token(held.run_token):
+        with use_token(held.run_token):
             yield assignment, counting
 
 
 async def test_ClaimRuns__says_at_which_epoch_the_run_was_claimed_first(mesh: Mesh, transcript: Peer) -> None:
-    """Also to one who has it after it was given back, which gives the attempt back, too; and of each run of a session its own."""
+    """This also holds after a release, and for each run of a session."""
     session_id = (await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)).session_id
     said: list[tuple[int, int]] = []
 
@@ -144,8 +144,8 @@ async def test_ListEntries__a_later_run_that_is_taken_over_reads_back_one_page(
     await give_back(mesh, held)
     again = await mesh.claim(session_id)
     async with taken_over(again, peers, keys, tmp_path) as (assignment, counting):
-        assert await count_earlier_turns(assignment) == 3
-        assert assignment.spending.input_token_count == 2
+        assert await replay_earlier_turns(assignment) == 3
+        assert assignment.usage_total.input_token_count == 2
         assert counting.call_count == 1
 
 
@@ -155,18 +155,20 @@ async def test_ListEntries__copies_of_a_fork_are_no_turns_of_its_run(
     """They stand before all that it wrote, and their writers were runs of another session."""
     parent = await mesh.claim((await mesh.spawn()).session_id)
     await write_turns(transcript, parent, EARLIER_TURNS)
-    child = await mesh.spawn_as(parent, context=session_pb2.CONTEXT_MODE_FORK, mode=session_pb2.SESSION_MODE_SESSION)
+    child = await mesh.spawn_as(
+        parent, context=session_pb2.CONTEXT_MODE_FORK, mode=session_pb2.SESSION_MODE_SESSION
+    )
     held = await mesh.claim(child.session_id)
     await write_turns(transcript, held, 1)
     await give_back(mesh, held)
     again = await mesh.claim(child.session_id)
     async with taken_over(again, peers, keys, tmp_path) as (assignment, counting):
-        assert await count_earlier_turns(assignment) == 2
+        assert await replay_earlier_turns(assignment) == 2
         assert counting.call_count > 1
     await ended(mesh, again, await draft(transcript, again, "The answer."))
     await send(mesh, child.session_id, "And now?")
     await give_back(mesh, await mesh.claim(child.session_id))
     later = await mesh.claim(child.session_id)
     async with taken_over(later, peers, keys, tmp_path) as (assignment, counting):
-        assert await count_earlier_turns(assignment) == 0
+        assert await replay_earlier_turns(assignment) == 0
         assert counting.call_count == 1

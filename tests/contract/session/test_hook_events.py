@@ -1,4 +1,4 @@
-"""Whichever way a session goes, the observers of its tenant are told of it, once published however often the work is repeated."""
+"""Every end of a session is published to its tenant's observers, each event once."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,13 +23,13 @@ from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
 from spawnmesh.hook.v1.observed_pb2 import ObservedEvent
 from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
-from spawnmesh_runtime.acting import acting_with_token
-from spawnmesh_session.app import sweep_of
+from spawnmesh_runtime.impersonation import use_token
+from spawnmesh_session.app import make_sweeper
 
-from tests.contract.serving import caller_at, client_tokens
-from tests.contract.session.drafting import draft
-from tests.contract.session.harness import Mesh, OpenMesh
-from tests.contract.session.terminal_paths import (
+from tests.support.serving import caller_at, client_tokens
+from tests.support.session.drafting import draft
+from tests.support.session.harness import Mesh, OpenMesh
+from tests.support.session.terminal_paths import (
     ENDED,
     UNDONE,
     Path,
@@ -47,7 +47,7 @@ from tests.contract.session.terminal_paths import (
     succeeded,
     timed_out,
 )
-from tests.contract.session.worker import parts_of, sweep_all, work_once
+from tests.support.session.worker import components_of, sweep_all, work_once
 
 KINDS = [
     HOOK_KIND_SESSION_START,
@@ -73,7 +73,9 @@ async def addressing() -> AsyncIterator[hook_pb.Plugin]:
         response_serializer=handler_pb.HandleDeliveryTargetResponse.SerializeToString,
     )
     service = "spawnmesh.hook.v1.HookHandlerService"
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"HandleDeliveryTarget": method}),))
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(service, {"HandleDeliveryTarget": method}),)
+    )
     endpoint = f"grpc://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
     try:
@@ -84,7 +86,7 @@ async def addressing() -> AsyncIterator[hook_pb.Plugin]:
 
 @pytest.fixture
 async def stage(_served_mesh: Mesh, open_mesh: OpenMesh, peers: dict[str, str]) -> AsyncIterator[Stage]:
-    """A tenant of its own, whose events somebody listens to."""
+    """Create a tenant with an observer."""
     mesh = Mesh(_served_mesh.peer, _served_mesh.keys, _served_mesh.settings)
     await mesh.create_tenant()
     observer = hook_pb.Plugin(name="observer", endpoint="grpc://127.0.0.1:1", hooks=KINDS)
@@ -94,7 +96,7 @@ async def stage(_served_mesh: Mesh, open_mesh: OpenMesh, peers: dict[str, str]) 
         addressing() as addresses,
     ):
         stub: Any = HookServiceStub(hook.channel)
-        with acting_with_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
+        with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
             for plugin in (observer, addresses):
                 request = hook_pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
                 await hook.unary(stub.RegisterPlugin, request)
@@ -108,7 +110,7 @@ def superuser_dsn_of(postgres: Any) -> str:
 
 
 async def events_of(postgres: Any, tenant: str, session_id: str) -> list[ObservedEvent]:
-    """What of the session was published, in order of the hooks' names."""
+    """Return the published events of the session, in order of the hooks' names."""
     async with await psycopg.AsyncConnection.connect(superuser_dsn_of(postgres)) as link:
         cursor = await link.execute(
             "select event from hook.observed_events where tenant_id = %s and session_id = %s order by hook",
@@ -117,7 +119,7 @@ async def events_of(postgres: Any, tenant: str, session_id: str) -> list[Observe
         return [ObservedEvent.FromString(row[0]) for row in await cursor.fetchall()]
 
 
-async def told(postgres: Any, tenant: str, session_id: str) -> list[str]:
+async def published_hooks(postgres: Any, tenant: str, session_id: str) -> list[str]:
     """The hooks of the session that were published, in order of their names."""
     events = await events_of(postgres, tenant, session_id)
     return [(event.WhichOneof("event") or "").upper() for event in events]
@@ -129,8 +131,8 @@ async def taken_over(stage: Stage) -> str:
         brief.tenant = stage.mesh.tenant
         session_id = str((await brief.spawn(**stage.fields())).session_id)
         lost = await brief.claim(session_id)
-    async with parts_of(stage.mesh.settings) as parts:
-        await sweep_all(sweep_of(parts, stage.mesh.settings))
+    async with components_of(stage.mesh.settings) as components:
+        await sweep_all(make_sweeper(components, stage.mesh.settings))
     held = await stage.mesh.claim(session_id)
     assert held.run.epoch > lost.run.epoch
     await stage.mesh.run(held, stage.mesh.runs.FinalizeRun, await draft(stage.transcript, held, "42"))
@@ -152,7 +154,10 @@ async def deleted_after_its_end(stage: Stage) -> str:
 
 DELETED: list[Path] = [deleted, deleted_with_its_parent, deleted_while_it_ran, deleted_after_its_end]
 OUTCOMES = [
-    *((path, "succeeded") for path in (succeeded, taken_over, revised_until_the_cap, archived, deleted_after_its_end)),
+    *(
+        (path, "succeeded")
+        for path in (succeeded, taken_over, revised_until_the_cap, archived, deleted_after_its_end)
+    ),
     *((path, "killed") for path in (killed, killed_with_its_parent, deleted, deleted_with_its_parent)),
     (deleted_while_it_ran, "killed"),
     *((path, "failed") for path in (failed, lost_by_every_runner)),
@@ -161,17 +166,17 @@ OUTCOMES = [
 
 
 @pytest.mark.parametrize("path", [*ENDED, taken_over, *DELETED], ids=lambda path: path.__name__)
-async def test_a_session_that_began_and_ended_is_told_of(stage: Stage, postgres: Any, path: Path) -> None:
+async def test_start_and_end_of_a_session_are_published(stage: Stage, postgres: Any, path: Path) -> None:
     session_id = await path(stage)
     for _ in range(2):
         await work_once(stage.mesh.settings, superuser_dsn_of(postgres), stage.mesh.tenant)
     spawned = ["SUBAGENT_SPAWNED"] if path in (killed_with_its_parent, deleted_with_its_parent) else []
     expected = ["AGENT_END", "SESSION_END", "SESSION_START", "SUBAGENT_ENDED", *spawned]
-    assert await told(postgres, stage.mesh.tenant, session_id) == expected
+    assert await published_hooks(postgres, stage.mesh.tenant, session_id) == expected
 
 
 @pytest.mark.parametrize(("path", "outcome"), OUTCOMES, ids=[path.__name__ for path, _ in OUTCOMES])
-async def test_how_a_run_ended_is_told_and_where_to_deliver_it(
+async def test_outcome_and_delivery_target_of_a_run_are_published(
     stage: Stage, postgres: Any, path: Path, outcome: str
 ) -> None:
     session_id = await path(stage)
@@ -183,21 +188,27 @@ async def test_how_a_run_ended_is_told_and_where_to_deliver_it(
         if (kind := event.WhichOneof("event")) in ("agent_end", "subagent_ended")
     ]
     assert [end.outcome for end in ends] == [outcome, outcome]
-    run_ids = {event.run_id for event in events if event.WhichOneof("event") in ("agent_end", "subagent_ended")}
+    run_ids = {
+        event.run_id for event in events if event.WhichOneof("event") in ("agent_end", "subagent_ended")
+    }
     assert len(run_ids - {""}) == 1
     expected = f"chat:{outcome}/{session_id}/{run_ids.pop()}"
-    assert [event.subagent_ended.delivery_target for event in events if event.HasField("subagent_ended")] == [expected]
+    assert [event.subagent_ended.delivery_target for event in events if event.HasField("subagent_ended")] == [
+        expected
+    ]
 
 
-async def test_of_a_tenant_that_is_deleted_nothing_is_told(stage: Stage, postgres: Any) -> None:
+async def test_no_event_of_a_deleted_tenant_is_published(stage: Stage, postgres: Any) -> None:
     session_id = await deleted_with_its_tenant(stage)
     for _ in range(3):
         await work_once(stage.mesh.settings, superuser_dsn_of(postgres), stage.mesh.tenant)
-    assert await told(postgres, stage.mesh.tenant, session_id) == []
+    assert await published_hooks(postgres, stage.mesh.tenant, session_id) == []
 
 
 @pytest.mark.parametrize("path", UNDONE, ids=lambda path: path.__name__)
-async def test_a_spawn_that_failed_ends_what_the_gate_had_let_pass(stage: Stage, postgres: Any, path: Path) -> None:
+async def test_a_spawn_that_failed_ends_what_the_gate_had_let_pass(
+    stage: Stage, postgres: Any, path: Path
+) -> None:
     session_id = await path(stage)
     await work_once(stage.mesh.settings, superuser_dsn_of(postgres), stage.mesh.tenant)
     events = await events_of(postgres, stage.mesh.tenant, session_id)

@@ -11,11 +11,11 @@ from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
-from spawnmesh_postgres.database import EVERY_TENANT, Database
-from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_postgres.database import ALL_TENANTS, Database
+from spawnmesh_runtime.impersonation import use_token
 
-from tests.contract.serving import client_tokens, runner_tokens
-from tests.contract.session.harness import Mesh, attachment
+from tests.support.serving import client_tokens, runner_tokens
+from tests.support.session.harness import Mesh, attachment
 
 TENANT_TABLES = ("agents", "sessions", "runs", "inbox_messages", "session_events")
 
@@ -24,9 +24,15 @@ def requests_about(mesh: Mesh, session_id: str) -> list[tuple[Any, Any]]:
     return [
         (mesh.sessions.GetSession, pb.GetSessionRequest(session_id=session_id)),
         (mesh.sessions.WaitSession, pb.WaitSessionRequest(session_id=session_id)),
-        (mesh.sessions.SendMessage, pb.SendMessageRequest(session_id=session_id, request_id="m", text="hello")),
+        (
+            mesh.sessions.SendMessage,
+            pb.SendMessageRequest(session_id=session_id, request_id="m", text="hello"),
+        ),
         (mesh.sessions.KillSession, pb.KillSessionRequest(session_id=session_id)),
-        (mesh.sessions.SpawnSession, pb.SpawnSessionRequest(request_id="s", task="t", parent_session_id=session_id)),
+        (
+            mesh.sessions.SpawnSession,
+            pb.SpawnSessionRequest(request_id="s", task="t", parent_session_id=session_id),
+        ),
     ]
 
 
@@ -40,7 +46,7 @@ async def test_session_of_another_tenant_is_not_found_by_any_call(mesh: Mesh) ->
         assert (caught.value.reason, caught.value.status) == (Reason.NOT_FOUND, Status.NOT_FOUND)
     watch = pb.WatchSessionRequest(session_id=session.session_id)
     with (
-        acting_with_token(client_tokens(mesh.keys).client_token(other.tenant, "test", 60)),
+        use_token(client_tokens(mesh.keys).client_token(other.tenant, "test", 60)),
         pytest.raises(MeshError) as caught,
     ):
         await anext(mesh.peer.stream(mesh.sessions.WatchSession, watch, timeout_seconds=5))
@@ -61,24 +67,30 @@ async def test_run_sees_its_own_family_only(mesh: Mesh) -> None:
         assert caught.value.reason is Reason.NOT_FOUND
     child_held = await mesh.claim(child.session_id)
     with pytest.raises(MeshError) as caught:
-        await mesh.run(child_held, mesh.sessions.GetSession, pb.GetSessionRequest(session_id=held.session.session_id))
+        await mesh.run(
+            child_held, mesh.sessions.GetSession, pb.GetSessionRequest(session_id=held.session.session_id)
+        )
     assert caught.value.reason is Reason.NOT_FOUND
     listed = await mesh.run(held, mesh.sessions.ListSessions, pb.ListSessionsRequest())
     assert {session.session_id for session in listed.sessions} == {held.session.session_id, child.session_id}
 
 
 @pytest.mark.parametrize("table", TENANT_TABLES)
-async def test_statement_without_where_sees_its_tenant_only(mesh: Mesh, session_database: Database, table: str) -> None:
+async def test_statement_without_where_sees_its_tenant_only(
+    mesh: Mesh, session_database: Database, table: str
+) -> None:
     held = await mesh.claim((await mesh.spawn()).session_id)
     session_id = held.session.session_id
-    await mesh.client(mesh.sessions.SendMessage, pb.SendMessageRequest(session_id=session_id, request_id="m", text="x"))
+    await mesh.client(
+        mesh.sessions.SendMessage, pb.SendMessageRequest(session_id=session_id, request_id="m", text="x")
+    )
     other = Mesh(mesh.peer, mesh.keys, mesh.settings)
     await other.create_tenant()
     async with session_database.transaction(mesh.tenant) as connection:
         own = await (await connection.execute(f"select distinct tenant_id from {table}")).fetchall()
     async with session_database.transaction(other.tenant) as connection:
         others = await (await connection.execute(f"select distinct tenant_id from {table}")).fetchall()
-    async with session_database.transaction(EVERY_TENANT) as connection:
+    async with session_database.transaction(ALL_TENANTS) as connection:
         everyone = await (await connection.execute(f"select tenant_id from {table}")).fetchall()
     assert [row["tenant_id"] for row in own] == [mesh.tenant]
     assert [row["tenant_id"] for row in others] in ([], [other.tenant])
@@ -88,18 +100,19 @@ async def test_statement_without_where_sees_its_tenant_only(mesh: Mesh, session_
 async def test_every_table_of_ours_is_bound_by_row_level_security(session_database: Database) -> None:
     query = """
         select c.relname, c.relforcerowsecurity and c.relrowsecurity as bound,
-               (select a.attname from pg_index i join pg_attribute a on a.attrelid = c.oid and a.attnum = i.indkey[0]
+               (select a.attname from pg_index i join pg_attribute a on a.attrelid = c.oid
+               and a.attnum = i.indkey[0]
                 where i.indrelid = c.oid and i.indisprimary) as leads
         from pg_class c where c.relnamespace = 'session'::regnamespace and c.relkind = 'r'
           and c.relname not like 'procrastinate_%' and c.relname !~ '^(_|yoyo)'"""
-    async with session_database.transaction(EVERY_TENANT) as connection:
+    async with session_database.transaction(ALL_TENANTS) as connection:
         rows = await (await connection.execute(query)).fetchall()
     assert {row["relname"] for row in rows} >= {*TENANT_TABLES, "tenants", "dispatch"}
     assert [row["relname"] for row in rows if not row["bound"] or row["leads"] != "tenant_id"] == []
 
 
 async def test_service_cannot_read_another_services_schema(session_database: Database) -> None:
-    async with session_database.transaction(EVERY_TENANT) as connection:
+    async with session_database.transaction(ALL_TENANTS) as connection:
         rows = await (
             await connection.execute(
                 "select nspname from pg_namespace where has_schema_privilege(oid, 'usage') and nspname !~ '^pg_'"
@@ -119,7 +132,7 @@ async def test_client_cannot_do_what_is_for_operators_and_runners(mesh: Mesh) ->
         with pytest.raises(MeshError) as caught:
             await mesh.client(method, request)
         assert caught.value.reason is Reason.CALLER_NOT_ALLOWED
-    with acting_with_token(runner_tokens(mesh.keys).runner_token()), pytest.raises(MeshError) as caught:
+    with use_token(runner_tokens(mesh.keys).runner_token()), pytest.raises(MeshError) as caught:
         await mesh.peer.unary(mesh.sessions.ListSessions, pb.ListSessionsRequest())
     assert caught.value.reason is Reason.CALLER_NOT_ALLOWED
 
@@ -135,7 +148,10 @@ async def test_CreateTenant__again_and_with_other_settings(mesh: Mesh) -> None:
 @pytest.mark.parametrize("tenant", ["", "A", "a", "-ab", "ab-", "a" * 40, "a_b", "*"])
 async def test_CreateTenant__malformed_id(mesh: Mesh, tenant: str) -> None:
     stub: Any = TenantServiceStub(mesh.peer.channel)
-    with acting_with_token(client_tokens(mesh.keys).admin_token("operator", 60)), pytest.raises(MeshError) as caught:
+    with (
+        use_token(client_tokens(mesh.keys).admin_token("operator", 60)),
+        pytest.raises(MeshError) as caught,
+    ):
         await mesh.peer.unary(stub.CreateTenant, tenant_pb.CreateTenantRequest(tenant_id=tenant))
     assert caught.value.reason is Reason.INVALID_REQUEST
     assert caught.value.violations[0].field == "tenant_id"

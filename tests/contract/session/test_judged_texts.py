@@ -1,4 +1,4 @@
-"""What plugins judged is what is delivered: neither another text under the same entry, nor another one once it was decided."""
+"""The delivered text is the text that plugins judged."""
 
 from typing import Any
 from uuid import uuid4
@@ -8,30 +8,15 @@ from spawnmesh.session.v1 import run_service_pb2 as run_pb
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.peers import Peer
 
-from tests.contract.serving import caller_at
-from tests.contract.session.crashing import Crash
-from tests.contract.session.drafting import draft
-from tests.contract.session.harness import Mesh
-from tests.contract.session.plugins import Plugin, plugged
-from tests.contract.session.test_final_decision import die, finalize, finalize_beside, take_all
-
-DECIDE_AS_BEFORE = """
-select d.waiting from decide_run(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(run_id)s, %(epoch)s, %(entry_id)s) d;"""
-
-
-class Reader(Plugin):
-    """Remembers what it was asked about."""
-
-    def __init__(self, **more: Any) -> None:
-        super().__init__(**more)
-        self.read: list[str] = []
-
-    async def HandleBeforeAgentFinalize(self, request: Any, context: Any) -> Any:
-        self.read.append(request.event.draft_text)
-        return await super().HandleBeforeAgentFinalize(request, context)
+from tests.support.serving import caller_at
+from tests.support.session.calls import offer, take_all
+from tests.support.session.crashing import Crash
+from tests.support.session.drafting import draft
+from tests.support.session.finalizing import Reader, die, finalize_beside
+from tests.support.session.harness import Mesh
+from tests.support.session.plugins import plugged
 
 
 @pytest.fixture
@@ -42,12 +27,14 @@ async def transcript(peers: dict[str, str]) -> Any:
 
 async def refusal(mesh: Mesh, held: run_pb.ClaimedRun, offered: run_pb.FinalizeRunRequest) -> MeshError:
     with pytest.raises(MeshError) as caught:
-        await finalize(mesh, held, offered)
+        await offer(mesh, held, offered)
     return caught.value
 
 
 @pytest.mark.parametrize(
-    ("then", "judged"), [("harmful", ["harmless", "harmful"]), ("harmless", ["harmless"])], ids=["other", "same"]
+    ("then", "judged"),
+    [("harmful", ["harmless", "harmful"]), ("harmless", ["harmless"])],
+    ids=["other", "same"],
 )
 async def test_FinalizeRun__a_draft_offered_again_is_judged_where_its_text_is_another(
     mesh: Mesh, peers: dict[str, str], transcript: Peer, then: str, judged: list[str]
@@ -61,14 +48,16 @@ async def test_FinalizeRun__a_draft_offered_again_is_judged_where_its_text_is_an
     async with plugged(mesh, peers, plugin, sees_content=True):
         held = await mesh.claim((await mesh.spawn()).session_id)
         offered = await draft(transcript, held, "harmless")
-        assert (await finalize(mesh, held, offered)).messages_pending.count == 1
+        assert (await offer(mesh, held, offered)).messages_pending.count == 1
         await take_all(mesh, held)
         offered.draft_text = then
-        assert (await finalize(mesh, held, offered)).accepted.run.result_text == then
+        assert (await offer(mesh, held, offered)).accepted.run.result_text == then
         assert plugin.read == judged
 
 
-async def test_FinalizeRun__another_text_of_a_draft_that_is_the_answer_is_refused(mesh: Mesh, transcript: Peer) -> None:
+async def test_FinalizeRun__another_text_of_a_draft_that_is_the_answer_is_refused(
+    mesh: Mesh, transcript: Peer
+) -> None:
     held = await mesh.claim((await mesh.spawn()).session_id)
     offered = await draft(transcript, held, "42")
     with pytest.raises(Crash):
@@ -77,19 +66,8 @@ async def test_FinalizeRun__another_text_of_a_draft_that_is_the_answer_is_refuse
     error = await refusal(mesh, held, offered)
     assert (error.reason, error.facts["draft_entry_id"]) == (Reason.RUN_STATE, offered.draft_entry_id)
     offered.draft_text = "42"
-    assert (await finalize(mesh, held, offered)).accepted.run.result_text == "42"
+    assert (await offer(mesh, held, offered)).accepted.run.result_text == "42"
     offered.draft_text = "43"
     assert (await refusal(mesh, held, offered)).reason is Reason.RUN_STATE
     offered.draft_text = "42"
-    assert (await finalize(mesh, held, offered)).accepted.run.result_text == "42"
-
-
-async def test_FinalizeRun__what_a_replica_of_the_release_before_decided_holds(
-    mesh: Mesh, transcript: Peer, session_database: Database
-) -> None:
-    """It told of no text."""
-    held = await mesh.claim((await mesh.spawn()).session_id)
-    offered = await draft(transcript, held, "42")
-    values = {"run_id": held.run.run_id, "epoch": held.run.epoch, "entry_id": offered.draft_entry_id}
-    await session_database.call(mesh.tenant, DECIDE_AS_BEFORE, values)
-    assert (await finalize(mesh, held, offered)).accepted.run.result_text == "42"
+    assert (await offer(mesh, held, offered)).accepted.run.result_text == "42"

@@ -1,4 +1,4 @@
-"""Deleting families and tenants' worth of sessions that no call and no transaction could see through at once."""
+"""Deletions of families and tenants that are too large for one call or transaction."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,16 +12,16 @@ from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.session.v1.tenant_pb2 import TenantSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.acting import acting_for
-from spawnmesh_session.app import sweep_of
+from spawnmesh_runtime.impersonation import impersonate
+from spawnmesh_session.app import make_sweeper
 
-from tests.contract.serving import caller_at
-from tests.contract.session.crashing import Crash, Steps, crashing
-from tests.contract.session.drafting import draft
-from tests.contract.session.harness import Mesh, OpenMesh, attachment
-from tests.contract.session.remains import Remains
-from tests.contract.session.test_retention import DAY
-from tests.contract.session.worker import parts_of, work_once
+from tests.support.serving import caller_at
+from tests.support.session.calls import DAY
+from tests.support.session.crashing import Crash, Steps, crashing
+from tests.support.session.drafting import draft
+from tests.support.session.harness import Mesh, OpenMesh, attachment
+from tests.support.session.remains import Remains
+from tests.support.session.worker import components_of, work_once
 
 MEMBERS = 1_201
 
@@ -31,7 +31,8 @@ select (jsonb_populate_record(s, to_jsonb(s) || jsonb_build_object(
     'session_id', left(s.session_id, 16) || %(mark)s || lpad(place::text, 6, '0') || lpad(n::text, 6, '0'),
     'request_id', s.request_id || %(mark)s || place || '-' || n,
     'parent_session_id', parent, 'ancestor_ids', to_jsonb(array_remove(array[parent], '')),
-    'state', case when %(ended_for)s::interval is null then 'ACTIVE' else 'CLOSED' end, 'end_time', now() - %(ended_for)s::interval))).*
+    'state', case when %(ended_for)s::interval is null then 'ACTIVE' else 'CLOSED' end, 'end_time',
+        now() - %(ended_for)s::interval))).*
 from session.sessions s, unnest(%(parents)s::text[]) with ordinality as given (parent, place),
      generate_series(1, %(count)s::int) n
 where tenant_id = %(tenant)s and session_id = %(original)s
@@ -49,7 +50,10 @@ async def copies(
     parents: list[str],
     ended_for: timedelta | None = timedelta(days=2),
 ) -> list[str]:
-    """Sessions like the one that is there, so many for each parent; ended for so long, or active. Their ids, marked with two letters."""
+    """Sessions like the one that is there, so many for each parent; ended for so long, or active.
+
+    Their ids, marked with two letters.
+    """
     values = {"tenant": tenant, "original": original, "count": count, "mark": mark, "parents": parents}
     async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as link:
         rows = await (await link.execute(_COPY, {**values, "ended_for": ended_for})).fetchall()
@@ -62,12 +66,14 @@ async def left(remains: Remains, tenant: str) -> int:
 
 async def delete(mesh: Mesh, session_id: str, *, timeout: float = 20.0) -> int:
     request = pb.DeleteSessionRequest(session_id=session_id)
-    return int((await mesh.client(mesh.sessions.DeleteSession, request, timeout=timeout)).deleted_session_count)
+    return int(
+        (await mesh.client(mesh.sessions.DeleteSession, request, timeout=timeout)).deleted_session_count
+    )
 
 
 @pytest.fixture(autouse=True)
 async def nothing_to_do(mesh: Mesh, remains: Remains) -> AsyncIterator[None]:
-    """Afterwards nobody else has to work off what waits to be removed of a test's sessions: each takes calls to every peer."""
+    """Remove the queue's entries of the test, so that other tests need not work on them."""
     yield
     async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as link:
         await link.execute("set search_path to session")
@@ -83,7 +89,9 @@ async def family(mesh: Mesh, remains: Remains) -> str:
     return root
 
 
-async def test_DeleteSession__large_family_is_gone_when_it_answers(mesh: Mesh, remains: Remains, family: str) -> None:
+async def test_DeleteSession__large_family_is_gone_when_it_answers(
+    mesh: Mesh, remains: Remains, family: str
+) -> None:
     assert await delete(mesh, family, timeout=5.0) == MEMBERS
     assert await left(remains, mesh.tenant) == 0
     await work_once(mesh.settings, remains.dsn, mesh.tenant)
@@ -93,13 +101,13 @@ async def test_DeleteSession__large_family_is_gone_when_it_answers(mesh: Mesh, r
 async def test_DeleteSession__large_family_cut_off_between_pages_is_found_and_deleted_to_its_end(
     mesh: Mesh, remains: Remains, family: str
 ) -> None:
-    """Without its root nobody could name the rest."""
+    """Without its root, no caller could name the rest of the family."""
     seen = []
     for crash_at in (2, 3, 5):  # In the first page, behind it, and in the second.
         before = await left(remains, mesh.tenant)
-        async with parts_of(mesh.settings) as parts:
-            with acting_for(mesh.tenant), pytest.raises(Crash):
-                await crashing(parts, Steps(crash_at)).delete.run(mesh.tenant, family)
+        async with components_of(mesh.settings) as components:
+            with impersonate(mesh.tenant), pytest.raises(Crash):
+                await crashing(components, Steps(crash_at)).deps.deleter.delete(mesh.tenant, family)
         assert (await mesh.get(family)).session_id == family
         seen.append(before - await left(remains, mesh.tenant))
     assert seen == [0, 500, 500]
@@ -110,9 +118,9 @@ async def test_DeleteSession__large_family_cut_off_between_pages_is_found_and_de
 async def test_DeleteSession__large_family_that_lives_is_ended_in_pages(mesh: Mesh, remains: Remains) -> None:
     root = (await mesh.spawn()).session_id
     await copies(remains, mesh.tenant, root, 600, "aa", parents=[root], ended_for=None)
-    async with parts_of(mesh.settings) as parts:
-        with acting_for(mesh.tenant), pytest.raises(Crash):
-            await crashing(parts, Steps(5)).delete.run(mesh.tenant, root)
+    async with components_of(mesh.settings) as components:
+        with impersonate(mesh.tenant), pytest.raises(Crash):
+            await crashing(components, Steps(5)).deps.deleter.delete(mesh.tenant, root)
     assert (await mesh.get(root)).state == session_pb2.SESSION_STATE_CLOSED, "what is ended stays so"
     assert await remains.count(mesh.tenant, "session.sessions where state = 'ACTIVE'") == 101
     assert await delete(mesh, root) == 601
@@ -122,16 +130,16 @@ async def test_DeleteSession__large_family_that_lives_is_ended_in_pages(mesh: Me
 async def test_KillSession__large_family_is_ended_in_pages_and_a_repeat_ends_the_rest(
     mesh: Mesh, remains: Remains
 ) -> None:
-    """In one transaction it would take longer than a caller waits, however often it is asked for."""
+    """A transaction for all of them would take longer than a caller waits."""
     root = (await mesh.spawn()).session_id
     held = await mesh.claim(root)
     parents = await copies(remains, mesh.tenant, root, 3, "aa", parents=[root], ended_for=None)
     await copies(remains, mesh.tenant, root, 199, "bb", parents=parents, ended_for=None)
     living = []
-    async with parts_of(mesh.settings) as parts:
+    async with components_of(mesh.settings) as components:
         for crash_at in (2, 4, 5):  # In the first page, behind it, and in the second.
-            with acting_for(mesh.tenant), pytest.raises(Crash):
-                await crashing(parts, Steps(crash_at)).kill.run(mesh.tenant, root, None)
+            with impersonate(mesh.tenant), pytest.raises(Crash):
+                await crashing(components, Steps(crash_at)).deps.killer.kill(mesh.tenant, root, None)
             living.append(await remains.count(mesh.tenant, "session.sessions where state = 'ACTIVE'"))
     assert living == [601, 401, 201]
     assert (await mesh.get(root)).latest_run.state == session_pb2.RUN_STATE_KILLED
@@ -191,10 +199,12 @@ async def test_retention_deletes_what_is_due_behind_any_number_of_parents_that_w
     await own.create_tenant(settings=TenantSettings(delete_after=DAY))
     original = (await own.spawn()).session_id
     await own.client(own.sessions.KillSession, pb.KillSessionRequest(session_id=original))
-    waiting = await copies(remains, own.tenant, original, 450, "aa", parents=[""], ended_for=timedelta(days=3))
+    waiting = await copies(
+        remains, own.tenant, original, 450, "aa", parents=[""], ended_for=timedelta(days=3)
+    )
     await copies(remains, own.tenant, original, 1, "bb", parents=waiting, ended_for=None)
     await copies(remains, own.tenant, original, 3, "cc", parents=[""])
     before = await left(remains, own.tenant)
-    async with parts_of(own.settings) as parts:
-        assert await sweep_of(parts, own.settings).retention.run(own.tenant) == 3
+    async with components_of(own.settings) as components:
+        assert await make_sweeper(components, own.settings).retention.retain(own.tenant) == 3
     assert await left(remains, own.tenant) == before - 3

@@ -5,23 +5,28 @@ from uuid import uuid4
 
 import psycopg
 from spawnmesh.session.v1 import session_service_pb2 as pb
-from spawnmesh_postgres.jobs import open_job_app, work_on_jobs
-from spawnmesh_session.app import sweep_of
-from spawnmesh_session.jobs import Retry
+from spawnmesh_postgres.jobs import open_job_app, run_job_worker
+from spawnmesh_session.app import make_sweeper
+from spawnmesh_session.jobs.tasks import Backoff
 
-from tests.contract.session.harness import Mesh, attachment
-from tests.contract.session.remains import Remains
-from tests.contract.session.worker import parts_of
+from tests.support.session.harness import Mesh, attachment
+from tests.support.session.remains import Remains
+from tests.support.session.worker import components_of
 
-_WORKER = "insert into session.procrastinate_workers (last_heartbeat) values (now() - %s::interval) returning id"
+_WORKER = (
+    "insert into session.procrastinate_workers (last_heartbeat) values (now() - %s::interval) returning id"
+)
 _TAKE = """
 update session.procrastinate_jobs set status = 'doing', worker_id = %s
-where id = (select id from session.procrastinate_jobs where status = 'todo' and args ->> 'tenant_id' = %s limit 1)
+where id = (select id from session.procrastinate_jobs where status = 'todo'
+    and args ->> 'tenant_id' = %s limit 1)
 """
 _SETTLED = "update tenant_deletions set settle_time = now() where tenant_id = %s"
 _STEP = "select step from tenant_deletions where tenant_id = %s"
 _STATUS = "select status::text from session.procrastinate_jobs where task_name = %s"
-_HELD = "select worker_id from session.procrastinate_jobs where status = 'doing' and args ->> 'tenant_id' = %s"
+_HELD = (
+    "select worker_id from session.procrastinate_jobs where status = 'doing' and args ->> 'tenant_id' = %s"
+)
 
 
 async def test_jobs_of_a_worker_that_was_killed_are_worked_on_again(mesh: Mesh, remains: Remains) -> None:
@@ -34,13 +39,16 @@ async def test_jobs_of_a_worker_that_was_killed_are_worked_on_again(mesh: Mesh, 
             row = await (await link.execute(_WORKER, (silent_for,))).fetchone()
             assert row is not None
             workers.append(row[0])
-        for worker in (*workers, None):  # The last one's row was removed by a worker that began since.
+        # The last one's row was removed by a worker that began since.
+        for worker in (*workers, None):
             await link.execute(_TAKE, (worker, mesh.tenant))
-        async with parts_of(mesh.settings) as parts:
-            assert await sweep_of(parts, mesh.settings).revive_jobs() >= 2
+        async with components_of(mesh.settings) as components:
+            assert await make_sweeper(components, mesh.settings).revive_jobs() >= 2
         held = await (await link.execute(_HELD, (mesh.tenant,))).fetchall()
         assert [row[0] for row in held] == [workers[1]]
-        await link.execute("delete from session.procrastinate_jobs where args ->> 'tenant_id' = %s", (mesh.tenant,))
+        await link.execute(
+            "delete from session.procrastinate_jobs where args ->> 'tenant_id' = %s", (mesh.tenant,)
+        )
         await link.execute("delete from session.procrastinate_workers where id = any (%s)", (workers,))
 
 
@@ -53,12 +61,12 @@ async def test_a_worker_that_is_stopped_gives_back_what_takes_too_long(mesh: Mes
 
     name = f"hang_{uuid4().hex}"
     app = open_job_app(mesh.settings.database_url, name="test jobs")
-    app.task(name=name, queue=name, retry=Retry())(hang)
+    app.task(name=name, queue=name, retry=Backoff())(hang)
     async with app.open_async():
         await app.configure_task(name).defer_async(tenant_id=mesh.tenant)
     app = open_job_app(mesh.settings.database_url, name="test jobs")
-    app.task(name=name, queue=name, retry=Retry())(hang)
-    working = asyncio.create_task(work_on_jobs(app, concurrency=1, grace_seconds=0.2))
+    app.task(name=name, queue=name, retry=Backoff())(hang)
+    working = asyncio.create_task(run_job_worker(app, concurrency=1, grace_seconds=0.2))
     async with asyncio.timeout(20):
         await begun.wait()
         working.cancel()
@@ -81,14 +89,16 @@ async def test_DeleteTenant__waits_for_a_job_that_was_tried_again_just_before_it
         assert row is not None
         await link.execute(_TAKE, (row[0], mesh.tenant))
         await mesh.delete_tenant()
-        async with parts_of(mesh.settings) as parts:
-            deletion = sweep_of(parts, mesh.settings).deletion
+        async with components_of(mesh.settings) as components:
+            purge = make_sweeper(components, mesh.settings).purge
             for _ in range(2):  # It takes longer than was thought.
-                await deletion.run(mesh.tenant)
+                await purge.purge(mesh.tenant)
                 await link.execute(_SETTLED, (mesh.tenant,))
             assert (await (await link.execute(_STEP, (mesh.tenant,))).fetchone()) == ("SETTLE",)
             assert (await remains.of(mesh.tenant))["objects"] == 1
-            await link.execute("delete from procrastinate_jobs where args ->> 'tenant_id' = %s", (mesh.tenant,))
-            await deletion.advance(mesh.tenant)
+            await link.execute(
+                "delete from procrastinate_jobs where args ->> 'tenant_id' = %s", (mesh.tenant,)
+            )
+            await purge.advance(mesh.tenant)
         assert (await (await link.execute(_STEP, (mesh.tenant,))).fetchone()) != ("SETTLE",)
         await link.execute("delete from procrastinate_workers where id = %s", row)

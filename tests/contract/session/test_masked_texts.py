@@ -1,4 +1,4 @@
-"""Of a tenant that has secrets masked none is kept of results, errors and messages, and repeats are known all the same."""
+"""A tenant that masks secrets has none in results, errors and messages; repeats still match."""
 
 from typing import Any
 
@@ -15,14 +15,14 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.peers import Peer
 
-from tests.contract.serving import caller_at
-from tests.contract.session.crashing import Crash
-from tests.contract.session.drafting import draft, entries_of
-from tests.contract.session.harness import Mesh
-from tests.contract.session.plugins import plugged
-from tests.contract.session.remains import Remains
-from tests.contract.session.test_final_decision import die, finalize, finalize_beside
-from tests.contract.session.test_judged_texts import Reader
+from tests.support.serving import caller_at
+from tests.support.session.calls import offer
+from tests.support.session.crashing import Crash
+from tests.support.session.drafting import draft, entries_of
+from tests.support.session.finalizing import Reader, die, finalize_beside
+from tests.support.session.harness import Mesh
+from tests.support.session.plugins import plugged
+from tests.support.session.remains import Remains
 
 SECRET = "sk-proj-" + "Ab3dEf6hIj9lMn2pQr5tUv8x"
 SAID = f"the key is {SECRET}, keep it"
@@ -64,7 +64,7 @@ async def send(mesh: Mesh, session_id: str, text: str) -> session_pb2.Run:
 
 
 async def is_kept(mesh: Mesh, remains: Remains, text: str) -> bool:
-    """Whether any row of the tenant's runs and messages has it."""
+    """Return whether any row of the tenant's runs and messages has the text."""
     async with await psycopg.AsyncConnection.connect(remains.dsn) as superuser:
         rows = await superuser.execute(
             "select r::text from session.runs r where tenant_id = %(tenant)s"
@@ -86,9 +86,11 @@ async def test_FinalizeRun__result_reads_as_the_transcript_does(
             ended = await masking.run(held, masking.runs.FinalizeRun, offered)
             assert ended.accepted.run.result_text == KEPT
     assert plugin.read == [KEPT]
-    [told] = await inbox(masking, parent)
-    assert told.endswith(KEPT)
-    bodies = [entry.body.message for entry in await entries_of(transcript, held) if entry.body.HasField("message")]
+    [text] = await inbox(masking, parent)
+    assert text.endswith(KEPT)
+    bodies = [
+        entry.body.message for entry in await entries_of(transcript, held) if entry.body.HasField("message")
+    ]
     assert bodies[-1].content[0].text.text == KEPT
     assert not await is_kept(masking, remains, SECRET)
 
@@ -110,23 +112,27 @@ async def test_FailRun__reason_has_no_secret(masking: Mesh, remains: Remains) ->
     for _ in range(2):
         ended = await masking.run(held, masking.runs.FailRun, request)
         assert ended.run.error_reason == "GOT [$redacted:provider_key]"
-    [told] = await inbox(masking, parent)
-    assert "GOT [$redacted:provider_key]. no" in told
+    [text] = await inbox(masking, parent)
+    assert "GOT [$redacted:provider_key]. no" in text
     assert not await is_kept(masking, remains, SECRET)
 
 
 @pytest.mark.parametrize("ending", ["succeeded", "failed"])
-async def test_announcement_tells_the_label_without_secrets(masking: Mesh, transcript: Peer, ending: str) -> None:
+async def test_announcement_has_the_label_without_secrets(
+    masking: Mesh, transcript: Peer, ending: str
+) -> None:
     parent = await masking.claim((await masking.spawn()).session_id)
     held = await masking.claim((await masking.spawn_as(parent, label=f"try {SECRET}")).session_id)
     if ending == "succeeded":
         await masking.run(held, masking.runs.FinalizeRun, await draft(transcript, held, SAID))
     else:
-        await masking.run(held, masking.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="BAD"))
-    [told] = await inbox(masking, parent)
-    assert f"{held.session.session_id} (try [$redacted:provider_key])" in told
-    assert SECRET not in told
-    assert ending == "failed" or told.endswith(KEPT)
+        await masking.run(
+            held, masking.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="BAD")
+        )
+    [text] = await inbox(masking, parent)
+    assert f"{held.session.session_id} (try [$redacted:provider_key])" in text
+    assert SECRET not in text
+    assert ending == "failed" or text.endswith(KEPT)
 
 
 @pytest.mark.parametrize("padding", ["", "x" * 20_000], ids=["small", "large"])
@@ -164,15 +170,15 @@ async def test_what_was_decided_without_secrets_stays_so_where_they_are_masked_n
     held = await masking.claim((await masking.spawn()).session_id)
     offered = await draft(transcript, held, SAID)
     if cut == "behind the end":
-        assert (await finalize(masking, held, offered)).accepted.run.result_text == KEPT
+        assert (await offer(masking, held, offered)).accepted.run.result_text == KEPT
     else:
         with pytest.raises(Crash):
             await finalize_beside(masking, held, offered, die)
     await mask(masking, UNMASKED)
     for _ in range(2):
-        assert (await finalize(masking, held, offered)).accepted.run.result_text == KEPT
+        assert (await offer(masking, held, offered)).accepted.run.result_text == KEPT
     offered.draft_text = "something else"
     with pytest.raises(MeshError) as caught:
-        await finalize(masking, held, offered)
+        await offer(masking, held, offered)
     assert caught.value.reason is Reason.RUN_STATE
     assert not await is_kept(masking, remains, SECRET)

@@ -1,4 +1,4 @@
-"""What may wait in a session's inbox, and which messages may queue a run."""
+"""Limits of a session's inbox, and the messages that queue a run."""
 
 import asyncio
 from uuid import uuid4
@@ -13,8 +13,8 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 
-from tests.contract.session.harness import Mesh
-from tests.contract.session.remains import Remains
+from tests.support.session.harness import Mesh
+from tests.support.session.remains import Remains
 
 MIB = 1024 * 1024
 
@@ -34,7 +34,9 @@ async def refusal(mesh: Mesh, session_id: str, text: str = "news") -> MeshError:
 async def take_some(mesh: Mesh, held: run_pb.ClaimedRun) -> int:
     listed = (await mesh.run(held, mesh.runs.ListInbox, run_pb.ListInboxRequest())).messages
     keys = [message.key for message in listed]
-    await mesh.run(held, mesh.runs.AcknowledgeInbox, run_pb.AcknowledgeInboxRequest(epoch=held.run.epoch, keys=keys))
+    await mesh.run(
+        held, mesh.runs.AcknowledgeInbox, run_pb.AcknowledgeInboxRequest(epoch=held.run.epoch, keys=keys)
+    )
     return len(keys)
 
 
@@ -54,7 +56,9 @@ async def test_SendMessage__inbox_takes_so_many_bytes(mesh: Mesh) -> None:
     await send(mesh, session_id, "é")
 
 
-async def test_SendMessage__inbox_takes_so_many_messages_beside_what_children_say(mesh: Mesh, remains: Remains) -> None:
+async def test_SendMessage__inbox_takes_so_many_messages_beside_what_children_say(
+    mesh: Mesh, remains: Remains
+) -> None:
     held = await mesh.claim((await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)).session_id)
     session_id = held.session.session_id
     async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as superuser:
@@ -67,7 +71,9 @@ async def test_SendMessage__inbox_takes_so_many_messages_beside_what_children_sa
         assert (await refusal(mesh, session_id)).reason is Reason.INBOX_FULL
         child = await mesh.claim((await mesh.spawn_as(held)).session_id)
         await mesh.run(child, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=child.run.epoch, reason="X"))
-        told = "select count(*) from session.inbox_messages where tenant_id = %s and child_run_state = 'FAILED'"
+        told = (
+            "select count(*) from session.inbox_messages where tenant_id = %s and child_run_state = 'FAILED'"
+        )
         [count] = await (await superuser.execute(told, (mesh.tenant,))).fetchone() or [0]
     assert count == 1  # Its parent hears all the same.
 
@@ -88,7 +94,9 @@ async def test_SendMessage__queues_no_run_that_a_spawn_could_not(mesh: Mesh) -> 
     [waiting, *_] = [run for run in outcomes if isinstance(run, session_pb2.Run)]
     assert waiting.state == session_pb2.RUN_STATE_QUEUED
     reading = next(session_id for session_id, run in zip(idle, outcomes, strict=True) if run is waiting)
-    assert (await send(own, reading, "more")).run_id == waiting.run_id  # It is read by a run that waits already.
+    assert (
+        await send(own, reading, "more")
+    ).run_id == waiting.run_id  # It is read by a run that waits already.
 
 
 async def texts_of(mesh: Mesh, held: run_pb.ClaimedRun) -> list[str]:
@@ -96,32 +104,34 @@ async def texts_of(mesh: Mesh, held: run_pb.ClaimedRun) -> list[str]:
     return [message.text for message in listed]
 
 
-async def tell(mesh: Mesh, held: run_pb.ClaimedRun, session_id: str, text: str) -> None:
-    """As the run that is held, under a request_id that others use, too."""
+async def send_as(mesh: Mesh, held: run_pb.ClaimedRun, session_id: str, text: str) -> None:
+    """Send as the held run, under a request_id that others use too."""
     request = pb.SendMessageRequest(session_id=session_id, request_id="1", text=text)
     await mesh.run(held, mesh.sessions.SendMessage, request)
 
 
-async def test_SendMessage__request_ids_are_those_of_clients_or_of_the_runs_of_one_session(mesh: Mesh) -> None:
+async def test_SendMessage__request_ids_are_those_of_clients_or_of_the_runs_of_one_session(
+    mesh: Mesh,
+) -> None:
     parent = await mesh.claim((await mesh.spawn()).session_id)
     child = await mesh.claim((await mesh.spawn_as(parent, mode=session_pb2.SESSION_MODE_SESSION)).session_id)
     session_id = child.session.session_id
-    await tell(mesh, parent, session_id, "Go on.")
-    await tell(mesh, child, session_id, "Go on.")
+    await send_as(mesh, parent, session_id, "Go on.")
+    await send_as(mesh, child, session_id, "Go on.")
     await send(mesh, session_id, "Stop.", request_id="1")
     for _ in range(2):  # Repeats change nothing.
-        await tell(mesh, parent, session_id, "Go on.")
+        await send_as(mesh, parent, session_id, "Go on.")
         await send(mesh, session_id, "Stop.", request_id="1")
     assert await texts_of(mesh, child) == ["Go on.", "Go on.", "Stop."]
     with pytest.raises(MeshError) as caught:
-        await tell(mesh, parent, session_id, "Stop.")
+        await send_as(mesh, parent, session_id, "Stop.")
     assert caught.value.reason is Reason.REQUEST_ID_REUSED
 
 
 async def test_SendMessage__a_clients_message_is_read_though_a_run_said_the_same_before(mesh: Mesh) -> None:
     held = await mesh.claim((await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)).session_id)
     session_id = held.session.session_id
-    await tell(mesh, held, session_id, "Stop.")
+    await send_as(mesh, held, session_id, "Stop.")
     await take_some(mesh, held)
     await mesh.run(held, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="X"))
     assert (await send(mesh, session_id, "Stop.", request_id="1")).state == session_pb2.RUN_STATE_QUEUED
@@ -130,8 +140,8 @@ async def test_SendMessage__a_clients_message_is_read_though_a_run_said_the_same
 async def test_SendMessage__a_run_that_takes_over_repeats_what_the_one_before_sent(mesh: Mesh) -> None:
     held = await mesh.claim((await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)).session_id)
     session_id = held.session.session_id
-    await tell(mesh, held, session_id, "Go on.")
+    await send_as(mesh, held, session_id, "Go on.")
     await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
     later = await mesh.claim(session_id)
-    await tell(mesh, later, session_id, "Go on.")
+    await send_as(mesh, later, session_id, "Go on.")
     assert await texts_of(mesh, later) == ["Go on."]

@@ -1,4 +1,4 @@
-"""Harnesses whose channels take 4 MiB, as gRPC has it by default, hear every answer that is a list."""
+"""Clients with gRPC's default limit of 4 MiB receive every list."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,9 +13,9 @@ from spawnmesh.session.v1.session_service_pb2_grpc import SessionServiceStub
 from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
 from spawnmesh_session.app import open_service
 
-from tests.contract.serving import client_tokens, runner_tokens, served
-from tests.contract.session.harness import Mesh
-from tests.contract.session.remains import Remains
+from tests.support.serving import client_tokens, runner_tokens, served
+from tests.support.session.harness import Mesh
+from tests.support.session.remains import Remains
 
 MIB = 1024 * 1024
 
@@ -38,7 +38,9 @@ async def test_ListInbox__several_large_messages(mesh: Mesh, plain: grpc.aio.Cha
     held = await mesh.claim((await mesh.spawn()).session_id)
     stub: Any = RunServiceStub(plain)
     for number in range(4):
-        request = pb.SendMessageRequest(session_id=held.session.session_id, request_id=f"m{number}", text="x" * MIB)
+        request = pb.SendMessageRequest(
+            session_id=held.session.session_id, request_id=f"m{number}", text="x" * MIB
+        )
         await mesh.client(mesh.sessions.SendMessage, request)
     seen: list[str] = []
     while messages := (await heard(stub.ListInbox, run_pb.ListInboxRequest(), held.run_token)).messages:

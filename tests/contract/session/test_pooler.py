@@ -7,11 +7,11 @@ from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
 
-from tests.contract.pooling import needs_pgbouncer, open_pooler
-from tests.contract.serving import caller_at
-from tests.contract.session.conftest import OpenPeers
-from tests.contract.session.harness import Mesh, OpenMesh, attachment
-from tests.contract.session.test_runs import finalize
+from tests.support.pooling import needs_pgbouncer, open_pooler
+from tests.support.serving import caller_at
+from tests.support.session.calls import finalize
+from tests.support.session.fixtures import OpenPeers
+from tests.support.session.harness import Mesh, OpenMesh, attachment
 
 pytestmark = needs_pgbouncer
 
@@ -33,7 +33,9 @@ async def test_tenants_spawn_and_finish_side_by_side_through_two_connections_eac
         ):
             tenants = [Mesh(mesh.peer, mesh.keys, mesh.settings) for _ in range(6)]
             spawned = dict(zip(await asyncio.gather(*map(_spawned, tenants)), tenants, strict=True))
-            waiting = [asyncio.create_task(_waited(tenant, session_id)) for session_id, tenant in spawned.items()]
+            waiting = [
+                asyncio.create_task(_waited(tenant, session_id)) for session_id, tenant in spawned.items()
+            ]
             async with asyncio.timeout(60):
                 while spawned:
                     for held in await mesh.claim_any(limit=4):

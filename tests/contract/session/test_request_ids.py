@@ -1,4 +1,4 @@
-"""Whose a request_id is: clients of a tenant share theirs, and the runs of a session have others."""
+"""Clients of a tenant share one space of request ids; each session has one for its runs."""
 
 from typing import Any
 from uuid import uuid4
@@ -9,7 +9,7 @@ from spawnmesh.session.v1 import session_pb2
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from tests.contract.session.harness import Mesh
+from tests.support.session.harness import Mesh
 
 
 async def refusal(call: Any) -> Reason:
@@ -35,7 +35,10 @@ async def test_SpawnSession__runs_of_two_sessions_have_request_ids_of_their_own(
     first, second = [await mesh.claim((await mesh.spawn()).session_id) for _ in range(2)]
     request_id = uuid4().hex
     children = [await mesh.spawn_as(held, request_id=request_id) for held in (first, second)]
-    assert [child.parent_session_id for child in children] == [first.session.session_id, second.session.session_id]
+    assert [child.parent_session_id for child in children] == [
+        first.session.session_id,
+        second.session.session_id,
+    ]
 
 
 async def test_SpawnSession__client_that_names_a_parent_is_a_client(mesh: Mesh) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of ended sessions with time, and of what grows."""
+"""Retention of ended sessions and of growing tables."""
 
 from datetime import timedelta
 from typing import Any
@@ -16,12 +16,12 @@ from spawnmesh.transcript.v1.tenant_pb2 import TranscriptSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from tests.contract.session.harness import Mesh
-from tests.contract.session.remains import Remains
-from tests.contract.session.worker import work_once
+from tests.support.session.calls import DAY
+from tests.support.session.harness import Mesh
+from tests.support.session.remains import Remains
+from tests.support.session.worker import work_once
 
 HOUR = Duration(seconds=3600)
-DAY = Duration(seconds=86400)
 
 
 @pytest.fixture
@@ -120,7 +120,9 @@ async def test_defaults_archive_after_a_month_and_never_delete(mesh: Mesh, remai
     assert await is_archived(mesh, session_id)
 
 
-async def test_events_and_read_messages_go_at_their_age_and_unread_ones_stay(own: Mesh, remains: Remains) -> None:
+async def test_events_and_read_messages_go_at_their_age_and_unread_ones_stay(
+    own: Mesh, remains: Remains
+) -> None:
     session = await own.spawn(mode=session_pb2.SESSION_MODE_SESSION)
     held = await own.claim(session.session_id)
     for name in ("read", "unread"):
@@ -128,7 +130,8 @@ async def test_events_and_read_messages_go_at_their_age_and_unread_ones_stay(own
         await own.client(own.sessions.SendMessage, request)
     taken = run_pb.AcknowledgeInboxRequest(epoch=held.run.epoch, keys=["message:v1:read"])
     await own.run(held, own.runs.AcknowledgeInbox, taken)
-    await aged(own, remains, timedelta(hours=23))  # Not before a day, whatever `archive_after` says.
+    # Not before a day, whatever `archive_after` says.
+    await aged(own, remains, timedelta(hours=23))
     assert await remains.count(own.tenant, "session.inbox_messages where true") == 2
     assert await remains.count(own.tenant, "session.session_events where true") >= 3
     await aged(own, remains, timedelta(hours=2))

@@ -1,4 +1,4 @@
-"""What becomes of drafts that plugins send back, and which endings no plugin is asked about."""
+"""Drafts that plugins send back, and run ends that need no plugin."""
 
 from collections.abc import AsyncIterator, Iterator, MutableMapping
 from contextlib import contextmanager
@@ -18,14 +18,14 @@ from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, LABEL_KIND_SUPER
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
 
-from tests.contract.serving import caller_at, client_tokens
-from tests.contract.session.drafting import draft, entries_of
-from tests.contract.session.harness import Mesh, OpenMesh
-from tests.contract.session.plugins import Plugin, plugged
-from tests.contract.session.terminal_paths import (
+from tests.support.serving import caller_at, client_tokens
+from tests.support.session.drafting import draft, entries_of
+from tests.support.session.harness import Mesh, OpenMesh
+from tests.support.session.plugins import Plugin, plugged
+from tests.support.session.terminal_paths import (
     Path,
     Stage,
     archived,
@@ -52,7 +52,7 @@ async def stage(_served_mesh: Mesh, open_mesh: OpenMesh, peers: dict[str, str]) 
 
 @contextmanager
 def logged() -> Iterator[list[MutableMapping[str, Any]]]:
-    """What the services, which are in this process, say from warnings on."""
+    """Return the warnings and errors that the services log in this process."""
     before = structlog.get_config()["wrapper_class"]
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("warning"))
     with structlog.testing.capture_logs() as captured:
@@ -68,10 +68,10 @@ async def offer(stage: Stage, held: run_pb.ClaimedRun, text: str, **more: Any) -
 
 
 async def context(transcript: Peer, held: run_pb.ClaimedRun) -> str:
-    """What a model would read."""
+    """Return the entries that a model would read."""
     stub: Any = TranscriptServiceStub(transcript.channel)
     request = transcript_pb.AssembleContextRequest(session_id=held.session.session_id, token_budget=100_000)
-    with acting_with_token(held.run_token):
+    with use_token(held.run_token):
         return str(await transcript.unary(stub.AssembleContext, request))
 
 
@@ -83,12 +83,16 @@ async def asked_about_drafts(stage: Stage) -> list[str]:
     """The decisions of the plugins, oldest first."""
     async with caller_at(stage.peers["hook"], "hook") as hook:
         stub: Any = HookServiceStub(hook.channel)
-        with acting_with_token(client_tokens(stage.mesh.keys).client_token(stage.mesh.tenant, "test", 60)):
+        with use_token(client_tokens(stage.mesh.keys).client_token(stage.mesh.tenant, "test", 60)):
             listed = await hook.unary(stub.ListDeliveries, hook_pb.ListDeliveriesRequest())
-    return [row.decision for row in reversed(listed.deliveries) if row.hook == HOOK_KIND_BEFORE_AGENT_FINALIZE]
+    return [
+        row.decision for row in reversed(listed.deliveries) if row.hook == HOOK_KIND_BEFORE_AGENT_FINALIZE
+    ]
 
 
-async def test_a_draft_that_was_sent_back_is_in_no_later_context_and_not_with_the_parent(stage: Stage) -> None:
+async def test_a_draft_that_was_sent_back_is_in_no_later_context_and_not_with_the_parent(
+    stage: Stage,
+) -> None:
     parent = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
     child = await stage.mesh.claim((await stage.mesh.spawn_as(parent)).session_id)
     async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=REVISE)):
@@ -108,7 +112,9 @@ async def test_a_draft_that_was_sent_back_is_in_no_later_context_and_not_with_th
     assert kinds == [LABEL_KIND_SUPERSEDED, LABEL_KIND_SUPERSEDED, LABEL_KIND_FINAL]
 
 
-@pytest.mark.parametrize("more", [{"is_last_turn": True}, {"has_final_effects": True}, {"draft_text": "beta"}], ids=str)
+@pytest.mark.parametrize(
+    "more", [{"is_last_turn": True}, {"has_final_effects": True}, {"draft_text": "beta"}], ids=str
+)
 async def test_a_draft_that_was_sent_back_is_not_the_answer_whatever_else_is_said_of_it(
     stage: Stage, more: dict[str, Any]
 ) -> None:
@@ -121,7 +127,10 @@ async def test_a_draft_that_was_sent_back_is_not_the_answer_whatever_else_is_sai
     async with plugged(stage.mesh, stage.peers, Plugin()):
         with pytest.raises(MeshError) as caught:
             await stage.mesh.run(held, stage.mesh.runs.FinalizeRun, request)
-        assert (caught.value.reason, caught.value.facts["draft_entry_id"]) == (Reason.RUN_STATE, request.draft_entry_id)
+        assert (caught.value.reason, caught.value.facts["draft_entry_id"]) == (
+            Reason.RUN_STATE,
+            request.draft_entry_id,
+        )
         assert (await offer(stage, held, "alpha")).accepted.run.result_text == "alpha"
     assert "alpha" in await context(stage.transcript, held)
 
@@ -146,7 +155,7 @@ async def test_nothing_is_sent_back_after_effects_that_cannot_be_undone(stage: S
 
 
 async def test_the_draft_of_a_last_turn_is_the_answer_also_where_a_revision_is_wanted(stage: Stage) -> None:
-    """Nobody could work on one; and the plugins are asked all the same."""
+    """No runner could revise the draft of a last turn, but plugins are asked all the same."""
     held = await stage.mesh.claim((await stage.mesh.spawn()).session_id)
     async with plugged(stage.mesh, stage.peers, Plugin(on_finalize=REVISE)):
         assert (await offer(stage, held, "draft 1")).revise.number == 1
@@ -188,7 +197,9 @@ async def test_a_run_that_is_taken_over_has_no_more_revisions_than_one_that_is_n
             for number in range(3):
                 held = await stage.mesh.claim(session_id)
                 numbers.append((await offer(stage, held, f"draft {number}")).revise.number)
-                await stage.mesh.run(held, stage.mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
+                await stage.mesh.run(
+                    held, stage.mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch)
+                )
             held = await stage.mesh.claim(session_id)
             last = await offer(stage, held, "draft 3")
     assert numbers == [1, 2, 3]

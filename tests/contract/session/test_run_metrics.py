@@ -1,4 +1,4 @@
-"""What operators see of runs, calls and connections in the metrics of the session service."""
+"""Metrics of runs, calls and connections of the session service."""
 
 import asyncio
 from urllib.request import urlopen
@@ -9,7 +9,7 @@ from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_devstack.ports import free_ports
 
-from tests.contract.session.harness import Mesh, OpenMesh
+from tests.support.session.harness import Mesh, OpenMesh
 
 
 async def test_runs_calls_and_connections_are_measured_and_name_no_tenant(open_mesh: OpenMesh) -> None:
@@ -54,7 +54,9 @@ async def test_only_a_run_whose_runner_was_lost_is_taken_over(open_mesh: OpenMes
             released = 0
             while released < 4:
                 for held in await patient.claim_any():
-                    await patient.run(held, patient.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
+                    await patient.run(
+                        held, patient.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch)
+                    )
                     released += 1
         samples = await asyncio.to_thread(_samples, port)
 
@@ -71,4 +73,6 @@ async def _fail(mesh: Mesh, reason: str) -> None:
 
 def _samples(port: int) -> dict[str, float]:
     lines = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode().splitlines()
-    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+    return {
+        line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")
+    }

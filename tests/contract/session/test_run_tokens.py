@@ -1,4 +1,4 @@
-"""How long a run's token is good: for minutes, and again with each heartbeat; so it ends soon after the run does, however that comes about."""
+"""A run token is good for minutes and renewed by each heartbeat."""
 
 import time
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.jwks import JwksFile
 from spawnmesh_runtime.tokens import TokenVerifier
 
-from tests.contract.session.harness import Mesh, OpenMesh, eventually
+from tests.support.session.harness import Mesh, OpenMesh, eventually
 
 MINUTES = 60.0
 SLACK_SECONDS = 5.0  # For what lies between the service's look at the clock and ours.
@@ -24,14 +24,14 @@ SLACK_SECONDS = 5.0  # For what lies between the service's look at the clock and
 
 @pytest.fixture
 def left(keys: Path) -> Callable[[str], float]:
-    """How many seconds a token is good for from now."""
+    """Return the remaining seconds of a token."""
     verifier = TokenVerifier(JwksFile(keys / "jwks.json"))
     return lambda token: verifier.verify(token).expire_timestamp - time.time()
 
 
 async def beat(mesh: Mesh, held: run_pb.ClaimedRun, token: str = "") -> str:
     """The token that a heartbeat brings."""
-    with acting_with_token(token or held.run_token):
+    with use_token(token or held.run_token):
         request = run_pb.HeartbeatRunRequest(epoch=held.run.epoch)
         answer: run_pb.HeartbeatRunResponse = await mesh.peer.unary(mesh.runs.HeartbeatRun, request)
     return answer.run_token
@@ -70,7 +70,7 @@ async def test_HeartbeatRun__each_brings_a_token_that_is_good_for_longer(
 
     await eventually(is_good_for_longer)
     for token in (tokens[0], tokens[-1]):  # A call may have begun with the one before.
-        with acting_with_token(token):
+        with use_token(token):
             await mesh.peer.unary(mesh.runs.ListInbox, run_pb.ListInboxRequest())
 
 
@@ -86,7 +86,9 @@ async def test_a_token_of_a_run_that_was_taken_away_ends_in_minutes(mesh: Mesh, 
     with pytest.raises(MeshError) as caught:
         await beat(mesh, held, token)
     assert caught.value.reason is Reason.RUN_LEASE_LOST
-    in_five_minutes = TokenVerifier(JwksFile(keys / "jwks.json"), clock=lambda: utc_now() + timedelta(minutes=5))
+    in_five_minutes = TokenVerifier(
+        JwksFile(keys / "jwks.json"), clock=lambda: utc_now() + timedelta(minutes=5)
+    )
     for one in (held.run_token, token):
         with pytest.raises(MeshError) as caught:
             in_five_minutes.verify(one)

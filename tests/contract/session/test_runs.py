@@ -16,11 +16,12 @@ from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, EntryBody
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import Peer
 
-from tests.contract.serving import caller_at, client_tokens
-from tests.contract.session.harness import Mesh, OpenMesh
+from tests.support.serving import caller_at, client_tokens
+from tests.support.session.calls import finalize
+from tests.support.session.harness import Mesh, OpenMesh
 
 
 @pytest.fixture
@@ -30,11 +31,11 @@ async def transcript(peers: dict[str, str]) -> Any:
 
 
 async def draft(transcript: Peer, held: run_pb.ClaimedRun, text: str) -> run_pb.FinalizeRunRequest:
-    """Appends the text as the run's draft, as a runner does, and makes the request that offers it."""
+    """Append the text as the run's draft, and build the request that offers it."""
     stub: Any = TranscriptServiceStub(transcript.channel)
     claim = transcript_pb.WriterClaim(run_id=held.run.run_id, epoch=held.run.epoch)
     message = Message(role=ROLE_ASSISTANT, content=[ContentBlock(text=Text(text=text))])
-    with acting_with_token(held.run_token):
+    with use_token(held.run_token):
         acquire = transcript_pb.AcquireWriterRequest(session_id=held.session.session_id, claim=claim)
         await transcript.unary(stub.AcquireWriter, acquire)
         append = transcript_pb.AppendEntriesRequest(
@@ -45,16 +46,9 @@ async def draft(transcript: Peer, held: run_pb.ClaimedRun, text: str) -> run_pb.
         )
         entry_id = (await transcript.unary(stub.AppendEntries, append)).entries[0].entry_id
     usage = TokenUsage(input_token_count=7, output_token_count=3)
-    return run_pb.FinalizeRunRequest(epoch=held.run.epoch, draft_entry_id=entry_id, draft_text=text, usage=usage)
-
-
-async def finalize(
-    mesh: Mesh, transcript: Peer, held: run_pb.ClaimedRun, text: str = "42"
-) -> run_pb.FinalizeRunResponse:
-    answer: run_pb.FinalizeRunResponse = await mesh.run(
-        held, mesh.runs.FinalizeRun, await draft(transcript, held, text)
+    return run_pb.FinalizeRunRequest(
+        epoch=held.run.epoch, draft_entry_id=entry_id, draft_text=text, usage=usage
     )
-    return answer
 
 
 async def inbox(mesh: Mesh, held: run_pb.ClaimedRun) -> list[run_pb.InboxMessage]:
@@ -84,7 +78,9 @@ async def test_ClaimRuns__no_run_is_handed_out_twice(mesh: Mesh) -> None:
     spawned = {(await mesh.spawn()).session_id for _ in range(12)}
     rounds = await asyncio.gather(*(mesh.claim_any(wait_seconds=0.5, limit=3) for _ in range(8)))
     rounds += [await mesh.claim_any(wait_seconds=0.0, limit=64)]
-    claimed = [held.session.session_id for one in rounds for held in one if held.session.session_id in spawned]
+    claimed = [
+        held.session.session_id for one in rounds for held in one if held.session.session_id in spawned
+    ]
     assert sorted(claimed) == sorted(spawned)
 
 
@@ -181,7 +177,7 @@ async def test_FinalizeRun__marks_the_draft_final_in_the_transcript(mesh: Mesh, 
     request = await draft(transcript, held, "42")
     await mesh.run(held, mesh.runs.FinalizeRun, request)
     stub: Any = TranscriptServiceStub(transcript.channel)
-    with acting_with_token(held.run_token):
+    with use_token(held.run_token):
         listed = await transcript.unary(
             stub.ListEntries, transcript_pb.ListEntriesRequest(session_id=held.session.session_id)
         )
@@ -198,7 +194,11 @@ async def test_FinalizeRun__parent_hears_once(mesh: Mesh, transcript: Peer) -> N
         await mesh.run(held, mesh.runs.FinalizeRun, request)
     messages = await inbox(mesh, parent)
     assert [(m.key, m.child_session_id, m.child_run_state) for m in messages] == [
-        (f"announce:v1:{child.session_id}:{held.run.run_id}", child.session_id, session_pb2.RUN_STATE_SUCCEEDED)
+        (
+            f"announce:v1:{child.session_id}:{held.run.run_id}",
+            child.session_id,
+            session_pb2.RUN_STATE_SUCCEEDED,
+        )
     ]
     assert "sum is 42" in messages[0].text
     acknowledge = run_pb.AcknowledgeInboxRequest(epoch=parent.run.epoch, keys=[messages[0].key])
@@ -211,7 +211,8 @@ async def test_FinalizeRun__messages_are_read_first(mesh: Mesh, transcript: Peer
     session = await mesh.spawn()
     held = await mesh.claim(session.session_id)
     await mesh.client(
-        mesh.sessions.SendMessage, pb.SendMessageRequest(session_id=session.session_id, request_id="m1", text="wait")
+        mesh.sessions.SendMessage,
+        pb.SendMessageRequest(session_id=session.session_id, request_id="m1", text="wait"),
     )
     assert (await finalize(mesh, transcript, held)).messages_pending.count == 1
     [message] = await inbox(mesh, held)
@@ -220,7 +221,9 @@ async def test_FinalizeRun__messages_are_read_first(mesh: Mesh, transcript: Peer
     assert (await finalize(mesh, transcript, held)).HasField("accepted")
 
 
-async def test_FinalizeRun__old_holder_is_refused_and_nothing_changes(open_mesh: OpenMesh, transcript: Peer) -> None:
+async def test_FinalizeRun__old_holder_is_refused_and_nothing_changes(
+    open_mesh: OpenMesh, transcript: Peer
+) -> None:
     async with open_mesh(lease_ttl_seconds=0.3) as short:
         await short.create_tenant()
         session = await short.spawn()
@@ -245,7 +248,10 @@ async def test_FailRun__old_holder_is_refused_and_nothing_changes(open_mesh: Ope
             await short.run(old, short.runs.FailRun, request)
         assert caught.value.reason is Reason.RUN_LEASE_LOST
         seen = await short.get(child.session_id)
-        assert (seen.state, seen.latest_run.state) == (session_pb2.SESSION_STATE_ACTIVE, session_pb2.RUN_STATE_RUNNING)
+        assert (seen.state, seen.latest_run.state) == (
+            session_pb2.SESSION_STATE_ACTIVE,
+            session_pb2.RUN_STATE_RUNNING,
+        )
         assert await inbox(short, parent) == []
 
 
@@ -254,17 +260,21 @@ async def test_FailRun__run_that_was_given_back_is_left_to_the_next(mesh: Mesh) 
     held = await mesh.claim(session.session_id)
     await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
     with pytest.raises(MeshError) as caught:
-        await mesh.run(held, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="RUNNER_ERROR"))
+        await mesh.run(
+            held, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="RUNNER_ERROR")
+        )
     assert (caught.value.reason, caught.value.facts["state"]) == (Reason.RUN_LEASE_LOST, "QUEUED")
     assert (await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_QUEUED
     await mesh.claim(session.session_id)
 
 
-async def test_FailRun__tells_the_parent_and_ends_the_session(mesh: Mesh) -> None:
+async def test_FailRun__is_announced_to_the_parent_and_ends_the_session(mesh: Mesh) -> None:
     parent = await mesh.claim((await mesh.spawn()).session_id)
     child = await mesh.spawn_as(parent)
     held = await mesh.claim(child.session_id)
-    request = run_pb.FailRunRequest(epoch=held.run.epoch, reason="ALL_CANDIDATES_FAILED", message="no model answers")
+    request = run_pb.FailRunRequest(
+        epoch=held.run.epoch, reason="ALL_CANDIDATES_FAILED", message="no model answers"
+    )
     for _ in range(2):
         failed = await mesh.run(held, mesh.runs.FailRun, request)
         assert failed.run.state == session_pb2.RUN_STATE_FAILED
@@ -306,7 +316,7 @@ async def test_SendMessage__request_id_reused(mesh: Mesh) -> None:
     assert caught.value.reason is Reason.REQUEST_ID_REUSED
 
 
-async def test_KillSession__ends_the_whole_family_once(mesh: Mesh, transcript: Peer) -> None:
+async def test_KillSession__ends_each_session_of_the_family_once(mesh: Mesh, transcript: Peer) -> None:
     root = await mesh.spawn()
     held = await mesh.claim(root.session_id)
     child = await mesh.spawn_as(held)
@@ -337,12 +347,14 @@ async def test_KillSession__run_that_has_ended_keeps_its_state(mesh: Mesh, trans
     assert (await mesh.get(session.session_id)).latest_run.state == session_pb2.RUN_STATE_SUCCEEDED
 
 
-async def test_WatchSession__every_event_once_and_in_order_from_any_cursor(mesh: Mesh, transcript: Peer) -> None:
+async def test_WatchSession__every_event_once_and_in_order_from_any_cursor(
+    mesh: Mesh, transcript: Peer
+) -> None:
     session = await mesh.spawn()
 
     async def watch(after: int) -> list[session_pb2.SessionEvent]:
         request = pb.WatchSessionRequest(session_id=session.session_id, after_cursor=after)
-        with acting_with_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
+        with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
             return [
                 answer.event
                 async for answer in mesh.peer.stream(mesh.sessions.WatchSession, request, timeout_seconds=20)

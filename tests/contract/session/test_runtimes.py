@@ -1,4 +1,4 @@
-"""A session's runs are for those who take its runtime: the mesh's own runners, or a harness outside."""
+"""Runs are claimed by the runtime of their session: SUBAGENT or EXTERNAL."""
 
 from collections.abc import Sequence
 from uuid import uuid4
@@ -11,21 +11,16 @@ from spawnmesh.session.v1.session_pb2 import RUNTIME_EXTERNAL, RUNTIME_SUBAGENT
 from spawnmesh.session.v1.tenant_pb2 import TenantSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_postgres.database import EVERY_TENANT, Database
 
-from tests.contract.serving import caller_at
-from tests.contract.session.drafting import draft
-from tests.contract.session.harness import Mesh, OpenMesh, eventually
+from tests.support.serving import caller_at
+from tests.support.session.drafting import draft
+from tests.support.session.harness import Mesh, OpenMesh, eventually
 
 BOTH = (RUNTIME_SUBAGENT, RUNTIME_EXTERNAL)
-# The statement as the version before sends it.
-_BEFORE = (
-    "select * from take_claimable_runs(set_config('spawnmesh.tenant', %(tenant_id)s, true), 64, interval '1 minute');"
-)
 
 
 async def handed_out(mesh: Mesh, runtimes: Sequence[int] = ()) -> set[str]:
-    """The sessions of all runs that whoever takes these runtimes gets."""
+    """Return the sessions of all runs that a claim of these runtimes gets."""
     sessions: set[str] = set()
     while claimed := await mesh.claim_any(wait_seconds=0.0, limit=64, runtimes=runtimes):
         sessions |= {held.session.session_id for held in claimed}
@@ -36,7 +31,7 @@ async def give_back(mesh: Mesh, held: run_pb.ClaimedRun) -> None:
     await mesh.run(held, mesh.runs.ReleaseRun, run_pb.ReleaseRunRequest(epoch=held.run.epoch))
 
 
-async def test_ClaimRuns__run_of_an_external_session_is_for_whoever_names_that_runtime(mesh: Mesh) -> None:
+async def test_ClaimRuns__run_of_an_external_session_needs_that_runtime(mesh: Mesh) -> None:
     own = (await mesh.spawn()).session_id
     outside = (await mesh.spawn(runtime=RUNTIME_EXTERNAL)).session_id
     assert {own, outside} & await handed_out(mesh) == {own}
@@ -45,13 +40,13 @@ async def test_ClaimRuns__run_of_an_external_session_is_for_whoever_names_that_r
     assert held.session.runtime == RUNTIME_EXTERNAL
 
 
-async def test_ClaimRuns__whoever_names_external_alone_gets_no_run_of_the_meshs_own(mesh: Mesh) -> None:
+async def test_ClaimRuns__runtime_external_alone_gets_no_subagent_run(mesh: Mesh) -> None:
     own = (await mesh.spawn()).session_id
     assert own not in await handed_out(mesh, [RUNTIME_EXTERNAL])
     assert own in await handed_out(mesh)
 
 
-async def test_ClaimRuns__whoever_names_both_gets_both(mesh: Mesh) -> None:
+async def test_ClaimRuns__both_runtimes_get_runs_of_both(mesh: Mesh) -> None:
     spawned = {(await mesh.spawn(runtime=runtime)).session_id for runtime in BOTH for _ in range(2)}
     assert spawned <= await handed_out(mesh, BOTH)
 
@@ -143,14 +138,3 @@ async def test_ClaimRuns__runtimes_that_cannot_be(mesh: Mesh, runtimes: list[int
         await mesh.claim_any(wait_seconds=0.0, runtimes=runtimes)
     assert caught.value.reason is Reason.INVALID_REQUEST
     assert caught.value.violations[0].field.startswith("runtimes")
-
-
-async def test_replicas_of_the_version_before_hand_out_runs_of_the_meshs_own(
-    mesh: Mesh, session_database: Database
-) -> None:
-    own = (await mesh.spawn()).latest_run.run_id
-    outside = (await mesh.spawn(runtime=RUNTIME_EXTERNAL)).latest_run.run_id
-    taken: set[str] = set()
-    while (row := (await session_database.call(EVERY_TENANT, _BEFORE, {}))[0])["run_ids"]:
-        taken |= set(row["run_ids"])
-    assert {own, outside} & taken == {own}

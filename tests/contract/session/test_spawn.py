@@ -1,4 +1,4 @@
-"""SpawnSession: what a caller gets, once for each request_id, and what is refused before anything exists."""
+"""SpawnSession: one answer for each request_id, and refusals before anything exists."""
 
 import asyncio
 import hashlib
@@ -15,7 +15,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 from spawnmesh_postgres.database import Database
 
-from tests.contract.session.harness import Mesh, OpenMesh, attachment
+from tests.support.session.harness import Mesh, OpenMesh, attachment
 
 
 async def refusal(mesh: Mesh, **fields: Any) -> MeshError:

@@ -16,10 +16,10 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 
-from tests.contract.serving import caller_at, client_tokens
-from tests.contract.session.drafting import entries_of
-from tests.contract.session.harness import Mesh, attachment
-from tests.contract.session.remains import NOTHING, Remains
+from tests.support.serving import caller_at, client_tokens
+from tests.support.session.drafting import entries_of
+from tests.support.session.harness import Mesh, attachment
+from tests.support.session.remains import NOTHING, Remains
 
 IGNORED = session_pb2.RECEIPT_WARNING_MOUNT_PATH_IGNORED
 
@@ -34,7 +34,9 @@ async def note_of(mesh: Mesh, peers: dict[str, str], session: session_pb2.Sessio
     held = await mesh.claim(session.session_id)
     async with caller_at(peers["transcript"], "transcript") as transcript:
         [note] = [
-            entry.body.system_note for entry in await entries_of(transcript, held) if entry.body.HasField("system_note")
+            entry.body.system_note
+            for entry in await entries_of(transcript, held)
+            if entry.body.HasField("system_note")
         ]
     assert note.topic == "attachments"
     return str(note.text)
@@ -48,7 +50,9 @@ async def note_of(mesh: Mesh, peers: dict[str, str], session: session_pb2.Sessio
     ],
     ids=["inline", "uploaded"],
 )
-async def test_SpawnSession__external_runtime_takes_no_files(mesh: Mesh, remains: Remains, files: Any) -> None:
+async def test_SpawnSession__external_runtime_takes_no_files(
+    mesh: Mesh, remains: Remains, files: Any
+) -> None:
     error = await refusal(mesh, runtime=session_pb2.RUNTIME_EXTERNAL, **files)
     assert (error.reason, error.status) == (Reason.ATTACHMENTS_UNSUPPORTED_RUNTIME, Status.INVALID_ARGUMENT)
     assert error.facts["attachment_count"] == "1"
@@ -60,8 +64,15 @@ async def test_SpawnSession__external_runtime_takes_no_files(mesh: Mesh, remains
 
 
 @pytest.mark.parametrize("hint", ["/mnt/in", "C:/in", "../../etc", "a-b_c.d:e/f", "x" * 1024])
-async def test_SpawnSession__mount_path_is_recorded_and_shown(mesh: Mesh, peers: dict[str, str], hint: str) -> None:
-    fields = {"request_id": "m", "task": "t", "attachments": [attachment()], "attach_as": pb.AttachAs(mount_path=hint)}
+async def test_SpawnSession__mount_path_is_recorded_and_shown(
+    mesh: Mesh, peers: dict[str, str], hint: str
+) -> None:
+    fields = {
+        "request_id": "m",
+        "task": "t",
+        "attachments": [attachment()],
+        "attach_as": pb.AttachAs(mount_path=hint),
+    }
     session = await mesh.spawn(**fields)
     for answer in (session, await mesh.get(session.session_id), await mesh.spawn(**fields)):
         assert (answer.receipt.mount_path, list(answer.receipt.warnings)) == (hint, [])
@@ -69,7 +80,9 @@ async def test_SpawnSession__mount_path_is_recorded_and_shown(mesh: Mesh, peers:
     assert f"`{hint}`" in await note_of(mesh, peers, session)
 
 
-@pytest.mark.parametrize("hint", ["/mnt/in\n# Obey", "/mnt/$(id)", "a b", "ü", "`", "\\\\host\\share", "/in\x00"])
+@pytest.mark.parametrize(
+    "hint", ["/mnt/in\n# Obey", "/mnt/$(id)", "a b", "ü", "`", "\\\\host\\share", "/in\x00"]
+)
 async def test_SpawnSession__odd_mount_path_is_ignored_with_a_warning(
     mesh: Mesh, peers: dict[str, str], hint: str
 ) -> None:
@@ -105,7 +118,9 @@ async def upload(mesh: Mesh, peers: dict[str, str]) -> AsyncIterator[Any]:
         async def send(data: bytes, *, token: str = "", whole: bool = True) -> str:
             upload_id = new_id(IdKind.UPLOAD)
             digest = hashlib.sha256(data).hexdigest()
-            spec = upload_pb2.UploadSpec(upload_id=upload_id, name="up.bin", size_bytes=len(data), sha256=digest)
+            spec = upload_pb2.UploadSpec(
+                upload_id=upload_id, name="up.bin", size_bytes=len(data), sha256=digest
+            )
             messages = [blob_pb.UploadFileRequest(spec=spec)]
             if whole:
                 piece = upload_pb2.UploadChunk(offset=0, data=data, crc32c=crc32c(data))
@@ -114,7 +129,9 @@ async def upload(mesh: Mesh, peers: dict[str, str]) -> AsyncIterator[Any]:
                     blob_pb.UploadFileRequest(finish=upload_pb2.UploadFinish()),
                 ]
             bearer = token or client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)
-            call = stub.UploadFile(iter(messages), metadata=(("authorization", f"Bearer {bearer}"),), timeout=20)
+            call = stub.UploadFile(
+                iter(messages), metadata=(("authorization", f"Bearer {bearer}"),), timeout=20
+            )
             await call
             return upload_id
 
@@ -131,7 +148,9 @@ def crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-async def test_SpawnSession__uploads_stand_behind_inline_files_and_share_their_limits(mesh: Mesh, upload: Any) -> None:
+async def test_SpawnSession__uploads_stand_behind_inline_files_and_share_their_limits(
+    mesh: Mesh, upload: Any
+) -> None:
     first, second = await upload(b"uploaded"), await upload(b"another")
     refs = [
         upload_pb2.UploadedAttachment(upload_id=first),
@@ -149,7 +168,9 @@ async def test_SpawnSession__uploads_stand_behind_inline_files_and_share_their_l
     assert error.reason is Reason.ATTACHMENTS_FILE_COUNT_EXCEEDED
 
 
-async def test_SpawnSession__uploads_that_are_unfinished_unknown_or_of_others(mesh: Mesh, upload: Any) -> None:
+async def test_SpawnSession__uploads_that_are_unfinished_unknown_or_of_others(
+    mesh: Mesh, upload: Any
+) -> None:
     begun = await upload(b"not all of it", whole=False)
     held = await mesh.claim((await mesh.spawn()).session_id)
     own = await upload(b"of the run", token=held.run_token)

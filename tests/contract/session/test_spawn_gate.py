@@ -1,4 +1,4 @@
-"""Who asks for a session, and how often, the gates for spawns are asked about each session once."""
+"""The gate hooks judge each session once, for every kind of caller and after repeats."""
 
 import asyncio
 from typing import Any
@@ -12,10 +12,10 @@ from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from tests.contract.session.harness import Mesh, attachment, eventually
-from tests.contract.session.plugins import Plugin, plugged
-from tests.contract.session.remains import NOTHING, Remains
-from tests.contract.session.test_spawn_undone import jobs_of, swept
+from tests.support.session.harness import Mesh, attachment, eventually
+from tests.support.session.plugins import Plugin, plugged
+from tests.support.session.remains import NOTHING, Remains
+from tests.support.session.tables import jobs_of, swept
 
 DENY = SpawnDecision(deny=Deny(reason="not on Mondays"))
 
@@ -37,12 +37,15 @@ async def test_a_clients_session_and_its_child_are_asked_about(mesh: Mesh, peers
     async with plugged(mesh, peers, gate):
         parent = await mesh.spawn(label="top", attachments=[attachment()])
         child = await mesh.spawn_as(await mesh.claim(parent.session_id))
-    asked = [(event.session_id, event.parent_session_id, event.depth, event.attachment_count) for event in gate.asked]
+    asked = [
+        (event.session_id, event.parent_session_id, event.depth, event.attachment_count)
+        for event in gate.asked
+    ]
     assert asked == [(parent.session_id, "", 0, 1), (child.session_id, parent.session_id, 1, 0)]
     assert [(event.label, event.task) for event in gate.asked] == [("top", ""), ("", "")]
 
 
-async def test_a_run_is_told_why_it_may_not_spawn(mesh: Mesh, peers: dict[str, str]) -> None:
+async def test_a_run_gets_the_reason_why_it_may_not_spawn(mesh: Mesh, peers: dict[str, str]) -> None:
     held = await mesh.claim((await mesh.spawn()).session_id)
     async with plugged(mesh, peers, Gate(on_spawn=DENY)):
         with pytest.raises(MeshError) as caught:
@@ -52,14 +55,18 @@ async def test_a_run_is_told_why_it_may_not_spawn(mesh: Mesh, peers: dict[str, s
 
 
 @pytest.mark.parametrize("decision", [None, DENY], ids=["allowed", "denied"])
-async def test_a_repeat_asks_nobody(mesh: Mesh, peers: dict[str, str], decision: SpawnDecision | None) -> None:
+async def test_a_repeat_asks_nobody(
+    mesh: Mesh, peers: dict[str, str], decision: SpawnDecision | None
+) -> None:
     gate = Gate(on_spawn=decision)
     request = pb.SpawnSessionRequest(request_id=uuid4().hex, task="count")
     async with plugged(mesh, peers, gate):
         answers = await asyncio.gather(
             *(mesh.client(mesh.sessions.SpawnSession, request) for _ in range(4)), return_exceptions=True
         )
-        answers += await asyncio.gather(mesh.client(mesh.sessions.SpawnSession, request), return_exceptions=True)
+        answers += await asyncio.gather(
+            mesh.client(mesh.sessions.SpawnSession, request), return_exceptions=True
+        )
     assert len(gate.asked) == 1
     spawned = {answer.session.session_id for answer in answers if not isinstance(answer, BaseException)}
     assert len(spawned) == (1 if decision is None else 0)
@@ -73,7 +80,7 @@ async def test_what_is_refused_before_the_gate_is_not_asked_about(mesh: Mesh, pe
     assert gate.asked == []
 
 
-async def test_a_plugin_that_lets_a_killed_spawn_pass_is_told_of_its_end(
+async def test_a_plugin_that_allowed_a_killed_spawn_gets_its_end(
     mesh: Mesh, peers: dict[str, str], postgres: Any, remains: Remains
 ) -> None:
     async def kill(session_id: str) -> None:
@@ -83,12 +90,12 @@ async def test_a_plugin_that_lets_a_killed_spawn_pass_is_told_of_its_end(
         with pytest.raises(MeshError) as caught:
             await mesh.spawn(attachments=[attachment()])
     assert caught.value.reason is Reason.SPAWN_FAILED
-    assert await jobs_of(postgres, mesh.tenant) == ["session:tell_subagent_ended"]
+    assert await jobs_of(postgres, mesh.tenant) == ["session:finish_ended_run"]
     await swept(mesh, postgres, mesh.tenant)
     assert await remains.of(mesh.tenant) == NOTHING
 
 
-async def test_a_plugin_is_told_of_a_spawn_that_is_cut_off_before_it_is_written_down_that_it_passed(
+async def test_a_plugin_gets_the_end_of_a_spawn_that_was_cut_off_before_its_gate_was_recorded(
     mesh: Mesh, peers: dict[str, str], postgres: Any, remains: Remains
 ) -> None:
     async with await psycopg.AsyncConnection.connect(remains.dsn) as link:
@@ -103,17 +110,19 @@ async def test_a_plugin_is_told_of_a_spawn_that_is_cut_off_before_it_is_written_
             await asyncio.wait([spawning])
     # The row is free now, and the undoing goes on.
 
-    async def told() -> bool:
-        return await jobs_of(postgres, mesh.tenant) == ["session:tell_subagent_ended"]
+    async def is_published() -> bool:
+        return await jobs_of(postgres, mesh.tenant) == ["session:finish_ended_run"]
 
-    await eventually(told)
+    await eventually(is_published)
     await swept(mesh, postgres, mesh.tenant)
     assert await remains.of(mesh.tenant) == NOTHING
 
 
 async def passing_waits(remains: Remains) -> bool:
-    """Whether the passing of a gate waits for a lock, after all else that is made beside it."""
-    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%pass_gate(%'"
+    """Return whether pass_gate waits for a lock, after all parallel work is done."""
+    waiting = (
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%pass_gate(%'"
+    )
     async with await psycopg.AsyncConnection.connect(remains.dsn) as link:
         row = await (await link.execute(waiting)).fetchone()
     return row is not None and row[0] > 0

@@ -1,4 +1,4 @@
-"""How many children a session may spawn in its life, and how much models are to think."""
+"""The limit of spawns in a session's life, and thinking levels."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 
-from tests.contract.session.harness import Mesh, attachment
+from tests.support.session.harness import Mesh, attachment
 
 LOW, HIGH = thinking_pb2.THINKING_LEVEL_LOW, thinking_pb2.THINKING_LEVEL_HIGH
 
@@ -39,15 +39,21 @@ async def test_SpawnSession__children_that_ended_failed_or_were_deleted_count(me
     await mesh.client(mesh.sessions.DeleteSession, pb.DeleteSessionRequest(session_id=deleted.session_id))
     refused = await spawn_reason(mesh, parent, attachments=[attachment("a/b")])
     assert refused is Reason.ATTACHMENTS_INVALID_NAME
-    assert await spawn_reason(mesh, parent, agent_id="nobody") is Reason.UNKNOWN_AGENT  # Not begun: not counted.
+    assert (
+        await spawn_reason(mesh, parent, agent_id="nobody") is Reason.UNKNOWN_AGENT
+    )  # Not begun: not counted.
     child = await mesh.spawn(parent_session_id=parent, request_id="last")
     with pytest.raises(MeshError) as caught:
         await mesh.spawn(parent_session_id=parent)
-    assert (caught.value.reason, caught.value.status) == (Reason.SPAWN_COUNT_EXCEEDED, Status.FAILED_PRECONDITION)
+    assert (caught.value.reason, caught.value.status) == (
+        Reason.SPAWN_COUNT_EXCEEDED,
+        Status.FAILED_PRECONDITION,
+    )
     assert caught.value.facts == {"limit": "4", "spawned": "4"}
     again = await mesh.spawn(parent_session_id=parent, request_id="last")
     assert again.session_id == child.session_id
-    grandchild = await mesh.spawn(parent_session_id=child.session_id)  # The limit is each session's own.
+    # The limit is each session's own.
+    grandchild = await mesh.spawn(parent_session_id=child.session_id)
     assert grandchild.depth == 2
     assert (await mesh.spawn()).state == session_pb2.SESSION_STATE_ACTIVE
 

@@ -23,13 +23,12 @@ from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
-from spawnmesh_runtime.acting import acting_with_token
-from spawnmesh_runtime.process import start_process
-from spawnmesh_session.app import open_sweep
+from spawnmesh_runtime.impersonation import use_token
 
-from tests.contract.serving import caller_at, client_tokens
-from tests.contract.session.harness import Mesh, OpenMesh, attachment, eventually
-from tests.contract.session.remains import NOTHING, Remains
+from tests.support.serving import caller_at, client_tokens
+from tests.support.session.harness import Mesh, OpenMesh, attachment, eventually
+from tests.support.session.remains import NOTHING, Remains
+from tests.support.session.tables import jobs_of, swept
 
 NOWHERE = "127.0.0.1:1"
 
@@ -65,7 +64,7 @@ async def gate_for(mesh: Mesh, peers: dict[str, str], gate: Gate) -> AsyncIterat
     plugin = hook_pb.Plugin(name="gate", endpoint=f"grpc://127.0.0.1:{port}", hooks=[HOOK_KIND_BEFORE_SPAWN])
     async with caller_at(peers["hook"], "hook") as peer:
         stub: Any = HookServiceStub(peer.channel)
-        with acting_with_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
+        with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
             await peer.unary(stub.RegisterPlugin, hook_pb.RegisterPluginRequest(plugin=plugin))
     try:
         yield
@@ -77,19 +76,6 @@ async def refusal(mesh: Mesh, **fields: Any) -> MeshError:
     with pytest.raises(MeshError) as caught:
         await mesh.spawn(**fields)
     return caught.value
-
-
-async def jobs_of(postgres: Any, tenant: str) -> list[str]:
-    """Names of the tenant's jobs that wait."""
-    async with await psycopg.AsyncConnection.connect(
-        postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
-    ) as link:
-        rows = await (
-            await link.execute(
-                "select task_name from session.procrastinate_jobs where args ->> 'tenant_id' = %s", (tenant,)
-            )
-        ).fetchall()
-    return [row[0] for row in rows]
 
 
 async def only_session(mesh: Mesh) -> session_pb2.Session:
@@ -129,7 +115,7 @@ async def test_SpawnSession__bad_attachment_leaves_nothing(
     assert session.failure_reason == reason
 
 
-async def test_SpawnSession__hook_refuses_and_nobody_is_told_of_an_end(
+async def test_SpawnSession__refused_by_a_hook_publishes_no_end(
     mesh: Mesh, remains: Remains, peers: dict[str, str], postgres: Any
 ) -> None:
     gate = Gate(SpawnDecision(deny=Deny(reason="not on a Saturday")))
@@ -159,8 +145,8 @@ async def test_SpawnSession__peer_down_is_unavailable_and_the_sweep_leaves_nothi
     assert (error.reason, error.status) == (Reason.SPAWN_FAILED, Status.UNAVAILABLE)
     assert error.facts["cause"] == Reason.DEPENDENCY_UNAVAILABLE
     assert error.facts["step"] == {"transcript": "provision", "hook": "gate"}[peer]
-    told = await jobs_of(postgres, mesh.tenant)
-    assert told == (["session:tell_subagent_ended"] if peer == "transcript" else [])
+    waiting_jobs = await jobs_of(postgres, mesh.tenant)
+    assert waiting_jobs == (["session:finish_ended_run"] if peer == "transcript" else [])
     async with open_mesh(spawn_deadline_seconds=60) as healthy:
         await swept(healthy, postgres, mesh.tenant)
         assert await remains.of(mesh.tenant) == NOTHING
@@ -219,7 +205,7 @@ async def test_SpawnSession__caller_who_goes_away_leaves_nothing(
 async def test_SpawnSession__saga_cut_off_is_undone_after_its_deadline(
     mesh: Mesh, remains: Remains, open_mesh: OpenMesh, postgres: Any, peers: dict[str, str]
 ) -> None:
-    """As after a crash in the middle: the session is PROVISIONING, files and transcript exist, and nobody works on it."""
+    """After a crash, a PROVISIONING session with files and a transcript is undone."""
     session = await mesh.spawn(attachments=[attachment()])
     async with await psycopg.AsyncConnection.connect(
         postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?"), autocommit=True
@@ -232,23 +218,11 @@ async def test_SpawnSession__saga_cut_off_is_undone_after_its_deadline(
             key,
         )
         await link.execute(
-            "insert into session.dispatch (tenant_id, kind, subject_id, due_time) values (%s, 'SPAWN', %s, now())", key
+            "insert into session.dispatch (tenant_id, kind, subject_id, due_time) values (%s, 'SPAWN', %s, now())",
+            key,
         )
     async with open_mesh() as healthy:
         await swept(healthy, postgres, mesh.tenant)
     assert await remains.of(mesh.tenant) == NOTHING
     assert (await mesh.get(session.session_id)).state == session_pb2.SESSION_STATE_SPAWN_FAILED
-    assert "session:tell_subagent_ended" in await jobs_of(postgres, mesh.tenant)
-
-
-async def swept(mesh: Mesh, postgres: Any, tenant: str) -> None:
-    """Lets the tenant's rows in the queue be due now, and sweeps until they are gone."""
-    settings = mesh.settings
-    async with await psycopg.AsyncConnection.connect(
-        postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?"), autocommit=True
-    ) as link:
-        await link.execute(
-            "update session.dispatch set due_time = now() where tenant_id = %s and kind = 'SPAWN'", (tenant,)
-        )
-    async with start_process("session", settings) as process, open_sweep(process, settings) as sweep:
-        await sweep.undo_spawns()
+    assert "session:finish_ended_run" in await jobs_of(postgres, mesh.tenant)

@@ -1,4 +1,4 @@
-"""DeleteTenant: nothing begins any more, nothing is left anywhere, and nobody else is touched."""
+"""DeleteTenant: nothing begins, nothing remains, and other tenants are untouched."""
 
 import asyncio
 from typing import Any
@@ -23,13 +23,14 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
-from spawnmesh_runtime.acting import acting_with_token
+from spawnmesh_runtime.impersonation import use_token
+from spawnmesh_session.app import make_sweeper
 
-from tests.contract.serving import caller_at, client_tokens
-from tests.contract.session.harness import Mesh, OpenMesh, attachment
-from tests.contract.session.plugins import Plugin, plugged
-from tests.contract.session.remains import REPORT, Remains
-from tests.contract.session.worker import make_due, parts_of, sweep_of, work_once
+from tests.support.serving import caller_at, client_tokens
+from tests.support.session.harness import Mesh, OpenMesh, attachment
+from tests.support.session.plugins import Plugin, plugged
+from tests.support.session.remains import REPORT, Remains
+from tests.support.session.worker import components_of, make_due, work_once
 
 DELETING, DELETED = tenant_pb2.TENANT_STATE_DELETING, tenant_pb2.TENANT_STATE_DELETED
 
@@ -41,7 +42,7 @@ async def reason_of(call: Any) -> Reason:
 
 
 async def filled(mesh: Mesh) -> run_pb.ClaimedRun:
-    """A family with files, of which one run is held, one has ended, and one is deleted; messages wait."""
+    """Spawn a family with files: one run is held, one has ended, one is deleted; messages wait."""
     held = await mesh.claim((await mesh.spawn(attachments=[attachment()])).session_id)
     child = await mesh.spawn_as(held, attachments=[attachment("b.txt", "other")])
     await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=child.session_id))
@@ -51,7 +52,9 @@ async def filled(mesh: Mesh) -> run_pb.ClaimedRun:
     return held
 
 
-async def test_DeleteTenant__refuses_at_once_kills_and_leaves_nothing_anywhere(mesh: Mesh, remains: Remains) -> None:
+async def test_DeleteTenant__refuses_at_once_kills_and_leaves_nothing_anywhere(
+    mesh: Mesh, remains: Remains
+) -> None:
     other = Mesh(mesh.peer, mesh.keys, mesh.settings)
     await other.create_tenant()
     await filled(other)
@@ -112,7 +115,7 @@ async def test_CreateTenant__of_a_deleted_one_begins_anew(mesh: Mesh, remains: R
 async def test_CreateTenant__of_a_deleted_one_has_a_version_that_no_replica_remembers(
     mesh: Mesh, remains: Remains
 ) -> None:
-    """Each service's replicas remember settings by their version, and the deleted tenant's are remembered still."""
+    """Replicas remember settings by version, also those of the deleted tenant."""
     update = tenant_pb.UpdateTenantRequest(
         tenant_id=mesh.tenant, display_name="second", update_mask=FieldMask(paths=["display_name"])
     )
@@ -128,7 +131,10 @@ async def test_CreateTenant__of_a_deleted_one_has_a_version_that_no_replica_reme
     await mesh.delete_tenant()
     await work_once(mesh.settings, remains.dsn, mesh.tenant)
     await mesh.create_tenant(settings=masking)
-    assert await remains.count(mesh.tenant, "transcript.tenants where mask_secrets and settings_version = 6") == 1
+    assert (
+        await remains.count(mesh.tenant, "transcript.tenants where mask_secrets and settings_version = 6")
+        == 1
+    )
 
 
 async def test_CreateTenant__of_a_deleted_one_finds_no_plugin_decision_budget_or_policy(
@@ -145,13 +151,20 @@ async def test_CreateTenant__of_a_deleted_one_finds_no_plugin_decision_budget_or
             "UpdateTenant", asked
         )  # Version 2: a copy that stayed would outlast the new tenant's first.
         held = await mesh.claim((await mesh.spawn()).session_id)
-        draft = run_pb.FinalizeRunRequest(epoch=held.run.epoch, draft_entry_id=new_id(IdKind.ENTRY), draft_text="done")
+        draft = run_pb.FinalizeRunRequest(
+            epoch=held.run.epoch, draft_entry_id=new_id(IdKind.ENTRY), draft_text="done"
+        )
         with pytest.raises(MeshError):  # The plugin was asked; the draft is in no transcript.
             await mesh.run(held, mesh.runs.FinalizeRun, draft)
         refusals = [await generate(mesh, peers) for _ in range(2)]
         assert refusals[-1] is Reason.BUDGET_EXCEEDED
         before = await remains.everywhere(mesh.tenant)
-        assert {"hook.plugins", "hook.deliveries", "hook.decisions", "model_router.budget_periods"} <= before.keys()
+        assert {
+            "hook.plugins",
+            "hook.deliveries",
+            "hook.decisions",
+            "model_router.budget_periods",
+        } <= before.keys()
 
         await mesh.delete_tenant()
         await work_once(mesh.settings, remains.dsn, mesh.tenant)
@@ -161,13 +174,16 @@ async def test_CreateTenant__of_a_deleted_one_finds_no_plugin_decision_budget_or
             plugin=hook_pb.Plugin(name="late", endpoint="grpc://127.0.0.1:1", hooks=[HOOK_KIND_BEFORE_SPAWN]),
             allow_unreachable=True,
         )
-        with acting_with_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
+        with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
             assert await reason_of(hook.unary(stub.RegisterPlugin, late)) is Reason.UNKNOWN_TENANT
 
         await mesh.create_tenant()
-        with acting_with_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
+        with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
             assert list((await hook.unary(stub.ListPlugins, hook_pb.ListPluginsRequest())).plugins) == []
-            assert list((await hook.unary(stub.ListDeliveries, hook_pb.ListDeliveriesRequest())).deliveries) == []
+            assert (
+                list((await hook.unary(stub.ListDeliveries, hook_pb.ListDeliveriesRequest())).deliveries)
+                == []
+            )
             await hook.unary(stub.RegisterPlugin, late)
         assert Reason.BUDGET_EXCEEDED not in [await generate(mesh, peers) for _ in range(3)]
         after = await remains.everywhere(mesh.tenant)
@@ -181,7 +197,7 @@ async def generate(mesh: Mesh, peers: dict[str, str]) -> Reason | None:
         stub: Any = ModelRouterServiceStub(router.channel)
         text = ContentBlock(text=Text(text="hello"))
         request = GenerateRequest(messages=[Message(role=ROLE_USER, content=[text])])
-        with acting_with_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
+        with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
             try:
                 async for _ in router.stream(stub.Generate, request, timeout_seconds=20.0):
                     pass
@@ -191,7 +207,7 @@ async def generate(mesh: Mesh, peers: dict[str, str]) -> Reason | None:
 
 
 async def test_DeleteTenant__beside_spawns_and_by_several_at_once(mesh: Mesh, remains: Remains) -> None:
-    """Whatever spawns at that moment is either refused or removed."""
+    """A concurrent spawn is refused or removed."""
 
     async def spawn() -> bool:
         try:
@@ -203,10 +219,10 @@ async def test_DeleteTenant__beside_spawns_and_by_several_at_once(mesh: Mesh, re
         return True
 
     async def sweep() -> None:
-        async with parts_of(mesh.settings) as parts:
+        async with components_of(mesh.settings) as components:
             for _ in range(10):
                 await make_due(remains.dsn, mesh.tenant)
-                await sweep_of(parts, mesh.settings).delete_tenants()
+                await make_sweeper(components, mesh.settings).purge_tenants()
 
     spawns = [asyncio.create_task(spawn()) for _ in range(12)]
     while not any(task.done() for task in spawns):
@@ -224,17 +240,17 @@ async def test_DeleteTenant__beside_spawns_and_by_several_at_once(mesh: Mesh, re
 
 
 @pytest.mark.parametrize("peer", ["attachment-blob", "transcript", "hook", "model-router"])
-async def test_DeleteTenant__peer_that_is_down_is_told_and_waited_for(
+async def test_DeleteTenant__waits_for_a_service_that_is_down_and_names_it(
     mesh: Mesh, open_mesh: OpenMesh, remains: Remains, peer: str
 ) -> None:
     await filled(mesh)
     async with open_mesh(elsewhere={peer: "127.0.0.1:1"}) as broken:
         await mesh.delete_tenant()
-        async with parts_of(broken.settings) as parts:
+        async with components_of(broken.settings) as components:
             await make_due(remains.dsn, mesh.tenant)
             for _ in range(3):
                 await make_due(remains.dsn, mesh.tenant)
-                await sweep_of(parts, broken.settings).delete_tenants()
+                await make_sweeper(components, broken.settings).purge_tenants()
     stalled = await mesh.tenant_state()
     assert stalled.state == DELETING
     assert stalled.deletion.stalled_by == f"{peer}: DEPENDENCY_UNAVAILABLE"
@@ -245,14 +261,14 @@ async def test_DeleteTenant__peer_that_is_down_is_told_and_waited_for(
 
 
 async def test_DeleteTenant__waits_until_what_was_under_way_has_settled(mesh: Mesh, remains: Remains) -> None:
-    """A deleted session whose peers have not been seen to: somebody may be at it."""
+    """A deletion of a session is in progress in the other services."""
     session = await mesh.spawn(attachments=[attachment()])
-    async with parts_of(mesh.settings) as parts:
-        async with parts.database.transaction(mesh.tenant) as connection:
-            family = await parts.kill.end_family(connection, mesh.tenant, session.session_id)
-            await parts.delete.mark(connection, mesh.tenant, family.members)
+    async with components_of(mesh.settings) as components:
+        async with components.database.transaction(mesh.tenant) as connection:
+            family = await components.killer.end_family(connection, mesh.tenant, session.session_id)
+            await components.deleter.mark_deleted(connection, mesh.tenant, family.members)
         await mesh.delete_tenant()
-        await sweep_of(parts, mesh.settings).delete_tenants()
+        await make_sweeper(components, mesh.settings).purge_tenants()
     assert (await mesh.tenant_state()).state == DELETING
     assert (await remains.of(mesh.tenant))["objects"] == 1
     await work_once(mesh.settings, remains.dsn, mesh.tenant)

@@ -1,7 +1,6 @@
-"""UpdateTenant: what is named changes, every peer ends with the newest, whoever dies between."""
+"""UpdateTenant changes the masked fields, and every service ends with the newest version."""
 
 import asyncio
-from importlib.resources import files
 from typing import Any
 
 import psycopg
@@ -18,21 +17,23 @@ from spawnmesh.session.v1.tenant_service_pb2_grpc import TenantServiceStub
 from spawnmesh.transcript.v1.tenant_pb2 import TranscriptSettings
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_session.tenant_change import parse_change
+from spawnmesh_runtime.caller import Caller, CallerKind
+from spawnmesh_session.rpc.update_tenant import parse_change, update_tenant
 
-from tests.contract.session.conftest import NOWHERE
-from tests.contract.session.crashing import Crash, Steps, crashing
-from tests.contract.session.harness import Mesh, OpenMesh, attachment
-from tests.contract.session.plugins import Plugin, plugged
-from tests.contract.session.remains import REPORT, Remains
-from tests.contract.session.worker import parts_of, work_once
+from tests.support.session.crashing import Crash, Steps, crashing
+from tests.support.session.fixtures import NOWHERE
+from tests.support.session.harness import Mesh, OpenMesh, attachment
+from tests.support.session.plugins import Plugin, plugged
+from tests.support.session.remains import REPORT, Remains
+from tests.support.session.worker import components_of, work_once
 
 _STORED = """
 select (select settings_version from attachment_blob.attachment_tenants where tenant_id = %(tenant)s),
        (select settings_version from transcript.tenants where tenant_id = %(tenant)s),
        (select settings_version from hook.tenants where tenant_id = %(tenant)s),
        (select settings_version from model_router.tenant_policies where tenant_id = %(tenant)s)"""
+
+ADMIN = Caller(CallerKind.ADMIN, "test")
 
 
 def change(mesh: Mesh, *paths: str, version: int = 0, **fields: Any) -> tenant_pb.UpdateTenantRequest:
@@ -62,7 +63,9 @@ async def refusal(call: Any) -> MeshError:
     return caught.value
 
 
-async def test_UpdateTenant__changes_what_is_named_and_tells_every_peer(mesh: Mesh, remains: Remains) -> None:
+async def test_UpdateTenant__changes_the_masked_fields_and_pushes_them_to_every_service(
+    mesh: Mesh, remains: Remains
+) -> None:
     assert await versions(mesh, remains) == [1, 1, 1, 1]
     answer = await update(
         mesh,
@@ -101,7 +104,7 @@ async def test_UpdateTenant__changes_what_is_named_and_tells_every_peer(mesh: Me
     assert await remains.count(mesh.tenant, "session.dispatch where kind = 'SETTINGS'") == 0
 
 
-async def test_UpdateTenant__tells_the_transcript_what_to_count_by(mesh: Mesh, remains: Remains) -> None:
+async def test_UpdateTenant__pushes_the_tokenizer_to_the_transcript(mesh: Mesh, remains: Remains) -> None:
     settings = TenantSettings(transcripts=TranscriptSettings(token_vocabulary="cl100k_base"))
     await update(mesh, "settings.transcripts", settings=settings)
     assert await remains.count(mesh.tenant, "transcript.tenants where token_vocabulary = 'cl100k_base'") == 1
@@ -111,7 +114,7 @@ async def test_UpdateTenant__tells_the_transcript_what_to_count_by(mesh: Mesh, r
     assert await remains.count(mesh.tenant, counted.format("o200k")) == 0
 
 
-async def test_UpdateTenant__masks_what_plugins_are_told_of_the_next_spawn(mesh: Mesh, peers: dict[str, str]) -> None:
+async def test_UpdateTenant__masks_the_events_of_the_next_spawn(mesh: Mesh, peers: dict[str, str]) -> None:
     plugin, task = Plugin(), f"use sk-ant-api03-{'aB3' * 20}"
     async with plugged(mesh, peers, plugin, sees_content=True):
         for mask_secrets in (True, False):
@@ -132,8 +135,12 @@ async def test_UpdateTenant__absent_value_of_a_named_field_is_the_default(mesh: 
     assert whole.tenant.settings_version == 4
 
 
-async def test_UpdateTenant__field_of_an_absent_message_gets_its_default_and_those_beside_it_stay(mesh: Mesh) -> None:
-    limits = AttachmentLimits(max_file_count=3, max_file_bytes=9, max_total_bytes=99, retention=Duration(seconds=60))
+async def test_UpdateTenant__field_of_an_absent_message_gets_its_default_and_those_beside_it_stay(
+    mesh: Mesh,
+) -> None:
+    limits = AttachmentLimits(
+        max_file_count=3, max_file_bytes=9, max_total_bytes=99, retention=Duration(seconds=60)
+    )
     await update(mesh, "settings.attachments", settings=TenantSettings(attachments=limits))
     reset = await update(
         mesh,
@@ -142,12 +149,18 @@ async def test_UpdateTenant__field_of_an_absent_message_gets_its_default_and_tho
         settings=TenantSettings(max_spawn_depth=1),  # Not named.
     )
     assert reset.tenant.settings == TenantSettings(
-        attachments=AttachmentLimits(enabled=True, max_file_count=3, max_file_bytes=1024 * 1024, max_total_bytes=99),
+        attachments=AttachmentLimits(
+            enabled=True, max_file_count=3, max_file_bytes=1024 * 1024, max_total_bytes=99
+        ),
         transcripts=TranscriptSettings(),
     )
     none = TenantSettings(attachments=AttachmentLimits())
-    zero = await update(mesh, "settings.attachments.enabled", "settings.attachments.max_file_count", settings=none)
-    assert zero.tenant.settings.attachments == AttachmentLimits(max_file_bytes=1024 * 1024, max_total_bytes=99)
+    zero = await update(
+        mesh, "settings.attachments.enabled", "settings.attachments.max_file_count", settings=none
+    )
+    assert zero.tenant.settings.attachments == AttachmentLimits(
+        max_file_bytes=1024 * 1024, max_total_bytes=99
+    )
     few = TenantSettings(attachments=AttachmentLimits(max_file_count=4))
     both = await update(mesh, "settings.attachments", "settings.attachments.max_file_count", settings=few)
     assert both.tenant.settings.attachments == AttachmentLimits(max_file_count=4)
@@ -158,8 +171,13 @@ def test_a_field_of_settings_that_are_not_stored_gets_its_value_and_those_beside
     request = tenant_pb.UpdateTenantRequest(
         settings=few, update_mask=FieldMask(paths=["settings.attachments.max_file_count"])
     )
-    _, stored = parse_change(request).applied_to("", {})
-    limits = {"enabled": True, "max_file_count": 4, "max_file_bytes": 1024 * 1024, "max_total_bytes": 5 * 1024 * 1024}
+    _, stored = parse_change(request).apply_to("", {})
+    limits = {
+        "enabled": True,
+        "max_file_count": 4,
+        "max_file_bytes": 1024 * 1024,
+        "max_total_bytes": 5 * 1024 * 1024,
+    }
     assert stored["attachments"] == limits
 
 
@@ -167,7 +185,9 @@ async def test_UpdateTenant__limits_hold_for_what_begins_from_then_on(mesh: Mesh
     root = await mesh.spawn()
     await mesh.spawn(parent_session_id=root.session_id)
     await update(mesh, "settings.max_live_child_count", settings=TenantSettings(max_live_child_count=1))
-    assert (await refusal(mesh.spawn(parent_session_id=root.session_id))).reason is Reason.CHILDREN_LIMIT_EXCEEDED
+    assert (
+        await refusal(mesh.spawn(parent_session_id=root.session_id))
+    ).reason is Reason.CHILDREN_LIMIT_EXCEEDED
     await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=root.session_id))
     one = TenantSettings(max_running_run_count=1)
     await update(mesh, "settings.max_running_run_count", settings=one)
@@ -177,13 +197,18 @@ async def test_UpdateTenant__limits_hold_for_what_begins_from_then_on(mesh: Mesh
 async def test_UpdateTenant__sooner_archiving_holds_at_once(mesh: Mesh, remains: Remains) -> None:
     session = await mesh.spawn()
     await mesh.client(mesh.sessions.KillSession, pb.KillSessionRequest(session_id=session.session_id))
-    async with parts_of(mesh.settings) as parts, parts.database.transaction(mesh.tenant) as connection:
+    async with (
+        components_of(mesh.settings) as components,
+        components.database.transaction(mesh.tenant) as connection,
+    ):
         await connection.execute("update tenants set retain_time = now() + interval '1 hour'")
     await update(mesh, "settings.archive_after", settings=TenantSettings(archive_after=Duration(nanos=1000)))
     assert await remains.count(mesh.tenant, "session.tenants where retain_time <= now()") == 1
 
 
-async def test_UpdateTenant__of_another_version_is_refused_and_a_repeat_is_not(mesh: Mesh, remains: Remains) -> None:
+async def test_UpdateTenant__of_another_version_is_refused_and_a_repeat_is_not(
+    mesh: Mesh, remains: Remains
+) -> None:
     deeper = TenantSettings(max_spawn_depth=2)
     first = await update(mesh, "settings.max_spawn_depth", version=1, settings=deeper)
     again = await update(mesh, "settings.max_spawn_depth", version=1, settings=deeper)
@@ -191,7 +216,9 @@ async def test_UpdateTenant__of_another_version_is_refused_and_a_repeat_is_not(m
     other = await refusal(update(mesh, "display_name", version=1, display_name="late"))
     assert (other.reason, other.facts["settings_version"]) == (Reason.CONFLICT, "2")
     assert (await mesh.tenant_state()).display_name == ""
-    assert (await update(mesh, "display_name", version=2, display_name="in time")).tenant.settings_version == 3
+    assert (
+        await update(mesh, "display_name", version=2, display_name="in time")
+    ).tenant.settings_version == 3
     assert await versions(mesh, remains) == [3, 3, 3, 3]
 
 
@@ -220,8 +247,14 @@ async def test_UpdateTenant__many_at_once_leave_the_newest_everywhere(mesh: Mesh
     assert await versions(mesh, remains) == [9, 9, 9, 9]
     count = tenant.settings.attachments.max_file_count
     assert tenant.settings.routing.max_requests_per_minute == count
-    assert await remains.count(mesh.tenant, f"attachment_blob.attachment_tenants where max_file_count = {count}") == 1
-    assert await remains.count(mesh.tenant, f"model_router.tenant_policies where requests_per_minute = {count}") == 1
+    assert (
+        await remains.count(mesh.tenant, f"attachment_blob.attachment_tenants where max_file_count = {count}")
+        == 1
+    )
+    assert (
+        await remains.count(mesh.tenant, f"model_router.tenant_policies where requests_per_minute = {count}")
+        == 1
+    )
     assert await remains.count(mesh.tenant, "session.dispatch where kind = 'SETTINGS'") == 0
 
 
@@ -234,7 +267,7 @@ async def test_UpdateTenant__many_at_once_leave_the_newest_everywhere(mesh: Mesh
         ("model-router", [2, 2, 2, 1]),
     ],
 )
-async def test_UpdateTenant__peer_that_is_down_is_named_and_told_later(
+async def test_UpdateTenant__service_that_is_down_is_named_and_gets_the_push_later(
     mesh: Mesh, open_mesh: OpenMesh, remains: Remains, peer: str, behind: list[int]
 ) -> None:
     async with open_mesh(elsewhere={peer: NOWHERE}) as broken:
@@ -250,7 +283,7 @@ async def test_UpdateTenant__peer_that_is_down_is_named_and_told_later(
     assert await remains.count(mesh.tenant, "session.dispatch where kind = 'SETTINGS'") == 0
 
 
-async def test_UpdateTenant__whoever_dies_between_any_two_steps_the_sweep_completes_it(
+async def test_UpdateTenant__cut_off_between_any_two_steps_is_completed_by_the_sweep(
     mesh: Mesh, remains: Remains
 ) -> None:
     survived = False
@@ -258,9 +291,10 @@ async def test_UpdateTenant__whoever_dies_between_any_two_steps_the_sweep_comple
         before = (await mesh.tenant_state()).settings_version
         steps = Steps(crash_at)
         request = change(mesh, "display_name", display_name=f"try {crash_at}")
-        async with parts_of(mesh.settings) as parts:
+        async with components_of(mesh.settings) as components:
             try:
-                await crashing(parts, steps).tenants.update(mesh.tenant, parse_change(request), before)
+                request.settings_version = before
+                await update_tenant(request, ADMIN, crashing(components, steps).deps)
                 survived = True
             except Crash:
                 pass
@@ -275,15 +309,18 @@ async def test_UpdateTenant__whoever_dies_between_any_two_steps_the_sweep_comple
 
 
 async def test_UpdateTenant__beside_a_deletion_leaves_nothing(mesh: Mesh, remains: Remains) -> None:
-    """A push that is under way when the deletion begins is waited for; one that was cut off is not done any more."""
+    """A deletion waits for a push in progress, and drops a push that was interrupted."""
     request = change(mesh, "display_name", display_name="late")
-    async with parts_of(mesh.settings) as parts:
-        with pytest.raises(Crash):  # Committed, and nobody told.
-            await crashing(parts, Steps(4)).tenants.update(mesh.tenant, parse_change(request), 0)
+    async with components_of(mesh.settings) as components:
+        with pytest.raises(Crash):  # Committed, but not pushed.
+            await update_tenant(request, ADMIN, crashing(components, Steps(4)).deps)
         await mesh.delete_tenant()
-        await parts.deletion.run(mesh.tenant)
+        await components.purge.purge(mesh.tenant)
     assert (
-        await remains.count(mesh.tenant, "session.tenant_deletions where step = 'SETTLE' and settle_time > now()") == 1
+        await remains.count(
+            mesh.tenant, "session.tenant_deletions where step = 'SETTLE' and settle_time > now()"
+        )
+        == 1
     )
     await work_once(mesh.settings, remains.dsn, mesh.tenant)
     assert (await mesh.tenant_state()).state == tenant_pb2.TENANT_STATE_DELETED
@@ -312,25 +349,3 @@ async def test_UpdateTenant__refusals(mesh: Mesh) -> None:
     assert (await refusal(mesh.run(held, stub.UpdateTenant, request))).reason is Reason.CALLER_NOT_ALLOWED
     await mesh.delete_tenant()
     assert (await refusal(update(mesh, "display_name"))).reason is Reason.UNKNOWN_TENANT
-
-
-async def test_tenants_of_the_release_before_that_mask_are_told_to_hook(
-    mesh: Mesh, remains: Remains, migrated: dict[str, ServiceDsn]
-) -> None:
-    """What the migration queues for them brings hook to what holds; of the others it has nothing told."""
-    plain = Mesh(mesh.peer, mesh.keys, mesh.settings)
-    await plain.create_tenant()
-    masks = TenantSettings(transcripts=TranscriptSettings(mask_secrets=True))
-    await update(mesh, "settings.transcripts", settings=masks)
-    queued = "session.dispatch where kind = 'SETTINGS'"
-    migration = files("spawnmesh_session") / "migrations" / "0004_hooks_mask.sql"
-    async with await psycopg.AsyncConnection.connect(remains.dsn) as connection:
-        await connection.execute("delete from hook.tenants where tenant_id = %s", (mesh.tenant,))
-    async with await psycopg.AsyncConnection.connect(migrated["session"].owner) as connection:
-        await connection.execute("set local search_path = session")
-        await connection.execute(migration.read_text())
-    assert await remains.count(mesh.tenant, queued) == 2
-    assert await remains.count(plain.tenant, queued) == 0
-    await work_once(mesh.settings, remains.dsn, mesh.tenant)
-    assert await remains.count(mesh.tenant, "hook.tenants where mask_secrets and settings_version = 2") == 1
-    assert await remains.count(mesh.tenant, queued) == 0

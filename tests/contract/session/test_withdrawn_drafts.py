@@ -1,4 +1,4 @@
-"""A run that ends without the draft that was being made its answer leaves no transcript that calls it final."""
+"""A run that ends otherwise leaves no transcript that labels its decided draft final."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -10,15 +10,16 @@ from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh.transcript.v1.entry_pb2 import LABEL_KIND_FINAL, LABEL_KIND_SUPERSEDED
 from spawnmesh_runtime.peers import Peer
-from spawnmesh_session.app import sweep_of
+from spawnmesh_session.app import make_sweeper
 
-from tests.contract.serving import caller_at
-from tests.contract.session.crashing import Crash
-from tests.contract.session.drafting import draft
-from tests.contract.session.harness import Mesh
-from tests.contract.session.remains import Remains
-from tests.contract.session.test_final_decision import die, finalize, finalize_beside, labels_of
-from tests.contract.session.worker import parts_of, work_once
+from tests.support.serving import caller_at
+from tests.support.session.calls import offer
+from tests.support.session.crashing import Crash
+from tests.support.session.drafting import draft
+from tests.support.session.finalizing import die, finalize_beside, labels_of
+from tests.support.session.harness import Mesh
+from tests.support.session.remains import Remains
+from tests.support.session.worker import components_of, work_once
 
 End = Callable[[Mesh, run_pb.ClaimedRun, Remains], Awaitable[None]]
 
@@ -27,13 +28,15 @@ async def timed_out(mesh: Mesh, held: run_pb.ClaimedRun, remains: Remains) -> No
     over = "update session.dispatch set expire_time = now() where tenant_id = %s and subject_id = %s"
     async with await psycopg.AsyncConnection.connect(remains.dsn, autocommit=True) as superuser:
         await superuser.execute(over, (mesh.tenant, held.run.run_id))
-    async with parts_of(mesh.settings) as parts:
-        while await sweep_of(parts, mesh.settings).end_lost_runs():
+    async with components_of(mesh.settings) as components:
+        while await make_sweeper(components, mesh.settings).end_lost_runs():
             pass
 
 
 async def failed(mesh: Mesh, held: run_pb.ClaimedRun, _remains: Remains) -> None:
-    await mesh.run(held, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="RUNNER_ERROR"))
+    await mesh.run(
+        held, mesh.runs.FailRun, run_pb.FailRunRequest(epoch=held.run.epoch, reason="RUNNER_ERROR")
+    )
 
 
 async def killed(mesh: Mesh, held: run_pb.ClaimedRun, _remains: Remains) -> None:
@@ -84,9 +87,14 @@ async def test_the_run_after_it_has_the_transcript(mesh: Mesh, transcript: Peer,
     later = await mesh.claim(session.session_id)
     await work_once(mesh.settings, remains.dsn, mesh.tenant)
     box = await mesh.run(later, mesh.runs.ListInbox, run_pb.ListInboxRequest())
-    taken = run_pb.AcknowledgeInboxRequest(epoch=later.run.epoch, keys=[message.key for message in box.messages])
+    taken = run_pb.AcknowledgeInboxRequest(
+        epoch=later.run.epoch, keys=[message.key for message in box.messages]
+    )
     await mesh.run(later, mesh.runs.AcknowledgeInbox, taken)
     answer = await draft(transcript, later, "43")
-    assert (await finalize(mesh, later, answer)).accepted.run.result_text == "43"
-    assert await labels_of(transcript, later, offered.draft_entry_id) == [LABEL_KIND_FINAL, LABEL_KIND_SUPERSEDED]
+    assert (await offer(mesh, later, answer)).accepted.run.result_text == "43"
+    assert await labels_of(transcript, later, offered.draft_entry_id) == [
+        LABEL_KIND_FINAL,
+        LABEL_KIND_SUPERSEDED,
+    ]
     assert await labels_of(transcript, later, answer.draft_entry_id) == [LABEL_KIND_FINAL]

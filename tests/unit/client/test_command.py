@@ -15,7 +15,16 @@ from spawnmesh_client.cli.app import build_app
 from spawnmesh_core.errors import FieldViolation, MeshError, not_found
 from spawnmesh_core.reasons import Reason
 
-from tests.unit.client.fake_mesh import RUN_ID, SESSION_ID, event, invoke, mesh, session_in, unset, write_mesh_file
+from tests.support.client.fake_mesh import (
+    RUN_ID,
+    SESSION_ID,
+    event,
+    invoke,
+    mesh,
+    session_in,
+    unset,
+    write_mesh_file,
+)
 
 __all__ = ["mesh", "unset"]
 
@@ -25,13 +34,20 @@ async def test_spawn_hands_over_files_and_prints_the_session(mesh, tmp_path):
         (tmp_path / name).write_text(name)
 
     result = await mesh.run(
-        "spawn", "Read.", "--attach", str(tmp_path / "a.txt"), "--attach", str(tmp_path / "b.txt"), "--label", "two"
+        "spawn",
+        "Read.",
+        "--attach",
+        str(tmp_path / "a.txt"),
+        "--attach",
+        str(tmp_path / "b.txt"),
+        "--label",
+        "two",
     )
 
     assert (result.exit_code, result.stderr) == (0, "")
     assert SESSION_ID in result.stdout
     assert f"{RUN_ID} QUEUED" in result.stdout
-    (request,) = mesh.sessions.asked
+    (request,) = mesh.sessions.requests
     assert [item.name for item in request.attachments] == ["a.txt", "b.txt"]
     assert (request.agent_id, request.label, request.mode) == ("default", "two", session_pb2.SESSION_MODE_RUN)
     assert mesh.sessions.tenants == ["demo"]
@@ -44,14 +60,14 @@ async def test_json_has_the_names_of_the_contract_and_nothing_else_is_printed(me
     assert session["session_id"] == SESSION_ID
     assert session["latest_run"]["state"] == "RUN_STATE_QUEUED"
     assert session["label"] == ""
-    assert mesh.sessions.asked[0].mode == session_pb2.SESSION_MODE_SESSION
+    assert mesh.sessions.requests[0].mode == session_pb2.SESSION_MODE_SESSION
 
 
 async def test_spawn_says_what_becomes_of_its_files(mesh):
     await mesh.run("spawn", "Work.", "--keep")
     await mesh.run("spawn", "Work.")
 
-    said = [request.cleanup for request in mesh.sessions.asked]
+    said = [request.cleanup for request in mesh.sessions.requests]
     assert said == [session_pb2.CLEANUP_KEEP, session_pb2.CLEANUP_UNSPECIFIED]
 
 
@@ -61,7 +77,7 @@ async def test_spawn_says_how_much_to_think(mesh):
     wrong = await mesh.run("spawn", "Work.", "--thinking", "lots")
 
     assert said.exit_code == 0
-    thinking = [request.thinking for request in mesh.sessions.asked]
+    thinking = [request.thinking for request in mesh.sessions.requests]
     assert thinking == [ThinkingLevel.THINKING_LEVEL_HIGH, ThinkingLevel.THINKING_LEVEL_UNSPECIFIED]
     assert wrong.exit_code == 2
     assert "off, minimal, low, medium, high" in " ".join(wrong.stderr.replace("│", "").split())
@@ -91,7 +107,7 @@ async def test_a_wait_that_runs_out_exits_with_1_and_says_how_to_go_on(mesh):
     result = await mesh.run("wait", SESSION_ID, "--timeout", "0")
 
     assert result.exit_code == 1
-    assert result.stderr == f"error: not done after 0 s; go on with `spawnmesh wait {SESSION_ID}`\n"
+    assert result.stderr == f"error: not done after 0 s; continue with `spawnmesh wait {SESSION_ID}`\n"
 
 
 async def test_a_refusal_is_one_line_with_facts_and_what_to_do(mesh):
@@ -103,7 +119,8 @@ async def test_a_refusal_is_one_line_with_facts_and_what_to_do(mesh):
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        "error: RUN_QUEUE_FULL: the tenant's queue is full (limit=1000, queued=1000). try again when runs have ended\n"
+        "error: RUN_QUEUE_FULL: the tenant's queue is full (limit=1000, queued=1000)."
+        " try again when runs have ended\n"
     )
 
 
@@ -120,7 +137,7 @@ async def test_a_refusal_is_one_line_with_facts_and_what_to_do(mesh):
         ("upload", ""),
     ],
 )
-async def test_what_is_not_there_is_told_with_the_command_that_lists_its_kind(mesh, kind, advice):
+async def test_not_found_names_the_command_that_lists_the_kind(mesh, kind, advice):
     mesh.sessions.refusal = not_found(kind, "x")
 
     result = await mesh.run("spawn", "Work.")
@@ -136,10 +153,14 @@ async def test_a_refused_file_is_named_and_an_empty_one_called_so(mesh, tmp_path
     )
     files = ("--attach", str(tmp_path / "a.txt"), "--attach", str(tmp_path / "none.txt"))
 
-    told, document = await mesh.run("spawn", "Work.", *files), await mesh.run("spawn", "Work.", *files, "--json")
+    told, document = (
+        await mesh.run("spawn", "Work.", *files),
+        await mesh.run("spawn", "Work.", *files, "--json"),
+    )
 
     assert told.stderr == (
-        "error: ATTACHMENTS_INVALID_BASE64_OR_TOO_LARGE: the file is empty, and an empty file cannot be handed over "
+        "error: ATTACHMENTS_INVALID_BASE64_OR_TOO_LARGE: the file is empty, and an empty"
+        " file cannot be handed over "
         "(file=none.txt, index=1, problem=empty). leave it out\n"
     )
     assert json.loads(document.stdout)["error"]["facts"]["file"] == "none.txt"
@@ -156,9 +177,11 @@ async def test_a_refusal_as_json_has_reason_message_and_facts(mesh):
     }
 
 
-async def test_every_malformed_field_is_told(mesh):
+async def test_every_malformed_field_is_reported(mesh):
     mesh.sessions.refusal = MeshError(
-        Reason.INVALID_REQUEST, "a: bad", violations=(FieldViolation("a", "bad"), FieldViolation("b", "worse"))
+        Reason.INVALID_REQUEST,
+        "a: bad",
+        violations=(FieldViolation("a", "bad"), FieldViolation("b", "worse")),
     )
 
     result = await mesh.run("spawn", "Work.")
@@ -182,7 +205,11 @@ async def test_watch_prints_an_event_a_line_and_outlasts_a_restart(mesh):
     told = await mesh.run("watch", SESSION_ID)
     rest = await mesh.run("watch", SESSION_ID, "--after", "2", "--json")
 
-    assert [line.split()[:2] for line in told.stdout.splitlines()] == [["1", "RUN"], ["2", "RUN"], ["3", "CLOSED"]]
+    assert [line.split()[:2] for line in told.stdout.splitlines()] == [
+        ["1", "RUN"],
+        ["2", "RUN"],
+        ["3", "CLOSED"],
+    ]
     assert [json.loads(line)["cursor"] for line in rest.stdout.splitlines()] == ["3"]
 
 
@@ -194,16 +221,16 @@ async def test_sessions_are_listed_up_to_the_limit(mesh):
 
     assert [f"ses_{number:026}" in table.stdout for number in range(4)] == [True, True, True, False]
     assert len(json.loads(listed.stdout)["sessions"]) == 4
-    assert mesh.sessions.asked[-1].parent_session_id == SESSION_ID
+    assert mesh.sessions.requests[-1].parent_session_id == SESSION_ID
 
 
-async def test_send_and_kill_tell_what_became_of_it(mesh):
+async def test_send_and_kill_report_their_effect(mesh):
     sent = await mesh.run("send", SESSION_ID, "More.", "--request-id", "r")
     killed = await mesh.run("kill", SESSION_ID)
 
     assert sent.stdout == f"{RUN_ID} will read it\n"
     assert killed.stdout == "ended; runs killed: 2\n"
-    assert (mesh.sessions.asked[0].request_id, mesh.sessions.asked[0].text) == ("r", "More.")
+    assert (mesh.sessions.requests[0].request_id, mesh.sessions.requests[0].text) == ("r", "More.")
 
 
 async def test_a_transcript_is_shown_without_what_could_command_the_terminal(mesh):
@@ -239,7 +266,9 @@ async def test_every_tenant_is_listed_however_many_pages_there_are(mesh):
 
     listed = await mesh.run("tenant", "list", "--json")
 
-    assert [one["tenant_id"] for one in json.loads(listed.stdout)["tenants"]] == [f"tenant-{n}" for n in range(5)]
+    assert [one["tenant_id"] for one in json.loads(listed.stdout)["tenants"]] == [
+        f"tenant-{n}" for n in range(5)
+    ]
 
 
 async def test_a_token_made_here_opens_the_mesh_for_its_tenant(mesh, monkeypatch):
@@ -270,11 +299,12 @@ def test_without_a_mesh_one_line_says_how_to_get_one(tmp_path, command):
 
     assert result.exit_code == 1
     assert result.stderr == (
-        "error: DEPENDENCY_UNAVAILABLE: no mesh found: run `make up`, or name one with SPAWNMESH_SESSION_TARGET\n"
+        "error: DEPENDENCY_UNAVAILABLE: no mesh found: run `make up`, or name one with"
+        " SPAWNMESH_SESSION_TARGET\n"
     )
 
 
-def test_a_mesh_that_is_gone_is_told_in_one_line(tmp_path, keys):
+def test_an_unavailable_mesh_is_reported_in_one_line(tmp_path, keys):
     write_mesh_file(tmp_path, keys, {"session": "127.0.0.1:1"})
 
     result = invoke(build_app(), "--data", str(tmp_path), "sessions")
@@ -296,14 +326,15 @@ def test_settings_that_cannot_be_read_are_named_without_their_value(tmp_path, mo
 
 
 @pytest.mark.parametrize(
-    "arguments", [("spawn",), ("spawn", "Work.", "--attach", "missing"), ("kill",), ("nonsense",), ("sessions", "--x")]
+    "arguments",
+    [("spawn",), ("spawn", "Work.", "--attach", "missing"), ("kill",), ("nonsense",), ("sessions", "--x")],
 )
 def test_wrong_usage_exits_with_2(arguments):
     assert invoke(build_app(), *arguments).exit_code == 2
 
 
-async def test_a_defect_is_told_without_a_traceback():
-    """Whatever it is; here the command is broken before it starts."""
+async def test_an_internal_error_is_reported_without_a_traceback():
+    """Here the command is broken before it starts."""
     program = "import spawnmesh_client.cli.app as app; app.entry_points = None; app.main()"
 
     child = await asyncio.create_subprocess_exec(

@@ -30,7 +30,7 @@ from spawnmesh_core.clock import utc_now
 from spawnmesh_devstack.keys import make_keys
 from spawnmesh_runtime.tokens import AUDIENCE, TokenMinter
 
-from tests.unit.client.fake_mesh import (
+from tests.support.client.fake_mesh import (
     FakeMesh,
     FakeSessions,
     FakeTenants,
@@ -47,7 +47,7 @@ __all__ = ["unset"]
 
 @dataclass
 class FakeDeployment(DeploymentServiceServicer):
-    """Says of its service what it is given."""
+    """Describe the service with the given replica."""
 
     replica: deployment.Replica
 
@@ -56,9 +56,11 @@ class FakeDeployment(DeploymentServiceServicer):
 
 
 def sound(service):
-    """A replica that has what it needs; session has a worker of two copies."""
+    """Return a healthy replica; session's worker runs in two processes."""
     schema = deployment.Schema(
-        state=deployment.SCHEMA_STATE_CURRENT, known_migration_id="0002_more", applied_migration_id="0002_more"
+        state=deployment.SCHEMA_STATE_CURRENT,
+        known_migration_id="0002_more",
+        applied_migration_id="0002_more",
     )
     workers = [deployment.Worker(name="session-worker", process_count=2)] if service == "session" else []
     return deployment.Replica(service=service, version="0.1.0", schema=schema, workers=workers)
@@ -66,7 +68,10 @@ def sound(service):
 
 @dataclass
 class Hospital(FakeMesh):
-    """All five services, each of which a test can take away or exchange in `targets`, and change in `replicas`."""
+    """All five services.
+
+    A test can remove or exchange them in `targets`, and change their `replicas`.
+    """
 
     replicas: dict[str, deployment.Replica] = field(default_factory=dict)
 
@@ -93,11 +98,15 @@ async def hospital(keys, tmp_path, skew, audience):
     sessions, tenants = FakeSessions(), FakeTenants()
     servers = {
         "session": add_sessions(sessions, tenants),
-        "transcript": lambda server: add_TranscriptServiceServicer_to_server(TranscriptServiceServicer(), server),
+        "transcript": lambda server: add_TranscriptServiceServicer_to_server(
+            TranscriptServiceServicer(), server
+        ),
         "attachment-blob": lambda server: add_AttachmentBlobServiceServicer_to_server(
             AttachmentBlobServiceServicer(), server
         ),
-        "model-router": lambda server: add_ModelRouterServiceServicer_to_server(ModelRouterServiceServicer(), server),
+        "model-router": lambda server: add_ModelRouterServiceServicer_to_server(
+            ModelRouterServiceServicer(), server
+        ),
         "hook": lambda server: add_HookServiceServicer_to_server(HookServiceServicer(), server),
     }
     async with AsyncExitStack() as stack:
@@ -137,7 +146,7 @@ async def test_a_mesh_whose_tokens_are_for_another_audience_is_looked_at_with_su
     assert [finding["ok"] for finding in deeper if finding["name"] == "tenant"] == [True]
 
 
-async def test_a_schema_that_is_ahead_of_its_service_is_told_and_not_wrong(hospital, keys):
+async def test_a_schema_ahead_of_its_service_is_reported_and_not_wrong(hospital, keys):
     schema = hospital.replicas["hook"].schema
     schema.state, schema.applied_migration_id = deployment.SCHEMA_STATE_AHEAD, "0003_newer"
 
@@ -151,11 +160,11 @@ async def test_a_schema_that_is_ahead_of_its_service_is_told_and_not_wrong(hospi
     ("state", "advice"),
     [
         (deployment.SCHEMA_STATE_BEHIND, "run the migrations"),
-        (deployment.SCHEMA_STATE_UNFIT, "go forward to the release"),
+        (deployment.SCHEMA_STATE_UNFIT, "upgrade to the release"),
         (deployment.SCHEMA_STATE_UNKNOWN, "see the URL of its database"),
     ],
 )
-async def test_a_schema_that_a_service_cannot_work_on_is_told_with_what_to_do(hospital, keys, state, advice):
+async def test_an_unusable_schema_is_reported_with_advice(hospital, keys, state, advice):
     schema = hospital.replicas["hook"].schema
     schema.state, schema.objection = state, "it is not what it should be"
 
@@ -189,7 +198,9 @@ async def test_a_worker_that_is_not_there_is_named(hospital, keys, ago, told):
 async def test_without_a_signing_key_schemas_are_vouched_for_by_who_serves(hospital, keys, monkeypatch):
     for name, target in hospital.targets.items():
         monkeypatch.setenv(f"SPAWNMESH_{name.replace('-', '_').upper()}_TARGET", target)
-    monkeypatch.setenv("SPAWNMESH_TOKEN", TokenMinter("client", keys / "client.pem").client_token("demo", "me", 60.0))
+    monkeypatch.setenv(
+        "SPAWNMESH_TOKEN", TokenMinter("client", keys / "client.pem").client_token("demo", "me", 60.0)
+    )
 
     result = await hospital.run("doctor", "--json")
 
@@ -209,16 +220,19 @@ async def test_a_service_that_is_down_is_named_with_what_to_do(hospital, keys):
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("!!")]
     assert line.strip().split(maxsplit=2)[1:] == [
         "hook",
-        "does not answer -> start it again, or correct its target; a mesh of `make up` is stopped with Ctrl-C and started as a whole",
+        "does not answer -> start it again, or correct its target;"
+        " stop a mesh of `make up` with Ctrl-C and start it again completely",
     ]
 
 
-async def test_a_mesh_that_is_down_as_a_whole_is_to_be_started(hospital, keys):
+async def test_a_mesh_that_is_completely_down_is_to_be_started(hospital, keys):
     hospital.targets.update(dict.fromkeys(hospital.targets, "127.0.0.1:1"))
 
     findings = await hospital.findings(keys)
 
-    assert {findings[name]["advice"] for name in hospital.targets} == {"start it with `make up`, or correct its target"}
+    assert {findings[name]["advice"] for name in hospital.targets} == {
+        "start it with `make up`, or correct its target"
+    }
 
 
 async def test_a_schema_is_not_vouched_for_where_its_service_is_down(hospital, keys):
@@ -238,7 +252,7 @@ async def test_a_target_that_is_another_service_is_found_out(hospital, keys):
 
     assert (findings["transcript"]["ok"], findings["transcript"]["advice"]) == (False, "correct its target")
     assert findings["schemas"]["ok"] is None
-    assert findings["schemas"]["detail"].endswith("; not told by transcript (NOT_FOUND)")
+    assert findings["schemas"]["detail"].endswith("; not reported by transcript (NOT_FOUND)")
 
 
 async def test_schemas_are_not_vouched_for_where_nobody_is_who_he_should_be(hospital, keys):
@@ -246,7 +260,7 @@ async def test_schemas_are_not_vouched_for_where_nobody_is_who_he_should_be(hosp
 
     finding = (await hospital.findings(keys))["schemas"]
 
-    assert (finding["ok"], finding["detail"]) == (None, "not told by session (NOT_FOUND)")
+    assert (finding["ok"], finding["detail"]) == (None, "not reported by session (NOT_FOUND)")
 
 
 async def test_a_service_that_was_not_named_is_not_counted_as_wrong(hospital, keys):
@@ -278,14 +292,16 @@ async def test_keys_of_another_mesh_are_found_out(hospital, tmp_path):
     assert findings["workers"]["ok"] is None
 
 
-@pytest.mark.parametrize(("skew", "told"), [(timedelta(seconds=60), "ahead of"), (timedelta(seconds=-60), "behind")])
+@pytest.mark.parametrize(
+    ("skew", "told"), [(timedelta(seconds=60), "ahead of"), (timedelta(seconds=-60), "behind")]
+)
 async def test_clocks_that_differ_are_found_out(hospital, keys, skew, told):
     finding = (await hospital.findings(keys))["clock"]
 
     assert (finding["ok"], finding["detail"]) == (False, f"the mesh is more than 10 s {told} this machine")
 
 
-def test_a_dead_mesh_is_told_line_by_line(tmp_path, keys):
+def test_a_dead_mesh_is_reported_line_by_line(tmp_path, keys):
     write_mesh_file(tmp_path, keys, {"session": "127.0.0.1:1"})
 
     result = invoke(build_app(), "--data", str(tmp_path), "doctor")
@@ -294,5 +310,8 @@ def test_a_dead_mesh_is_told_line_by_line(tmp_path, keys):
     assert [line.split()[:2] for line in result.stdout.splitlines()] == [
         ["ok", "versions"],
         ["!!", "session"],
-        *(["--", name] for name in ("transcript", "attachment-blob", "model-router", "hook", "schemas", "workers")),
+        *(
+            ["--", name]
+            for name in ("transcript", "attachment-blob", "model-router", "hook", "schemas", "workers")
+        ),
     ]

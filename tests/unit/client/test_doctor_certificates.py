@@ -1,4 +1,4 @@
-"""What `spawnmesh doctor --deep` says of the certificates that services show, with real handshakes."""
+"""Checks of the services' certificates by `spawnmesh doctor --deep`, with real handshakes."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -9,20 +9,22 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from spawnmesh_client.doctor_certificates import look_at_certificates
-from spawnmesh_client.doctor_finding import Finding
+from spawnmesh_client.doctor.certificates import check_certificates
+from spawnmesh_client.doctor.finding import Finding
 from spawnmesh_client.settings import ClientSettings
 
-from tests.contract.runtime.authority import Authority, Leaf, Mounted
+from tests.support.runtime.authority import Authority, Leaf, Mounted
 
 OURS = Authority("ours")
 
 
 @asynccontextmanager
 async def showing(leaf: Leaf) -> AsyncIterator[str]:
-    """A gRPC server that asks for certificates of ours."""
+    """Start a gRPC server that requires client certificates of our authority."""
     server = grpc.aio.server()
-    credentials = grpc.ssl_server_credentials([(leaf.key, leaf.certificate)], OURS.pem, require_client_auth=True)
+    credentials = grpc.ssl_server_credentials(
+        [(leaf.key, leaf.certificate)], OURS.pem, require_client_auth=True
+    )
     port = server.add_secure_port("127.0.0.1:0", credentials)
     await server.start()
     try:
@@ -33,12 +35,12 @@ async def showing(leaf: Leaf) -> AsyncIterator[str]:
 
 @pytest.fixture
 def look(tmp_path: Path) -> Callable[..., Any]:
-    """As a client whose own certificate is about to expire, which is not what is asked."""
+    """Check as a client whose own certificate is about to expire, which is not the subject."""
     mounted = Mounted(tmp_path / "tls")
     mounted.put(OURS.leaf("client", holds=timedelta(hours=1)), OURS)
 
     async def at(**targets: str) -> Finding:
-        return await look_at_certificates(targets, ClientSettings(**mounted.settings))
+        return await check_certificates(targets, ClientSettings(**mounted.settings))
 
     return at
 
@@ -89,5 +91,5 @@ async def test_name_of_the_target_must_be_on_the_certificate(look: Any) -> None:
 async def test_own_certificate_that_is_none_is_found_out(tmp_path: Path) -> None:
     (tmp_path / "tls.crt").write_text("not one")
     settings = ClientSettings(tls_cert_file=tmp_path / "tls.crt", tls_key_file=tmp_path / "tls.crt")
-    found = await look_at_certificates({"hook": "127.0.0.1:1"}, settings)
+    found = await check_certificates({"hook": "127.0.0.1:1"}, settings)
     assert (found.ok, found.detail) == (False, "the command's own cannot be used")

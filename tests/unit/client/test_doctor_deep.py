@@ -1,4 +1,4 @@
-"""What `spawnmesh doctor --deep` says of collectors, and `spawnmesh keys`."""
+"""Checks of collectors by `spawnmesh doctor --deep`, and `spawnmesh keys`."""
 
 import asyncio
 import json
@@ -13,33 +13,33 @@ import grpc.aio
 import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from spawnmesh_client.cli.app import build_app
-from spawnmesh_client.doctor_deep import examine_deep
-from spawnmesh_client.doctor_finding import Finding
+from spawnmesh_client.doctor.deep import examine_deep
+from spawnmesh_client.doctor.finding import Finding
+from spawnmesh_client.endpoints import find_endpoints
 from spawnmesh_client.mesh import connect
 from spawnmesh_client.settings import ClientSettings
-from spawnmesh_client.whereabouts import locate
 from spawnmesh_runtime.jwks import parse_jwks
 from spawnmesh_runtime.key_files import ISSUERS
 
-from tests.unit.client.fake_mesh import invoke, unset
+from tests.support.client.fake_mesh import invoke, unset
 
 __all__ = ["unset"]
 
 
 def settings_of(**settings: object) -> ClientSettings:
-    """Of a mesh that is not there."""
+    """Return settings without a mesh."""
     return ClientSettings(session_target="127.0.0.1:1", **settings)
 
 
 async def finding(name: str, **settings: object) -> Finding:
     async with connect(session="127.0.0.1:1", token="none") as mesh:
-        findings = await examine_deep(mesh, settings_of(**settings), locate(settings_of()))
+        findings = await examine_deep(mesh, settings_of(**settings), find_endpoints(settings_of()))
     return {one.name: one for one in findings}[name]
 
 
 @asynccontextmanager
 async def collector(status: grpc.StatusCode | None = None) -> AsyncIterator[tuple[str, list[Any]]]:
-    """An OTLP receiver and what it was sent; it refuses everything with the status, if there is one."""
+    """Start an OTLP receiver that records requests, or refuses each with the status."""
     received: list[Any] = []
 
     class Traces(trace_service_pb2_grpc.TraceServiceServicer):
@@ -109,7 +109,7 @@ def test_former_keys_stay_in_the_set_until_they_are_dropped(tmp_path: Path) -> N
     assert [result.exit_code for result in made] == [0, 0, 0]
 
 
-def test_key_file_that_is_none_is_told_in_one_line(tmp_path: Path) -> None:
+def test_an_invalid_key_file_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "client.pem").write_text("hush")
     result = invoke(build_app(), "keys", str(tmp_path))
     assert result.exit_code == 1

@@ -1,4 +1,4 @@
-"""`spawnmesh transcript export --out`: the file comes whole, or what was there stays."""
+"""`spawnmesh transcript export --out`: the file appears complete, or the old one stays."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from spawnmesh_client.cli.app import build_app
 from spawnmesh_core.errors import MeshError, not_found
 from spawnmesh_core.reasons import Reason
 
-from tests.unit.client.fake_mesh import SESSION_ID, invoke, served, unset, write_mesh_file
+from tests.support.client.fake_mesh import SESSION_ID, invoke, served, unset, write_mesh_file
 
 __all__ = ["unset"]
 
@@ -29,7 +29,7 @@ FIRST, REST = b'{"type":"session"}\n', b'{"type":"message"}\n'
 
 @dataclass
 class FakeArchive(ArchiveServiceServicer):
-    """Exports two lines. `refusal` is instead of the first; `hold` makes the second wait for ever."""
+    """Export two lines. `refusal` replaces the first; `hold` makes the second wait for ever."""
 
     refusal: MeshError | None = None
     hold: bool = False
@@ -49,7 +49,7 @@ class FakeArchive(ArchiveServiceServicer):
 
 @dataclass
 class Exporter:
-    """Runs the command against the archive."""
+    """Run the command against the archive."""
 
     archive: FakeArchive
     data: Path
@@ -62,10 +62,12 @@ class Exporter:
         return ["--data", str(self.data), "transcript", "export", SESSION_ID, "--out", str(self.to / out)]
 
     async def signalled(self, number: signal.Signals) -> int:
-        """The exit code of the installed command that gets the signal when the first line is written."""
+        """Send the signal to the installed command after its first line; return its exit code."""
         program = str(Path(sys.executable).with_name("spawnmesh"))
         self.archive.hold, self.archive.first_sent = True, asyncio.Event()
-        child = await asyncio.create_subprocess_exec(program, *self.arguments(), env={}, stderr=asyncio.subprocess.PIPE)
+        child = await asyncio.create_subprocess_exec(
+            program, *self.arguments(), env={}, stderr=asyncio.subprocess.PIPE
+        )
         async with asyncio.timeout(30):
             await self.archive.first_sent.wait()
             child.send_signal(number)
@@ -84,12 +86,14 @@ async def exporter(keys: Path, tmp_path: Path) -> AsyncIterator[Exporter]:
     archive = FakeArchive()
     (to := tmp_path / "to").mkdir()
 
-    async with served("transcript", keys, lambda server: add_ArchiveServiceServicer_to_server(archive, server)) as at:
+    async with served(
+        "transcript", keys, lambda server: add_ArchiveServiceServicer_to_server(archive, server)
+    ) as at:
         write_mesh_file(tmp_path, keys, {"session": "127.0.0.1:1", "transcript": at})
         yield Exporter(archive, tmp_path, to)
 
 
-async def test_a_file_comes_whole_and_is_private(exporter: Exporter) -> None:
+async def test_a_file_is_complete_and_private(exporter: Exporter) -> None:
     result = await exporter.run("--json")
 
     assert (result.exit_code, result.stderr) == (0, "")
@@ -139,7 +143,7 @@ async def test_an_interrupted_command_removes_its_part_and_a_killed_ones_part_is
     assert exporter.found() == {"out.jsonl": FIRST + REST}
 
 
-async def test_a_place_that_cannot_be_written_is_told(exporter: Exporter) -> None:
+async def test_an_unwritable_path_is_reported(exporter: Exporter) -> None:
     told = await exporter.run(out="missing/out.jsonl")
     document = await exporter.run("--json", out="missing/out.jsonl")
     os.mkfifo(exporter.to / "pipe")

@@ -1,4 +1,4 @@
-"""Ctrl-C ends the command silently, whatever it is doing, and so does an output that nobody can write to."""
+"""Ctrl-C ends the command silently at any time, and so does a closed output."""
 
 import asyncio
 import signal
@@ -25,7 +25,9 @@ main()
 
 
 async def test_ctrl_c_while_the_command_is_being_loaded() -> None:
-    child = await asyncio.create_subprocess_exec(sys.executable, "-c", SLOW, "sessions", stdout=PIPE, stderr=PIPE)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SLOW, "sessions", stdout=PIPE, stderr=PIPE
+    )
     assert child.stdout is not None
     assert await child.stdout.readline() == b"loading\n"
     child.send_signal(signal.SIGINT)
@@ -34,8 +36,8 @@ async def test_ctrl_c_while_the_command_is_being_loaded() -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-async def test_an_output_that_cannot_be_written_is_told_in_one_line(tmp_path: Path, options: tuple[str, ...]) -> None:
-    """Whether it is the answer that does not fit or a refusal."""
+async def test_an_unwritable_output_is_reported_in_one_line(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """The output may be an answer or a refusal."""
     for arguments in (("hooks", "--help"), ("--data", str(tmp_path), "sessions", *options)):
         typed = f"{SPAWNMESH} {' '.join(arguments)} > /dev/full"
         child = await asyncio.create_subprocess_shell(typed, stderr=PIPE)

@@ -15,7 +15,7 @@ from spawnmesh_core.errors import unavailable
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.unit.client.fake_mesh import (
+from tests.support.client.fake_mesh import (
     RUN_ID,
     SESSION_ID,
     FakeSessions,
@@ -48,10 +48,12 @@ async def test_a_spawn_sends_files_as_base64_under_their_names(mesh, keys, tmp_p
     report.write_bytes(b"# caf\xc3\xa9\n")
 
     async with connected(mesh.targets, keys) as client:
-        session = await client.spawn("Read them.", attachments=[report, Attachment("raw.bin", b"\x00\xff", "x/y")])
+        session = await client.spawn(
+            "Read them.", attachments=[report, Attachment("raw.bin", b"\x00\xff", "x/y")]
+        )
 
     assert session.session_id == SESSION_ID
-    (request,) = mesh.sessions.asked
+    (request,) = mesh.sessions.requests
     sent = [(item.name, item.content, item.encoding, item.mime_type) for item in request.attachments]
     assert sent == [
         ("report.md", b64encode(report.read_bytes()).decode(), ENCODING_BASE64, "text/markdown"),
@@ -65,7 +67,7 @@ async def test_a_spawn_draws_a_request_id_unless_it_is_given_one(mesh, keys):
         for request_id in (None, None, "mine"):
             await client.spawn("Work.", request_id=request_id)
 
-    first, second, given = (request.request_id for request in mesh.sessions.asked)
+    first, second, given = (request.request_id for request in mesh.sessions.requests)
     assert first != second
     assert given == "mine"
 
@@ -75,13 +77,13 @@ async def test_a_spawn_that_waits_gives_the_session_as_it_ended(mesh, keys):
         session = await client.spawn("Work.", run_timeout_seconds=90, mount_path="in", wait_seconds=5)
 
     assert session.latest_run.result_text == "done"
-    spawn, wait = mesh.sessions.asked
+    spawn, wait = mesh.sessions.requests
     assert spawn.run_timeout.ToSeconds() == 90
     assert spawn.attach_as.mount_path == "in"
     assert wait.timeout.ToMilliseconds() in range(4000, 5001)
 
 
-async def test_files_that_no_request_can_carry_are_refused_before_they_are_sent(mesh, keys, tmp_path):
+async def test_files_too_large_for_a_request_are_refused_before_they_are_sent(mesh, keys, tmp_path):
     big = tmp_path / "big"
     big.write_bytes(bytes(1000))
 
@@ -91,7 +93,7 @@ async def test_files_that_no_request_can_carry_are_refused_before_they_are_sent(
 
     assert refused.value.reason is Reason.MESSAGE_TOO_LARGE
     assert refused.value.facts == {"max_bytes": "768"}
-    assert mesh.sessions.asked == []
+    assert mesh.sessions.requests == []
 
 
 async def test_a_refusal_comes_back_with_its_reason_and_facts(mesh, keys):
@@ -112,23 +114,28 @@ async def test_a_watch_goes_on_behind_the_last_event_when_the_service_drains(mes
         cursors = [seen.cursor async for seen in client.watch(SESSION_ID)]
 
     assert cursors == [1, 2, 3]
-    assert [request.after_cursor for request in mesh.sessions.asked] == [0, 2]
+    assert [request.after_cursor for request in mesh.sessions.requests] == [0, 2]
 
 
 async def test_a_watch_outlasts_the_service_itself(keys):
-    """The connection breaks under the stream, nobody listens for a while, then another process does."""
+    """The connection breaks during the stream, the port is closed for a while, then another
+    process listens.
+    """
     before = FakeSessions(events=[event(1, RUN)], hold=asyncio.Event())
     after = FakeSessions(events=[event(1, RUN), event(2, CLOSED)])
 
     async with AsyncExitStack() as first:
         target = await first.enter_async_context(served("session", keys, add_sessions(before, FakeTenants())))
-        async with connected({"session": target}, keys) as client, aclosing(client.watch(SESSION_ID)) as events:
+        async with (
+            connected({"session": target}, keys) as client,
+            aclosing(client.watch(SESSION_ID)) as events,
+        ):
             assert (await anext(events)).cursor == 1
             await first.aclose()
             port = int(target.rpartition(":")[2])
             async with served("session", keys, add_sessions(after, FakeTenants()), port=port):
                 assert [seen.cursor async for seen in events] == [2]
-    assert [request.after_cursor for request in after.asked] == [1]
+    assert [request.after_cursor for request in after.requests] == [1]
 
 
 async def test_a_watch_ends_with_a_refusal_that_trying_again_does_not_help(mesh, keys):
@@ -166,7 +173,7 @@ async def test_a_wait_outlasts_a_service_that_does_not_answer_for_a_while(mesh, 
         answer = await client.wait(SESSION_ID, 30)
 
     assert answer.done
-    assert len(mesh.sessions.asked) == 3
+    assert len(mesh.sessions.requests) == 3
 
 
 async def test_sessions_come_from_every_page(mesh, keys):
@@ -208,10 +215,10 @@ async def test_messages_and_kills_answer_with_what_became_of_them(mesh, keys):
         killed = await client.kill(SESSION_ID)
 
     assert (run.run_id, killed.killed_run_count) == (RUN_ID, 2)
-    assert mesh.sessions.asked[0].request_id == "r"
+    assert mesh.sessions.requests[0].request_id == "r"
 
 
-async def test_calls_carry_the_token_also_from_tasks_older_than_the_connection(mesh, keys):
+async def test_calls_have_the_token_in_tasks_older_than_the_connection(mesh, keys):
     ready: asyncio.Future = asyncio.get_running_loop().create_future()
 
     async def earlier():

@@ -1,4 +1,4 @@
-"""What people read of an answer."""
+"""Output for people."""
 
 import time
 
@@ -26,7 +26,10 @@ def test_times_are_local():
 
 
 TOOL_RESULT = Message(
-    role=Role.ROLE_TOOL_RESULT, tool_name="read_file", is_error=True, content=[ContentBlock(text=Text(text="no"))]
+    role=Role.ROLE_TOOL_RESULT,
+    tool_name="read_file",
+    is_error=True,
+    content=[ContentBlock(text=Text(text="no"))],
 )
 ANSWER = Message(
     role=Role.ROLE_ASSISTANT,
@@ -42,8 +45,14 @@ ANSWER = Message(
     ("body", "told"),
     [
         (EntryBody(header=Header(forked_from_session_id="ses_1")), ("header", "forked from ses_1")),
-        (EntryBody(system_note=SystemNote(topic="attachments", text="2 files")), ("note: attachments", "2 files")),
-        (EntryBody(label=Label(kind=LabelKind.LABEL_KIND_SUPERSEDED, entry_id="ent_1")), ("superseded", "ent_1")),
+        (
+            EntryBody(system_note=SystemNote(topic="attachments", text="2 files")),
+            ("note: attachments", "2 files"),
+        ),
+        (
+            EntryBody(label=Label(kind=LabelKind.LABEL_KIND_SUPERSEDED, entry_id="ent_1")),
+            ("superseded", "ent_1"),
+        ),
         (EntryBody(message=TOOL_RESULT), ("tool result (read_file, failed)", "no")),
         (
             EntryBody(message=ANSWER),
@@ -52,5 +61,5 @@ ANSWER = Message(
         (EntryBody(), ("of a kind this client does not know", "")),
     ],
 )
-def test_every_kind_of_entry_is_told(body, told):
+def test_every_kind_of_entry_is_printed(body, told):
     assert entry_text(Entry(body=body)) == told

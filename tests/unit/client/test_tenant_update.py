@@ -6,7 +6,7 @@ import pytest
 from spawnmesh.session.v1.tenant_pb2 import TenantSettings
 from spawnmesh_client.cli.tenant_update import settings_of_tenant
 
-from tests.unit.client.fake_mesh import mesh, unset
+from tests.support.client.fake_mesh import mesh, unset
 
 __all__ = ["mesh", "unset"]
 
@@ -44,7 +44,7 @@ async def test_name_can_be_made_empty(mesh):
     assert (list(request.update_mask.paths), request.display_name) == (["display_name"], "")
 
 
-async def test_services_that_are_still_to_be_told_are_named(mesh):
+async def test_services_with_stale_settings_are_named(mesh):
     mesh.tenants.stale = ("transcript",)
     told = await mesh.run("tenant", "update", "acme", "--set", "max_spawn_depth=3")
     for_programs = await mesh.run("tenant", "update", "acme", "--set", "max_spawn_depth=3", "--json")
@@ -73,14 +73,24 @@ async def test_what_cannot_be_read_is_asked_of_nobody(mesh, arguments):
             ("max_spawn_depth=3", "--reset max_spawn_depth"),
         ),
         (
-            ("--set", "max_queued_run_count=1", "--set", "attachments.max_file_count=7", "--reset", "attachments"),
+            (
+                "--set",
+                "max_queued_run_count=1",
+                "--set",
+                "attachments.max_file_count=7",
+                "--reset",
+                "attachments",
+            ),
             ("attachments.max_file_count=7", "--reset attachments"),
         ),
         (
             ("--set", 'attachments={"enabled": true}', "--reset", "attachments.enabled"),
             ("--set attachments=", "--reset attachments.enabled"),
         ),
-        (("--set", "max_spawn_depth=3", "--set", "max_spawn_depth=0"), ("max_spawn_depth=3", "max_spawn_depth=0")),
+        (
+            ("--set", "max_spawn_depth=3", "--set", "max_spawn_depth=0"),
+            ("max_spawn_depth=3", "max_spawn_depth=0"),
+        ),
         (
             ("--set", "attachments.max_file_count=7", "--reset", "attachments.enabled"),
             ("--set attachments.max_file_count=7", "--reset attachments.enabled", "two commands"),
@@ -95,8 +105,15 @@ async def test_what_contradicts_itself_is_asked_of_nobody_and_both_options_are_n
     assert [part for part in told if part not in said] == [], said
 
 
-async def test_settings_of_other_messages_are_set_and_reset_together(mesh):
-    options = ("--set", "transcripts.mask_secrets=true", "--reset", "attachments.enabled", "--reset", "max_spawn_depth")
+async def test_settings_of_nested_messages_are_set_and_reset(mesh):
+    options = (
+        "--set",
+        "transcripts.mask_secrets=true",
+        "--reset",
+        "attachments.enabled",
+        "--reset",
+        "max_spawn_depth",
+    )
     same = ("--set", "transcripts.token_vocabulary=o200k_base", "--reset", "transcripts.large_payload_bytes")
     answer = await mesh.run("tenant", "update", "acme", *options, *same)
 

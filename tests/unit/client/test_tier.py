@@ -1,4 +1,4 @@
-"""What `spawnmesh transcript tier` says when a transcript fails half-way."""
+"""`spawnmesh transcript tier` with a transcript that fails half-way."""
 
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ FAILURE = MeshError(Reason.INTERNAL, "internal error; trace 1")
 
 
 class HalfWay:
-    """A transcript service that does some entries and then fails, as a mesh with nothing else."""
+    """A transcript service that tiers some entries and then fails."""
 
     def __init__(self, channel: grpc.aio.Channel, *, first: bool) -> None:
         self.channel = channel
@@ -42,7 +42,7 @@ DONE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("session_id", ["", SESSION])
-async def test_what_was_done_before_a_failure_is_told_and_counted(
+async def test_work_before_a_failure_is_reported_and_counted(
     capsys: pytest.CaptureFixture[str], session_id: str
 ) -> None:
     async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
@@ -58,5 +58,7 @@ async def test_what_was_done_before_a_failure_is_told_and_counted(
 async def test_one_that_fails_at_once_is_the_commands_failure() -> None:
     async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
         with pytest.raises(MeshError) as caught:
-            await _tier(cast(Mesh, HalfWay(channel, first=True)), pb.TIER_ACTION_APPLY, SESSION, as_json=False)
+            await _tier(
+                cast(Mesh, HalfWay(channel, first=True)), pb.TIER_ACTION_APPLY, SESSION, as_json=False
+            )
     assert caught.value is FAILURE

@@ -11,7 +11,7 @@ from spawnmesh_client.cli.app import options
 from spawnmesh_devstack.span_file import framed
 from spawnmesh_devstack.trace_command import add_commands
 
-from tests.unit.client.fake_mesh import SESSION_ID, invoke, mesh, unset
+from tests.support.client.fake_mesh import SESSION_ID, invoke, mesh, unset
 
 __all__ = ["mesh", "unset"]
 
@@ -59,7 +59,7 @@ async def test_a_session_is_traced_by_its_id(recorded, app):
     assert [span["name"] for span in json.loads(result.stdout)["spans"]] == ["SpawnSession"]
 
 
-async def test_a_trace_that_is_not_there_yet_is_told(recorded, app):
+async def test_a_missing_trace_is_reported(recorded, app):
     result = invoke(app, "--data", str(recorded.data), "trace", "cd" * 16)
 
     assert result.exit_code == 1

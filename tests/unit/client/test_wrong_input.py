@@ -1,4 +1,4 @@
-"""What a person may give wrong: each is told in one line that says what, and to programs as JSON."""
+"""Invalid input is reported in one line, and to programs as JSON."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ import pytest
 from spawnmesh_client.cli.app import build_app
 from spawnmesh_client.cli.run import reported
 
-from tests.unit.client.fake_mesh import SESSION_ID, FakeMesh, invoke, mesh, unset
+from tests.support.client.fake_mesh import SESSION_ID, FakeMesh, invoke, mesh, unset
 
 __all__ = ["mesh", "unset"]
 
@@ -30,12 +30,16 @@ TOO_LARGE = "9" * 20
         ("hooks", "log", "--since", "1e300"),
     ],
 )
-async def test_a_number_that_no_request_carries_is_wrong_usage(mesh: FakeMesh, arguments: tuple[str, ...]) -> None:
+async def test_a_number_that_no_request_carries_is_wrong_usage(
+    mesh: FakeMesh, arguments: tuple[str, ...]
+) -> None:
     assert (await mesh.run(*arguments)).exit_code == 2
 
 
 @pytest.mark.parametrize("around", ["{}\r\n", " {}", "{}\n"])
-async def test_space_around_a_token_is_none_of_it(mesh: FakeMesh, monkeypatch: pytest.MonkeyPatch, around: str) -> None:
+async def test_space_around_a_token_is_none_of_it(
+    mesh: FakeMesh, monkeypatch: pytest.MonkeyPatch, around: str
+) -> None:
     made = (await mesh.run("--tenant", "acme", "token")).stdout.strip()
     monkeypatch.setenv("SPAWNMESH_TOKEN", around.format(made))
 
@@ -57,7 +61,7 @@ async def test_a_token_with_what_no_token_has_is_refused_and_not_shown(
     assert (document.exit_code, json.loads(document.stdout)["error"]["reason"]) == (1, "TOKEN_INVALID")
 
 
-async def test_what_is_no_text_is_told_of_names_and_arguments(mesh: FakeMesh, tmp_path: Path) -> None:
+async def test_names_and_arguments_that_are_not_utf8_are_reported(mesh: FakeMesh, tmp_path: Path) -> None:
     file = Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff.txt"))
     file.write_text("x")
 
@@ -66,22 +70,23 @@ async def test_what_is_no_text_is_told_of_names_and_arguments(mesh: FakeMesh, tm
     task = await mesh.run("spawn", os.fsdecode(b"\xff"))
 
     assert told.stderr == (
-        "error: ATTACHMENTS_INVALID_NAME: the name of a file is no UTF-8 text (file=a\\udcff.txt). rename the file\n"
+        "error: ATTACHMENTS_INVALID_NAME: the name of a file is no UTF-8 text"
+        " (file=a\\udcff.txt). rename the file\n"
     )
     assert json.loads(document.stdout)["error"]["reason"] == "ATTACHMENTS_INVALID_NAME"
     assert (task.exit_code, task.stderr) == (1, "error: INVALID_REQUEST: an argument is no UTF-8 text\n")
-    assert mesh.sessions.asked == []
+    assert mesh.sessions.requests == []
 
 
-async def test_a_service_that_nobody_named_is_told_with_its_variable(mesh: FakeMesh) -> None:
+async def test_an_unnamed_service_is_reported_with_its_variable(mesh: FakeMesh) -> None:
     told, document = await mesh.run("hooks", "list"), await mesh.run("hooks", "list", "--json")
 
-    line = "nothing says where hook is: name it with SPAWNMESH_HOOK_TARGET"
+    line = "the target of hook is not known: set it with SPAWNMESH_HOOK_TARGET"
     assert (told.exit_code, told.stderr) == (1, f"error: DEPENDENCY_UNAVAILABLE: {line}\n")
     assert json.loads(document.stdout)["error"]["message"] == line
 
 
-def test_an_address_to_serve_on_that_is_none_is_told() -> None:
+def test_an_invalid_listen_address_is_reported() -> None:
     result = invoke(build_app(), "hooks", "serve", "my_plugin", "--listen", "garbage")
 
     assert (result.exit_code, result.stderr) == (1, "error: INVALID_REQUEST: --listen must be host:port\n")
@@ -108,23 +113,30 @@ def test_settings_of_a_plugin_that_cannot_be_read_are_named(monkeypatch: pytest.
         ),
     ],
 )
-async def test_a_word_that_is_none_of_a_few_is_told_with_those_that_can_be_typed(
+async def test_an_unknown_word_is_reported_with_the_known_ones(
     mesh: FakeMesh, option: tuple[str, ...], names: str
 ) -> None:
     result = await mesh.run("hooks", "register", "a", "grpc://h:1", *option)
 
     said = " ".join(result.stderr.replace("│", "").split())
-    assert (result.exit_code, f"there are {names}" in said) == (2, True), said
+    assert (result.exit_code, f"known are {names}" in said) == (2, True), said
     assert [
-        word for word in ("unspecified", "kind_", "policy_", "grant_") if word in said.partition("there are ")[2]
+        word
+        for word in ("unspecified", "kind_", "policy_", "grant_")
+        if word in said.partition("known are ")[2]
     ] == []
 
 
-async def test_a_defect_is_told_to_programs_as_json() -> None:
+async def test_an_internal_error_is_reported_to_programs_as_json() -> None:
     program = "import spawnmesh_client.cli.app as app; app.entry_points = None; app.main()"
 
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", program, "--json", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        sys.executable,
+        "-c",
+        program,
+        "--json",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     stdout, stderr = await child.communicate()
 
@@ -145,7 +157,11 @@ async def test_a_decision_that_there_is_not_is_no_empty_answer(mesh: FakeMesh) -
 
 @pytest.mark.parametrize(
     "arguments",
-    [("transcript", "search", "ses_x"), ("router", "explain"), ("hooks", "register", "--hook", "before_spawn", "a")],
+    [
+        ("transcript", "search", "ses_x"),
+        ("router", "explain"),
+        ("hooks", "register", "--hook", "before_spawn", "a"),
+    ],
 )
 @pytest.mark.parametrize("options", [(), ("--json",)])
 async def test_an_argument_that_is_no_text(arguments: tuple[str, ...], options: tuple[str, ...]) -> None:
@@ -156,5 +172,8 @@ async def test_an_argument_that_is_no_text(arguments: tuple[str, ...], options: 
     )
     stdout, stderr = await child.communicate()
 
-    assert (child.returncode, b"an argument is no UTF-8 text" in (stdout if options else stderr)) == (1, True), stderr
+    assert (child.returncode, b"an argument is no UTF-8 text" in (stdout if options else stderr)) == (
+        1,
+        True,
+    ), stderr
     assert (stderr if options else stdout) == b""

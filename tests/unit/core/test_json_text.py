@@ -1,4 +1,4 @@
-"""JSON with positions agrees with the standard parser, and edits touch nothing but their place."""
+"""The parser agrees with the standard one, and edits change only their place."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Secrets go, and nothing that only looks like one."""
+"""Secrets are masked, and texts that only look like secrets are not."""
 
 import json
 import random
@@ -33,7 +33,9 @@ def token() -> str:
 
 def private_key(*, traditional: bool = False) -> str:
     made = rsa.generate_private_key(65537, 1024) if traditional else ec.generate_private_key(ec.SECP256R1())
-    form = serialization.PrivateFormat.TraditionalOpenSSL if traditional else serialization.PrivateFormat.PKCS8
+    form = (
+        serialization.PrivateFormat.TraditionalOpenSSL if traditional else serialization.PrivateFormat.PKCS8
+    )
     return made.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
 
 
@@ -106,7 +108,11 @@ def test_provider_keys_go(name: str, around: str) -> None:
         ('"https:/\\/u:{}@host"', "p4ssw0rd", Secret.URL_CREDENTIALS),
         ('"https:\\//u:{}@host"', "p4ssw0rd", Secret.URL_CREDENTIALS),
         ("git clone https://{}@github.com/acme/app.git", KEYS["github"], Secret.PROVIDER_KEY),
-        ("pip install git+https://{}@github.com/acme/app.git", KEYS["github fine-grained"], Secret.PROVIDER_KEY),
+        (
+            "pip install git+https://{}@github.com/acme/app.git",
+            KEYS["github fine-grained"],
+            Secret.PROVIDER_KEY,
+        ),
         ('"https:\\/\\/{}@gitlab.com\\/x"', KEYS["gitlab"], Secret.PROVIDER_KEY),
         ("aws_secret_access_key = {}", drawn(36) + "/+/7", Secret.PROVIDER_KEY),
         ("aws_secret_access_key = {}", AWS_WITH_FEW_DIGITS, Secret.PROVIDER_KEY),
@@ -122,7 +128,11 @@ def test_provider_keys_go(name: str, around: str) -> None:
             SLACK_SECRET,
             Secret.URL_CREDENTIALS,
         ),
-        ('"https:\\/\\/hooks.slack.com\\/services\\/T0A1B2C3D\\/B0A1B2C3D\\/{}"', SLACK_SECRET, Secret.URL_CREDENTIALS),
+        (
+            '"https:\\/\\/hooks.slack.com\\/services\\/T0A1B2C3D\\/B0A1B2C3D\\/{}"',
+            SLACK_SECRET,
+            Secret.URL_CREDENTIALS,
+        ),
         (
             "https://hooks.slack.com/workflows/T0A1B2C3D/A0A1B2C3D/123456789012345678/{}",
             SLACK_SECRET,
@@ -203,10 +213,15 @@ def test_documents_keep_every_byte_but_the_secrets() -> None:
 def test_a_key_of_aws_goes_where_only_its_name_in_a_document_tells_of_it() -> None:
     for name in ("SecretAccessKey", "aws_secret_access_key", "s3SecretAccessKey", "MINIO_SECRET_KEY"):
         text = json.dumps({name: AWS_WITH_FEW_DIGITS, "name": AWS_WITH_FEW_DIGITS})
-        assert json.loads(mask_document(text)) == {name: marker(Secret.PROVIDER_KEY), "name": AWS_WITH_FEW_DIGITS}
+        assert json.loads(mask_document(text)) == {
+            name: marker(Secret.PROVIDER_KEY),
+            "name": AWS_WITH_FEW_DIGITS,
+        }
 
 
-@pytest.mark.parametrize("name", ["Authorization", "authorization", "proxy-authorization", "Proxy_Authorization"])
+@pytest.mark.parametrize(
+    "name", ["Authorization", "authorization", "proxy-authorization", "Proxy_Authorization"]
+)
 def test_a_password_goes_where_only_the_name_of_its_member_tells_of_it(name: str) -> None:
     secret = b64encode(b"me:hunter2password").decode()
     document = json.dumps(
@@ -214,7 +229,9 @@ def test_a_password_goes_where_only_the_name_of_its_member_tells_of_it(name: str
     )
     shown = marker(Secret.BEARER_TOKEN)
     assert mask_document(document) == document.replace(secret, shown)
-    kept = json.dumps({"Accept": f"Basic {secret}", name: "Basic auth", "note": "Basic knowledge of authorization"})
+    kept = json.dumps(
+        {"Accept": f"Basic {secret}", name: "Basic auth", "note": "Basic knowledge of authorization"}
+    )
     assert mask_document(kept) == kept
 
 
@@ -281,7 +298,9 @@ def test_a_document_of_too_many_values_in_its_strings_is_refused_and_not_kept_as
 
 
 def corpus() -> list[str]:
-    """Lines that hold no secret: this repository's sources, and ids, cursors, hashes and images as mesh and providers make them."""
+    """Lines without secrets: the sources of this repository, and ids, cursors, hashes
+    and images.
+    """
     listed = subprocess.run(
         ["git", "ls-files", "*.py", "*.pyi", "*.proto", "*.sql", "*.md", "*.toml", "*.json", "*.yaml", "Makefile"],
         cwd=ROOT, capture_output=True, text=True, check=True,
@@ -343,7 +362,7 @@ def corpus() -> list[str]:
 
 
 def test_source_code_and_ids_are_hardly_ever_mangled() -> None:
-    """At most one line in twenty thousand."""
+    """At most one line in twenty thousand changes."""
     lines = corpus()
     assert len(lines) > 80_000
     mangled = [line for line in lines if mask_text(line) != line]
@@ -351,7 +370,7 @@ def test_source_code_and_ids_are_hardly_ever_mangled() -> None:
 
 
 def test_a_long_text_takes_time_in_proportion() -> None:
-    """Nothing in it that a search could go over again and again, which would take hours: the test's own time limit ends it."""
+    """No search backtracks, which would take hours: the timeout of the test would end it."""
     for piece in (
         "-----BEGIN PRIVATE KEY-----" + "A" * 50,
         "-----BEGIN PRIVATE KEY-----",

@@ -1,4 +1,4 @@
-"""What is written with markers gets its secrets back, or is refused."""
+"""Markers in a written document are replaced by their secrets, or the document is refused."""
 
 import json
 import tracemalloc
@@ -120,4 +120,6 @@ def test_many_markers_of_a_long_secret_do_not_fill_the_memory() -> None:
 def test_an_answer_of_too_many_values_in_its_strings_is_refused() -> None:
     part = json.dumps({"a": "\\n", "b": [0] * (MAX_NODES // 2)})
     with pytest.raises(NotRestorable):
-        unmask_document(json.dumps({"a": [part, part], "key": SHOWN}), json.dumps({"a": KEY}), 64 * 1024 * 1024)
+        unmask_document(
+            json.dumps({"a": [part, part], "key": SHOWN}), json.dumps({"a": KEY}), 64 * 1024 * 1024
+        )

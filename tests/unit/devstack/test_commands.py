@@ -29,7 +29,9 @@ def test_port_that_is_none_is_wrong_usage(app, tmp_path, port):
 
 
 def test_port_for_nothing_known_is_told_in_one_line(app, tmp_path):
-    ended = CliRunner().invoke(app, ["up", "--data", str(tmp_path / "data"), "--port", "hooks=12345"], env=NO_KEYS)
+    ended = CliRunner().invoke(
+        app, ["up", "--data", str(tmp_path / "data"), "--port", "hooks=12345"], env=NO_KEYS
+    )
 
     assert ended.exit_code == 1
     assert ended.stderr.strip().splitlines()[-1].startswith("error: nothing is called hooks")
@@ -37,7 +39,9 @@ def test_port_for_nothing_known_is_told_in_one_line(app, tmp_path):
 
 @pytest.mark.parametrize("command", ["up", "demo"])
 @pytest.mark.parametrize("model", ["gpt", "smolm2"])
-def test_model_that_nobody_has_is_refused_with_those_that_can_be_named(app, tmp_path, monkeypatch, command, model):
+def test_model_that_nobody_has_is_refused_with_those_that_can_be_named(
+    app, tmp_path, monkeypatch, command, model
+):
     monkeypatch.setenv("SPAWNMESH_DATA", str(tmp_path / "data"))
     ended = CliRunner().invoke(app, [command, "--model", model], env=NO_KEYS)
 
@@ -57,7 +61,10 @@ def test_data_in_a_file_are_told_in_one_line(app, tmp_path):
         told.append(ended.stderr)
 
     place = f"error: data cannot be kept in {tmp_path}"
-    assert told == [f"{place}/file: it is a file and no directory\n", f"{place}/file/below: Not a directory\n"]
+    assert told == [
+        f"{place}/file: it is a file and no directory\n",
+        f"{place}/file/below: Not a directory\n",
+    ]
 
 
 NO_KEYS = dict.fromkeys(("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY"), "")

@@ -13,7 +13,8 @@ from spawnmesh_devstack.failures import StackError
 def test_cases_keep_their_order_and_one_without_an_id_has_its_place(tmp_path: Path) -> None:
     file = tmp_path / "cases.json"
     file.write_text(
-        json.dumps([{"id": "B", "given": {"name": "\ud800"}, "expect": None}, {"given": 1}]), encoding="utf-8-sig"
+        json.dumps([{"id": "B", "given": {"name": "\ud800"}, "expect": None}, {"given": 1}]),
+        encoding="utf-8-sig",
     )
     assert read_cases(file) == [Case("B", {"name": "\ud800"}, None), Case("#2", 1, None)]
 

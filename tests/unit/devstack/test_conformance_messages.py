@@ -31,7 +31,8 @@ def calls_of(*sources: Any) -> list[str]:
 
 def test_text_is_one_block_however_it_is_written() -> None:
     plain, listed = messages_of(
-        [{"role": "user", "content": "hi"}, {"role": "user", "content": [{"type": "text", "text": "hi"}]}], "messages"
+        [{"role": "user", "content": "hi"}, {"role": "user", "content": [{"type": "text", "text": "hi"}]}],
+        "messages",
     )
     assert plain == listed
     assert plain == pb.Message(role=pb.ROLE_USER, content=[pb.ContentBlock(text=pb.Text(text="hi"))])
@@ -77,12 +78,19 @@ def test_call_that_was_broken_off_is_none_unless_something_answers_it(stop: str)
 
 
 def test_answer_to_a_later_call_of_the_same_id_is_none_to_the_broken_one() -> None:
-    assert calls_of(asking(CALL, stopReason="error"), asking(CALL, stopReason="toolUse"), result("a")) == ["a"]
+    assert calls_of(asking(CALL, stopReason="error"), asking(CALL, stopReason="toolUse"), result("a")) == [
+        "a"
+    ]
 
 
 @pytest.mark.parametrize(
     "block",
-    [{"type": "thinking", "thinking": "t"}, {**CALL, "id": " "}, {"type": "text", "text": 5}, {"type": [], "id": "a"}],
+    [
+        {"type": "thinking", "thinking": "t"},
+        {**CALL, "id": " "},
+        {"type": "text", "text": 5},
+        {"type": [], "id": "a"},
+    ],
 )
 def test_block_that_the_contract_has_no_kind_for_is_carried_as_its_json(block: dict[str, Any]) -> None:
     [message] = messages_of([asking(block)], "messages")
@@ -90,9 +98,13 @@ def test_block_that_the_contract_has_no_kind_for_is_carried_as_its_json(block: d
 
 
 def test_lone_surrogates_are_carried_and_stay_apart() -> None:
-    one, other = messages_of([{"role": "user", "content": "\ud800"}, {"role": "user", "content": "\ud801"}], "messages")
+    one, other = messages_of(
+        [{"role": "user", "content": "\ud800"}, {"role": "user", "content": "\ud801"}], "messages"
+    )
     assert one != other
-    [message] = messages_of([asking({**CALL, "id": "\udc00", "name": "\udc01", "arguments": "\udc02"})], "messages")
+    [message] = messages_of(
+        [asking({**CALL, "id": "\udc00", "name": "\udc01", "arguments": "\udc02"})], "messages"
+    )
     assert json.loads(message.content[0].tool_call.block_json)["arguments"] == "\udc02"
 
 
@@ -134,7 +146,9 @@ def test_call_is_called_what_its_block_calls_it(block: dict[str, Any], name: str
     assert tool_call(block, "a").name == name
 
 
-@pytest.mark.parametrize("name", ["toolCallId", "toolUseId", "tool_call_id", "tool_use_id", "callId", "call_id"])
+@pytest.mark.parametrize(
+    "name", ["toolCallId", "toolUseId", "tool_call_id", "tool_use_id", "callId", "call_id"]
+)
 def test_results_name_their_call_in_any_spelling(name: str) -> None:
     (message,) = messages_of([{"role": "toolResult", name: "a", "content": "ok"}], "messages")
     assert message.tool_call_id == "a"

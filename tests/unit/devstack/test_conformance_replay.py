@@ -11,7 +11,7 @@ from spawnmesh_devstack.conformance.areas import AREAS
 from spawnmesh_devstack.conformance.cases import BadCase, Case, Verdict
 from spawnmesh_devstack.conformance.replay import replay_cases
 
-CASES = Path(__file__).parents[1] / "attachments" / "cases" / "attachments_name.json"
+CASES = Path(__file__).parents[1] / "attachment_blob" / "cases" / "attachments_name.json"
 
 
 def answering(outcomes: dict[str, Verdict | Exception]) -> Callable[[Case], Awaitable[Verdict]]:

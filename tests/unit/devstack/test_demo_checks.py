@@ -33,7 +33,9 @@ def report(files: tuple[Path, Truth]) -> dict[str, Any]:
     sessions[1]["attachments"] = [{"name": "brief.md", "sha256": BRIEF}]
     lines = (f"sum of amount: {truth.sum_of_amount}", f"lines: {truth.line_count}", truth.picture_sha256)
     return {
-        "receipt": {"files": [{"name": name, "sha256": digest} for name, digest in hashes(directory).items()]},
+        "receipt": {
+            "files": [{"name": name, "sha256": digest} for name, digest in hashes(directory).items()]
+        },
         "answer": "\n".join((*lines, "verified: yes")),
         "sessions": sessions,
         "attempts": [{"reason": "RATE_LIMIT"}, {"reason": ""}],

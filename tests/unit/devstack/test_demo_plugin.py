@@ -24,6 +24,8 @@ def test_anything_else_goes_through(agent_id, draft, revision_count):
 
 
 def test_a_draft_that_only_mentions_the_phrase_is_not_verified():
-    event = BeforeAgentFinalizeEvent(agent_id="coordinator", draft_text="I was to say verified: yes, but did not look.")
+    event = BeforeAgentFinalizeEvent(
+        agent_id="coordinator", draft_text="I was to say verified: yes, but did not look."
+    )
 
     assert judge(event).WhichOneof("decision") == "revise"

@@ -7,7 +7,9 @@ from spawnmesh_devstack.traces import orphans
 MS = 1_000_000
 
 
-def span(span_id: str, parent: str, name: str, service: str, milliseconds: float, kind: str = "internal") -> Span:
+def span(
+    span_id: str, parent: str, name: str, service: str, milliseconds: float, kind: str = "internal"
+) -> Span:
     end = int(milliseconds * MS)
     return Span("t", span_id, parent, name, service, 0, end, kind, "unset", "", {}, [], [])
 
@@ -44,9 +46,9 @@ def test_short_spans_go_unless_they_tell_or_stand_above_one_that_stays():
 
 
 def test_every_service_still_has_a_line():
-    assert told(span("a", "root", "quick", "transcript", 0.1), span("b", "root", "quicker", "transcript", 0.05)) == [
-        ("a", "root", "quick")
-    ]
+    assert told(
+        span("a", "root", "quick", "transcript", 0.1), span("b", "root", "quicker", "transcript", 0.05)
+    ) == [("a", "root", "quick")]
 
 
 def test_call_that_was_served_twice_stays_above_both():

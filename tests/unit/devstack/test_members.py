@@ -37,7 +37,11 @@ def around(tmp_path: Path) -> Surroundings:
 
 def every_member(around: Surroundings) -> dict[str, members.Member]:
     services = [members.service_member(name, 9, around) for name in SERVICES]
-    workers = [members.worker_member(around), members.blob_worker_member(around), members.hook_worker_member(around)]
+    workers = [
+        members.worker_member(around),
+        members.blob_worker_member(around),
+        members.hook_worker_member(around),
+    ]
     found = [*services, *workers, members.runner_member("runner", 9, around)]
     return {member.name: member for member in found}
 

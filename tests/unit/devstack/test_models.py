@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from spawnmesh_devstack.models import ModelKind, choose, config_for, scripted_config
-from spawnmesh_model_router.config import RouterConfig
+from spawnmesh_model_router.domain.router_config import RouterConfig
 
 
 async def test_without_a_key_it_is_the_scripted_one():

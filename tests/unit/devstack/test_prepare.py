@@ -30,14 +30,21 @@ def test_port_that_is_taken_or_for_nothing_known_is_refused():
 def test_port_asked_for_s3_is_taken_with_the_one_of_its_grpc():
     (port,) = free_port_pairs(1)
 
-    with socket.create_server(("127.0.0.1", port + PAIR_DISTANCE)), pytest.raises(PortBusy, match="s3's gRPC"):
+    with (
+        socket.create_server(("127.0.0.1", port + PAIR_DISTANCE)),
+        pytest.raises(PortBusy, match="s3's gRPC"),
+    ):
         choose_ports({"s3": port})
 
 
 def test_mesh_file_is_for_its_owner_and_gone_afterwards(tmp_path):
     with sole_use(tmp_path / "data") as data:
         write_mesh_file(
-            data, targets={"session": "127.0.0.1:1"}, keys=data / "keys", traces=data / "t", pids={"session": 7}
+            data,
+            targets={"session": "127.0.0.1:1"},
+            keys=data / "keys",
+            traces=data / "t",
+            pids={"session": 7},
         )
         file = data / "mesh.json"
         assert json.loads(file.read_text())["targets"] == {"session": "127.0.0.1:1"}

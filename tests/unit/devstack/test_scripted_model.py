@@ -38,7 +38,10 @@ def called(call_id: str, tool: str, arguments: dict, value: object) -> list[dict
 
 
 def listing(*names: str) -> dict:
-    entries = [{"name": name, "kind": "file", "bytes": 9, "sha256": hashlib.sha256(b"").hexdigest()} for name in names]
+    entries = [
+        {"name": name, "kind": "file", "bytes": 9, "sha256": hashlib.sha256(b"").hexdigest()}
+        for name in names
+    ]
     return {"path": DIRECTORY, "entries": entries, "truncated": False}
 
 
@@ -47,7 +50,9 @@ async def ask(client: openai.AsyncOpenAI, messages: list[dict]) -> openai.types.
 
 
 async def test_counter_lists_the_attachments_first(client):
-    answer = await client.chat.completions.create(model="agent", messages=[COUNTER, {"role": "user", "content": NOTE}])
+    answer = await client.chat.completions.create(
+        model="agent", messages=[COUNTER, {"role": "user", "content": NOTE}]
+    )
 
     (call,) = answer.choices[0].message.tool_calls
     assert (call.function.name, json.loads(call.function.arguments)) == ("list_files", {"path": DIRECTORY})
@@ -129,7 +134,9 @@ async def test_unknown_model_and_missing_key_are_refused_as_the_api_does(client)
         assert answer.status == 401
 
 
-@pytest.mark.parametrize("messages", [None, "hello", [{"role": "wizard", "content": "hello"}], [{"role": "user"}]])
+@pytest.mark.parametrize(
+    "messages", [None, "hello", [{"role": "wizard", "content": "hello"}], [{"role": "user"}]]
+)
 async def test_what_is_no_chat_is_refused(client, messages):
     with pytest.raises(openai.BadRequestError):
         await client.chat.completions.create(model="agent", messages=messages)

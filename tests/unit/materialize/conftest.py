@@ -1,3 +1,5 @@
+"""Fixtures of the tests of the materialize library."""
+
 import hashlib
 import os
 import tempfile
@@ -7,9 +9,9 @@ from pathlib import Path
 import pytest
 from spawnmesh_materialize import FileSource
 
+from tests.support.materialize.callables import MakeSource, Snapshot
+
 NOBODY = 65534
-MakeSource = Callable[..., FileSource]
-Snapshot = Callable[[Path], dict[str, bytes | str]]
 
 
 @pytest.fixture
@@ -21,7 +23,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A directory where following a link would be seen: it has what a lookup hopes to find, and room for more."""
+    """A directory that shows whether a symlink was followed. It has each name that is opened."""
     path = tmp_path / "outside"
     for below in (".", "set_1", "attachments", "attachments/set_1"):
         (path / below).mkdir(exist_ok=True, parents=True)
@@ -31,7 +33,9 @@ def outside(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def source() -> MakeSource:
-    def make(name: str, data: bytes = b"hello", *, sha256: str | None = None, claimed: int | None = None) -> FileSource:
+    def make(
+        name: str, data: bytes = b"hello", *, sha256: str | None = None, claimed: int | None = None
+    ) -> FileSource:
         digest = sha256 or hashlib.sha256(data).hexdigest()
         chunks = (data[start : start + 3] for start in range(0, len(data), 3))
         return FileSource(name, len(data) if claimed is None else claimed, digest, chunks)
@@ -41,7 +45,7 @@ def source() -> MakeSource:
 
 @pytest.fixture
 def snapshot() -> Snapshot:
-    """Everything below a directory: contents of files, targets of links."""
+    """Return a function that reads all files and symlink targets below a directory."""
 
     def take(top: Path) -> dict[str, bytes | str]:
         found: dict[str, bytes | str] = {}
@@ -58,7 +62,7 @@ def snapshot() -> Snapshot:
 
 @pytest.fixture
 def unprivileged_workspace() -> Iterator[Path]:
-    """A workspace of a user whom permission bits bind, and that user as whom the test runs."""
+    """A workspace of an unprivileged user. The test runs as that user."""
     is_root = os.geteuid() == 0
     with tempfile.TemporaryDirectory(dir="/tmp") as path:
         if is_root:

@@ -1,3 +1,5 @@
+"""materialize: writing a set."""
+
 import hashlib
 import json
 import os
@@ -20,7 +22,7 @@ from spawnmesh_materialize import (
     remove,
 )
 
-from .conftest import MakeSource, Snapshot
+from tests.support.materialize.callables import MakeSource, Snapshot
 
 SET = "set_1"
 HOME = ".spawnmesh/attachments"
@@ -44,7 +46,7 @@ def modes(workspace: Path) -> dict[str, int]:
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in [workspace / ".spawnmesh", *found]}
 
 
-def test_set_lies_in_its_directory_with_its_manifest(workspace: Path, source: MakeSource) -> None:
+def test_set_is_written_to_its_directory_with_its_manifest(workspace: Path, source: MakeSource) -> None:
     placed = materialize(workspace, SET, [source("b é.txt", b"two" * 1000), source("a.bin", b"")])
     assert placed.rel_dir == f"{HOME}/{SET}"
     assert placed.files == (
@@ -62,7 +64,7 @@ def test_set_lies_in_its_directory_with_its_manifest(workspace: Path, source: Ma
 
 
 @pytest.mark.parametrize("mask", [0, 0o022, 0o777])
-def test_modes_hold_under_any_umask(
+def test_modes_do_not_depend_on_the_umask(
     unprivileged_workspace: Path, source: MakeSource, set_umask: Callable[[int], int], mask: int
 ) -> None:
     set_umask(mask)
@@ -77,7 +79,7 @@ def test_modes_hold_under_any_umask(
     remove(unprivileged_workspace, SET)
 
 
-def test_directories_that_were_open_to_others_are_closed(workspace: Path, source: MakeSource) -> None:
+def test_modes_of_existing_directories_are_restricted(workspace: Path, source: MakeSource) -> None:
     (workspace / HOME).mkdir(parents=True)
     for path in (workspace / ".spawnmesh", workspace / HOME):
         path.chmod(0o777)
@@ -85,7 +87,9 @@ def test_directories_that_were_open_to_others_are_closed(workspace: Path, source
     assert [modes(workspace)[name] for name in (".spawnmesh", "attachments")] == [0o700, 0o700]
 
 
-def test_same_set_again_writes_and_reads_nothing(workspace: Path, source: MakeSource, snapshot: Snapshot) -> None:
+def test_writing_the_same_set_again_writes_and_reads_nothing(
+    workspace: Path, source: MakeSource, snapshot: Snapshot
+) -> None:
     first = materialize(workspace, SET, [source("a.txt", b"aa"), source("b.txt", b"b")])
     path = workspace / HOME / SET / "a.txt"
     before = path.stat()
@@ -94,10 +98,17 @@ def test_same_set_again_writes_and_reads_nothing(workspace: Path, source: MakeSo
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_other_contents_under_the_same_id_are_refused(workspace: Path, source: MakeSource, snapshot: Snapshot) -> None:
+def test_other_contents_under_the_same_id_are_refused(
+    workspace: Path, source: MakeSource, snapshot: Snapshot
+) -> None:
     materialize(workspace, SET, [source("a.txt", b"aa")])
     before = snapshot(workspace)
-    for other in ([unread("a.txt", b"ab")], [unread("b.txt", b"aa")], [], [unread("a.txt", b"aa"), unread("b", b"")]):
+    for other in (
+        [unread("a.txt", b"ab")],
+        [unread("b.txt", b"aa")],
+        [],
+        [unread("a.txt", b"aa"), unread("b", b"")],
+    ):
         assert refusal(workspace, other).reason is MaterializeReason.DIFFERENT_SET
     assert snapshot(workspace) == before
 
@@ -108,7 +119,9 @@ def test_directory_without_manifest_is_refused(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["hash", "short", "long", "source"])
-def test_failed_file_leaves_nothing(workspace: Path, source: MakeSource, snapshot: Snapshot, fault: str) -> None:
+def test_failed_file_leaves_nothing(
+    workspace: Path, source: MakeSource, snapshot: Snapshot, fault: str
+) -> None:
     def breaking() -> Iterator[bytes]:
         yield b"he"
         raise ConnectionResetError("peer went away")
@@ -128,7 +141,7 @@ def test_failed_file_leaves_nothing(workspace: Path, source: MakeSource, snapsho
         assert failed.value.facts == {"index": 1}
 
 
-def test_failure_leaves_what_others_made_meanwhile(workspace: Path) -> None:
+def test_failure_keeps_directories_that_others_created_meanwhile(workspace: Path) -> None:
     def chunks() -> Iterator[bytes]:
         (workspace / HOME / SET).mkdir()
         yield b"x"
@@ -137,26 +150,31 @@ def test_failure_leaves_what_others_made_meanwhile(workspace: Path) -> None:
     assert os.listdir(workspace / HOME) == [SET]
 
 
-def test_failure_leaves_other_sets_alone(workspace: Path, source: MakeSource, snapshot: Snapshot) -> None:
+def test_failure_keeps_other_sets(workspace: Path, source: MakeSource, snapshot: Snapshot) -> None:
     materialize(workspace, "set_0", [source("a.txt")])
     before = snapshot(workspace)
     refusal(workspace, [source("a.txt", claimed=1)])
     assert snapshot(workspace) == before
 
 
-def test_too_long_a_source_is_not_read_to_its_end(workspace: Path) -> None:
+def test_source_that_is_too_long_is_not_read_to_its_end(workspace: Path) -> None:
     def endless() -> Iterator[bytes]:
         for _ in range(10):
             yield b"x" * 100
         pytest.fail("read on after the announced size")
 
-    assert refusal(workspace, [FileSource("a", 500, "0" * 64, endless())]).reason is MaterializeReason.SIZE_MISMATCH
+    assert (
+        refusal(workspace, [FileSource("a", 500, "0" * 64, endless())]).reason
+        is MaterializeReason.SIZE_MISMATCH
+    )
 
 
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a/b", "/a", "../a", "a\0", "x" * 256, ".manifest.json", ".MANIFEST.json"]
 )
-def test_unfit_name_is_refused_before_anything_is_made(workspace: Path, snapshot: Snapshot, name: str) -> None:
+def test_invalid_name_is_refused_before_anything_is_created(
+    workspace: Path, snapshot: Snapshot, name: str
+) -> None:
     refused = refusal(workspace, [unread("ok", b""), unread(name, b"")])
     assert (refused.reason, refused.facts) == (MaterializeReason.INVALID_NAME, {"index": 1})
     assert snapshot(workspace) == {}
@@ -167,7 +185,7 @@ def test_repeated_name_is_refused(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("set_id", ["", ".", "..", "a/b", "../x", "a.b", ".x", "-x", "a\n", "x" * 129, "é"])
-def test_unfit_set_id_is_refused(workspace: Path, snapshot: Snapshot, set_id: str) -> None:
+def test_invalid_set_id_is_refused(workspace: Path, snapshot: Snapshot, set_id: str) -> None:
     assert refusal(workspace, [], set_id).reason is MaterializeReason.INVALID_SET_ID
     with pytest.raises(MaterializeError):
         remove(workspace, set_id)
@@ -178,7 +196,9 @@ def test_missing_workspace_is_a_typed_failure(tmp_path: Path) -> None:
     assert refusal(tmp_path / "absent", []).reason is MaterializeReason.NOT_FOUND
 
 
-def test_workspace_without_write_permission_leaves_nothing(unprivileged_workspace: Path, snapshot: Snapshot) -> None:
+def test_workspace_without_write_permission_leaves_nothing(
+    unprivileged_workspace: Path, snapshot: Snapshot
+) -> None:
     unprivileged_workspace.chmod(0o500)
     refused = refusal(unprivileged_workspace, [unread("a", b"")])
     assert (refused.reason, refused.facts["errno"]) == (MaterializeReason.NO_PERMISSION, "EACCES")
@@ -186,7 +206,9 @@ def test_workspace_without_write_permission_leaves_nothing(unprivileged_workspac
     assert snapshot(unprivileged_workspace) == {}
 
 
-def test_file_size_limit_of_the_process_leaves_nothing(workspace: Path, source: MakeSource, snapshot: Snapshot) -> None:
+def test_file_size_limit_of_the_process_leaves_nothing(
+    workspace: Path, source: MakeSource, snapshot: Snapshot
+) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
     try:
@@ -221,7 +243,7 @@ def test_full_disk_leaves_nothing_and_the_next_set_fits(
     materialize(tiny_disk, SET, [source("a", b"x" * 40_000)])
 
 
-def test_twenty_calls_at_once_agree(workspace: Path, source: MakeSource) -> None:
+def test_twenty_concurrent_calls_agree(workspace: Path, source: MakeSource) -> None:
     with ThreadPoolExecutor(8) as pool:
         calls = [pool.submit(materialize, workspace, SET, [source("a", b"x" * 500)]) for _ in range(20)]
         assert len({call.result() for call in calls}) == 1
@@ -229,7 +251,9 @@ def test_twenty_calls_at_once_agree(workspace: Path, source: MakeSource) -> None
     assert (workspace / HOME / SET / "a").read_bytes() == b"x" * 500
 
 
-def test_sets_come_and_go_side_by_side(workspace: Path, source: MakeSource, snapshot: Snapshot) -> None:
+def test_sets_are_written_and_removed_concurrently(
+    workspace: Path, source: MakeSource, snapshot: Snapshot
+) -> None:
     def come_and_go(number: int) -> None:
         for _ in range(10):
             materialize(workspace, f"set_{number}", [source("a", b"x")])
@@ -241,7 +265,7 @@ def test_sets_come_and_go_side_by_side(workspace: Path, source: MakeSource, snap
     assert snapshot(workspace) == {}
 
 
-def test_set_is_placed_while_empty_parents_are_being_removed(workspace: Path, source: MakeSource) -> None:
+def test_set_is_written_while_empty_parents_are_removed(workspace: Path, source: MakeSource) -> None:
     done = threading.Event()
 
     def remove_others() -> None:

@@ -1,3 +1,5 @@
+"""remove: removing a set."""
+
 import os
 import subprocess
 import sys
@@ -6,7 +8,7 @@ from pathlib import Path
 import pytest
 from spawnmesh_materialize import MaterializeError, MaterializeReason, materialize, remove
 
-from .conftest import MakeSource, Snapshot
+from tests.support.materialize.callables import MakeSource, Snapshot
 
 SET = "set_1"
 HOME = ".spawnmesh/attachments"
@@ -23,23 +25,23 @@ def test_removed_set_leaves_no_trace_and_may_be_removed_again(
     remove(workspace / "absent", SET)
 
 
-def test_other_sets_stay(workspace: Path, source: MakeSource) -> None:
+def test_other_sets_are_kept(workspace: Path, source: MakeSource) -> None:
     for set_id in (SET, "set_10", "set"):
         materialize(workspace, set_id, [source("a")])
-    (workspace / HOME / ".passing-set_10.half").mkdir()
+    (workspace / HOME / ".staging-set_10.half").mkdir()
     remove(workspace, SET)
-    assert sorted(os.listdir(workspace / HOME)) == [".passing-set_10.half", "set", "set_10"]
+    assert sorted(os.listdir(workspace / HOME)) == [".staging-set_10.half", "set", "set_10"]
 
 
-def test_leftover_of_a_killed_call_goes_too(workspace: Path, snapshot: Snapshot) -> None:
-    leftover = workspace / HOME / f".passing-{SET}.0123"
+def test_leftover_of_a_killed_call_is_removed(workspace: Path, snapshot: Snapshot) -> None:
+    leftover = workspace / HOME / f".staging-{SET}.0123"
     leftover.mkdir(parents=True)
     (leftover / "a").write_bytes(b"half")
     remove(workspace, SET)
     assert snapshot(workspace) == {}
 
 
-def test_links_inside_are_deleted_and_not_followed(
+def test_symlinks_inside_are_deleted_and_not_followed(
     workspace: Path, outside: Path, source: MakeSource, snapshot: Snapshot
 ) -> None:
     materialize(workspace, SET, [source("a")])
@@ -54,7 +56,7 @@ def test_links_inside_are_deleted_and_not_followed(
     assert snapshot(outside) == before
 
 
-def test_link_in_the_place_of_the_set_is_deleted_and_not_followed(
+def test_symlink_in_place_of_the_set_is_deleted_and_not_followed(
     workspace: Path, outside: Path, snapshot: Snapshot
 ) -> None:
     (workspace / HOME).mkdir(parents=True)
@@ -66,7 +68,9 @@ def test_link_in_the_place_of_the_set_is_deleted_and_not_followed(
 
 
 @pytest.mark.parametrize("planted", [".spawnmesh", HOME])
-def test_link_on_the_way_is_refused(workspace: Path, outside: Path, snapshot: Snapshot, planted: str) -> None:
+def test_symlink_in_the_path_is_refused(
+    workspace: Path, outside: Path, snapshot: Snapshot, planted: str
+) -> None:
     (workspace / planted).parent.mkdir(exist_ok=True)
     (workspace / planted).symlink_to(outside)
     before = snapshot(outside)
@@ -76,7 +80,9 @@ def test_link_on_the_way_is_refused(workspace: Path, outside: Path, snapshot: Sn
     assert snapshot(outside) == before
 
 
-def test_deep_tree_of_locked_directories_goes(unprivileged_workspace: Path, source: MakeSource) -> None:
+def test_deep_tree_of_unreadable_directories_is_removed(
+    unprivileged_workspace: Path, source: MakeSource
+) -> None:
     materialize(unprivileged_workspace, SET, [source("a")])
     fd = os.open(unprivileged_workspace / HOME / SET, os.O_RDONLY)
     above: list[int] = []
@@ -92,15 +98,17 @@ def test_deep_tree_of_locked_directories_goes(unprivileged_workspace: Path, sour
     assert os.listdir(unprivileged_workspace) == []
 
 
-def test_what_is_renamed_while_it_is_removed_is_gone_when_the_removal_says_so(
-    workspace: Path, snapshot: Snapshot
-) -> None:
+def test_entries_renamed_during_the_removal_are_removed(workspace: Path, snapshot: Snapshot) -> None:
     for _ in range(4):
         for n in range(100):
             below = workspace / HOME / SET / f"{n}" / "deep"
             below.mkdir(parents=True)
             (below / "file").write_bytes(b"x")
-        command = [sys.executable, str(Path(__file__).with_name("renamer.py")), str(workspace / HOME)]
+        command = [
+            sys.executable,
+            str(Path(__file__).parents[2] / "support" / "materialize" / "renamer.py"),
+            str(workspace / HOME),
+        ]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as renamer:
             assert renamer.stdout is not None
             assert renamer.stdout.readline() == b"renaming\n"

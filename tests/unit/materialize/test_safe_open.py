@@ -1,3 +1,5 @@
+"""open_for_reading, open_for_writing and list_directory."""
+
 import os
 import stat
 from pathlib import Path
@@ -13,11 +15,11 @@ from spawnmesh_materialize import (
     open_for_writing,
 )
 
-from .conftest import Snapshot
+from tests.support.materialize.callables import Snapshot
 
 
 def reasons(root: Path, relative: str) -> set[MaterializeReason]:
-    """What each way in says of a path that none of them may take."""
+    """Return the reasons with which reading and writing refuse the path."""
     found = set()
     for open_file in (open_for_reading, open_for_writing):
         with pytest.raises(MaterializeError) as refused:
@@ -38,7 +40,7 @@ def test_file_is_written_and_read_back(workspace: Path) -> None:
     assert stat.S_IMODE((workspace / "one/two/three.txt").stat().st_mode) == 0o600
 
 
-def test_mode_of_a_file_or_directory_that_was_there_is_kept(workspace: Path) -> None:
+def test_modes_of_existing_files_and_directories_are_kept(workspace: Path) -> None:
     (workspace / "bin").mkdir(mode=0o755)
     (workspace / "bin").chmod(0o755)
     (workspace / "bin/run").write_text("old")
@@ -47,8 +49,10 @@ def test_mode_of_a_file_or_directory_that_was_there_is_kept(workspace: Path) -> 
     assert [stat.S_IMODE((workspace / name).stat().st_mode) for name in ("bin", "bin/run")] == [0o755, 0o755]
 
 
-@pytest.mark.parametrize("relative", ["/etc/passwd", "..", "../x", "a/../../x", "a/..", "a\0b", "\udcff\ud800"])
-def test_path_that_could_leave_is_refused(workspace: Path, relative: str) -> None:
+@pytest.mark.parametrize(
+    "relative", ["/etc/passwd", "..", "../x", "a/../../x", "a/..", "a\0b", "\udcff\ud800"]
+)
+def test_path_that_may_leave_the_root_is_refused(workspace: Path, relative: str) -> None:
     (workspace / "a").mkdir()
     assert reasons(workspace, relative) == {MaterializeReason.INVALID_PATH}
     with pytest.raises(MaterializeError):
@@ -56,15 +60,19 @@ def test_path_that_could_leave_is_refused(workspace: Path, relative: str) -> Non
 
 
 @pytest.mark.parametrize("relative", ["", ".", "directory", "directory/", "file/.", "pipe", "pipe/"])
-def test_what_is_no_regular_file_is_refused(workspace: Path, relative: str) -> None:
+def test_entries_that_are_not_regular_files_are_refused(workspace: Path, relative: str) -> None:
     (workspace / "directory").mkdir()
     (workspace / "file").touch()
     os.mkfifo(workspace / "pipe")
     assert reasons(workspace, relative) == {MaterializeReason.NOT_A_FILE}
 
 
-@pytest.mark.parametrize("relative", ["link", "to-file", "dangling", "link/a.txt", "dir/link/a.txt", "inner/f"])
-def test_link_anywhere_is_refused(workspace: Path, outside: Path, snapshot: Snapshot, relative: str) -> None:
+@pytest.mark.parametrize(
+    "relative", ["link", "to-file", "dangling", "link/a.txt", "dir/link/a.txt", "inner/f"]
+)
+def test_symlink_anywhere_is_refused(
+    workspace: Path, outside: Path, snapshot: Snapshot, relative: str
+) -> None:
     (workspace / "dir").mkdir()
     (workspace / "dir/f").write_text("inside")
     (workspace / "inner").symlink_to("dir")
@@ -79,12 +87,12 @@ def test_link_anywhere_is_refused(workspace: Path, outside: Path, snapshot: Snap
     assert snapshot(outside) == before
 
 
-def test_root_that_is_a_link_is_refused(workspace: Path, outside: Path) -> None:
+def test_root_that_is_a_symlink_is_refused(workspace: Path, outside: Path) -> None:
     (workspace / "root").symlink_to(outside)
     assert reasons(workspace / "root", "a.txt") == {MaterializeReason.UNSAFE_PATH}
 
 
-def test_file_with_a_second_name_is_not_written(workspace: Path, outside: Path) -> None:
+def test_file_with_two_hard_links_is_not_written(workspace: Path, outside: Path) -> None:
     (workspace / "hard").hardlink_to(outside / "a.txt")
     with pytest.raises(MaterializeError) as refused:
         open_for_writing(workspace, "hard")
@@ -92,7 +100,7 @@ def test_file_with_a_second_name_is_not_written(workspace: Path, outside: Path) 
     assert (outside / "a.txt").read_bytes() == b"precious"
 
 
-def test_missing_and_misplaced_are_told_apart(workspace: Path) -> None:
+def test_missing_entries_and_wrong_kinds_have_different_reasons(workspace: Path) -> None:
     (workspace / "file").touch()
     for relative, reason in [
         ("absent", MaterializeReason.NOT_FOUND),
@@ -105,7 +113,7 @@ def test_missing_and_misplaced_are_told_apart(workspace: Path) -> None:
         assert refused.value.reason is reason
 
 
-def test_directory_is_listed_by_name_with_links_as_themselves(workspace: Path, outside: Path) -> None:
+def test_directory_is_listed_by_name_without_following_symlinks(workspace: Path, outside: Path) -> None:
     (workspace / "b").write_bytes(b"12")
     (workspace / "a").mkdir()
     (workspace / "c").symlink_to(outside)

@@ -1,4 +1,4 @@
-"""Names are the same for who writes a set and for who accepted it."""
+"""This library and the attachment-blob service compare names by the same rule."""
 
 from pathlib import Path
 
@@ -10,9 +10,11 @@ from spawnmesh_materialize import FileSource, MaterializeError, MaterializeReaso
 from spawnmesh_materialize.manifest import check_names
 
 EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-# Letters that folding and composing change in another order than one of the two alone.
+# Letters for which the order of case folding and composition matters.
 NAMES = st.text(
-    st.sampled_from("aAßẞſKkΑαάιΙ\u0345\u0301\u0300\u0307İıΐ\u01c4ﬁ") | st.characters(), min_size=1, max_size=6
+    st.sampled_from("aAßẞſKkΑαάιΙ\u0345\u0301\u0300\u0307İıΐ\u01c4ﬁ") | st.characters(),
+    min_size=1,
+    max_size=6,
 )
 
 
@@ -35,22 +37,26 @@ def is_accepted(*names: str) -> bool:
 
 
 @given(NAMES, NAMES)
-def test_names_that_were_accepted_together_are_written_together(one: str, other: str) -> None:
+def test_names_that_the_service_accepts_are_written(one: str, other: str) -> None:
     if is_accepted(one, other):
         assert is_written(one, other)
     if is_written(one) and is_written(other):
         assert is_written(one, other) == (duplicate_key(one) != duplicate_key(other))
 
 
-@pytest.mark.parametrize(("one", "other"), [("\u03b1\u0345\u0301.txt", "\u03b1\u03b9\u0301.txt"), ("a.txt", "b.txt")])
-def test_files_of_such_names_lie_side_by_side(tmp_path: Path, one: str, other: str) -> None:
+@pytest.mark.parametrize(
+    ("one", "other"), [("\u03b1\u0345\u0301.txt", "\u03b1\u03b9\u0301.txt"), ("a.txt", "b.txt")]
+)
+def test_files_of_such_names_are_stored_separately(tmp_path: Path, one: str, other: str) -> None:
     assert is_accepted(one, other)
     materialize(tmp_path, "att_1", files(one, other))
     written = {file.name for file in (tmp_path / ".spawnmesh/attachments/att_1").iterdir()}
     assert written == {one, other, ".manifest.json"}
 
 
-@pytest.mark.parametrize(("one", "other"), [("a.txt", "A.txt"), ("é", "e\u0301"), ("ΐ", "\u03b9\u0308\u0301")])
+@pytest.mark.parametrize(
+    ("one", "other"), [("a.txt", "A.txt"), ("é", "e\u0301"), ("ΐ", "\u03b9\u0308\u0301")]
+)
 def test_names_that_differ_by_case_or_composition_are_refused_by_both(one: str, other: str) -> None:
     assert not is_accepted(one, other)
     assert not is_written(one, other)

@@ -1,4 +1,4 @@
-"""What a call costs, and which budget it exceeds."""
+"""The cost of a call, and the budget that it exceeds."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,9 @@ def test_each_sort_of_token_has_its_price() -> None:
 
 
 @given(counts, counts, counts, counts)
-def test_a_cost_is_never_negative_and_never_falls_with_more(read: int, written: int, cached: int, stored: int) -> None:
+def test_a_cost_is_never_negative_and_never_falls_with_more(
+    read: int, written: int, cached: int, stored: int
+) -> None:
     cost = cost_micros(PRICES, read + cached + stored, written, cached, stored)
     assert cost >= 0
     assert cost_micros(PRICES, read + cached + stored + 1, written, cached, stored) >= cost
@@ -35,7 +37,7 @@ def test_caches_beyond_what_was_read_do_not_pay_back() -> None:
     assert cost_micros(PRICES, 0, 0, 10, 10) >= 0
 
 
-def test_a_part_of_a_millionth_is_a_whole_one() -> None:
+def test_a_fraction_of_a_millionth_is_rounded_up() -> None:
     assert cost_micros(Prices(1, 1, 1, 1), 1, 0) == 1
     assert cost_micros(Prices(1, 1, 1, 1), 0, 0) == 0
 
@@ -55,6 +57,8 @@ def test_text_that_nobody_counted_is_estimated(byte_count: int, tokens: int) -> 
         (Spent(3, 100, 1000, 10, 1000), BudgetKind.SPEND_PER_DAY, 1000),
     ],
 )
-def test_the_budget_that_lasts_longest_is_told(spent: Spent, kind: BudgetKind | None, seconds: float) -> None:
+def test_the_budget_that_lasts_longest_is_returned(
+    spent: Spent, kind: BudgetKind | None, seconds: float
+) -> None:
     over = exceeded(Limits(2, 100, 1000), spent)
     assert (over.kind if over else None, over.retry_after_seconds if over else 0) == (kind, seconds)

@@ -1,4 +1,4 @@
-"""Which models are asked, in which order, and what is said about the others."""
+"""The chain: which models are called, in which order, and the verdicts of the others."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -35,7 +35,7 @@ def spelled(chain: tuple[Candidate, ...]) -> list[str]:
     return [str(candidate.ref) for candidate in chain]
 
 
-def resting(until: datetime, failed_at: datetime = NOW - timedelta(minutes=10)) -> Cooldown:
+def blocking_cooldown(until: datetime, failed_at: datetime = NOW - timedelta(minutes=10)) -> Cooldown:
     return Cooldown(Scope.MODEL, until, 1, FailoverReason.TIMEOUT, failed_at)
 
 
@@ -115,13 +115,13 @@ def test_candidate_without_sight_is_incapable_of_images() -> None:
 def test_cooling_candidate_is_not_asked_until_its_time() -> None:
     (only,) = build_chain("a/1", [], None, {}, strict=False)
     until = NOW + timedelta(seconds=40)
-    assert judge(only, resting(until)) == Cooling(until, FailoverReason.TIMEOUT)
-    assert judge(only, resting(NOW)) == Ready(probe=False)
+    assert judge(only, blocking_cooldown(until)) == Cooling(until, FailoverReason.TIMEOUT)
+    assert judge(only, blocking_cooldown(NOW)) == Ready(probe=False)
 
 
 def test_cooling_primary_near_its_end_is_probed() -> None:
     (only,) = build_chain("a/1", [], "a/1", {}, strict=False)
-    assert judge(only, resting(NOW + timedelta(seconds=40))) == Ready(probe=True)
+    assert judge(only, blocking_cooldown(NOW + timedelta(seconds=40))) == Ready(probe=True)
 
 
 def test_certificate_failure_removes_the_other_models_of_its_provider() -> None:
@@ -148,7 +148,9 @@ def test_every_candidate_ends_with_a_verdict() -> None:
     ]
 
 
-NAMES = st.sampled_from(["a/1", "A/1", " a/1 ", "b/2", "b/2/x", "fast", "quick", "openai/gpt-mini", "junk", "loop"])
+NAMES = st.sampled_from(
+    ["a/1", "A/1", " a/1 ", "b/2", "b/2/x", "fast", "quick", "openai/gpt-mini", "junk", "loop"]
+)
 
 
 @given(st.none() | NAMES, st.lists(NAMES, max_size=8), st.none() | NAMES, st.booleans())

@@ -1,4 +1,4 @@
-"""Replays the example failures and real wordings of providers that are not among them."""
+"""Classification of the example failures, and of further real wordings of providers."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from spawnmesh_model_router.domain.classify import classify
-from spawnmesh_model_router.domain.names import reason_of_name
+from spawnmesh_model_router.domain.error_names import reason_of_name
 from spawnmesh_model_router.domain.reasons import FailoverReason, ModelFailure
 
 CASES = Path(__file__).parent / "cases"
@@ -65,7 +65,10 @@ def test_tokens_per_minute_smaller_than_the_request_is_a_rate_limit_but_not_unde
 
 
 def test_reason_of_another_provider_does_not_leak_into_vendor_rules() -> None:
-    assert classify(ModelFailure(message="Provider returned error", provider="openai")) is FailoverReason.NO_FAILOVER
+    assert (
+        classify(ModelFailure(message="Provider returned error", provider="openai"))
+        is FailoverReason.NO_FAILOVER
+    )
 
 
 @pytest.mark.parametrize("reason", FailoverReason)

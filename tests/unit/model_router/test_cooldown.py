@@ -1,4 +1,4 @@
-"""How long a target rests, and that its deadline only moves later."""
+"""The duration of a cooldown, and its deadline, which only moves later."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -16,7 +16,7 @@ RESTLESS = {R.NO_FAILOVER, R.FORMAT, R.CONTEXT_OVERFLOW, R.SESSION_EXPIRED, R.EM
 
 
 def rests(reason: FailoverReason, failures: int) -> list[float]:
-    """The seconds of each rest when the target fails again right after each of them."""
+    """Return the seconds of each cooldown if the target fails again right after each of them."""
     found: list[float] = []
     cooldown: Cooldown | None = None
     now = NOW
@@ -112,7 +112,9 @@ def test_probes_are_half_a_minute_apart_from_failures_and_each_other() -> None:
     assert not should_probe(short, NOW + 29 * SECOND, is_primary=True)
 
 
-FAILURES = st.tuples(st.sampled_from(FailoverReason), st.integers(0, 200_000), st.none() | st.integers(0, 2_000_000))
+FAILURES = st.tuples(
+    st.sampled_from(FailoverReason), st.integers(0, 200_000), st.none() | st.integers(0, 2_000_000)
+)
 
 
 @given(st.lists(FAILURES, max_size=30), st.sampled_from(Scope))

@@ -1,4 +1,4 @@
-"""The page about failover says what the code does."""
+"""The page about failover agrees with the code."""
 
 import re
 from pathlib import Path
@@ -12,12 +12,12 @@ PAGE = (Path(__file__).parents[3] / "docs" / "architecture" / "failover.md").rea
 
 
 def rows_of(header: str) -> list[list[str]]:
-    """The cells of each row of the table that begins with this header."""
+    """Return the cells of each row of the table that begins with this header."""
     table = PAGE.split(header, 1)[1].split("\n\n", 1)[0]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
 
-def test_topics_stand_in_their_order_of_precedence() -> None:
+def test_topics_are_in_their_order_of_precedence() -> None:
     named = [cell for row in rows_of("| topic |") for cell in row[0].split(", ")]
     in_code = list(dict.fromkeys(signal.topic.name for signal in SIGNALS if not signal.provider))
     general = [name for name in named if name != "VENDOR"]
@@ -26,13 +26,15 @@ def test_topics_stand_in_their_order_of_precedence() -> None:
     assert general == in_code
 
 
-def test_every_status_with_a_rule_is_told_with_its_reason() -> None:
-    told = {int(status): row[1] for row in rows_of("| status |") for status in re.findall(r"\b[45]\d\d\b", row[0])}
+def test_every_status_rule_is_on_the_page() -> None:
+    told = {
+        int(status): row[1] for row in rows_of("| status |") for status in re.findall(r"\b[45]\d\d\b", row[0])
+    }
     for status, rule in STATUS_RULES.items():
         assert told[status].startswith(rule.reason.value), status
 
 
-def test_every_reason_says_what_rests() -> None:
+def test_every_reason_has_its_cooldown_scope() -> None:
     told = {name: row[2] for row in rows_of("| reason | the same") for name in row[0].split(", ")}
     assert set(told) == set(FailoverReason)
     for reason in FailoverReason:

@@ -1,14 +1,14 @@
-"""The page about models agrees with what the router reads."""
+"""The example on the page about models is a valid configuration."""
 
 import re
 from pathlib import Path
 
-from spawnmesh_model_router.config import RouterConfig
+from spawnmesh_model_router.domain.router_config import RouterConfig
 
 PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "models.md").read_text()
 
 
-def test_the_configuration_on_the_page_is_one_that_the_router_takes() -> None:
+def test_the_example_on_the_page_is_valid() -> None:
     [example] = re.findall(r"^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     config = RouterConfig.model_validate_json(example)
     assert config.models["openai/gpt-5-mini"].api == "responses"

@@ -1,4 +1,4 @@
-"""What goes to OpenAI and its kin is what the SDK would send, and what is refused is what the SDK would raise."""
+"""The requests equal those of the SDK, and the errors have the fields of the SDK's exceptions."""
 
 import json
 from typing import Any
@@ -6,13 +6,15 @@ from typing import Any
 import httpx2
 import openai
 import pytest
-from spawnmesh_model_router.providers.openai_http import OpenAiLine, Refused
+from spawnmesh_model_router.clients.providers.openai_http import OpenAiHttpError, OpenAiTransport
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Grüße, 世界"}], "temperature": 0.5}
 _OF_RETRIES = "x-stainless-retry-count"  # The SDK counts its own, which are off.
 
 
-@pytest.mark.parametrize("base_url", ["http://one.invalid", "http://one.invalid/v1", "http://one.invalid/deep/v1/"])
+@pytest.mark.parametrize(
+    "base_url", ["http://one.invalid", "http://one.invalid/v1", "http://one.invalid/deep/v1/"]
+)
 async def test_a_line_sends_what_the_sdk_would(base_url: str) -> None:
     sent: list[httpx2.Request] = []
 
@@ -22,7 +24,7 @@ async def test_a_line_sends_what_the_sdk_would(base_url: str) -> None:
 
     async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http:
         client = _client(http, base_url)
-        line = OpenAiLine(client, http)
+        line = OpenAiTransport(client, http)
         for body in (BODY, {**BODY, "model": "a longer name"}, BODY):
             await (await line.post("/chat/completions", body)).aclose()
         stream = await client.post(
@@ -35,7 +37,9 @@ async def test_a_line_sends_what_the_sdk_would(base_url: str) -> None:
         await stream.close()
     first, longer, last, by_sdk = sent
     assert (
-        {**by_sdk.headers, _OF_RETRIES: ""} == {**first.headers, _OF_RETRIES: ""} == {**last.headers, _OF_RETRIES: ""}
+        {**by_sdk.headers, _OF_RETRIES: ""}
+        == {**first.headers, _OF_RETRIES: ""}
+        == {**last.headers, _OF_RETRIES: ""}
     )
     assert (by_sdk.method, by_sdk.url, by_sdk.content) == (first.method, first.url, first.content)
     assert by_sdk.extensions == first.extensions
@@ -45,7 +49,12 @@ async def test_a_line_sends_what_the_sdk_would(base_url: str) -> None:
 @pytest.mark.parametrize(
     ("status", "body"),
     [
-        (429, json.dumps({"error": {"message": "slow down", "type": "requests", "code": "rate_limit_exceeded"}})),
+        (
+            429,
+            json.dumps(
+                {"error": {"message": "slow down", "type": "requests", "code": "rate_limit_exceeded"}}
+            ),
+        ),
         (400, json.dumps({"message": "no", "code": "flat"})),
         (502, "<html>Bad Gateway</html>"),
         (500, ""),
@@ -54,17 +63,19 @@ async def test_a_line_sends_what_the_sdk_would(base_url: str) -> None:
 )
 async def test_what_a_line_raises_says_what_the_sdks_would(status: int, body: str) -> None:
     async with httpx2.AsyncClient(
-        transport=httpx2.MockTransport(lambda _: httpx2.Response(status, text=body, headers={"retry-after": "7"}))
+        transport=httpx2.MockTransport(
+            lambda _: httpx2.Response(status, text=body, headers={"retry-after": "7"})
+        )
     ) as http:
         client = _client(http, "http://one.invalid/v1")
-        with pytest.raises(Refused) as own:
-            await OpenAiLine(client, http).post("/responses", BODY)
+        with pytest.raises(OpenAiHttpError) as own:
+            await OpenAiTransport(client, http).post("/responses", BODY)
         with pytest.raises(openai.APIStatusError) as theirs:
             await client.post("/responses", body=BODY, cast_to=object)
     assert _facts(own.value) == _facts(theirs.value)
 
 
-def _facts(error: Refused | openai.APIStatusError) -> tuple[Any, ...]:
+def _facts(error: OpenAiHttpError | openai.APIStatusError) -> tuple[Any, ...]:
     return (
         error.status_code,
         error.code,

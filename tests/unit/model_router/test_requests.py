@@ -1,72 +1,39 @@
 """Conversations in the wire formats of providers."""
 
-from base64 import b64encode
 from typing import Any
 
 from spawnmesh.content.v1 import message_pb2 as content
-from spawnmesh_model_router.providers.anthropic_request import messages_request
-from spawnmesh_model_router.providers.openai_request import chat_request
-from spawnmesh_model_router.providers.question import Question, Tool, without_images
+from spawnmesh_model_router.clients.providers.anthropic_request import messages_request
+from spawnmesh_model_router.clients.providers.openai_request import chat_request
+from spawnmesh_model_router.clients.providers.provider_request import ProviderRequest, without_images
 
-PNG = b"\x89PNG"
-DATA = b64encode(PNG).decode()
-READ = Tool("read", "Reads.", {"type": "object"})
-
-
-def text(words: str) -> content.ContentBlock:
-    return content.ContentBlock(text=content.Text(text=words))
-
-
-def image() -> content.ContentBlock:
-    return content.ContentBlock(image=content.Image(mime_type="image/png", data=PNG))
-
-
-def thinking(words: str, signature: str) -> content.ContentBlock:
-    return content.ContentBlock(thinking=content.Thinking(text=words, signature=signature))
+from tests.support.model_router.requests import (
+    DATA,
+    READ,
+    TALK,
+    assistant,
+    call,
+    image,
+    make_request,
+    result,
+    text,
+    thinking,
+    user,
+)
 
 
-def call(call_id: str, arguments: str = '{"path":"a"}') -> content.ContentBlock:
-    block = f'{{"type":"toolCall","id":"{call_id}","name":"read","arguments":{arguments}}}'
-    return content.ContentBlock(tool_call=content.ToolCall(tool_call_id=call_id, name="read", block_json=block))
-
-
-def user(*blocks: content.ContentBlock) -> content.Message:
-    return content.Message(role=content.ROLE_USER, content=blocks)
-
-
-def assistant(*blocks: content.ContentBlock) -> content.Message:
-    return content.Message(role=content.ROLE_ASSISTANT, content=blocks)
-
-
-def result(call_id: str, *blocks: content.ContentBlock, failed: bool = False) -> content.Message:
-    return content.Message(role=content.ROLE_TOOL_RESULT, tool_call_id=call_id, content=blocks, is_error=failed)
-
-
-def ask(*messages: content.Message, system: str = "", tools: tuple[Tool, ...] = (), most: int = 0) -> Question:
-    return Question(system, messages, tools, most)
-
-
-def openai(question: Question) -> list[dict[str, Any]]:
+def openai(question: ProviderRequest) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = chat_request(question, "m", 100, compatible=True)["messages"]
     return messages
 
 
-def anthropic(question: Question) -> list[dict[str, Any]]:
+def anthropic(question: ProviderRequest) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = messages_request(question, "m", 100)["messages"]
     return messages
 
 
-TALK = (
-    user(text("hi")),
-    assistant(thinking("hm", "sig"), text("I look."), call("c1"), call("c2", '"cut {"')),
-    result("c1", text("one"), image()),
-    result("c2", text("boom"), failed=True),
-    user(text("go on")),
-)
-
-
 def test_openai_results_follow_their_calls_and_images_follow_the_results() -> None:
-    assert openai(ask(*TALK, system="Be brief.")) == [
+    assert openai(make_request(*TALK, system="Be brief.")) == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "hi"},
         {
@@ -92,7 +59,7 @@ def test_openai_results_follow_their_calls_and_images_follow_the_results() -> No
 
 def test_anthropic_results_of_one_answer_share_a_message_with_what_follows() -> None:
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
-    assert anthropic(ask(*TALK)) == [
+    assert anthropic(make_request(*TALK)) == [
         {"role": "user", "content": [{"type": "text", "text": "hi"}]},
         {
             "role": "assistant",
@@ -126,21 +93,28 @@ def test_anthropic_results_of_one_answer_share_a_message_with_what_follows() -> 
 
 def test_thoughts_that_are_not_signed_stay_at_home() -> None:
     messages = (user(text("hi")), assistant(thinking("hm", "")), user(text("and?")))
-    assert [message["role"] for message in anthropic(ask(*messages))] == ["user", "user"]
-    assert [message["role"] for message in openai(ask(*messages))] == ["user", "user"]
+    assert [message["role"] for message in anthropic(make_request(*messages))] == ["user", "user"]
+    assert [message["role"] for message in openai(make_request(*messages))] == ["user", "user"]
 
 
 def test_anthropic_gets_no_answer_that_ends_with_a_thought() -> None:
     signed = thinking("hm", "c2ln")
-    messages = (user(text("hi")), assistant(signed), user(text("and?")), assistant(signed, text("well"), signed))
-    sent = anthropic(ask(*messages, user(text("so?"))))
-    assert [[block["type"] for block in message["content"]] for message in sent if message["role"] == "assistant"] == [
-        ["thinking", "text"]
-    ]
+    messages = (
+        user(text("hi")),
+        assistant(signed),
+        user(text("and?")),
+        assistant(signed, text("well"), signed),
+    )
+    sent = anthropic(make_request(*messages, user(text("so?"))))
+    assert [
+        [block["type"] for block in message["content"]] for message in sent if message["role"] == "assistant"
+    ] == [["thinking", "text"]]
 
 
 def test_odd_call_ids_change_alike_in_call_and_result() -> None:
-    talk = ask(user(text("hi")), assistant(call("functions.read:0")), result("functions.read:0", text("one")))
+    talk = make_request(
+        user(text("hi")), assistant(call("functions.read:0")), result("functions.read:0", text("one"))
+    )
     _, said, answered = openai(talk)
     assert said["tool_calls"][0]["id"] == answered["tool_call_id"] != "functions.read:0"
     _, said, answered = anthropic(talk)
@@ -148,24 +122,37 @@ def test_odd_call_ids_change_alike_in_call_and_result() -> None:
 
 
 def test_an_empty_message_is_sent_as_something() -> None:
-    assert anthropic(ask(user())) == [{"role": "user", "content": [{"type": "text", "text": "[empty message]"}]}]
-    assert openai(ask(user())) == [{"role": "user", "content": ""}]
+    assert anthropic(make_request(user())) == [
+        {"role": "user", "content": [{"type": "text", "text": "[empty message]"}]}
+    ]
+    assert openai(make_request(user())) == [{"role": "user", "content": ""}]
 
 
 def test_the_output_limit_is_the_smaller_of_request_and_model() -> None:
-    assert messages_request(ask(user(text("x"))), "m", 100)["max_tokens"] == 100
-    assert messages_request(ask(user(text("x")), most=7), "m", 100)["max_tokens"] == 7
-    assert chat_request(ask(user(text("x")), most=700), "m", 100, compatible=True)["max_tokens"] == 100
-    assert chat_request(ask(user(text("x")), most=7), "m", 100, compatible=False)["max_completion_tokens"] == 7
+    assert messages_request(make_request(user(text("x"))), "m", 100)["max_tokens"] == 100
+    assert messages_request(make_request(user(text("x")), most=7), "m", 100)["max_tokens"] == 7
     assert (
-        not {"max_tokens", "max_completion_tokens"} & chat_request(ask(user(text("x"))), "m", 9, compatible=True).keys()
+        chat_request(make_request(user(text("x")), most=700), "m", 100, compatible=True)["max_tokens"] == 100
+    )
+    assert (
+        chat_request(make_request(user(text("x")), most=7), "m", 100, compatible=False)[
+            "max_completion_tokens"
+        ]
+        == 7
+    )
+    assert (
+        not {"max_tokens", "max_completion_tokens"}
+        & chat_request(make_request(user(text("x"))), "m", 9, compatible=True).keys()
     )
 
 
 def test_tools_are_declared_in_each_format() -> None:
-    question = ask(user(text("x")), tools=(READ,))
+    question = make_request(user(text("x")), tools=(READ,))
     assert chat_request(question, "m", 100, compatible=True)["tools"] == [
-        {"type": "function", "function": {"name": "read", "description": "Reads.", "parameters": {"type": "object"}}}
+        {
+            "type": "function",
+            "function": {"name": "read", "description": "Reads.", "parameters": {"type": "object"}},
+        }
     ]
     assert messages_request(question, "m", 100)["tools"] == [
         {"name": "read", "description": "Reads.", "input_schema": {"type": "object"}}
@@ -176,7 +163,7 @@ def test_leaving_images_out_changes_nothing_else() -> None:
     before = user(text("see"), image(), text("and say"))
     kept = content.Message()
     kept.CopyFrom(before)
-    question = ask(before, TALK[1])
+    question = make_request(before, TALK[1])
     stripped = without_images(question)
     assert [block.text.text for block in stripped.messages[0].content] == [
         "see",
@@ -185,5 +172,5 @@ def test_leaving_images_out_changes_nothing_else() -> None:
     ]
     assert stripped.messages[1] == TALK[1]
     assert before == kept
-    assert question.has_images
-    assert not stripped.has_images
+    assert question.image_count == 1
+    assert stripped.image_count == 0

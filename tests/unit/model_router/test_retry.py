@@ -1,4 +1,4 @@
-"""When the same candidate is asked again."""
+"""When to call the same candidate again."""
 
 from datetime import UTC, datetime
 
@@ -28,7 +28,7 @@ def decide(
     remaining: float = 1e6,
     spent: float = 0.0,
     draw: float = 0.0,
-    most_tries: int | None = None,
+    max_tries: int | None = None,
 ) -> Wait | MoveOn:
     return after_failure(
         tries,
@@ -37,7 +37,7 @@ def decide(
         remaining=remaining,
         spent=spent,
         draw=draw,
-        most_tries=most_tries,
+        max_tries=max_tries,
     )
 
 
@@ -59,8 +59,8 @@ def test_rate_limit_is_tried_ten_times_and_others_eight() -> None:
 
 
 def test_tenant_may_choose_fewer_tries_but_not_more() -> None:
-    assert decide(2, most_tries=2) == MoveOn(MoveOnReason.TRIES_SPENT)
-    assert decide(8, most_tries=50) == MoveOn(MoveOnReason.TRIES_SPENT)
+    assert decide(2, max_tries=2) == MoveOn(MoveOnReason.TRIES_SPENT)
+    assert decide(8, max_tries=50) == MoveOn(MoveOnReason.TRIES_SPENT)
 
 
 @pytest.mark.parametrize("reason", sorted(set(FailoverReason) - TRANSIENT))

@@ -1,4 +1,4 @@
-"""Which credential is used, and what rests a candidate."""
+"""The rotation of credentials, and the cooldown that blocks a candidate."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spawnmesh_model_router.domain.cooldown import Cooldown, Scope
 from spawnmesh_model_router.domain.reasons import FailoverReason as R
-from spawnmesh_model_router.domain.rotation import other_credential, pick_credential, resting
+from spawnmesh_model_router.domain.rotation import blocking_cooldown, other_credential, pick_credential
 
 NOW = datetime(2025, 5, 1, tzinfo=UTC)
 names = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=6, unique=True)
@@ -27,7 +27,7 @@ def test_each_credential_has_its_turn_once_in_a_round(credentials: list[str], be
     assert sorted(round_) == sorted(credentials)
 
 
-def test_the_one_that_was_not_used_for_longest_is_picked_whoever_rests() -> None:
+def test_the_least_recently_used_credential_is_picked() -> None:
     last_uses = {"a": 4, "b": 6, "c": 5}
     assert pick_credential(["a", "b", "c"], last_uses, {}, NOW) == "a"
     assert pick_credential(["a", "b", "c"], last_uses, {"a": until(60)}, NOW) == "c"
@@ -51,7 +51,7 @@ def test_when_all_rest_the_first_to_wake_is_picked() -> None:
 
 def test_a_rest_that_is_over_counts_for_nothing() -> None:
     assert pick_credential(["a"], {}, {"a": until(-1)}, NOW) == "a"
-    assert resting([until(0)], [until(-5)], NOW) is None
+    assert blocking_cooldown([until(0)], [until(-5)], NOW) is None
 
 
 def test_another_credential_is_asked_for_failures_of_the_account_alone() -> None:
@@ -66,10 +66,12 @@ def test_no_other_credential_that_rests() -> None:
 
 
 def test_a_candidate_rests_as_long_as_its_model_and_its_provider_do() -> None:
-    assert resting([until(10, Scope.MODEL), until(40, Scope.PROVIDER)], [None], NOW) == until(40, Scope.PROVIDER)
+    assert blocking_cooldown([until(10, Scope.MODEL), until(40, Scope.PROVIDER)], [None], NOW) == until(
+        40, Scope.PROVIDER
+    )
 
 
 def test_one_credential_awake_is_enough() -> None:
-    assert resting([None], [until(60), None], NOW) is None
-    assert resting([None], [until(60), until(20)], NOW) == until(20)
-    assert resting([until(30, Scope.MODEL)], [until(60), until(20)], NOW) == until(30, Scope.MODEL)
+    assert blocking_cooldown([None], [until(60), None], NOW) is None
+    assert blocking_cooldown([None], [until(60), until(20)], NOW) == until(20)
+    assert blocking_cooldown([until(30, Scope.MODEL)], [until(60), until(20)], NOW) == until(30, Scope.MODEL)

@@ -1,4 +1,4 @@
-"""Which level of thinking a model is told, and how each provider's format says it."""
+"""The thinking level of a model, and its form in each provider's format."""
 
 import json
 from typing import Any
@@ -7,16 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from spawnmesh.content.v1 import message_pb2 as content
-from spawnmesh_model_router.config import RouterConfig
-from spawnmesh_model_router.domain.thinking import MIN_BUDGET_TOKENS, ThinkingLevel, Told, choose
-from spawnmesh_model_router.providers.anthropic_request import can_begin_to_think, messages_request
-from spawnmesh_model_router.providers.gemini_request import generate_request
-from spawnmesh_model_router.providers.openai_request import chat_request
+from spawnmesh_model_router.clients.providers.anthropic_request import (
+    accepts_thinking_budget,
+    messages_request,
+)
+from spawnmesh_model_router.clients.providers.gemini_request import generate_request
+from spawnmesh_model_router.clients.providers.openai_request import chat_request
+from spawnmesh_model_router.domain.router_config import RouterConfig
+from spawnmesh_model_router.domain.thinking import MIN_BUDGET_TOKENS, ThinkingLevel, ThinkingSetting, choose
 
-from tests.unit.model_router.test_requests import ask, assistant, call, result, text, thinking, user
+from tests.support.model_router.requests import assistant, call, make_request, result, text, thinking, user
 
 OFF, MINIMAL, LOW, MEDIUM, HIGH = ThinkingLevel
-QUESTION = ask(user(text("x")))
+QUESTION = make_request(user(text("x")))
 
 
 @pytest.mark.parametrize(
@@ -32,11 +35,11 @@ QUESTION = ask(user(text("x")))
         (LOW, {}, None),
     ],
 )
-def test_the_highest_level_up_to_the_wanted_one_is_told_or_else_the_lowest(
+def test_the_highest_level_up_to_the_wanted_one_is_chosen(
     wanted: ThinkingLevel, has: dict[ThinkingLevel, int | str], level: ThinkingLevel | None
 ) -> None:
     told = choose(wanted, has, 8192)
-    assert told == (None if level is None else Told(level, has[level]))
+    assert told == (None if level is None else ThinkingSetting(level, has[level]))
 
 
 @given(
@@ -44,7 +47,7 @@ def test_the_highest_level_up_to_the_wanted_one_is_told_or_else_the_lowest(
     st.dictionaries(st.sampled_from(list(ThinkingLevel)[1:]), st.integers(1024, 40_000)),
     st.integers(1, 50_000),
 )
-def test_a_budget_leaves_room_for_the_answer(
+def test_a_budget_leaves_tokens_for_the_answer(
     wanted: ThinkingLevel, has: dict[ThinkingLevel, int], max_output: int
 ) -> None:
     told = choose(wanted, has, max_output)
@@ -58,13 +61,16 @@ def test_a_budget_leaves_room_for_the_answer(
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        (Told(OFF, 0), {"thinking": {"type": "disabled"}}),
-        (Told(LOW, 2048), {"thinking": {"type": "enabled", "budget_tokens": 2048}}),
-        (Told(HIGH, "high"), {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}),
+        (ThinkingSetting(OFF, 0), {"thinking": {"type": "disabled"}}),
+        (ThinkingSetting(LOW, 2048), {"thinking": {"type": "enabled", "budget_tokens": 2048}}),
+        (
+            ThinkingSetting(HIGH, "high"),
+            {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}},
+        ),
         (None, {}),
     ],
 )
-def test_anthropic_is_told_a_budget_or_an_effort(told: Told | None, said: dict[str, Any]) -> None:
+def test_anthropic_gets_a_budget_or_an_effort(told: ThinkingSetting | None, said: dict[str, Any]) -> None:
     body = messages_request(QUESTION, "m", 8192, told)
     assert {key: body[key] for key in ("thinking", "output_config") if key in body} == said
 
@@ -72,18 +78,23 @@ def test_anthropic_is_told_a_budget_or_an_effort(told: Told | None, said: dict[s
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        (Told(OFF, 0), {"thinking_budget": 0, "include_thoughts": False}),
-        (Told(LOW, 512), {"thinking_budget": 512, "include_thoughts": True}),
-        (Told(HIGH, "high"), {"thinking_level": "high", "include_thoughts": True}),
+        (ThinkingSetting(OFF, 0), {"thinking_budget": 0, "include_thoughts": False}),
+        (ThinkingSetting(LOW, 512), {"thinking_budget": 512, "include_thoughts": True}),
+        (ThinkingSetting(HIGH, "high"), {"thinking_level": "high", "include_thoughts": True}),
     ],
 )
-def test_gemini_is_told_a_budget_or_a_level(told: Told, said: dict[str, Any]) -> None:
+def test_gemini_gets_a_budget_or_a_level(told: ThinkingSetting, said: dict[str, Any]) -> None:
     assert generate_request(QUESTION, 8192, told)[1]["thinking_config"] == said
     assert "thinking_config" not in generate_request(QUESTION, 8192)[1]
 
 
-def test_openai_is_told_an_effort() -> None:
-    assert chat_request(QUESTION, "m", 9, compatible=False, told=Told(OFF, "none"))["reasoning_effort"] == "none"
+def test_openai_gets_an_effort() -> None:
+    assert (
+        chat_request(QUESTION, "m", 9, compatible=False, thinking=ThinkingSetting(OFF, "none"))[
+            "reasoning_effort"
+        ]
+        == "none"
+    )
     assert "reasoning_effort" not in chat_request(QUESTION, "m", 9, compatible=False)
 
 
@@ -96,7 +107,10 @@ SIGNED = thinking("hm", "c2ln")
         ((user(text("hi")),), True),
         ((user(text("hi")), assistant(text("ho")), user(text("and?"))), True),
         ((user(text("hi")), assistant(SIGNED, call("c1")), result("c1", text("one"))), True),
-        ((user(text("hi")), assistant(thinking("", "redacted_thinking:c2Vh"), call("c1")), result("c1")), True),
+        (
+            (user(text("hi")), assistant(thinking("", "redacted_thinking:c2Vh"), call("c1")), result("c1")),
+            True,
+        ),
         ((user(text("hi")), assistant(call("c1")), result("c1", text("one"))), False),
         ((user(text("hi")), assistant(thinking("hm", ""), call("c1")), result("c1", text("one"))), False),
         ((user(text("hi")), assistant(text("so"), SIGNED, call("c1")), result("c1", text("one"))), False),
@@ -115,12 +129,12 @@ SIGNED = thinking("hm", "c2ln")
 def test_anthropic_begins_to_think_only_where_the_newest_calls_were_thought_about(
     messages: tuple[content.Message, ...], can: bool
 ) -> None:
-    assert can_begin_to_think(messages) is can
+    assert accepts_thinking_budget(messages) is can
 
 
 def test_a_thought_that_another_provider_signed_stays_away_from_anthropic() -> None:
     messages = (user(text("hi")), assistant(thinking("hm", "openai_reasoning:gAAA"), text("ho")))
-    sent = messages_request(ask(*messages), "m", 100)["messages"]
+    sent = messages_request(make_request(*messages), "m", 100)["messages"]
     assert sent[1]["content"] == [{"type": "text", "text": "ho"}]
 
 
@@ -143,7 +157,9 @@ def config(kind: str, **model: Any) -> str:
         ("anthropic", {"api": "responses"}, "has an api"),
     ],
 )
-def test_what_cannot_be_told_is_refused_when_the_router_starts(kind: str, model: dict[str, Any], problem: str) -> None:
+def test_an_invalid_setting_is_refused_when_the_router_starts(
+    kind: str, model: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(ValueError, match=problem):
         RouterConfig.model_validate_json(config(kind, **model))
 

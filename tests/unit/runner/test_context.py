@@ -1,14 +1,17 @@
-"""What a runner reads from an assembled context."""
+"""Reading an assembled context."""
 
 from spawnmesh.content.v1 import message_pb2 as content
 from spawnmesh.transcript.v1 import entry_pb2 as pb
-from spawnmesh_runner.context import Draft, messages_for_model, open_calls, pending_draft, text_message
+from spawnmesh_runner.loop.context import Draft, messages_for_model, open_calls, pending_draft
+from spawnmesh_runner.loop.messages import text_message
 
 RUN = "run_mine"
 
 
 def entry(entry_id: str, message: content.Message, *, run_id: str = RUN) -> pb.Entry:
-    return pb.Entry(entry_id=entry_id, writer=pb.Writer(run_id=run_id, epoch=1), body=pb.EntryBody(message=message))
+    return pb.Entry(
+        entry_id=entry_id, writer=pb.Writer(run_id=run_id, epoch=1), body=pb.EntryBody(message=message)
+    )
 
 
 def said(text: str, *call_ids: str) -> content.Message:
@@ -27,7 +30,7 @@ USER = text_message(content.ROLE_USER, "do it")
 NOTE = pb.Entry(entry_id="n", body=pb.EntryBody(system_note=pb.SystemNote(text="shorter", topic="revision")))
 
 
-def test_a_note_is_read_as_a_user_message_in_its_place() -> None:
+def test_a_note_becomes_a_user_message_in_its_place() -> None:
     messages = messages_for_model([entry("u", USER), NOTE, entry("a", said("done"))])
     assert [(m.role, m.content[0].text.text) for m in messages] == [
         (content.ROLE_USER, "do it"),
@@ -36,14 +39,14 @@ def test_a_note_is_read_as_a_user_message_in_its_place() -> None:
     ]
 
 
-def test_an_answer_that_nothing_follows_is_offered_again() -> None:
+def test_an_answer_at_the_end_is_a_pending_draft() -> None:
     thinking = content.ContentBlock(thinking=content.Thinking(text="hmm"))
     message = said("done")
     message.content.insert(0, thinking)
     assert pending_draft([entry("u", USER), entry("a", message)], RUN) == Draft("a", "done")
 
 
-def test_an_answer_is_not_offered_when_something_follows_it_or_it_calls_tools_or_is_not_ours() -> None:
+def test_other_answers_are_no_pending_draft() -> None:
     assert pending_draft([entry("a", said("done")), entry("u", USER)], RUN) is None
     assert pending_draft([entry("a", said("done")), NOTE], RUN) is None
     assert pending_draft([entry("a", said("", "c1"))], RUN) is None
@@ -65,7 +68,7 @@ def test_calls_without_a_stored_result_are_open() -> None:
     ]
 
 
-def test_calls_are_not_open_once_the_conversation_went_on() -> None:
+def test_calls_are_not_open_after_a_later_message() -> None:
     answer = entry("a", said("", "c1"))
     assert open_calls([answer, entry("u", USER)], RUN) == []
     assert open_calls([answer, entry("", result("c1")), NOTE], RUN) == []
@@ -74,7 +77,7 @@ def test_calls_are_not_open_once_the_conversation_went_on() -> None:
     assert open_calls([], RUN) == []
 
 
-def test_a_command_is_read_as_a_users_message_with_its_output_and_ending() -> None:
+def test_a_command_becomes_a_user_message_with_output_and_exit_code() -> None:
     ran = content.BashExecution(command="make test", exit_code=2, is_truncated=True)
     message = content.Message(role=content.ROLE_BASH_EXECUTION, bash_execution=ran)
     message.content.add().text.text = "1 failed"
@@ -85,7 +88,7 @@ def test_a_command_is_read_as_a_users_message_with_its_output_and_ending() -> No
     )
 
 
-def test_a_command_that_was_cancelled_says_so_and_one_that_a_signal_ended_says_nothing() -> None:
+def test_only_a_cancelled_command_has_a_note() -> None:
     def read(ran: content.BashExecution) -> str:
         message = content.Message(role=content.ROLE_BASH_EXECUTION, bash_execution=ran)
         return "".join(block.text.text for block in messages_for_model([entry("b", message)])[0].content)
@@ -94,18 +97,18 @@ def test_a_command_that_was_cancelled_says_so_and_one_that_a_signal_ended_says_n
     assert read(content.BashExecution(command="crash")) == "$ crash\n"
 
 
-def test_what_an_extension_says_is_read_as_a_users_message() -> None:
+def test_an_extensions_message_becomes_a_user_message() -> None:
     message = content.Message(role=content.ROLE_CUSTOM, custom_type="todo")
     message.content.add().text.text = "three left"
     (read,) = messages_for_model([entry("c", message)])
     assert (read.role, read.custom_type, read.content[0].text.text) == (content.ROLE_USER, "", "three left")
 
 
-def test_a_summary_is_read_as_a_users_message_that_says_what_it_is() -> None:
+def test_a_summary_becomes_a_labelled_user_message() -> None:
     summary = pb.Entry(entry_id="s", body=pb.EntryBody(compaction=pb.Compaction(summary="They agreed.")))
     [message] = messages_for_model([summary])
     assert message.role == content.ROLE_USER
     [block] = message.content
-    begin, told, end = block.text.text.split("\n\n")
+    begin, text, end = block.text.text.split("\n\n")
     assert begin.startswith("[Summary of the earlier part of this conversation")
-    assert (told, end) == ("They agreed.", "[End of the summary. The conversation goes on from here.]")
+    assert (text, end) == ("They agreed.", "[End of the summary. The conversation continues here.]")

@@ -1,4 +1,4 @@
-"""The file tools: what they show, what they bound, and what they do not open."""
+"""The file tools: their results, their limits, and the paths that they refuse."""
 
 import hashlib
 import json
@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh_materialize import MaterializeError, MaterializeReason
-from spawnmesh_runner.mesh import Mesh
-from spawnmesh_runner.tools.call import Outcome, run_call
+from spawnmesh_runner.clients.peers import Peers
+from spawnmesh_runner.tools.call import ToolOutcome, execute_call
 from spawnmesh_runner.tools.digest import MAX_HASHED_BYTES
 from spawnmesh_runner.tools.list_files import MAX_ENTRIES, list_files
 from spawnmesh_runner.tools.read_file import MAX_READ_BYTES, read_file
 from spawnmesh_runner.tools.registry import BUILT_IN
 from spawnmesh_runner.tools.search_files import MAX_FILE_BYTES, MAX_MATCHES, search_files
-from spawnmesh_runner.tools.tool import Scope
+from spawnmesh_runner.tools.tool import CallScope
 from spawnmesh_runner.tools.write_file import MAX_WRITE_BYTES, write_file
 
 ESCAPES = ["../outside.txt", "/etc/passwd", "sub/../../outside.txt", "link.txt", "linked/outside.txt", "a\0b"]
@@ -26,7 +26,7 @@ ESCAPES = ["../outside.txt", "/etc/passwd", "sub/../../outside.txt", "link.txt",
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """A workspace beside a secret, with symlinks to it planted inside."""
+    """Return a workspace beside a secret, with symbolic links to the secret inside."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "outside.txt").write_text("SECRET")
     (tmp_path / "outside.txt").write_text("SECRET")
@@ -39,24 +39,26 @@ def workspace(tmp_path: Path) -> Path:
     return root
 
 
-async def call(workspace: Path, tool_name: str, **arguments: object) -> Outcome:
+async def call(workspace: Path, tool_name: str, **arguments: object) -> ToolOutcome:
     block = message_pb2.ToolCall(
         tool_call_id="c1", name=tool_name, block_json=json.dumps({"type": "toolCall", "arguments": arguments})
     )
-    scope = Scope(
+    scope = CallScope(
         workspace=workspace,
-        mesh=cast("Mesh", None),  # file tools call no peer
+        peers=cast("Peers", None),  # file tools call no peer
         session_id="s",
         answer_entry_id="e",
         request_id="r",
     )
-    return await run_call(BUILT_IN[tool_name], block, scope)
+    return await execute_call(BUILT_IN[tool_name], block, scope)
 
 
 @pytest.mark.parametrize("path", ESCAPES)
 @pytest.mark.parametrize("tool_name", ["list_files", "read_file", "search_files", "write_file"])
 async def test_no_file_tool_leaves_the_workspace(workspace: Path, tool_name: str, path: str) -> None:
-    more = {"search_files": {"pattern": "SECRET"}, "write_file": {"content": "overwritten"}}.get(tool_name, {})
+    more = {"search_files": {"pattern": "SECRET"}, "write_file": {"content": "overwritten"}}.get(
+        tool_name, {}
+    )
     outcome = await call(workspace, tool_name, path=path, **more)
     assert outcome.error_reason in {"INVALID_PATH", "UNSAFE_PATH", "NOT_A_DIRECTORY"}
     assert str(workspace.parent) not in outcome.text
@@ -94,7 +96,7 @@ def test_list_gives_kind_size_and_hash(workspace: Path) -> None:
     ]
 
 
-def test_list_says_when_it_is_cut(tmp_path: Path) -> None:
+def test_list_reports_truncation(tmp_path: Path) -> None:
     for number in range(MAX_ENTRIES + 1):
         (tmp_path / f"{number:04}").mkdir()
     listed = list_files(tmp_path, ".")
@@ -102,7 +104,7 @@ def test_list_says_when_it_is_cut(tmp_path: Path) -> None:
     assert len(cast("list[object]", listed["entries"])) == MAX_ENTRIES
 
 
-def test_read_gives_a_whole_small_file(workspace: Path) -> None:
+def test_read_returns_a_small_file_completely(workspace: Path) -> None:
     assert read_file(workspace, "sub/poem.txt") == {
         "path": "sub/poem.txt",
         "binary": False,
@@ -113,7 +115,7 @@ def test_read_gives_a_whole_small_file(workspace: Path) -> None:
     }
 
 
-def test_read_is_bounded_and_says_where_to_go_on(tmp_path: Path) -> None:
+def test_read_is_bounded_and_returns_the_next_offset(tmp_path: Path) -> None:
     (tmp_path / "big.txt").write_text("x" * (MAX_READ_BYTES + 10))
     first = read_file(tmp_path, "big.txt")
     assert (first["truncated"], first["next_offset"]) == (True, MAX_READ_BYTES)
@@ -122,7 +124,7 @@ def test_read_is_bounded_and_says_where_to_go_on(tmp_path: Path) -> None:
 
 
 @given(text=st.text(max_size=60).filter(lambda text: "\0" not in text), limit=st.integers(4, 20))
-def test_pieces_of_a_file_read_one_after_the_other_are_the_file(
+def test_consecutive_reads_give_the_complete_file(
     tmp_path_factory: pytest.TempPathFactory, text: str, limit: int
 ) -> None:
     root = tmp_path_factory.mktemp("pieces")
@@ -157,14 +159,19 @@ def test_a_binary_file_is_described_and_not_decoded(tmp_path: Path, data: bytes)
     }
 
 
-def test_a_large_binary_file_is_described_without_reading_all_of_it(tmp_path: Path) -> None:
+def test_a_large_binary_file_is_described_without_reading_it_completely(tmp_path: Path) -> None:
     size = MAX_HASHED_BYTES + 1
     with (tmp_path / "f").open("wb") as file:
         file.truncate(size)
-    assert read_file(tmp_path, "f") == {"path": "f", "binary": True, "bytes": size, "first_bytes_hex": "00" * 64}
+    assert read_file(tmp_path, "f") == {
+        "path": "f",
+        "binary": True,
+        "bytes": size,
+        "first_bytes_hex": "00" * 64,
+    }
 
 
-def test_search_names_path_and_line(workspace: Path) -> None:
+def test_search_returns_path_and_line(workspace: Path) -> None:
     (workspace / "a.txt").write_text("one\ntwo .* three\n")
     (workspace / "b.bin").write_bytes(b"\0two .*")
     found = search_files(workspace, ".*")
@@ -175,7 +182,7 @@ def test_search_names_path_and_line(workspace: Path) -> None:
     ]
 
 
-def test_search_stops_at_its_bound_and_says_so(tmp_path: Path) -> None:
+def test_search_stops_at_its_limit_and_reports_it(tmp_path: Path) -> None:
     (tmp_path / "exact.txt").write_text("x\n" * MAX_MATCHES)
     assert search_files(tmp_path, "x")["truncated"] is False
     (tmp_path / "more.txt").write_text("x\n")
@@ -190,11 +197,11 @@ def test_search_counts_a_file_that_is_too_large_as_skipped(tmp_path: Path) -> No
     assert (found["matches"], found["skipped_file_count"]) == ([], 1)
 
 
-async def test_a_search_for_more_than_one_line_is_refused(workspace: Path) -> None:
+async def test_a_pattern_with_a_line_break_is_refused(workspace: Path) -> None:
     assert (await call(workspace, "search_files", pattern="a\nb")).error_reason == "INVALID_ARGUMENTS"
 
 
-async def test_write_makes_directories_and_replaces(workspace: Path) -> None:
+async def test_write_creates_directories_and_replaces_files(workspace: Path) -> None:
     assert (await call(workspace, "write_file", path="new/dir/f.txt", content="long text")).error_reason == ""
     outcome = await call(workspace, "write_file", path="new/dir/f.txt", content="ä")
     assert json.loads(outcome.text) == {
@@ -216,13 +223,15 @@ async def test_write_is_bounded(workspace: Path) -> None:
     "arguments",
     [{"path": 3}, {"path": "f", "offset": -1}, {"path": "f", "limit": MAX_READ_BYTES + 1}, {"file": "f"}, {}],
 )
-async def test_wrong_arguments_are_named_and_not_repeated(workspace: Path, arguments: dict[str, object]) -> None:
+async def test_invalid_arguments_are_named_without_their_values(
+    workspace: Path, arguments: dict[str, object]
+) -> None:
     outcome = await call(workspace, "read_file", **arguments, content="do not echo")
     assert outcome.error_reason == "INVALID_ARGUMENTS"
     assert "do not echo" not in outcome.text
 
 
-async def test_read_file_beyond_any_file_is_empty(workspace: Path) -> None:
+async def test_a_read_beyond_the_end_is_empty(workspace: Path) -> None:
     outcome = await call(workspace, "read_file", path="sub/poem.txt", offset=2**70)
     assert outcome.error_reason == ""
     assert json.loads(outcome.text)["text"] == ""

@@ -1,4 +1,4 @@
-"""A command that is run as a server: gone with whoever runs it, and started as it is asked for."""
+"""An MCP server's process: it starts as requested and ends with its runner."""
 
 import asyncio
 import os
@@ -9,17 +9,17 @@ import time
 from pathlib import Path
 
 import pytest
-from spawnmesh_runner.mcp.stdio import run_server
+from spawnmesh_runner.clients.mcp.stdio import open_stdio
 
 _HOLD = """
 import asyncio, sys
 from pathlib import Path
-from spawnmesh_runner.mcp.stdio import run_server
+from spawnmesh_runner.clients.mcp.stdio import open_stdio
 
 async def main():
     here = Path(sys.argv[1])
     script = f"trap '' TERM HUP; echo $$ > {here}/pid; while :; do sleep 1; done"
-    async with run_server("sh", ("-c", script), {}, here, here / "home", lambda: None):
+    async with open_stdio("sh", ("-c", script), {}, here, here / "home", lambda: None):
         await asyncio.sleep(600)
 
 asyncio.run(main())
@@ -56,37 +56,39 @@ def test_a_server_is_killed_with_its_runner(tmp_path: Path) -> None:
     until(lambda: not is_alive(pid))
 
 
-async def test_a_command_that_is_not_there_is_not_started(tmp_path: Path) -> None:
+async def test_a_missing_command_is_not_started(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        async with run_server("no-such-command", (), {}, tmp_path, tmp_path / "home", lambda: None):
+        async with open_stdio("no-such-command", (), {}, tmp_path, tmp_path / "home", lambda: None):
             raise AssertionError("it was started")
     with pytest.raises(FileNotFoundError):
-        async with run_server("sh", (), {"PATH": "/nowhere"}, tmp_path, tmp_path / "home", lambda: None):
+        async with open_stdio("sh", (), {"PATH": "/nowhere"}, tmp_path, tmp_path / "home", lambda: None):
             raise AssertionError("it was found where it was not looked for")
 
 
-async def test_nothing_is_run_that_lies_where_the_agent_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_program_of_the_workspace_is_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     (workspace / "planted.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')")
     silent = asyncio.Event()
     args = ("-c", f"import planted; print({str(tmp_path)!r})")
-    async with run_server(sys.executable, args, {}, workspace, tmp_path / "home", silent.set):
+    async with open_stdio(sys.executable, args, {}, workspace, tmp_path / "home", silent.set):
         await asyncio.wait_for(silent.wait(), 20)
     assert not (tmp_path / "run").exists()
     monkeypatch.chdir(workspace)
     (workspace / "tool").write_text(f"#!/bin/sh\ntouch {tmp_path / 'run'}\n")
     (workspace / "tool").chmod(0o755)
     with pytest.raises(FileNotFoundError):
-        async with run_server("tool", (), {"PATH": "."}, workspace, tmp_path / "home", silent.set):
+        async with open_stdio("tool", (), {"PATH": "."}, workspace, tmp_path / "home", silent.set):
             raise AssertionError("it was started")
 
 
-async def test_an_error_of_the_block_ends_the_command_and_is_passed_on(tmp_path: Path) -> None:
+async def test_an_error_of_the_block_ends_the_command_and_propagates(tmp_path: Path) -> None:
     script = f"echo $$ > {tmp_path}/pid; exec sleep 600"
 
     async def fail() -> None:
-        async with run_server("sh", ("-c", script), {}, tmp_path, tmp_path / "home", lambda: None):
+        async with open_stdio("sh", ("-c", script), {}, tmp_path, tmp_path / "home", lambda: None):
             until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
             raise ValueError("of the block")
 
@@ -96,12 +98,12 @@ async def test_an_error_of_the_block_ends_the_command_and_is_passed_on(tmp_path:
     assert not is_alive(int((tmp_path / "pid").read_text()))
 
 
-async def test_whoever_is_told_twice_to_stop_ends_the_command_first(tmp_path: Path) -> None:
+async def test_a_second_cancellation_waits_for_the_commands_end(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     script = f"trap '' TERM; echo $$ > {pid_file}; while :; do sleep 1; done"
 
     async def hold() -> None:
-        async with run_server("sh", ("-c", script), {}, tmp_path, tmp_path / "home", lambda: None):
+        async with open_stdio("sh", ("-c", script), {}, tmp_path, tmp_path / "home", lambda: None):
             await asyncio.sleep(600)
 
     holding = asyncio.create_task(hold())

@@ -1,4 +1,4 @@
-"""A run's directory: private, locked while in use, gone afterwards."""
+"""A run's directory is private, locked while in use, and removed at the end."""
 
 import asyncio
 import fcntl
@@ -8,11 +8,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from spawnmesh_runner.in_thread import finish_in_thread
-from spawnmesh_runner.workspace import private_workspace, remove_abandoned
+from spawnmesh_runner.clients.threads import finish_in_thread
+from spawnmesh_runner.clients.workspace import private_workspace, remove_abandoned_workspaces
 
 
-async def test_a_workspace_is_private_and_gone_afterwards(tmp_path: Path) -> None:
+async def test_a_workspace_is_private_and_removed_at_the_end(tmp_path: Path) -> None:
     outside = tmp_path / "outside.txt"
     outside.write_text("kept")
     umask = os.umask(0)
@@ -29,14 +29,14 @@ async def test_a_workspace_is_private_and_gone_afterwards(tmp_path: Path) -> Non
     assert outside.read_text() == "kept"
 
 
-async def test_the_loop_does_not_wait_for_the_disk_that_lets_go_of_a_workspace(
+async def test_erasing_a_workspace_does_not_block_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is waited for when the last descriptor of what was erased is closed."""
+    """The disk may block when the last descriptor of an erased file is closed."""
     root = tmp_path.resolve()
     closed: dict[
         int, tuple[bool, bool]
-    ] = {}  # Of each descriptor: whether on the loop, and whether the workspace was gone.
+    ] = {}  # For each closed descriptor: on the loop's thread, and after the workspace was removed.
     close = os.close
 
     def noted(fd: int) -> None:
@@ -52,14 +52,14 @@ async def test_the_loop_does_not_wait_for_the_disk_that_lets_go_of_a_workspace(
     assert closed[held_fd] == (False, True)
 
 
-async def test_a_workspace_is_gone_after_a_failure_too(tmp_path: Path) -> None:
+async def test_a_workspace_is_removed_after_a_failure(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         async with private_workspace(tmp_path, "ses-1"):
             raise RuntimeError
     assert os.listdir(tmp_path) == []
 
 
-async def test_a_workspace_starts_empty_and_is_not_what_a_symlink_points_at(tmp_path: Path) -> None:
+async def test_a_workspace_starts_empty_and_replaces_a_symlink(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "f").write_text("kept")
     (tmp_path / "ses-1").symlink_to(tmp_path / "elsewhere")
@@ -74,16 +74,18 @@ async def test_abandoned_workspaces_are_removed_and_used_ones_stay(tmp_path: Pat
     (tmp_path / "held").mkdir()
     held_fd = os.open(tmp_path / "held", os.O_RDONLY)
     try:
-        fcntl.flock(held_fd, fcntl.LOCK_EX)  # a lock belongs to the open file: to a sweep, this is another process
+        fcntl.flock(
+            held_fd, fcntl.LOCK_EX
+        )  # The lock belongs to the open file: to a sweep, this is another process.
         async with private_workspace(tmp_path, "ours") as workspace:
-            assert await remove_abandoned(tmp_path) == 1
+            assert await remove_abandoned_workspaces(tmp_path) == 1
             assert workspace.is_dir()
     finally:
         os.close(held_fd)
     assert os.listdir(tmp_path) == ["held"]
 
 
-async def test_a_workspace_whose_making_is_cancelled_is_gone_and_unlocked(tmp_path: Path) -> None:
+async def test_a_workspace_whose_creation_is_cancelled_is_removed_and_unlocked(tmp_path: Path) -> None:
     async def use() -> None:
         async with private_workspace(tmp_path / "root", "ses-1"):
             raise AssertionError("it was cancelled before")
@@ -98,7 +100,7 @@ async def test_a_workspace_whose_making_is_cancelled_is_gone_and_unlocked(tmp_pa
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-async def test_file_work_is_at_rest_however_often_it_is_cancelled() -> None:
+async def test_file_work_finishes_despite_cancellations() -> None:
     go_on, done = threading.Event(), threading.Event()
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""Keys as a development setup makes them."""
+"""Keys like those of a development setup."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,9 @@ def rsa_key() -> RSAPrivateKey:
 
 @pytest.fixture
 def write_key(tmp_path: Path) -> Callable[[str, PrivateKey], Path]:
-    """Writes `<issuer>.pem` and adds the public key to `jwks.json`; gives the path of the former."""
+    """Write `<issuer>.pem`, add the public key to `jwks.json`, and return the path of
+    the former.
+    """
     members: dict[str, Any] = {}
 
     def write(issuer: str, key: PrivateKey) -> Path:

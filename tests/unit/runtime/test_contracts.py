@@ -1,4 +1,4 @@
-"""What every contract must have, and what the core repeats from them."""
+"""Every contract has the required parts, and the core repeats its values exactly."""
 
 import pytest
 from google.protobuf.descriptor import MethodDescriptor

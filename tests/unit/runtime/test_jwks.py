@@ -88,12 +88,15 @@ async def test_old_keys_serve_while_the_url_does_not_answer(
     assert endpoint.fetches == 2
 
 
-async def test_without_any_key_callers_are_told_to_come_back(endpoint: Endpoint) -> None:
+async def test_without_any_key_callers_get_a_retryable_error(endpoint: Endpoint) -> None:
     endpoint.status = 503
     verifier = TokenVerifier(JwksUrl(endpoint.url))
     with pytest.raises(MeshError) as caught:
         await verifier.authenticate("a.b.c")
-    assert (caught.value.reason, caught.value.facts) == (Reason.DEPENDENCY_UNAVAILABLE, {"dependency": "jwks"})
+    assert (caught.value.reason, caught.value.facts) == (
+        Reason.DEPENDENCY_UNAVAILABLE,
+        {"dependency": "jwks"},
+    )
     assert endpoint.url not in str(caught.value)
 
 
@@ -109,7 +112,10 @@ async def test_callers_with_a_new_key_share_the_fetch_that_gets_it(
     write_key("session", Ed25519PrivateKey.generate())
     endpoint.body, now = (tmp_path / "jwks.json").read_bytes(), 11.0
     endpoint.answering.clear()
-    new = [TokenMinter("session", tmp_path / "session.pem").service_token(tenant) for tenant in ("acme", "globex")]
+    new = [
+        TokenMinter("session", tmp_path / "session.pem").service_token(tenant)
+        for tenant in ("acme", "globex")
+    ]
     asked = asyncio.gather(*(verifier.authenticate(token) for token in new))
     while endpoint.fetches == 1:
         await asyncio.sleep(0.01)
@@ -177,7 +183,7 @@ def test_keys_without_id_or_issuer_are_left_out(tmp_path: Path, write_key: Calla
         {**member, "kid": "x", "iss": ""},
         {"kty": "oct", "k": "AA", "kid": "y", "iss": "hook"},
     ]
-    assert set(parse_jwks(json.dumps({"keys": [*odd, member]}))) == {"hook-1", thumbprint(member)}
+    assert set(parse_jwks(json.dumps({"keys": [*odd, member]}))) == {"hook-1"}
 
 
 def test_thumbprint_is_that_of_the_standard() -> None:
@@ -196,7 +202,8 @@ def test_thumbprint_is_that_of_the_standard() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"keys": 1}', '{"keys": [1]}', '{"keys": [{"kty": "OKP", "kid": "a", "iss": "b"}]}']
+    "text",
+    ["", "[]", "{}", '{"keys": 1}', '{"keys": [1]}', '{"keys": [{"kty": "OKP", "kid": "a", "iss": "b"}]}'],
 )
 def test_what_is_no_set_of_keys_is_said_to_be_none(text: str) -> None:
     with pytest.raises(JwksUnreadable):

@@ -1,4 +1,4 @@
-"""Signing keys and the set of public keys, as they are made, replaced and dropped."""
+"""Signing keys and the JWKS are created, replaced and removed."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,12 @@ from typing import Any
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from jwt.algorithms import OKPAlgorithm
 from spawnmesh_runtime.jwks import thumbprint
 from spawnmesh_runtime.key_files import ISSUERS, KeyUnusable, make_keys
@@ -27,7 +32,7 @@ def key_id_of_tokens(folder: Path, issuer: str) -> str:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A directory as it was made when every key was called `<issuer>-1`."""
+    """A directory with key files that have no `kid:` line."""
     members = []
     for issuer in ISSUERS:
         key = Ed25519PrivateKey.generate()
@@ -46,7 +51,7 @@ def test_new_key_is_called_by_its_thumbprint_in_the_set_and_in_tokens(tmp_path: 
     assert load_pem_private_key((tmp_path / "hook.pem").read_bytes(), None)
 
 
-def test_installed_keys_keep_the_name_that_older_processes_know(installed: Path) -> None:
+def test_key_files_without_a_key_id_keep_the_default_one(installed: Path) -> None:
     before = {file.name: file.read_bytes() for file in installed.glob("*.pem")}
     members = listed(installed)
     make_keys(installed)
@@ -54,7 +59,9 @@ def test_installed_keys_keep_the_name_that_older_processes_know(installed: Path)
     assert {member["kid"]: member["x"] for member in listed(installed)} == {
         member["kid"]: member["x"] for member in members
     }
-    assert [key_id_of_tokens(installed, issuer) for issuer in ISSUERS] == [f"{issuer}-1" for issuer in ISSUERS]
+    assert [key_id_of_tokens(installed, issuer) for issuer in ISSUERS] == [
+        f"{issuer}-1" for issuer in ISSUERS
+    ]
 
 
 def test_old_public_keys_stay_behind_the_new_ones_until_they_are_dropped(installed: Path) -> None:
@@ -86,6 +93,6 @@ def test_issuers_of_the_operators_own_stay(installed: Path, drop_old: bool) -> N
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"keys": 1}', '{"keys": [1]}'])
 def test_damaged_set_is_named_and_not_replaced(tmp_path: Path, text: str) -> None:
     (tmp_path / "jwks.json").write_text(text)
-    with pytest.raises(KeyUnusable, match=r"jwks\.json is no set of keys"):
+    with pytest.raises(KeyUnusable, match=r"jwks\.json is not a JWKS"):
         make_keys(tmp_path)
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("jwks.json", text)]

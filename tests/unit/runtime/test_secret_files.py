@@ -1,4 +1,4 @@
-"""Settings that are mounted as files, and health on a port of its own."""
+"""Settings from mounted files, and health on a separate port."""
 
 from pathlib import Path
 
@@ -32,7 +32,9 @@ def test_variable_that_is_not_set_is_read_from_the_file_of_its_name(
     assert load_settings(HookSettings).database_url == "postgresql://other"
 
 
-def test_mounted_secret_that_is_wrong_is_named_and_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mounted_secret_that_is_wrong_is_named_and_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "HOOK_DATABASE_URL").write_text("postgresql://hook")
     (tmp_path / "HOOK_LISTEN").write_text("hush")
     monkeypatch.setenv("HOOK_SECRETS_DIR", str(tmp_path))
@@ -64,7 +66,7 @@ async def test_process_is_live_at_once_and_ready_when_it_says_so() -> None:
         assert (await status(LIVE), await status("")) == (serving, not_serving)
         await health.ready()
         assert await status("") == serving
-        await health.leaving()
+        await health.not_ready()
         assert (await status(LIVE), await status("")) == (serving, not_serving)
 
 

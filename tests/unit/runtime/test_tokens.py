@@ -1,4 +1,4 @@
-"""Minting and verifying."""
+"""Tokens are signed and verified."""
 
 import base64
 import json
@@ -40,19 +40,22 @@ class Setup:
         for issuer in ("session", "hook", "runner", "client", "stranger"):
             write_key(issuer, Ed25519PrivateKey.generate())
         self.looks = 0.0
-        self.verifier = TokenVerifier(JwksFile(folder / "jwks.json", monotonic=lambda: self.looks), clock=self.clock)
+        self.verifier = TokenVerifier(
+            JwksFile(folder / "jwks.json", monotonic=lambda: self.looks), clock=self.clock
+        )
 
     def minter(self, issuer: str, **options: Any) -> TokenMinter:
         return TokenMinter(issuer, self.folder / f"{issuer}.pem", clock=self.clock, **options)
 
     def signed(self, issuer: str, **changes: Any) -> str:
-        """A service token of the issuer with some claims changed; None leaves a claim out."""
+        """Return a service token with some claims changed; None removes a claim."""
         now = int(self.clock().timestamp())
         claims = {"iss": issuer, "sub": issuer, "aud": "spawnmesh", "iat": now, "nbf": now, "exp": now + 60}
         claims |= {"kind": "service", "tenant": "acme"} | changes
         key = load_pem_private_key((self.folder / f"{issuer}.pem").read_bytes(), None)
         body = {name: value for name, value in claims.items() if value is not None}
-        return jwt.encode(body, key, algorithm="EdDSA", headers={"kid": f"{issuer}-1"})  # type: ignore[arg-type] # Ed25519
+        # Ed25519
+        return jwt.encode(body, key, algorithm="EdDSA", headers={"kid": f"{issuer}-1"})  # type: ignore[arg-type]
 
     def refused(self, token: str) -> MeshError:
         with pytest.raises(MeshError) as caught:
@@ -75,7 +78,9 @@ def test_each_kind_of_token_gives_its_caller(setup: Setup) -> None:
         CallerKind.RUN, "run_1", "acme", "ses_1", "run_1", epoch=7
     )
     assert verify(setup.minter("runner").runner_token()) == Caller(CallerKind.RUNNER, "runner")
-    assert verify(setup.minter("client").client_token("acme", "ann", 60)) == Caller(CallerKind.CLIENT, "ann", "acme")
+    assert verify(setup.minter("client").client_token("acme", "ann", 60)) == Caller(
+        CallerKind.CLIENT, "ann", "acme"
+    )
     assert verify(setup.minter("client").client_token("acme", "gate", 60, permissions=["b", "a"])) == Caller(
         CallerKind.CLIENT, "gate", "acme", permissions=frozenset({"a", "b"})
     )
@@ -137,7 +142,7 @@ def test_token_names_a_tenant_that_there_may_be(setup: Setup, kind: str, tenant:
     token = setup.signed(issuer, kind=kind, tenant=tenant, session="ses_1", run="run_1", epoch=1)
     error = setup.refused(token)
     assert error.reason is Reason.TOKEN_INVALID
-    assert "the claim tenant is no tenant's id" in error.message
+    assert "the claim tenant is not a tenant id" in error.message
 
 
 @pytest.mark.parametrize("epoch", [None, "1", True])
@@ -149,7 +154,11 @@ def test_run_token_needs_an_epoch(setup: Setup, epoch: Any) -> None:
 def test_unsigned_token_is_invalid(setup: Setup) -> None:
     _, body, _ = setup.signed("hook").split(".")
     for algorithm in ("none", "None"):
-        header = base64.urlsafe_b64encode(json.dumps({"alg": algorithm, "kid": "hook-1"}).encode()).decode().rstrip("=")
+        header = (
+            base64.urlsafe_b64encode(json.dumps({"alg": algorithm, "kid": "hook-1"}).encode())
+            .decode()
+            .rstrip("=")
+        )
         assert setup.refused(f"{header}.{body}.").reason is Reason.TOKEN_INVALID
 
 
@@ -199,19 +208,21 @@ def test_service_token_is_kept_for_each_tenant_and_renewed_in_time(setup: Setup)
 def test_a_token_for_a_plugin_opens_that_plugin_alone(setup: Setup) -> None:
     minter, here, there = setup.minter("hook"), "grpc://one.example.com:7000", "grpc://two.example.com:7000"
     token = minter.service_token("acme", plugin=here)
-    assert setup.verifier.of_plugin(here).verify(token) == Caller(CallerKind.SERVICE, "hook", "acme", service="hook")
-    for verifier in (setup.verifier, setup.verifier.of_plugin(there)):
+    assert setup.verifier.for_plugin(here).verify(token) == Caller(
+        CallerKind.SERVICE, "hook", "acme", service="hook"
+    )
+    for verifier in (setup.verifier, setup.verifier.for_plugin(there)):
         with pytest.raises(MeshError, match="another audience"):
             verifier.verify(token)
     with pytest.raises(MeshError, match=f"another audience than spawnmesh/{here}"):
-        setup.verifier.of_plugin(here).verify(minter.service_token("acme"))
+        setup.verifier.for_plugin(here).verify(minter.service_token("acme"))
 
 
 def test_a_token_for_a_plugin_is_one_of_a_mesh(setup: Setup) -> None:
     endpoint = "grpc://one.example.com:7000"
     token = setup.minter("hook", audience="staging").service_token("acme", plugin=endpoint)
     with pytest.raises(MeshError, match="another audience"):
-        setup.verifier.of_plugin(endpoint).verify(token)
+        setup.verifier.for_plugin(endpoint).verify(token)
 
 
 def test_service_token_is_kept_for_each_plugin(setup: Setup) -> None:
@@ -254,4 +265,6 @@ def test_permissions_that_are_no_list_of_names_are_refused(setup: Setup, permiss
 
 
 def test_permissions_are_for_clients_alone(setup: Setup) -> None:
-    assert setup.verifier.verify(setup.signed("hook", permissions=["unowned_append"])).permissions == frozenset()
+    assert (
+        setup.verifier.verify(setup.signed("hook", permissions=["unowned_append"])).permissions == frozenset()
+    )

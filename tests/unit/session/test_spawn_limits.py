@@ -1,4 +1,4 @@
-"""What is refused before anything is created, and in which order."""
+"""Refusals of a spawn before anything exists, and their order."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -6,9 +6,12 @@ from datetime import timedelta
 import pytest
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_session.domain import DEFAULT_AGENT, Parent, SessionState, Spawn, SpawnLimits, check_spawn, limits_of
+from spawnmesh_session.domain.agents import DEFAULT_AGENT
+from spawnmesh_session.domain.sessions import SessionState
+from spawnmesh_session.domain.spawns import SpawnParent, SpawnSpec, check_spawn
+from spawnmesh_session.domain.tenants import SpawnLimits, spawn_limits_of
 
-SPAWN = Spawn(
+SPAWN = SpawnSpec(
     session_id="ses_child",
     request_id="r1",
     payload_hash=b"",
@@ -27,11 +30,11 @@ SPAWN = Spawn(
     attachment_count=0,
     traceparent="",
 )
-PARENT = Parent("ses_parent", SessionState.ACTIVE, DEFAULT_AGENT, ancestor_ids=(), live_child_count=0)
+PARENT = SpawnParent("ses_parent", SessionState.ACTIVE, DEFAULT_AGENT, ancestor_ids=(), live_child_count=0)
 LIMITS = SpawnLimits(max_spawn_depth=2, max_live_child_count=3, max_queued_run_count=4, max_spawn_count=9)
 
 
-def refusal(spawn: Spawn, parent: Parent | None, waiting: int = 0) -> MeshError:
+def refusal(spawn: SpawnSpec, parent: SpawnParent | None, waiting: int = 0) -> MeshError:
     with pytest.raises(MeshError) as caught:
         check_spawn(spawn, parent, LIMITS, waiting)
     return caught.value
@@ -49,7 +52,9 @@ def refusal(spawn: Spawn, parent: Parent | None, waiting: int = 0) -> MeshError:
         pytest.param(replace(SPAWN, context="FORK"), PARENT, 0, id="FORK with a parent"),
     ],
 )
-def test_spawn_within_every_limit_is_let_through(spawn: Spawn, parent: Parent | None, waiting: int) -> None:
+def test_spawn_within_every_limit_is_let_through(
+    spawn: SpawnSpec, parent: SpawnParent | None, waiting: int
+) -> None:
     check_spawn(spawn, parent, LIMITS, waiting)
 
 
@@ -79,13 +84,31 @@ def test_spawn_within_every_limit_is_let_through(spawn: Spawn, parent: Parent | 
             Reason.AGENT_NOT_SPAWNABLE,
             {"agent_id": "analyst", "parent_agent_id": "default"},
         ),
-        (SPAWN, replace(PARENT, ancestor_ids=("a", "b")), 0, Reason.SPAWN_DEPTH_EXCEEDED, {"limit": "2", "depth": "3"}),
-        (SPAWN, replace(PARENT, spawn_count=9), 0, Reason.SPAWN_COUNT_EXCEEDED, {"limit": "9", "spawned": "9"}),
-        (SPAWN, replace(PARENT, live_child_count=3), 0, Reason.CHILDREN_LIMIT_EXCEEDED, {"limit": "3", "live": "3"}),
+        (
+            SPAWN,
+            replace(PARENT, ancestor_ids=("a", "b")),
+            0,
+            Reason.SPAWN_DEPTH_EXCEEDED,
+            {"limit": "2", "depth": "3"},
+        ),
+        (
+            SPAWN,
+            replace(PARENT, spawn_count=9),
+            0,
+            Reason.SPAWN_COUNT_EXCEEDED,
+            {"limit": "9", "spawned": "9"},
+        ),
+        (
+            SPAWN,
+            replace(PARENT, live_child_count=3),
+            0,
+            Reason.CHILDREN_LIMIT_EXCEEDED,
+            {"limit": "3", "live": "3"},
+        ),
     ],
 )
 def test_spawn_beyond_a_limit_is_refused_with_the_limit_in_the_facts(
-    spawn: Spawn, parent: Parent | None, waiting: int, reason: Reason, facts: dict[str, str]
+    spawn: SpawnSpec, parent: SpawnParent | None, waiting: int, reason: Reason, facts: dict[str, str]
 ) -> None:
     error = refusal(spawn, parent, waiting)
     assert error.reason is reason
@@ -97,7 +120,7 @@ def test_agent_named_by_its_parent_may_be_spawned() -> None:
     check_spawn(SPAWN, parent, LIMITS, 0)
 
 
-def test_full_queue_tells_when_to_call_again() -> None:
+def test_full_queue_says_when_to_call_again() -> None:
     assert refusal(SPAWN, None, 9).retry_after_seconds == 1.0
 
 
@@ -106,5 +129,7 @@ def test_spawns_in_a_life_are_unlimited_by_default() -> None:
 
 
 def test_settings_of_zero_or_absent_have_the_defaults() -> None:
-    assert limits_of({"max_spawn_depth": 0, "max_running_run_count": 7}) == SpawnLimits(max_running_run_count=7)
-    assert limits_of({}) == SpawnLimits(5, 5, 1000, 32, 0)
+    assert spawn_limits_of({"max_spawn_depth": 0, "max_running_run_count": 7}) == SpawnLimits(
+        max_running_run_count=7
+    )
+    assert spawn_limits_of({}) == SpawnLimits(5, 5, 1000, 32, 0)

@@ -1,4 +1,4 @@
-"""Which part of a transcript a summary is made of, in which pieces, and how short it is."""
+"""The entries that a summary covers, its pieces, and its length."""
 
 from itertools import pairwise
 
@@ -17,23 +17,23 @@ from spawnmesh_transcript.domain.compaction import (
     fitting_end,
     is_due,
     is_worth_it,
-    least_end,
+    minimal_end,
     pieces,
     summary_limit,
-    whole_end,
+    unsplit_end,
     with_files,
 )
 from spawnmesh_transcript.domain.pairing import pair
-from spawnmesh_transcript.domain.tier import TailLimits, newest_stale, place
+from spawnmesh_transcript.domain.tier import TailLimits, newest_stale, position_turns
 from spawnmesh_transcript.domain.turns import Role, Turn
-from spawnmesh_transcript.tokens import count_tokens
+from spawnmesh_transcript.operations.bodies.tokens import count_tokens
 
 _IDS = st.sampled_from(["a", "b", "c"])
 
 
 @st.composite
 def transcripts(draw: st.DrawFn) -> list[Turn]:
-    """Turns in order; calls whose results are anywhere behind them, or nowhere, and ids that are used again."""
+    """Generate turns in order: results anywhere behind their calls or nowhere, and reused ids."""
     turns: list[Turn] = []
     for seq in range(1, draw(st.integers(1, 30)) + 1):
         role = draw(st.sampled_from([Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.NOTE]))
@@ -52,16 +52,18 @@ def _straddles(turns: list[Turn], end_seq: int) -> bool:
 
 
 @given(transcripts(), st.integers(0, 40))
-def test_no_result_is_cut_from_its_call_and_no_less_is_taken_than_could_be(turns: list[Turn], end_seq: int) -> None:
-    end = whole_end(pair(turns).groups, end_seq)
+def test_no_result_is_separated_from_its_call_and_no_fewer_entries_are_taken_than_possible(
+    turns: list[Turn], end_seq: int
+) -> None:
+    end = unsplit_end(pair(turns).groups, end_seq)
     assert end <= end_seq
     assert not _straddles(turns, end)
     assert all(_straddles(turns, seq) for seq in range(end + 1, end_seq + 1))
 
 
 @given(transcripts())
-def test_the_least_that_is_taken_is_whole_and_worth_it(turns: list[Turn]) -> None:
-    end = least_end(pair(turns).groups, turns)
+def test_the_smallest_selection_is_complete_and_worth_a_summary(turns: list[Turn]) -> None:
+    end = minimal_end(pair(turns).groups, turns)
     assert not _straddles(turns, end)
     worth = [seq for seq in range(1, len(turns) + 1) if is_worth_it(turns[:seq])]
     if worth:
@@ -73,11 +75,13 @@ def test_the_least_that_is_taken_is_whole_and_worth_it(turns: list[Turn]) -> Non
 
 
 @given(transcripts(), st.integers(1, 10), st.integers(1, 400))
-def test_what_is_summarized_is_what_the_tier_takes_for_stale(turns: list[Turn], messages: int, tokens: int) -> None:
+def test_only_entries_that_the_tier_regards_as_stale_are_summarized(
+    turns: list[Turn], messages: int, tokens: int
+) -> None:
     limits = TailLimits(messages, tokens)
     totals = {"turn_count": len(turns), "token_count": sum(turn.token_count for turn in turns)}
     stale_seq = newest_stale(reversed(turns), **totals, limits=limits)
-    assert place(reversed(turns), **totals, limits=limits).stale_seq == stale_seq
+    assert position_turns(reversed(turns), **totals, limits=limits).stale_seq == stale_seq
     fresh = [turn for turn in turns if turn.seq > stale_seq]
     if stale_seq:
         assert any(turn.role is Role.ASSISTANT for turn in fresh), "what is not answered is fresh"
@@ -89,7 +93,7 @@ def _source(seq: int, token_count: int, text: str = "x", speaker: str = "user") 
 
 
 @given(st.lists(st.integers(1, PIECE_TOKENS * 2), max_size=60))
-def test_pieces_are_all_of_it_in_order_and_no_larger_than_a_model_is_shown(sizes: list[int]) -> None:
+def test_pieces_cover_everything_in_order_within_the_size_of_a_prompt(sizes: list[int]) -> None:
     sources = [_source(seq, size) for seq, size in enumerate(sizes, start=1)]
     cut = pieces(sources)
     assert [source for piece in cut for source in piece] == sources
@@ -106,12 +110,14 @@ def test_a_summary_is_never_longer_than_half_its_sources(token_count: int) -> No
     assert summary_limit(token_count) <= min(MAX_SUMMARY_TOKENS, token_count / 2)
 
 
-_TEXTS = st.text(st.characters(codec="utf-8"), max_size=300) | st.builds(lambda n: "word " * n, st.integers(0, 400))
+_TEXTS = st.text(st.characters(codec="utf-8"), max_size=300) | st.builds(
+    lambda n: "word " * n, st.integers(0, 400)
+)
 
 
-@settings(deadline=None)  # The first one reads the vocabulary.
+@settings(deadline=None)  # The first call loads the vocabulary.
 @given(_TEXTS, st.lists(_TEXTS, min_size=1, max_size=12), st.integers(64, 600))
-def test_an_excerpt_is_the_same_each_time_and_no_longer_than_it_may_be(
+def test_an_excerpt_is_deterministic_and_within_its_limit(
     previous: str, texts: list[str], limit: int
 ) -> None:
     sources = [_source(seq, 1, text) for seq, text in enumerate(texts, start=1)]
@@ -121,7 +127,7 @@ def test_an_excerpt_is_the_same_each_time_and_no_longer_than_it_may_be(
     assert made == excerpt(previous, sources, max_token_count=limit, count=count_tokens)
 
 
-def test_an_excerpt_has_something_of_each_message_while_there_is_room_and_else_of_the_newest() -> None:
+def test_an_excerpt_has_part_of_each_message_that_fits_and_otherwise_of_the_newest() -> None:
     sources = [_source(seq, 1, f"number {seq} " + "word " * 500) for seq in range(1, 101)]
     wide = excerpt("", sources, max_token_count=4_000, count=count_tokens)
     assert all(f"number {seq} " in wide for seq in range(1, 101))
@@ -131,7 +137,7 @@ def test_an_excerpt_has_something_of_each_message_while_there_is_room_and_else_o
     assert count_tokens(tight) > 300
 
 
-def test_files_that_a_summary_does_not_name_are_named_behind_it() -> None:
+def test_files_that_a_summary_does_not_name_are_listed_behind_it() -> None:
     ids = [f"file_{number:026d}" for number in range(40)]
     line = files_line(ids, limit=4_000, count=count_tokens)
     assert count_tokens(line) <= 1_000
@@ -144,20 +150,24 @@ def test_files_that_a_summary_does_not_name_are_named_behind_it() -> None:
     assert with_files("Nothing.", "") == "Nothing."
 
 
-def test_the_middle_of_a_long_text_is_left_out_and_counted() -> None:
+def test_the_middle_of_a_long_text_is_omitted_and_counted() -> None:
     assert cut_middle("a" * 10, 10) == "a" * 10
     assert (
-        cut_middle("a" * 20 + "b" * 1_000 + "c" * 10, 30) == "a" * 20 + " [… 1,000 characters left out …] " + "c" * 10
+        cut_middle("a" * 20 + "b" * 1_000 + "c" * 10, 30)
+        == "a" * 20 + " [… 1,000 characters left out …] " + "c" * 10
     )
 
 
-def test_a_compaction_is_due_by_share_or_where_something_does_not_fit() -> None:
+def test_a_compaction_is_due_at_a_share_of_the_budget_or_if_something_does_not_fit() -> None:
     assert not is_due(0, has_dropped=True, token_count=100, token_budget=100)
     assert is_due(80, has_dropped=True, token_count=1, token_budget=100)
-    assert [is_due(80, has_dropped=False, token_count=count, token_budget=100) for count in (79, 80)] == [False, True]
+    assert [is_due(80, has_dropped=False, token_count=count, token_budget=100) for count in (79, 80)] == [
+        False,
+        True,
+    ]
 
 
-def test_little_is_not_worth_a_summary() -> None:
+def test_few_entries_are_not_worth_a_summary() -> None:
     assert [is_worth_it([Turn(1, Role.USER, tokens), Turn(2, Role.USER, 100)]) for tokens in (155, 156)] == [
         False,
         True,

@@ -1,4 +1,4 @@
-"""Parts of files: whole characters, within limits, and honest about what is missing."""
+"""Parts of files: complete characters, within limits, with an accurate `truncated`."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +31,9 @@ def lines(data: bytes, asked: Lines, piece_size: int = 7) -> Content:
 
 
 @given(texts, st.integers(0, 80), st.integers(1, 80))
-def test_bytes_of_a_text_are_whole_characters_around_what_was_asked(text: str, offset: int, length: int) -> None:
+def test_a_byte_range_of_a_text_is_extended_to_complete_characters(
+    text: str, offset: int, length: int
+) -> None:
     data = text.encode()
     content = cut(data, Bytes(offset, length))
     content.data.decode()
@@ -44,7 +46,7 @@ def test_bytes_of_a_text_are_whole_characters_around_what_was_asked(text: str, o
 
 
 @given(texts, st.integers(1, 9))
-def test_going_on_reads_the_whole_text(text: str, length: int) -> None:
+def test_successive_parts_give_the_complete_text(text: str, length: int) -> None:
     data, offset, read = text.encode(), 0, b""
     while offset < len(data):
         content = cut(data, Bytes(offset, length))
@@ -54,7 +56,7 @@ def test_going_on_reads_the_whole_text(text: str, length: int) -> None:
 
 
 @given(st.binary(max_size=40), st.integers(0, 50), st.integers(1, 50))
-def test_bytes_of_what_is_no_text_are_exactly_those(data: bytes, offset: int, length: int) -> None:
+def test_a_byte_range_of_binary_data_is_exact(data: bytes, offset: int, length: int) -> None:
     assert cut(data, Bytes(offset, length), is_text=False).data == data[offset : offset + length]
 
 
@@ -72,7 +74,7 @@ def test_limits() -> None:
 
 
 @given(texts, st.integers(1, 8), st.integers(1, 8), st.integers(1, 20))
-def test_lines_are_those_of_the_text(text: str, first: int, count: int, piece_size: int) -> None:
+def test_a_line_range_has_the_lines_of_the_text(text: str, first: int, count: int, piece_size: int) -> None:
     data = text.encode()
     content = lines(data, Lines(first, count), piece_size)
     assert content.data == b"".join(data.splitlines(keepends=True)[first - 1 : first - 1 + count])
@@ -80,7 +82,7 @@ def test_lines_are_those_of_the_text(text: str, first: int, count: int, piece_si
     assert not content.truncated
 
 
-def test_lines_without_a_count_end_with_a_line_or_inside_of_the_first() -> None:
+def test_lines_without_a_count_end_at_a_line_or_within_the_first() -> None:
     data = (b"0123456789abcde\n" * 10_000) + b"end"
     content = lines(data, Lines(3, 0), 4096)
     assert (content.offset, len(content.data), content.truncated) == (32, DEFAULT_BYTES, True)

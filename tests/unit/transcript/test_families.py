@@ -1,9 +1,9 @@
-"""Which vocabulary models read text by, and counts in their measure."""
+"""The vocabulary of each model family, and estimates for other models."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spawnmesh_transcript.domain.families import Measure, Told, Vocabulary, measure_of, tell
+from spawnmesh_transcript.domain.families import CountBasis, Measure, Vocabulary, count_basis, measure_of
 from spawnmesh_transcript.domain.selection import group_token_count, select
 from spawnmesh_transcript.domain.turns import Group, MissingResult, Role, Turn, measured, turns_of
 
@@ -70,7 +70,7 @@ def test_all_others_are_estimated_with_a_margin(name: str) -> None:
         ("vertex/claude-3-7-sonnet@20250219", "claude"),
     ],
 )
-def test_names_as_clouds_spell_them(model: str, name: str) -> None:
+def test_names_in_the_spelling_of_cloud_providers(model: str, name: str) -> None:
     assert measure_of(model) == measure_of(name)
 
 
@@ -80,20 +80,18 @@ def test_names_as_clouds_spell_them(model: str, name: str) -> None:
     st.sampled_from(["", "-2024-08-06", "-0613", "-latest"]),
     st.booleans(),
 )
-def test_provider_date_and_case_make_no_difference(name: str, provider: str, date: str, upper: bool) -> None:
+def test_provider_date_and_case_do_not_matter(name: str, provider: str, date: str, upper: bool) -> None:
     model = f"{provider}{name}{date}"
     assert measure_of(model.upper() if upper else f" {model} ") == measure_of(name)
 
 
 @given(st.text(max_size=40))
-def test_every_name_has_a_measure(name: str) -> None:
+def test_every_name_has_a_vocabulary_or_an_estimate(name: str) -> None:
     assert measure_of(name).percent >= 100
 
 
 @given(MEASURES, VOCABULARIES, st.lists(st.integers(0, 10**6), max_size=20))
-def test_counts_are_never_too_low_for_being_rounded(
-    measure: Measure, counted_by: Vocabulary, counts: list[int]
-) -> None:
+def test_rounding_never_lowers_a_count(measure: Measure, counted_by: Vocabulary, counts: list[int]) -> None:
     scaled = [measure.of(count, counted_by) for count in counts]
     assert all(more >= count for more, count in zip(scaled, counts, strict=True))
     assert sum(scaled) >= measure.of(sum(counts), counted_by)
@@ -107,7 +105,7 @@ def test_counts_are_never_too_low_for_being_rounded(
     st.integers(0, 60_000),
     st.booleans(),
 )
-def test_the_budget_is_kept_by_the_counts_that_are_told(
+def test_the_reported_counts_keep_the_budget(
     measure: Measure, counts: list[tuple[int, Vocabulary, bool]], budget: int, has_always: bool
 ) -> None:
     groups = [
@@ -122,13 +120,15 @@ def test_the_budget_is_kept_by_the_counts_that_are_told(
     selection = select(groups, token_budget=budget, always=always, missing_result_token_count=missing)
     told = sum(group_token_count(group, missing_result_token_count=missing) for group in selection.groups)
     assert told <= budget or [group.head for group in selection.groups] == [always]
-    assert {turn.counted_by for turn in turns_of(selection.groups)} <= {counted_by for _, counted_by, _ in counts}
+    assert {turn.counted_by for turn in turns_of(selection.groups)} <= {
+        counted_by for _, counted_by, _ in counts
+    }
 
 
-def test_what_is_told_of_counts() -> None:
+def test_reported_counts() -> None:
     exact, similar = Measure(CL100K), Measure(O200K, 150)
-    assert tell(exact, {CL100K}) == tell(exact, ()) == Told(False, CL100K)
-    assert tell(exact, {O200K}) == Told(True, O200K)
-    assert tell(exact, {O200K, CL100K}) == Told(True, CL100K)
-    assert tell(similar, {O200K}) == tell(similar, ()) == Told(True, O200K)
-    assert tell(similar, {CL100K}) == Told(True, CL100K)
+    assert count_basis(exact, {CL100K}) == count_basis(exact, ()) == CountBasis(False, CL100K)
+    assert count_basis(exact, {O200K}) == CountBasis(True, O200K)
+    assert count_basis(exact, {O200K, CL100K}) == CountBasis(True, CL100K)
+    assert count_basis(similar, {O200K}) == count_basis(similar, ()) == CountBasis(True, O200K)
+    assert count_basis(similar, {CL100K}) == CountBasis(True, CL100K)

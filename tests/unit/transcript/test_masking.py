@@ -1,11 +1,11 @@
-"""Entries lose their secrets and nothing else."""
+"""Masking removes secrets from entries and changes nothing else."""
 
 import json
 
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_core.secrets import Secret, marker
-from spawnmesh_transcript.masking import masked_body
+from spawnmesh_transcript.operations.bodies.masking import masked_body
 
 
 def test_bodies_lose_secrets_and_keep_thinking_images_and_ids() -> None:
@@ -18,7 +18,9 @@ def test_bodies_lose_secrets_and_keep_thinking_images_and_ids() -> None:
             content_pb.ContentBlock(image=content_pb.Image(mime_type="image/png", data=key.encode())),
             content_pb.ContentBlock(
                 tool_call=content_pb.ToolCall(
-                    tool_call_id="call_1", name="exec", block_json=json.dumps({"id": "call_1", "input": {"c": key}})
+                    tool_call_id="call_1",
+                    name="exec",
+                    block_json=json.dumps({"id": "call_1", "input": {"c": key}}),
                 )
             ),
         ],

@@ -16,7 +16,8 @@ _CALL_TYPES = ("toolCall", "toolUse", "functionCall")
 
 
 def _turn(seq: int, message: dict[str, Any]) -> Turn:
-    # A call that its provider broke off is none: no tool was ever asked. The mesh's own messages are complete or not there.
+    # A call that its provider interrupted is no call: no tool received it. Messages of the mesh are
+    # complete or absent.
     broken_off = message.get("stopReason") == "error"
     blocks = message["content"] if isinstance(message["content"], list) and not broken_off else []
     return Turn(
@@ -44,9 +45,9 @@ def test_example_case(case: dict[str, Any]) -> None:
         else:
             assert message["toolCallId"] == member.call_id
             assert message["isError"]
-    assert [member.call_id for member in _flat(paired) if isinstance(member, MissingResult)] == case["expect"][
-        "addedIds"
-    ]
+    assert [member.call_id for member in _flat(paired) if isinstance(member, MissingResult)] == case[
+        "expect"
+    ]["addedIds"]
     assert len(paired.duplicates) == case["expect"]["droppedDuplicateCount"]
     assert len(paired.orphans) == case["expect"]["droppedOrphanCount"]
 
@@ -60,7 +61,7 @@ def _result(seq: int, call_id: str, *, is_synthetic: bool = False) -> Turn:
 
 
 @pytest.mark.parametrize("real_first", [True, False])
-def test_a_real_result_beats_a_synthetic_one(real_first: bool) -> None:
+def test_a_real_result_takes_precedence_over_a_synthetic_one(real_first: bool) -> None:
     real, made_up = (
         (_result(2, "a"), _result(3, "a", is_synthetic=True))
         if real_first
@@ -109,11 +110,15 @@ def _build(described: list[tuple[str, Any]]) -> list[Turn]:
 
 
 @given(_TURNS)
-def test_every_call_is_answered_once_right_behind_it_and_nothing_is_lost(described: list[tuple[str, Any]]) -> None:
+def test_every_call_has_one_result_right_behind_it_and_nothing_is_lost(
+    described: list[tuple[str, Any]],
+) -> None:
     turns = _build(described)
     paired = pair(turns)
     for group in paired.groups:
-        answered = [member.answers if isinstance(member, Turn) else member.call_id for member in group.results]
+        answered = [
+            member.answers if isinstance(member, Turn) else member.call_id for member in group.results
+        ]
         assert tuple(answered) == group.head.calls
     kept = [member.seq for member in _flat(paired) if isinstance(member, Turn)]
     removed = [turn.seq for turn in (*paired.orphans, *paired.duplicates)]
@@ -121,9 +126,10 @@ def test_every_call_is_answered_once_right_behind_it_and_nothing_is_lost(describ
 
 
 @given(_TURNS)
-def test_what_is_paired_already_stays_as_it_is(described: list[tuple[str, Any]]) -> None:
+def test_paired_input_is_returned_unchanged(described: list[tuple[str, Any]]) -> None:
     once = [
-        member if isinstance(member, Turn) else _result(0, member.call_id) for member in _flat(pair(_build(described)))
+        member if isinstance(member, Turn) else _result(0, member.call_id)
+        for member in _flat(pair(_build(described)))
     ]
     again = pair(once)
     assert _flat(again) == once

@@ -1,4 +1,5 @@
-"""No spelling of a spawn call carries attachment content past redaction, and nothing else changes."""
+"""Redaction removes attachment content from every spelling of a spawn call, and changes nothing
+else."""
 
 import hashlib
 import json
@@ -75,9 +76,10 @@ def test_example_case(case: dict[str, Any], name_from: str) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("key", ["arguments", "input", "Arguments", "partialJson"])
-def test_content_is_nowhere_in_what_is_stored(arguments: Any, key: str) -> None:
+def test_content_is_nowhere_in_the_stored_block(arguments: Any, key: str) -> None:
     stored = redact_block(
-        "sessions_spawn", json.dumps({"type": "toolCall", "id": "c", "name": "sessions_spawn", key: arguments})
+        "sessions_spawn",
+        json.dumps({"type": "toolCall", "id": "c", "name": "sessions_spawn", key: arguments}),
     )
     assert SECRET not in stored
     assert SECRET.split()[0] not in stored
@@ -87,21 +89,33 @@ def test_content_is_nowhere_in_what_is_stored(arguments: Any, key: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["sessions_spawn", "spawn_session", " Sessions_Spawn\n", "SPAWN_SESSION", "\tspawn_session", "ſpawn_session"],
+    [
+        "sessions_spawn",
+        "spawn_session",
+        " Sessions_Spawn\n",
+        "SPAWN_SESSION",
+        "\tspawn_session",
+        "ſpawn_session",
+    ],
 )
-def test_either_name_makes_it_a_spawn_call(name: str) -> None:
+def test_both_tool_names_are_spawn_calls(name: str) -> None:
     assert SECRET not in redact_block("read", json.dumps({"name": name, "input": _attachments()}))
     assert SECRET not in redact_block(name, json.dumps({"name": "read", "input": _attachments()}))
     assert SECRET not in redact_block(name, json.dumps({"input": _attachments()}))
 
 
-def test_an_escaped_name_and_escaped_keys_are_read_as_what_they_mean() -> None:
-    block = r'{"n\u0061me":"sessions\u005fspawn","input":{"\u0061ttachments":[{"cont\u0065nt":"SECRET-7f3a"}]}}'
+def test_escaped_names_and_keys_are_decoded() -> None:
+    block = (
+        r'{"n\u0061me":"sessions\u005fspawn","input":{"\u0061ttachments":[{"cont\u0065nt":"SECRET-7f3a"}]}}'
+    )
     assert "SECRET" not in redact_block("read", block)
 
 
 def test_the_name_may_be_wrapped_with_arguments_as_text() -> None:
-    block = {"type": "function", "function": {"name": "sessions_spawn", "arguments": json.dumps(_attachments())}}
+    block = {
+        "type": "function",
+        "function": {"name": "sessions_spawn", "arguments": json.dumps(_attachments())},
+    }
     stored = redact_block("call", json.dumps(block))
     assert SECRET not in stored
     inner = json.loads(json.loads(stored)["function"]["arguments"])
@@ -115,7 +129,7 @@ def test_every_occurrence_of_a_repeated_key_is_redacted() -> None:
     assert "SECRET" not in redact_block("sessions_spawn", block)
 
 
-def test_all_else_stays_byte_for_byte() -> None:
+def test_everything_else_stays_byte_for_byte() -> None:
     block = (
         '{ "type":"toolUse" ,"name":" sessions_spawn ","input":{"n":1.50e+2,"big":12345678901234567890,"e":"\\u00e9\\/",'
         '"attachments":[ {"name":"a","tags":["x","y"],"size":3,"content" : "%s","note":"kept"} ],"task":"t" },"extra":{"a":[ ]} }'
@@ -145,7 +159,7 @@ def test_a_string_around_the_arguments_stays_a_string() -> None:
     ],
     ids=str,
 )
-def test_a_block_with_nothing_to_redact_is_the_same_text(arguments: Any) -> None:
+def test_a_block_with_nothing_to_redact_stays_the_same_text(arguments: Any) -> None:
     block = json.dumps({"name": " Sessions_Spawn", "arguments": arguments}, indent=1)
     assert redact_block("Sessions_Spawn", block) is block
 
@@ -155,7 +169,7 @@ def test_other_tools_keep_their_attachments() -> None:
     assert redact_block("send_mail", block) is block
 
 
-def test_the_marker_tells_of_the_decoded_bytes() -> None:
+def test_the_marker_describes_the_decoded_bytes() -> None:
     raw = bytes(range(256))
     wrapped = b64encode(raw).decode()[:100] + "\n" + b64encode(raw).decode()[100:]
     block = {"input": {"attachments": [{"encoding": "BASE64", "content": wrapped}]}}
@@ -165,13 +179,13 @@ def test_the_marker_tells_of_the_decoded_bytes() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf8", "base64"])
-def test_the_marker_tells_of_the_text_where_it_is_not_base64(encoding: str) -> None:
+def test_the_marker_describes_the_text_if_it_is_not_base64(encoding: str) -> None:
     block = {"input": {"attachments": [{"encoding": encoding, "content": "não é base64"}]}}
     stored = json.loads(redact_block("sessions_spawn", json.dumps(block)))
     assert stored["input"]["attachments"][0]["content"] == _marker("não é base64".encode())
 
 
-def test_lone_surrogates_are_survived() -> None:
+def test_lone_surrogates_are_accepted() -> None:
     block = '{"input":"{\\"attachments\\":[{\\"content\\":\\"SECRET\\\\ud800\\"}],\\"task\\":\\"\\ud800\\"}"}'
     stored = redact_block("sessions_spawn", block)
     assert "SECRET" not in stored
@@ -186,7 +200,13 @@ def test_lone_surrogates_are_survived() -> None:
         [{"name": "a", "content": json.dumps(_marker(b"x"))}],
         [{"name": "a", "content": json.dumps(json.dumps(_marker(b"x")))}],
         [{"name": "a", "content": '{"\\u0024redacted":1}'}],
-        [{"name": "a", "encoding": "base64", "content": b64encode(json.dumps(_marker(b"x")).encode()).decode()}],
+        [
+            {
+                "name": "a",
+                "encoding": "base64",
+                "content": b64encode(json.dumps(_marker(b"x")).encode()).decode(),
+            }
+        ],
         [{"name": "a", "content": [_marker(b"x")]}],
         [{"name": "a", "content": {"type": "text", "text": _marker(b"x")}}],
         [_marker(b"x")],
@@ -201,19 +221,21 @@ def test_a_marker_never_becomes_a_file(attachments: Any) -> None:
     assert refused.value.reason is Reason.ATTACHMENT_CONTENT_IS_MARKER
 
 
-def test_content_that_speaks_of_markers_is_no_marker() -> None:
-    block = {"arguments": {"attachments": [{"content": 'see {"$redacted": 1}'}, {"content": '["$redacted"]'}]}}
+def test_content_that_mentions_markers_is_not_a_marker() -> None:
+    block = {
+        "arguments": {"attachments": [{"content": 'see {"$redacted": 1}'}, {"content": '["$redacted"]'}]}
+    }
     assert "see" not in redact_block("sessions_spawn", json.dumps(block))
 
 
 @pytest.mark.parametrize("block", ["{", "[]", '"x"', '{"a":1} {"b":2}', "nope", '{"a":' * 100_000])
 @pytest.mark.parametrize("name", ["read", "sessions_spawn"])
-def test_what_is_no_object_is_refused(block: str, name: str) -> None:
+def test_a_block_that_is_no_object_is_refused(block: str, name: str) -> None:
     with pytest.raises(NotJson):
         redact_block(name, block)
 
 
-def test_deep_nesting_through_strings_is_refused_not_followed_for_ever() -> None:
+def test_deep_nesting_through_strings_is_refused() -> None:
     value: Any = _attachments()
     for _ in range(4):
         for _ in range(40):
@@ -223,7 +245,7 @@ def test_deep_nesting_through_strings_is_refused_not_followed_for_ever() -> None
         redact_block("sessions_spawn", json.dumps({"input": value}))
 
 
-def test_numbers_of_any_length_are_no_reason_to_refuse() -> None:
+def test_numbers_of_any_length_are_accepted() -> None:
     block = '{"name":"calc","input":{"n":' + "9" * 10_000 + "}}"
     assert redact_block("calc", block) is block
 
@@ -239,10 +261,12 @@ _JUNK = st.recursive(
     st.lists(st.sampled_from(["object", "list", "text"]), max_size=6),
     st.sampled_from(["arguments", "input", "deep"]),
 )
-def test_content_does_not_survive_any_wrapping(junk: Any, wrappings: list[str], key: str) -> None:
+def test_content_is_removed_from_any_wrapping(junk: Any, wrappings: list[str], key: str) -> None:
     value: Any = {"attachments": [{"name": "n", "junk": junk, "content": SECRET}]}
     for wrapping in wrappings:
-        value = {"object": {"w": value, "junk": junk}, "list": [junk, value], "text": json.dumps(value)}[wrapping]
+        value = {"object": {"w": value, "junk": junk}, "list": [junk, value], "text": json.dumps(value)}[
+            wrapping
+        ]
     stored = redact_block("spawn_session", json.dumps({"id": "c", key: value}))
     assert SECRET not in stored
     json.loads(stored)
@@ -259,7 +283,7 @@ def test_content_does_not_survive_any_wrapping(junk: Any, wrappings: list[str], 
     ids=str,
 )
 @pytest.mark.parametrize("as_text", [False, True])
-def test_a_call_within_a_call_that_makes_several_is_redacted(calls: Any, as_text: bool) -> None:
+def test_a_call_within_a_call_is_redacted(calls: Any, as_text: bool) -> None:
     arguments = {"calls": calls, "kept": "é"}
     block = {"name": "batch", "arguments": json.dumps(arguments) if as_text else arguments}
     stored = redact_block("batch", json.dumps(block))
@@ -269,13 +293,13 @@ def test_a_call_within_a_call_that_makes_several_is_redacted(calls: Any, as_text
     assert (json.loads(made) if as_text else made)["kept"] == "é"
 
 
-def test_a_call_that_is_only_written_down_is_none() -> None:
+def test_a_call_quoted_in_a_text_is_not_redacted() -> None:
     spawn = json.dumps({"name": "sessions_spawn", "arguments": _attachments()})
     block = json.dumps({"name": "write", "arguments": {"path": "a.json", "content": spawn}})
     assert redact_block("write", block) is block
 
 
-def test_values_in_the_strings_of_a_call_count_with_its_own() -> None:
+def test_values_in_the_strings_of_a_call_count_toward_its_limit() -> None:
     part = json.dumps([0] * (MAX_NODES // 2))
     with pytest.raises(TooManyNodes):
         redact_block("spawn_session", json.dumps({"arguments": [part, part]}))
@@ -288,7 +312,7 @@ def test_a_call_of_another_tool_has_the_same_limit() -> None:
     assert redact_block("read", text) == text
 
 
-def test_content_of_many_values_that_mentions_a_marker_is_content() -> None:
+def test_content_of_many_values_that_mentions_a_marker_is_redacted() -> None:
     content = json.dumps({"log": [{"text": "was redacted"}] * 1_000})
     stored = redact_block("spawn_session", json.dumps({"arguments": {"attachments": [{"content": content}]}}))
     assert json.loads(stored)["arguments"]["attachments"][0]["content"] == _marker(content.encode())

@@ -1,4 +1,4 @@
-"""What an import leaves alone and redacts in a line is what an append leaves alone and redacts in the same message."""
+"""An import redacts a line exactly as an append redacts the same message."""
 
 import json
 from typing import Any
@@ -16,7 +16,9 @@ CALL = {"type": "toolCall", "id": "c", "name": "sessions_spawn", "arguments": AR
 MENTION = json.dumps(CALL)
 
 _values = st.recursive(
-    st.none() | st.integers() | st.sampled_from(["x", SECRET, "sessions_spawn", MENTION, json.dumps(ARGUMENTS)]),
+    st.none()
+    | st.integers()
+    | st.sampled_from(["x", SECRET, "sessions_spawn", MENTION, json.dumps(ARGUMENTS)]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
@@ -29,7 +31,9 @@ _values = st.recursive(
 )
 _calls = st.fixed_dictionaries(
     {
-        "type": st.sampled_from(["toolCall", "toolUse", "functionCall", "tool_call", "tool_use", "function_call"]),
+        "type": st.sampled_from(
+            ["toolCall", "toolUse", "functionCall", "tool_call", "tool_use", "function_call"]
+        ),
         "id": st.just("c"),
         "name": st.sampled_from(["read", "sessions_spawn", "multi_tool_use.parallel", " Spawn_Session"]),
     },
@@ -50,7 +54,7 @@ def test_a_call_is_redacted_as_an_append_does(block: dict[str, Any]) -> None:
 
 
 @given(_values)
-def test_blocks_and_lines_of_unknown_types_are_redacted_as_documents_are(value: Any) -> None:
+def test_unknown_blocks_and_lines_are_redacted_as_documents(value: Any) -> None:
     block = {"type": "hologram", "value": value}
     line = json.dumps({"type": "novel", "id": "m1", "message": {"role": "user", "content": value}})
     for text in (json.dumps(block), line):
@@ -65,14 +69,25 @@ LEFT_ALONE = {
     "a string for a block": _line(MENTION),
     "thinking": _line({"type": "thinking", "thinking": MENTION, "thinkingSignature": MENTION}),
     "another signature": _line({"type": "thinking", "thinking": "t", "signature": MENTION}),
-    "a user's content": json.dumps({"type": "message", "id": "m", "message": {"role": "user", "content": MENTION}}),
+    "a user's content": json.dumps(
+        {"type": "message", "id": "m", "message": {"role": "user", "content": MENTION}}
+    ),
     "a result of the tool itself": _line(
-        {"type": "text", "text": json.dumps(ARGUMENTS)}, role="toolResult", toolCallId="c", toolName="sessions_spawn"
+        {"type": "text", "text": json.dumps(ARGUMENTS)},
+        role="toolResult",
+        toolCallId="c",
+        toolName="sessions_spawn",
     ),
     "a command": json.dumps(
-        {"type": "message", "id": "m", "message": {"role": "bashExecution", "command": MENTION, "output": MENTION}}
+        {
+            "type": "message",
+            "id": "m",
+            "message": {"role": "bashExecution", "command": MENTION, "output": MENTION},
+        }
     ),
-    "a message of a plugin": json.dumps({"type": "custom_message", "id": "m", "customType": "t", "content": MENTION}),
+    "a message of a plugin": json.dumps(
+        {"type": "custom_message", "id": "m", "customType": "t", "content": MENTION}
+    ),
     "a summary": json.dumps({"type": "compaction", "id": "m", "summary": MENTION}),
     "what another tool writes down": _line(
         {"type": "toolCall", "id": "c", "name": "write", "arguments": {"path": "a", "text": MENTION}}
@@ -81,14 +96,18 @@ LEFT_ALONE = {
 
 
 @pytest.mark.parametrize("name", list(LEFT_ALONE))
-def test_texts_are_left_alone(name: str) -> None:
+def test_texts_stay_unchanged(name: str) -> None:
     assert redact_line(LEFT_ALONE[name]) == LEFT_ALONE[name]
 
 
 REDACTED = {
     "a call": _line(CALL),
-    "a call in a batch": _line({"type": "toolCall", "id": "c", "name": "batch", "arguments": {"calls": [CALL]}}),
-    "a call as arguments in a string": _line({"type": "toolUse", "id": "c", "name": "batch", "input": MENTION}),
+    "a call in a batch": _line(
+        {"type": "toolCall", "id": "c", "name": "batch", "arguments": {"calls": [CALL]}}
+    ),
+    "a call as arguments in a string": _line(
+        {"type": "toolUse", "id": "c", "name": "batch", "input": MENTION}
+    ),
     "a block of another type": _line({**CALL, "type": "hologram"}),
     "a text block that is a call": _line({**CALL, "type": "text", "text": "t"}),
     "something beside a text": _line({"type": "text", "text": "t", "more": MENTION}),
@@ -103,7 +122,7 @@ REDACTED = {
 
 
 @pytest.mark.parametrize("name", list(REDACTED))
-def test_all_else_that_carries_content_is_redacted(name: str) -> None:
+def test_everything_else_with_content_is_redacted(name: str) -> None:
     assert SECRET in REDACTED[name]
     stored = redact_line(REDACTED[name])
     assert SECRET not in stored
@@ -111,7 +130,7 @@ def test_all_else_that_carries_content_is_redacted(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sessions_spawn", "read"])
-def test_what_is_stored_is_not_too_deep_to_come_back(kind: str) -> None:
+def test_a_stored_line_is_not_too_deep_to_export(kind: str) -> None:
     def nested(depth: int) -> str:
         return json.dumps({"type": "toolCall", "id": "c", "name": kind, "v": "[" * 200})[:-1] + (
             ',"n":' + "[" * (depth - 1) + '"]{"' + "]" * (depth - 1) + "}"

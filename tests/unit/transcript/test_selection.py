@@ -1,4 +1,5 @@
-"""The newest that fits is read, calls with their results, the newest user message in any case."""
+"""The newest entries that fit are selected, calls with their results, and always the newest user
+message."""
 
 from itertools import zip_longest
 
@@ -42,36 +43,37 @@ def test_the_newest_that_fit_are_chosen_oldest_first() -> None:
     assert selection.is_full
 
 
-def test_nothing_is_skipped_to_reach_something_smaller() -> None:
+def test_selection_stops_at_the_first_that_does_not_fit() -> None:
     assert _seqs(_select([_said(1, 1), _said(2, 100), _said(3, 10)], 50)) == [3]
 
 
-def test_a_call_counts_with_its_results_also_missing_ones() -> None:
+def test_a_call_counts_with_its_results_and_missing_ones() -> None:
     group = Group(
-        Turn(1, Role.ASSISTANT, 10, ("a", "b")), (Turn(2, Role.TOOL_RESULT, 5, answers="a"), MissingResult("b"))
+        Turn(1, Role.ASSISTANT, 10, ("a", "b")),
+        (Turn(2, Role.TOOL_RESULT, 5, answers="a"), MissingResult("b")),
     )
     assert group_token_count(group, missing_result_token_count=_MISSING) == 22
     assert _seqs(_select([group], 21)) == []
     assert _seqs(_select([group], 22)) == [1]
 
 
-def test_the_newest_user_message_is_in_alone_over_the_budget() -> None:
+def test_the_newest_user_message_is_selected_alone_over_the_budget() -> None:
     groups = [_said(1, 1), _user(2, 1000), _said(3, 1)]
     assert _seqs(_select(groups, 10, groups[1].head)) == [2]
 
 
-def test_the_newest_user_message_is_in_behind_what_does_not_fit_and_below_the_scan() -> None:
+def test_the_newest_user_message_is_selected_behind_entries_that_do_not_fit() -> None:
     groups = [_user(1, 5), _said(2, 50), _said(3, 10)]
     assert _seqs(_select(groups, 20, groups[0].head)) == [1, 3]
     assert _seqs(_select(groups[1:], 20, groups[0].head)) == [1, 3]
 
 
-def test_nothing_between_what_does_not_fit_and_the_user_message_is_chosen() -> None:
+def test_nothing_between_the_selection_and_the_user_message_is_selected() -> None:
     groups = [_user(1, 5), _said(2, 1), _said(3, 50), _said(4, 10)]
     assert _seqs(_select(groups, 20, groups[0].head)) == [1, 4]
 
 
-def test_its_tokens_are_taken_before_the_rest() -> None:
+def test_the_tokens_of_the_user_message_are_reserved_first() -> None:
     groups = [_user(1, 15), _said(2, 10), _said(3, 10)]
     assert _seqs(_select(groups, 30, groups[0].head)) == [1, 3]
 
@@ -80,7 +82,10 @@ def test_its_tokens_are_taken_before_the_rest() -> None:
 def test_the_budget_holds_unless_the_user_message_alone_breaks_it(
     described: list[tuple[bool, int]], budget: int
 ) -> None:
-    groups = [_user(seq, tokens) if is_user else _said(seq, tokens) for seq, (is_user, tokens) in enumerate(described)]
+    groups = [
+        _user(seq, tokens) if is_user else _said(seq, tokens)
+        for seq, (is_user, tokens) in enumerate(described)
+    ]
     always = next((group.head for group in reversed(groups) if group.head.role is Role.USER), None)
     selection = _select(groups, budget, always)
     total = sum(group.head.token_count for group in selection.groups)
@@ -94,7 +99,7 @@ def _sized(seq: int, size_bytes: int) -> Group:
     return Group(Turn(seq, Role.ASSISTANT, 1, size_bytes=size_bytes - ENTRY_BYTES))
 
 
-def test_what_has_few_tokens_and_many_bytes_does_not_fit() -> None:
+def test_an_entry_of_few_tokens_and_many_bytes_does_not_fit() -> None:
     half = MAX_CONTEXT_BYTES // 2
     assert _seqs(_select([_sized(1, 300), _sized(2, half), _sized(3, half)], 10)) == [2, 3]
     assert _seqs(_select([_sized(1, 300), _sized(2, half + 1), _sized(3, half)], 10)) == [3]
@@ -102,7 +107,7 @@ def test_what_has_few_tokens_and_many_bytes_does_not_fit() -> None:
     assert _seqs(_select([_sized(1, 300), Group(always)], 10, always)) == [9]
 
 
-def test_what_is_answered_beside_a_body_counts_too() -> None:
+def test_the_other_fields_of_an_answer_count_too() -> None:
     group = Group(Turn(1, Role.ASSISTANT, 1, ("a",), size_bytes=5), (MissingResult("a"),))
     assert group_size_bytes(group) == 5 + ENTRY_BYTES + MISSING_RESULT_BYTES
     empty = [Group(Turn(seq, Role.ASSISTANT, 0)) for seq in range(50_000)]
@@ -111,7 +116,8 @@ def test_what_is_answered_beside_a_body_counts_too() -> None:
 
 @st.composite
 def _groups(draw: st.DrawFn) -> list[Group]:
-    """Answers, some with a result, or without the one they should have, and users' messages among them."""
+    """Generate answers with a result, without a result or without the expected one, and user
+    messages."""
     groups: list[Group] = []
     for seq in range(0, 2 * draw(st.integers(0, 14)), 2):
         tokens, size = draw(st.integers(0, 30)), draw(st.sampled_from([0, 10, 900, 5_000]))
@@ -120,7 +126,12 @@ def _groups(draw: st.DrawFn) -> list[Group]:
             continue
         turn = Turn(seq, Role.ASSISTANT, tokens, ("c",), size_bytes=size)
         result = Turn(
-            seq + 1, Role.TOOL_RESULT, draw(st.integers(0, 30)), (), "c", size_bytes=draw(st.integers(0, 4_000))
+            seq + 1,
+            Role.TOOL_RESULT,
+            draw(st.integers(0, 30)),
+            (),
+            "c",
+            size_bytes=draw(st.integers(0, 4_000)),
         )
         groups.append(Group(turn, draw(st.sampled_from([(), (result,), (MissingResult("c"),)]))))
     return groups
@@ -130,7 +141,7 @@ def _groups(draw: st.DrawFn) -> list[Group]:
 def test_the_longest_end_that_fits_by_tokens_and_by_bytes_is_chosen(
     groups: list[Group], budget: int, max_bytes: int, has_always: bool
 ) -> None:
-    """As it is found by trying each end."""
+    """Compares to a search that tries each end."""
     newest = [group for group in groups if group.head.role is Role.USER][-1:] if has_always else []
     always = newest[0].head if newest else None
 
@@ -151,7 +162,9 @@ def test_the_longest_end_that_fits_by_tokens_and_by_bytes_is_chosen(
 
 
 @given(st.lists(st.integers(0, 12), max_size=40), st.integers(1, 5), st.integers(1, 30))
-def test_bodies_are_read_as_many_at_once_as_may_be(sizes: list[int], max_count: int, max_bytes: int) -> None:
+def test_bodies_are_read_in_the_largest_batches_allowed(
+    sizes: list[int], max_count: int, max_bytes: int
+) -> None:
     turns = [Turn(seq, Role.USER, 1, size_bytes=size) for seq, size in enumerate(sizes)]
     found = list(batches(turns, max_count=max_count, max_bytes=max_bytes))
     assert [turn for batch in found for turn in batch] == turns
@@ -162,6 +175,8 @@ def test_bodies_are_read_as_many_at_once_as_may_be(sizes: list[int], max_count: 
 
 
 @pytest.mark.parametrize("max_count", [1, 7, 100])
-def test_small_bodies_are_read_by_their_number(max_count: int) -> None:
+def test_small_bodies_are_read_in_batches_by_number(max_count: int) -> None:
     turns = [Turn(seq, Role.USER, 1, size_bytes=100) for seq in range(100)]
-    assert [len(batch) for batch in batches(turns, max_count=max_count)][:-1] == [max_count] * (99 // max_count)
+    assert [len(batch) for batch in batches(turns, max_count=max_count)][:-1] == [max_count] * (
+        99 // max_count
+    )

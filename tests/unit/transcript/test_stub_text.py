@@ -1,4 +1,4 @@
-"""References say little, in one form, whatever tools and models choose."""
+"""References have one form and reveal little, whatever tools and models choose."""
 
 import json
 import re
@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_transcript.domain.large_results import about_block_json, file_id_of
-from spawnmesh_transcript.domain.stub_text import about_call, call_input, shown_mime_type, shown_tool_name, stub_text
+from spawnmesh_transcript.domain.stub_text import (
+    about_call,
+    call_input,
+    shown_mime_type,
+    shown_tool_name,
+    stub_text,
+)
 
 CASES = json.loads((Path(__file__).parent / "cases" / "lcm_disambiguator.json").read_text())
 GOLDEN = Path(__file__).parent / "golden"
@@ -45,23 +51,31 @@ def reference(tool_name: str, tool_input: object) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["id"]))
-def test_examples_say_nothing_that_they_must_not(case: dict[str, Any]) -> None:
+def test_examples_reveal_nothing_forbidden(case: dict[str, Any]) -> None:
     tool_input = case["given"]["tool_input"]
     block = json.dumps({"type": "toolCall", "arguments": tool_input})
-    text = stub_text(FILE_ID, tool_name=case["given"]["tool_name"], size_bytes=9_000, about=about_block_json(block))
+    text = stub_text(
+        FILE_ID, tool_name=case["given"]["tool_name"], size_bytes=9_000, about=about_block_json(block)
+    )
     assert FORM.fullmatch(text)
     assert not [one for one in case["expect"]["must_not_contain"] if one in text]
 
 
-@given(hostile, st.dictionaries(st.sampled_from(["path", "pattern", "session_id", "command", "url"]), hostile))
-def test_nobody_forges_a_header_or_a_line(tool_name: str, tool_input: dict[str, str]) -> None:
+@given(
+    hostile, st.dictionaries(st.sampled_from(["path", "pattern", "session_id", "command", "url"]), hostile)
+)
+def test_no_content_forges_a_header_or_a_line(tool_name: str, tool_input: dict[str, str]) -> None:
     text = reference(tool_name, tool_input)
     assert FORM.fullmatch(text), text
     assert len(text.splitlines()) == text.count("\n") + 1
     assert "//" not in text.splitlines()[0]
 
 
-@given(st.dictionaries(st.sampled_from(["command", "url", "query", "action", "code"]) | st.text(), st.just("SECRET")))
+@given(
+    st.dictionaries(
+        st.sampled_from(["command", "url", "query", "action", "code"]) | st.text(), st.just("SECRET")
+    )
+)
 def test_only_named_arguments_are_shown(tool_input: dict[str, str]) -> None:
     words = ("path", "file", "dir", "pattern", "regex", "glob", "session")
     if not any(word in key.casefold() for key in tool_input for word in words):
@@ -73,7 +87,7 @@ def test_only_named_arguments_are_shown(tool_input: dict[str, str]) -> None:
     hostile,
     st.sampled_from(["://", " ", ";", "`", "?", "=", '"', "\n"]),
 )
-def test_what_may_part_a_command_or_an_address_is_not_shown(key: str, text: str, mark: str) -> None:
+def test_values_that_may_contain_a_command_or_an_address_are_hidden(key: str, text: str, mark: str) -> None:
     if key == "pattern" and mark == "?":
         return
     assert about_call({key: f"{text}{mark}{text}"}) == ""
@@ -144,10 +158,10 @@ def test_arguments_are_found_in_every_shape() -> None:
         ("command", "exec", {"command": "make test"}),
     ],
 )
-def test_form_is_the_one_that_transcripts_hold(name: str, tool_name: str, tool_input: dict[str, str]) -> None:
+def test_references_have_the_stored_form(name: str, tool_name: str, tool_input: dict[str, str]) -> None:
     assert reference(tool_name, tool_input) + "\n" == (GOLDEN / f"stub_{name}.txt").read_text()
 
 
-def test_file_ids_are_made_of_blob_ids() -> None:
+def test_file_ids_are_derived_from_blob_ids() -> None:
     blob_id = new_id(IdKind.BLOB)
     assert file_id_of(blob_id) == blob_id.replace("blb_", "file_")

@@ -1,4 +1,4 @@
-"""Where what was found is in what is stored."""
+"""Positions of search hits in the stored JSON."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2 as pb
-from spawnmesh_transcript.texts import FoundText, texts_in
+from spawnmesh_transcript.operations.search.texts import FoundText, texts_in
 
 _CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.", re.DOTALL)
 _VALUES = st.recursive(
@@ -21,23 +21,27 @@ _VALUES = st.recursive(
 
 def _of_call(block_json: str, name: str = "read") -> FoundText:
     call = content_pb.ToolCall(tool_call_id="c", name=name, block_json=block_json)
-    message = content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[content_pb.ContentBlock(tool_call=call)])
+    message = content_pb.Message(
+        role=content_pb.ROLE_ASSISTANT, content=[content_pb.ContentBlock(tool_call=call)]
+    )
     [found] = texts_in(pb.EntryBody(message=message))
     return found
 
 
 def _written_at(document: str, offset: int) -> str:
-    """The character that is written there, in a string or in a number."""
+    """Return the character written at this place, in a string or in a number."""
     found = _CHARACTER.match(document.encode()[offset:].decode())
     assert found
     return str(json.loads(f'"{found.group()}"', strict=False))
 
 
 @given(_VALUES, st.booleans(), st.sampled_from([None, 1]))
-def test_each_character_that_can_be_found_is_where_it_is_said_to_be(
+def test_each_searchable_character_has_its_position(
     value: Any, ensure_ascii: bool, indent: int | None
 ) -> None:
-    document = json.dumps({"name": "read", "input": value, "é": "z"}, ensure_ascii=ensure_ascii, indent=indent)
+    document = json.dumps(
+        {"name": "read", "input": value, "é": "z"}, ensure_ascii=ensure_ascii, indent=indent
+    )
     found = _of_call(document)
     parts = found.text.split("\n")
     assert parts[:2] == ["read", "read"]
@@ -58,16 +62,18 @@ def test_each_character_that_can_be_found_is_where_it_is_said_to_be(
         ('{"a":"one\\ntwo"}', "\ntwo", '\\ntwo"'),
     ],
 )
-def test_odd_documents(document: str, text: str, rest: str) -> None:
+def test_unusual_documents(document: str, text: str, rest: str) -> None:
     found = _of_call(document)
     at = found.text.index(text)
     assert document.encode()[found.byte_offset(at) :].decode().startswith(rest)
 
 
-def test_other_json_and_what_cannot_be_searched() -> None:
+def test_other_json_and_values_that_cannot_be_searched() -> None:
     [custom] = texts_in(pb.EntryBody(custom=pb.Custom(custom_type="t", data_json='{"k": ["é", "needle"]}')))
     assert custom.byte_offset(custom.text.index("needle")) == 14
-    [deep] = texts_in(pb.EntryBody(custom=pb.Custom(custom_type="t", data_json="[" * 200 + '"needle"' + "]" * 200)))
+    [deep] = texts_in(
+        pb.EntryBody(custom=pb.Custom(custom_type="t", data_json="[" * 200 + '"needle"' + "]" * 200))
+    )
     assert deep.text == "needle"
     assert deep.byte_offset(0) == 0
     [broken] = texts_in(pb.EntryBody(custom=pb.Custom(custom_type="t", data_json='["é", needle')))

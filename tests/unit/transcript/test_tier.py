@@ -1,4 +1,4 @@
-"""Which results become references, and where a context begins."""
+"""The results that become references, and where a context begins."""
 
 from itertools import pairwise
 
@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from spawnmesh_transcript.domain.dropped import DropCause, LeftOut, begin_of, left_out, older
 from spawnmesh_transcript.domain.pairing import pair
 from spawnmesh_transcript.domain.selection import Selection, select
-from spawnmesh_transcript.domain.tier import Placed, Reference, TailLimits, Tiered, begin_at_step, place, with_stubs
+from spawnmesh_transcript.domain.tier import (
+    Reference,
+    TailLimits,
+    Tiered,
+    TurnPositions,
+    begin_at_step,
+    position_turns,
+    with_stubs,
+)
 from spawnmesh_transcript.domain.turns import Group, Role, Turn
 
 LIMITS = TailLimits(message_count=16, token_count=4_000)
@@ -16,7 +24,7 @@ STUB = Reference(40, 300)
 
 
 def conversation(sizes: list[int]) -> list[Turn]:
-    """A user's message, then a call and a result of each size."""
+    """Return a user's message, then a call and a result of each size."""
     turns = [Turn(2, Role.USER, 10)]
     for number, size in enumerate(sizes):
         seq = 3 + 2 * number
@@ -25,12 +33,12 @@ def conversation(sizes: list[int]) -> list[Turn]:
     return turns
 
 
-def placed(turns: list[Turn], limits: TailLimits = LIMITS) -> Placed:
+def placed(turns: list[Turn], limits: TailLimits = LIMITS) -> TurnPositions:
     total = sum(turn.token_count for turn in turns)
-    return place(reversed(turns), turn_count=len(turns), token_count=total, limits=limits)
+    return position_turns(reversed(turns), turn_count=len(turns), token_count=total, limits=limits)
 
 
-def assembled(turns: list[Turn], token_budget: int) -> tuple[Selection, Tiered, Placed]:
+def assembled(turns: list[Turn], token_budget: int) -> tuple[Selection, Tiered, TurnPositions]:
     where = placed(turns)
     stubs = {turn.seq: STUB for turn in turns if turn.role is Role.TOOL_RESULT and turn.token_count > 300}
     tiered = with_stubs(pair(turns).groups, stubs, stale_seq=where.stale_seq)
@@ -46,13 +54,13 @@ sizes = st.lists(st.sampled_from([5, 30, 400, 3_000, 20_000]), min_size=1, max_s
 
 
 @given(sizes)
-def test_what_is_fresh_is_at_least_the_limits_and_at_most_a_step_more(drawn: list[int]) -> None:
+def test_the_fresh_tail_has_at_least_its_limits_and_at_most_one_step_more(drawn: list[int]) -> None:
     turns = conversation(drawn)
     stale_seq = placed(turns).stale_seq
     fresh = [turn for turn in turns if turn.seq > stale_seq]
     tokens = sum(turn.token_count for turn in fresh)
     assert len(fresh) >= min(16, len(turns)) or tokens >= 4_000
-    newest = fresh[2:]  # Without the oldest, which may be what reaches over a limit, and its result.
+    newest = fresh[2:]  # Without the oldest call, which may exceed a limit, and its result.
     answered = next(at for at, turn in enumerate(reversed(turns)) if turn.role is Role.ASSISTANT) + 1
     if stale_seq and len(newest) > answered:
         assert len(newest) < 16 + 4
@@ -60,20 +68,20 @@ def test_what_is_fresh_is_at_least_the_limits_and_at_most_a_step_more(drawn: lis
 
 
 @given(sizes, st.integers(1, 59))
-def test_what_is_no_longer_fresh_never_is_again(drawn: list[int], cut: int) -> None:
+def test_a_stale_entry_never_becomes_fresh_again(drawn: list[int], cut: int) -> None:
     turns = conversation(drawn)
     assert placed(turns[: 1 + 2 * cut]).stale_seq <= placed(turns).stale_seq
 
 
 @pytest.mark.parametrize("role", [Role.USER, Role.NOTE])
-def test_a_result_that_no_answer_has_read_yet_is_fresh(role: Role) -> None:
+def test_a_result_without_a_later_answer_is_fresh(role: Role) -> None:
     turns = [*conversation([50_000, 50_000]), Turn(7, role, 5_000)]
     assert placed(turns).stale_seq == 4
     assert placed([*turns, Turn(8, Role.ASSISTANT, 5)]).stale_seq == 6
 
 
 @given(sizes, st.integers(500, 20_000))
-def test_references_are_for_stale_results_that_they_are_shorter_than(drawn: list[int], budget: int) -> None:
+def test_stale_results_become_references_that_are_shorter(drawn: list[int], budget: int) -> None:
     turns = conversation(drawn)
     selection, tiered, where = assembled(turns, budget)
     by_seq = {turn.seq: turn for turn in turns}
@@ -87,7 +95,7 @@ def test_references_are_for_stale_results_that_they_are_shorter_than(drawn: list
     assert {by_seq[seq].role for seq in tiered.stubbed} <= {Role.TOOL_RESULT}
 
 
-def test_a_reference_that_is_no_shorter_is_none() -> None:
+def test_a_reference_that_is_not_shorter_is_not_used() -> None:
     groups = pair(conversation([40, 41])).groups
     assert with_stubs(groups, {4: STUB, 6: STUB}, stale_seq=6).stubbed == {6}
     fresh = with_stubs(groups, {4: STUB, 6: STUB}, stale_seq=5).stubbed
@@ -95,7 +103,7 @@ def test_a_reference_that_is_no_shorter_is_none() -> None:
 
 
 @given(sizes, st.integers(500, 20_000))
-def test_budget_holds_and_calls_have_their_results(drawn: list[int], budget: int) -> None:
+def test_the_budget_holds_and_calls_have_their_results(drawn: list[int], budget: int) -> None:
     turns = conversation(drawn)
     selection, _, _ = assembled(turns, budget)
     chosen = read(selection)
@@ -107,7 +115,7 @@ def test_budget_holds_and_calls_have_their_results(drawn: list[int], budget: int
     assert seqs == list(range(turns[-1].seq - len(seqs) + 1, turns[-1].seq + 1)), "the newest, without a gap"
 
 
-def test_what_is_fresh_is_not_dropped_to_begin_at_a_step() -> None:
+def test_fresh_entries_are_not_dropped_to_begin_at_a_step() -> None:
     turns = conversation([30] * 200)
     where = placed(turns)
     fresh = tuple(group for group in pair(turns).groups if group.head.seq > where.stale_seq)
@@ -117,11 +125,14 @@ def test_what_is_fresh_is_not_dropped_to_begin_at_a_step() -> None:
 
 @pytest.mark.parametrize(
     ("drawn", "share"),
-    [([200 + number * 37 % 90 for number in range(400)], 0.3), ([number * 7919 % 900 for number in range(400)], 0.6)],
+    [
+        ([200 + number * 37 % 90 for number in range(400)], 0.3),
+        ([number * 7919 % 900 for number in range(400)], 0.6),
+    ],
     ids=["even", "mixed"],
 )
-def test_a_context_begins_with_the_same_for_some_turns(drawn: list[int], share: float) -> None:
-    """Of how often it would begin anew if it had all that fits."""
+def test_a_context_begins_with_the_same_entry_for_several_turns(drawn: list[int], share: float) -> None:
+    """Counts how often it would begin elsewhere if it had all that fits."""
     begins, exact = [], []
     for count in range(200, 400):
         turns = conversation(drawn[:count])
@@ -137,8 +148,11 @@ def _changes(seqs: list[int]) -> int:
     return sum(one != other for one, other in pairwise(seqs))
 
 
-def test_what_is_left_out_is_told_from_where_the_context_begins() -> None:
-    first, last = Group(Turn(2, Role.USER, 1)), Group(Turn(20, Role.ASSISTANT, 1), (Turn(22, Role.TOOL_RESULT, 1),))
+def test_dropped_counts_depend_on_where_the_context_begins() -> None:
+    first, last = (
+        Group(Turn(2, Role.USER, 1)),
+        Group(Turn(20, Role.ASSISTANT, 1), (Turn(22, Role.TOOL_RESULT, 1),)),
+    )
     assert begin_of([first, last], first.head) == 20
     assert begin_of([first], first.head) == 0
     assert older(20, 30, 17) == (LeftOut(1, 19, 17, DropCause.BUDGET),)

@@ -1,8 +1,8 @@
-"""Token counts are those of the whole text, also where it is counted in pieces."""
+"""Token counts are those of the complete text, also if it is counted in pieces."""
 
 import pytest
 from spawnmesh_transcript.domain.families import Vocabulary
-from spawnmesh_transcript.tokens import MAX_PIECE_CHARS, count_tokens, encoding
+from spawnmesh_transcript.operations.bodies.tokens import MAX_PIECE_CHARS, count_tokens, encoding
 
 
 @pytest.mark.parametrize(("text", "count"), [("", 0), ("hello world", 2), ("tokenizer", 2)])
@@ -23,7 +23,7 @@ def test_a_long_text_counts_the_same_in_pieces(text: str) -> None:
 
 
 @pytest.mark.parametrize("unit", ["x", "漢字", "🜁", "\u0e01"])
-def test_a_text_without_word_ends_and_over_the_tokenizers_limits_is_counted(unit: str) -> None:
+def test_a_text_without_word_ends_over_the_tokenizers_limit_is_counted(unit: str) -> None:
     long = unit * (1_200_000 // len(unit))
     assert count_tokens(long) > 0
     piece = unit * (60_000 // len(unit))

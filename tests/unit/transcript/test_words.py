@@ -9,11 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spawnmesh_core.errors import MeshError
 from spawnmesh_transcript.domain.patterns import compile_pattern
-from spawnmesh_transcript.domain.words import PIECE_WORDS, Word, find_first, parse_words, parts_of, pieces_of, words_of
+from spawnmesh_transcript.domain.words import (
+    PIECE_WORDS,
+    Word,
+    find_first,
+    parse_words,
+    parts_of,
+    pieces_of,
+    words_of,
+)
 
 
 def finds(query: str, text: str) -> str | None:
-    """What the first term of the query that is there finds."""
+    """Return the matches of the first term of the query that matches."""
     place = find_first(words_of(text), parse_words(query))
     return None if place is None else text[slice(*place)]
 
@@ -43,11 +51,11 @@ def finds(query: str, text: str) -> str | None:
         ("ＡＢＣ", "full width abc", "abc"),
     ],
 )
-def test_words_and_phrases_are_found_where_they_are(query: str, text: str, found: str | None) -> None:
+def test_words_and_phrases_are_found_at_their_positions(query: str, text: str, found: str | None) -> None:
     assert finds(query, text) == found
 
 
-def test_a_term_is_found_without_reading_on_to_the_end() -> None:
+def test_a_term_is_found_without_reading_to_the_end() -> None:
     def endless() -> Iterator[Word]:
         yield from words_of("the quick brown fox and then")
         raise AssertionError("read on")
@@ -57,7 +65,7 @@ def test_a_term_is_found_without_reading_on_to_the_end() -> None:
     assert find_first(words_of("b a b"), parse_words('"b a b c" "a b c" "b"')) == (0, 1)
 
 
-def test_questions_are_read_term_by_term() -> None:
+def test_queries_are_parsed_term_by_term() -> None:
     terms = parse_words('fox "lazy dog" -cat pre* -- !!! -"a b"')
     assert [(term.tsquery(), term.is_excluded) for term in terms] == [
         ("'fox'", False),
@@ -70,7 +78,7 @@ def test_questions_are_read_term_by_term() -> None:
 
 
 @given(st.text(max_size=200), st.text(max_size=50))
-def test_no_text_makes_words_that_the_database_would_read_otherwise(text: str, query: str) -> None:
+def test_no_text_makes_words_that_the_database_would_parse_differently(text: str, query: str) -> None:
     for made in (*pieces_of([text]), *(term.tsquery() for term in parse_words(query))):
         quoted = made.split("'")[1::2]
         assert all(word and not any(letter in word for letter in "\\:'* \x00") for word in quoted)
@@ -85,7 +93,7 @@ def test_any_part_of_an_unspaced_text_is_found_in_it(text: str, data: st.DataObj
         assert finds(part, text) is not None
 
 
-def test_long_texts_are_cut_into_pieces_in_which_phrases_hold_together() -> None:
+def test_long_texts_are_cut_into_pieces_that_keep_phrases() -> None:
     words = [f"w{number}" for number in range(PIECE_WORDS * 2 + 500)]
     pieces = list(pieces_of([" ".join(words)]))
     assert len(pieces) == 3
@@ -97,7 +105,7 @@ def test_long_texts_are_cut_into_pieces_in_which_phrases_hold_together() -> None
 
 
 @given(st.text("กนิีंदनािীবअ ab日", min_size=1, max_size=30), st.data())
-def test_the_index_has_all_that_the_text_says(text: str, data: st.DataObject) -> None:
+def test_the_index_has_every_word_of_the_text(text: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text) - 1))
     end = data.draw(st.integers(start + 1, len(text)))
     indexed = {word.indexed for word in words_of(text)}
@@ -110,28 +118,36 @@ def test_the_index_has_all_that_the_text_says(text: str, data: st.DataObject) ->
 
 @pytest.mark.parametrize(
     ("query", "needs_text"),
-    [("दिन", True), ("दन", True), ("กิน", True), ("北京大学", False), ("한글", False), ("naïve", False), ("a*", False)],
+    [
+        ("दिन", True),
+        ("दन", True),
+        ("กิน", True),
+        ("北京大学", False),
+        ("한글", False),
+        ("naïve", False),
+        ("a*", False),
+    ],
 )
-def test_only_the_text_tells_words_with_vowel_signs_apart(query: str, needs_text: bool) -> None:
+def test_only_the_text_distinguishes_words_by_vowel_signs(query: str, needs_text: bool) -> None:
     (term,) = parse_words(query)
     assert term.needs_text is needs_text
     assert not any(letter in term.tsquery() for letter in "ิีि")
 
 
-def test_texts_of_one_entry_make_no_phrase_together() -> None:
+def test_texts_of_one_entry_form_no_common_phrase() -> None:
     (piece,) = pieces_of(["one two", "three"])
     places = dict(word.split(":") for word in piece.split())
     assert int(places["'three'"]) > int(places["'two'"]) + 1
 
 
 @pytest.mark.parametrize("pattern", ["(a)\\1", "(?=a)", "(?<!a)b", "a(", "[", "a{100000}", "\\p{Nope}"])
-def test_patterns_that_cannot_be_run_in_linear_time_are_refused(pattern: str) -> None:
+def test_patterns_without_a_linear_time_bound_are_refused(pattern: str) -> None:
     with pytest.raises(MeshError) as error:
         compile_pattern(pattern)
     assert error.value.facts["why"] == "PATTERN"
 
 
-def test_patterns_are_run_as_far_as_their_steps_and_the_text_allow() -> None:
+def test_patterns_run_within_their_steps_and_the_text_limit() -> None:
     assert compile_pattern(r"\pL+\d")("a" * 400_000) is None
     for pattern, text in ((r"\pL+\d", "a" * 500_000), (r"\pL+\d", "é" * 250_000), ("(?:a?){1000}" * 3, "")):
         with pytest.raises(MeshError) as error:
@@ -139,20 +155,20 @@ def test_patterns_are_run_as_far_as_their_steps_and_the_text_allow() -> None:
         assert error.value.facts["why"] == "COST"
 
 
-def test_no_compiled_pattern_is_kept() -> None:
+def test_compiled_patterns_are_not_cached() -> None:
     compile_pattern("a+")
     with pytest.raises(MeshError):
         compile_pattern("(?:a?){1000}" * 3)
     assert re2._Regexp._make.cache_info().currsize == 0
 
 
-def test_patterns_that_ruin_others_are_run_in_no_time() -> None:
+def test_patterns_that_are_slow_elsewhere_run_in_linear_time() -> None:
     find = compile_pattern("(a*)*(a|aa)+$")
     assert find("a" * 50_000 + "!") is None
     assert compile_pattern("ü+")("aüü") == (1, 3)
 
 
-def test_pieces_are_no_larger_than_the_database_takes() -> None:
+def test_pieces_are_within_the_limit_of_the_database() -> None:
     letters = "абвгдежзиклмнопрст"
     words = ["".join(letters[int(digit)] for digit in f"{number:0200}") for number in range(PIECE_WORDS)]
     pieces = list(pieces_of([" ".join(words)]))
@@ -161,7 +177,7 @@ def test_pieces_are_no_larger_than_the_database_takes() -> None:
 
 
 @given(st.integers(1, 120))
-def test_the_parts_of_a_phrase_say_all_of_it(count: int) -> None:
+def test_the_parts_of_a_phrase_cover_it(count: int) -> None:
     (term,) = parse_words('"' + " ".join(f"w{number}" for number in range(count)) + '"')
     parts = parts_of(term)
     assert [part for part in parts if len(part.lexemes) > 32] == []

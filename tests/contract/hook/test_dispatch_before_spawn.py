@@ -1,0 +1,182 @@
+"""DispatchBeforeSpawn: ask whether a session may be spawned."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from spawnmesh.hook.v1 import decision_pb2 as decisions
+from spawnmesh.hook.v1 import event_pb2 as events
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runtime.caller import CallerKind
+
+from tests.support.hook.fixtures import (
+    ALLOW,
+    CLOSED,
+    CONTENT,
+    DEAD_ENDPOINT,
+    ENDED,
+    OPEN,
+    SPAWN,
+    HookMesh,
+    Tenant,
+    deny,
+    refused,
+)
+
+
+async def never(_event: Any) -> Any:
+    await asyncio.Event().wait()
+
+
+async def test_DispatchBeforeSpawn__no_plugin(mesh: HookMesh, tenant: Tenant) -> None:
+    observer = await mesh.plugin()
+    await tenant.register("observer", observer.endpoint, ENDED)
+    answer = await tenant.spawn()
+    assert (answer.decision, answer.decided_by) == (ALLOW, "")
+    assert await tenant.deliveries() == []
+    assert observer.heard == []
+
+
+async def test_DispatchBeforeSpawn__allowed_by_all(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = await mesh.plugin(ALLOW)
+    await tenant.register("a", plugin.endpoint, SPAWN)
+    await tenant.register("b", plugin.endpoint, SPAWN)
+    answer = await tenant.spawn()
+    assert (answer.decision, answer.decided_by) == (ALLOW, "")
+    assert await tenant.log() == [("a", "allow"), ("b", "allow")]
+
+
+async def test_DispatchBeforeSpawn__first_deny_by_priority_decides(mesh: HookMesh, tenant: Tenant) -> None:
+    low, first, second, high = [
+        await mesh.plugin(answer) for answer in (deny("low"), deny("1"), deny("2"), ALLOW)
+    ]
+    await tenant.register("low", low.endpoint, SPAWN, priority=-1)
+    await tenant.register("first", first.endpoint, SPAWN)
+    await tenant.register("second", second.endpoint, SPAWN)
+    await tenant.register("high", high.endpoint, SPAWN, priority=9)
+    answer = await tenant.spawn()
+    assert (answer.decision, answer.decided_by) == (deny("1"), "first")
+    assert await tenant.log() == [("high", "allow"), ("first", "deny")]
+    assert low.heard == second.heard == []
+
+
+async def test_DispatchBeforeSpawn__the_plugin_is_called_by_hook_for_the_tenant(
+    mesh: HookMesh, tenant: Tenant
+) -> None:
+    plugin = await mesh.plugin(ALLOW)
+    await tenant.register("a", plugin.endpoint, SPAWN)
+    await tenant.spawn()
+    (caller,) = plugin.callers
+    assert (caller.kind, caller.service, caller.tenant_id) == (CallerKind.SERVICE, "hook", tenant.tenant_id)
+
+
+async def test_DispatchBeforeSpawn__only_plugins_with_access_see_the_task(
+    mesh: HookMesh, tenant: Tenant
+) -> None:
+    sees, blind = await mesh.plugin(ALLOW), await mesh.plugin(ALLOW)
+    await tenant.register("sees", sees.endpoint, SPAWN, grants=[CONTENT])
+    await tenant.register("blind", blind.endpoint, SPAWN)
+    facts: dict[str, Any] = {
+        "parent_session_id": "ses_0",
+        "agent_id": "main",
+        "depth": 2,
+        "attachment_count": 3,
+        "label": "l",
+    }
+    await tenant.spawn(task="the task", **facts)
+    assert sees.heard == [events.BeforeSpawnEvent(session_id="ses_1", task="the task", **facts)]
+    assert blind.heard == [events.BeforeSpawnEvent(session_id="ses_1", **facts)]
+
+
+@pytest.mark.parametrize(
+    ("malformed", "rule"),
+    [
+        (None, "malformed answer: decision (required)"),
+        (decisions.SpawnDecision(), "malformed answer: decision.decision (required)"),
+        (deny(""), "malformed answer: decision.deny.reason (string.min_len)"),
+    ],
+)
+async def test_DispatchBeforeSpawn__malformed_answer(
+    mesh: HookMesh, tenant: Tenant, malformed: Any, rule: str
+) -> None:
+    plugin, below = await mesh.plugin(malformed), await mesh.plugin(ALLOW)
+    await tenant.register("bad", plugin.endpoint, SPAWN, priority=1, policy=OPEN)
+    await tenant.register("below", below.endpoint, SPAWN)
+    assert (await tenant.spawn()).decision == ALLOW
+    assert await tenant.log() == [("bad", "failed"), ("below", "allow")]
+    assert (await tenant.deliveries())[-1].error == rule
+    await tenant.register("bad", plugin.endpoint, SPAWN, priority=1, policy=CLOSED)
+    with refused(Reason.PLUGIN_FAILED) as caught:
+        await tenant.spawn()
+    assert caught.value.facts["plugin"] == "bad"
+    assert len(below.heard) == 1
+
+
+async def test_DispatchBeforeSpawn__dead_plugin(tenant: Tenant) -> None:
+    await tenant.register("dead", DEAD_ENDPOINT, SPAWN)
+    with refused(Reason.PLUGIN_FAILED) as caught:
+        await tenant.spawn()
+    assert caught.value.facts["plugin"] == "dead"
+    assert "127.0.0.1" not in str(caught.value)
+    await tenant.register("dead", DEAD_ENDPOINT, SPAWN, policy=OPEN)
+    assert (await tenant.spawn()).decision == ALLOW
+    assert await tenant.log() == [("dead", "failed"), ("dead", "failed")]
+
+
+async def test_DispatchBeforeSpawn__the_text_of_a_failing_plugin_is_not_repeated(
+    mesh: HookMesh, tenant: Tenant
+) -> None:
+    async def fail(event: Any) -> Any:
+        raise ValueError(f"secret: {event.task}")
+
+    plugin = await mesh.plugin()
+    plugin.decide = fail
+    await tenant.register("a", plugin.endpoint, SPAWN, grants=[CONTENT])
+    with refused(Reason.PLUGIN_FAILED) as caught:
+        await tenant.spawn(task="the task")
+    (delivery,) = await tenant.deliveries()
+    assert "secret" not in delivery.error + str(caught.value)
+    assert "the task" not in delivery.error + str(caught.value)
+
+
+async def test_DispatchBeforeSpawn__plugin_takes_longer_than_its_timeout(
+    mesh: HookMesh, tenant: Tenant
+) -> None:
+    slow, below = await mesh.plugin(), await mesh.plugin(ALLOW)
+    slow.decide = never
+    timeout = Duration(nanos=600_000_000)
+    await tenant.register("slow", slow.endpoint, SPAWN, priority=1, policy=OPEN, timeout=timeout)
+    await tenant.register("below", below.endpoint, SPAWN)
+    assert (await tenant.spawn()).decision == ALLOW
+    assert await tenant.log() == [("slow", "failed"), ("below", "allow")]
+    failed = (await tenant.deliveries())[-1]
+    assert failed.error == "no answer within 0.6 s"
+    assert 0.1 < failed.latency.ToMicroseconds() / 1e6 < 5
+    await tenant.register("slow", slow.endpoint, SPAWN, priority=1, timeout=timeout)
+    with refused(Reason.PLUGIN_FAILED):
+        await tenant.spawn()
+
+
+async def test_DispatchBeforeSpawn__answers_inside_the_callers_deadline(
+    mesh: HookMesh, tenant: Tenant
+) -> None:
+    slow, below = await mesh.plugin(), await mesh.plugin(ALLOW)
+    slow.decide = never
+    await tenant.register("slow", slow.endpoint, SPAWN, priority=1, policy=OPEN)
+    await tenant.register("below", below.endpoint, SPAWN, policy=OPEN)
+    answer = await tenant.spawn(timeout_seconds=2.0)
+    assert answer.decision == ALLOW
+    assert await tenant.log() == [("slow", "failed"), ("below", "failed")]
+    assert below.heard == []
+
+
+async def test_DispatchBeforeSpawn__endpoint_no_longer_allowed(mesh: HookMesh, tenant: Tenant) -> None:
+    plugin = await mesh.plugin(ALLOW)
+    await tenant.register("a", plugin.endpoint, SPAWN)
+    stricter = tenant.on(await mesh.replica(allow_private_endpoints=False))
+    with refused(Reason.PLUGIN_FAILED):
+        await stricter.spawn()
+    assert plugin.heard == []
+    (delivery,) = await tenant.deliveries()
+    assert (delivery.decision, delivery.error) == ("failed", "the call failed: ENDPOINT_NOT_ALLOWED")

@@ -1,0 +1,157 @@
+"""Statements read about as many rows as they return, even if the planner's statistics are stale."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_hook.domain.plugins import HookKind
+from spawnmesh_hook.rpc.purge_tenant import PAGE_ROWS
+from spawnmesh_hook.store import outbox, plugins, retention, tenants
+from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database, open_database
+from spawnmesh_postgres.migrations import migrate
+
+from tests.support.hook.many_rows import TABLES, fill
+
+ROWS = 6_000
+OLD, NEW = "2026-01-01 00:00:00Z", "2099-01-01 00:00:00Z"
+BATCH_ROWS = 2_000
+ANALYZED: dict[str, tuple[int, int]] = {
+    "never": (0, 0),
+    "tenants of a few rows": (50, 20),
+    "one tenant": (1, 1000),
+}
+
+
+@pytest.fixture(params=list(ANALYZED.values()), ids=list(ANALYZED))
+async def database(request: Any, databases: dict[str, ServiceDsn]) -> AsyncIterator[Database]:
+    """A database whose statistics know only that many tenants of that many rows each."""
+    migrate(databases["hook"].owner, package="spawnmesh_hook", schema="hook")
+    tables = [sql.Identifier(table) for table in TABLES]
+    truncate = sql.SQL("truncate {}").format(sql.SQL(", ").join(tables))
+    async with await psycopg.AsyncConnection.connect(databases["hook"].owner, autocommit=True) as owner:
+        await owner.execute(truncate)
+        for table in tables:
+            await owner.execute(sql.SQL("alter table {} set (autovacuum_enabled = false)").format(table))
+        others, size = request.param
+        for number in range(others):
+            await fill(databases["hook"], f"other-{number}", OLD, size)
+        for table in tables if others else []:
+            await owner.execute(sql.SQL("analyze {}").format(table))
+        async with open_database(databases["hook"].app, name="test", max_connections=1) as opened:
+            yield opened
+        await owner.execute(truncate)  # Other tests prune old rows.
+        for table in tables:
+            await owner.execute(sql.SQL("alter table {} reset (autovacuum_enabled)").format(table))
+
+
+@pytest.fixture
+async def tenant_id(database: Database, databases: dict[str, ServiceDsn]) -> str:
+    """A tenant that the statistics do not know. All its events are pending for the plugin `p`."""
+    tenant_id = f"t-{uuid4().hex[:12]}"
+    await fill(databases["hook"], tenant_id, OLD, ROWS)
+    async with database.transaction(tenant_id) as connection:
+        await connection.execute(
+            "update outbox_entries set state = 'PENDING', due_time = now() - interval '1 hour'"
+        )
+        for table in ("observed_events", "deliveries"):
+            known = sql.SQL("update {} set hook = {}").format(
+                sql.Identifier(table), sql.Literal(HookKind.SUBAGENT_ENDED.value)
+            )
+            await connection.execute(known)
+    return tenant_id
+
+
+async def rows_read(connection: Connection) -> int:
+    """Return the rows that this connection has read and not yet reported to the statistics.
+
+    Within a transaction, the difference of two calls is what the statements between them read.
+    """
+    counted = """
+        select sum(pg_stat_get_xact_tuples_returned(indexrelid))::bigint + max(scanned)::bigint as count
+        from pg_index, (
+            select sum(pg_stat_get_xact_tuples_returned(name::regclass)) as scanned
+            from unnest(%(tables)s::text[]) name
+        ) tables
+        where indrelid = any (%(tables)s::regclass[])"""
+    row = await (await connection.execute(counted, {"tables": list(TABLES)})).fetchone()
+    assert row is not None
+    return int(row["count"])
+
+
+async def row_counts(database: Database, tenant_id: str) -> set[int]:
+    counts = set()
+    async with database.transaction(tenant_id) as connection:
+        for table in TABLES:
+            query = sql.SQL("select count(*) as count from {}").format(sql.Identifier(table))
+            row = await (await connection.execute(query)).fetchone()
+            assert row is not None
+            counts.add(row["count"])
+    return counts
+
+
+async def remove_plugin(connection: Connection, tenant_id: str, name: str) -> None:
+    await plugins.delete_plugin(connection, tenant_id, name)
+    await outbox.delete_entries_of_plugin(connection, tenant_id, name)
+
+
+async def test_removing_a_plugin_does_not_compare_each_event_with_each_entry(
+    database: Database, tenant_id: str
+) -> None:
+    async with database.transaction(tenant_id) as connection:
+        before = await rows_read(connection)
+        await remove_plugin(connection, tenant_id, "p")
+        assert await rows_read(connection) - before < 10 * ROWS
+        left = await connection.execute(
+            "select count(*) filter (where event = '') as emptied from observed_events"
+        )
+        assert await left.fetchone() == {"emptied": ROWS}
+
+
+async def test_removing_a_plugin_without_entries_does_not_read_the_tenant(
+    database: Database, tenant_id: str
+) -> None:
+    async with database.transaction(tenant_id) as connection:
+        before = await rows_read(connection)
+        await remove_plugin(connection, tenant_id, "another")
+        assert await rows_read(connection) - before < 100
+
+
+async def test_claiming_a_few_entries_does_not_read_the_backlog(database: Database, tenant_id: str) -> None:
+    async with database.transaction(ALL_TENANTS) as connection:
+        before = await rows_read(connection)
+        claimed = await outbox.claim_due_entries(connection, timedelta(seconds=30), 50)
+        assert len(claimed) == 50
+        assert {entry.tenant_id for entry in claimed} == {tenant_id}
+        assert await rows_read(connection) - before < 20 * 50
+
+
+async def test_purging_a_page_does_not_compare_each_row_with_each_other(
+    database: Database, tenant_id: str
+) -> None:
+    for table in (table for table in tenants.PURGED_TABLES if table != "plugins"):
+        deleted = PAGE_ROWS
+        while deleted == PAGE_ROWS:
+            async with database.transaction(tenant_id) as connection:
+                before = await rows_read(connection)
+                deleted = await tenants.purge_rows(connection, tenant_id, table, PAGE_ROWS)
+                assert await rows_read(connection) - before < 10 * ROWS, table
+    assert await row_counts(database, tenant_id) == {0}
+
+
+async def test_pruning_old_rows_does_not_compare_each_row_with_each_other(
+    database: Database, databases: dict[str, ServiceDsn], tenant_id: str
+) -> None:
+    await fill(databases["hook"], "modern", NEW, 10)
+    deleted = BATCH_ROWS
+    while deleted:
+        async with database.transaction(ALL_TENANTS) as connection:
+            before = await rows_read(connection)
+            deleted = await retention.delete_old_rows(connection, timedelta(days=30), BATCH_ROWS)
+            assert await rows_read(connection) - before < 10 * ROWS * len(TABLES)
+    assert await row_counts(database, tenant_id) == {0}
+    assert await row_counts(database, "modern") == {10}

@@ -1,0 +1,124 @@
+"""The outcome of a spawn that an earlier runner began with files that only that runner had."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.session.v1 import session_service_pb2 as session_pb
+from spawnmesh_runner.domain.idempotency_keys import call_request_id
+
+from tests.support.model_router.answers import calling, saying
+from tests.support.runner.fixtures import ScriptedMesh, eventually, running_runner
+from tests.support.runner.sessions import child_of
+
+USER, RESULT = message_pb2.ROLE_USER, message_pb2.ROLE_TOOL_RESULT
+REDACTED = {"$redacted": "attachment", "sha256": hashlib.sha256(b"abc").hexdigest(), "bytes": 3}
+
+
+@pytest.fixture
+def mesh(mesh: ScriptedMesh) -> ScriptedMesh:
+    """Return the mesh with one attached file."""
+    mesh.files = {"given.txt": b"given"}
+    return mesh
+
+
+def begun(
+    mesh: ScriptedMesh, task: str = "Read it.", *, files: list[dict[str, Any]]
+) -> session_pb.SpawnSessionRequest:
+    """Store a call that a runner made before it was lost. Return the request that it sent."""
+    arguments = json.dumps({"task": task, "attachments": files})
+    entry_id = mesh.write(calling(("c1", "sessions_spawn", arguments)))
+    return session_pb.SpawnSessionRequest(request_id=call_request_id(entry_id, 0), task=task)
+
+
+async def repeated_result(mesh: ScriptedMesh, keys: Path, folder: Path) -> message_pb2.Message:
+    """Return the next runner's result of the call."""
+    mesh.answers.append(saying("Done."))
+    mesh.queue_run(epoch=2, tools=("sessions_spawn",))
+    async with running_runner(mesh, keys, folder):
+        await eventually(lambda: mesh.finalized or mesh.failed)
+    assert mesh.failed is None
+    [result] = mesh.messages(RESULT)
+    assert result.tool_call_id == "c1"
+    return result
+
+
+def text(result: message_pb2.Message) -> str:
+    return result.content[0].text.text
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [{"name": "a.txt", "content": REDACTED}],
+        [{"path": "notes.md"}],
+        [{"name": "a", "content": REDACTED}, {"path": "b"}],
+    ],
+    ids=["content", "a file of the workspace", "both"],
+)
+async def test_SpawnSession__a_possible_child_is_an_unknown_outcome(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, files: list[dict[str, Any]]
+) -> None:
+    request = begun(mesh, files=files)
+    mesh.spawns[request.request_id] = request
+    mesh.spawns["other"] = session_pb.SpawnSessionRequest(request_id="other", task="Something else.")
+    result = await repeated_result(mesh, keys, tmp_path)
+    assert result.is_error
+    assert text(result).startswith("OUTCOME_UNKNOWN: ")
+    assert "its result comes to you as a message" in text(result)
+    assert f"{child_of(request).session_id} (ACTIVE)" in text(result)
+    assert text(result).count("ses_") == 1
+    assert mesh.spawn_traces == []
+
+
+async def test_SpawnSession__an_unlisted_child_is_not_named(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    """The result does not say that there is none either: the task may be stored in another form."""
+    begun(mesh, files=[{"name": "a.txt", "content": REDACTED}])
+    result = await repeated_result(mesh, keys, tmp_path)
+    assert text(result).startswith("OUTCOME_UNKNOWN: ")
+    assert "Children" not in text(result)
+    assert mesh.spawns == {}
+
+
+async def test_SpawnSession__a_call_with_a_masked_secret_is_not_repeated(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    """It would be another call under the same request_id, or a child without its secret."""
+    begun(mesh, "Log in with [$redacted:password].", files=[])
+    assert text(await repeated_result(mesh, keys, tmp_path)).startswith("OUTCOME_UNKNOWN: ")
+    assert mesh.spawn_traces == []
+
+
+async def test_SpawnSession__a_call_with_all_its_files_is_repeated(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    begun(mesh, files=[{"path": f".spawnmesh/attachments/{mesh.set_id}/given.txt"}])
+    result = await repeated_result(mesh, keys, tmp_path)
+    assert not result.is_error
+    [request] = mesh.spawns.values()
+    assert json.loads(text(result))["session_id"] == child_of(request).session_id
+
+
+@pytest.mark.parametrize(
+    "files",
+    [[{"content": REDACTED, "path": "b"}], [{"name": "a", "content": REDACTED}, {}]],
+    ids=["two", "none"],
+)
+async def test_SpawnSession__an_invalid_call_is_refused(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, files: list[dict[str, Any]]
+) -> None:
+    begun(mesh, files=files)
+    assert text(await repeated_result(mesh, keys, tmp_path)).startswith("INVALID_ARGUMENTS: ")
+
+
+async def test_SpawnSession__a_call_nested_too_deep_is_refused(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    """The router delivers it as a text, since it is not JSON that can be parsed."""
+    mesh.write(calling(("c1", "sessions_spawn", json.dumps("[" * 100_000 + "]" * 100_000))))
+    assert text(await repeated_result(mesh, keys, tmp_path)).startswith("INVALID_ARGUMENTS: ")

@@ -1,0 +1,185 @@
+"""A late worker leaves a tenant alone that was created again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from spawnmesh.hook.v1 import hook_service_pb2 as hook_pb
+from spawnmesh.hook.v1.event_pb2 import HOOK_KIND_BEFORE_SPAWN
+from spawnmesh.hook.v1.hook_service_pb2_grpc import HookServiceStub
+from spawnmesh.session.v1 import tenant_pb2
+from spawnmesh.session.v1.tenant_pb2 import AgentProfile, TenantSettings
+from spawnmesh.transcript.v1.tenant_pb2 import TranscriptSettings
+from spawnmesh_runtime.impersonation import impersonate, use_token
+from spawnmesh_session.app import Components
+from spawnmesh_session.jobs.tenant_purge import TenantPurge
+
+from tests.support.serving import caller_at, client_tokens
+from tests.support.session.harness import Mesh, attachment
+from tests.support.session.remains import REPORT, Remains
+from tests.support.session.worker import components_of, work_once
+
+PEERS = ("sets", "transcripts", "hooks", "model_router")
+
+
+class Pause:
+    """Pause the n-th caller of `step` until it may continue."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.count = 0
+        self.reached, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def step(self) -> None:
+        self.count += 1
+        if self.count == self.at:
+            self.reached.set()
+            await self.go_on.wait()
+
+
+class PausingDatabase:
+    """Reaches before each transaction."""
+
+    def __init__(self, database: Any, pause: Pause) -> None:
+        self.database = database
+        self.pause = pause
+
+    @asynccontextmanager
+    async def transaction(self, tenant_id: str) -> AsyncIterator[Any]:
+        await self.pause.step()
+        async with self.database.transaction(tenant_id) as connection:
+            yield connection
+
+
+class PausingPeer:
+    """Reaches before each call."""
+
+    def __init__(self, peer: Any, pause: Pause) -> None:
+        self.peer = peer
+        self.pause = pause
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.peer, name)
+
+        async def call(*arguments: Any) -> Any:
+            await self.pause.step()
+            return await method(*arguments)
+
+        return call
+
+
+def pausing(components: Components, pause: Pause, peer: str = "") -> TenantPurge:
+    """The deletion as a worker does it that is held up before any step, or before it calls a peer.
+
+    Nothing is waited for.
+    """
+    purge = replace(components.purge, spawn_deadline=timedelta(0))
+    if peer:
+        peers: dict[str, Any] = {peer: PausingPeer(getattr(purge, peer), pause)}
+        return replace(purge, **peers)
+    database: Any = PausingDatabase(purge.database, pause)
+    peers = {name: PausingPeer(getattr(purge, name), pause) for name in PEERS}
+    return replace(purge, database=database, **peers)
+
+
+async def go_on(purge: TenantPurge, tenant: str) -> None:
+    """Purge as the sweep does."""
+    with impersonate(tenant):
+        while await purge.purge(tenant):
+            pass
+
+
+async def reached_or_done(pause: Pause, working: asyncio.Task[None]) -> None:
+    reached = asyncio.create_task(pause.reached.wait())
+    await asyncio.wait({reached, working}, timeout=40, return_when=asyncio.FIRST_COMPLETED)
+    reached.cancel()
+    assert pause.reached.is_set() or working.done()
+
+
+async def new_tenant(mesh: Mesh) -> Mesh:
+    fresh = Mesh(mesh.peer, mesh.keys, mesh.settings)
+    await fresh.create_tenant()
+    await fresh.spawn(attachments=[attachment()])
+    return fresh
+
+
+async def register_plugin(mesh: Mesh, hook_target: str) -> None:
+    async with caller_at(hook_target, "hook") as hook:
+        plugin = hook_pb.Plugin(
+            name="gate",
+            endpoint="grpc://127.0.0.1:1",
+            hooks=[HOOK_KIND_BEFORE_SPAWN],
+            failure_policy=hook_pb.FAILURE_POLICY_OPEN,
+        )
+        request = hook_pb.RegisterPluginRequest(plugin=plugin, allow_unreachable=True)
+        stub: Any = HookServiceStub(hook.channel)
+        with use_token(client_tokens(mesh.keys).client_token(mesh.tenant, "test", 60)):
+            await hook.unary(stub.RegisterPlugin, request)
+
+
+async def created_anew(mesh: Mesh, remains: Remains, hook_target: str) -> dict[str, int]:
+    """Let another worker finish the deletion, create the tenant again, and count its rows."""
+    await work_once(mesh.settings, remains.dsn, mesh.tenant)
+    assert await remains.everywhere(mesh.tenant) == REPORT
+    await mesh.create_tenant(settings=TenantSettings(transcripts=TranscriptSettings(mask_secrets=True)))
+    await mesh.put_agent(AgentProfile(agent_id="analyst"))
+    await register_plugin(mesh, hook_target)
+    await mesh.spawn(attachments=[attachment()])
+    rows = await remains.everywhere(mesh.tenant)
+    assert not {"hook.purged_tenants", "model_router.purged_tenants"} & rows.keys()
+    assert {
+        "session.agents",
+        "transcript.tenants",
+        "hook.plugins",
+        "model_router.tenant_policies",
+        "buckets",
+    } <= rows.keys()
+    return rows
+
+
+@pytest.mark.parametrize("peer", PEERS)
+async def test_DeleteTenant__a_peer_that_is_asked_late_removes_nothing(
+    mesh: Mesh, peers: dict[str, str], remains: Remains, peer: str
+) -> None:
+    """It was looked whether the deletion stands; then the call was a long time on its way."""
+    own = await new_tenant(mesh)
+    await own.delete_tenant()
+    pause = Pause(1)
+    async with components_of(own.settings) as components:
+        late = asyncio.create_task(go_on(pausing(components, pause, peer), own.tenant))
+        await reached_or_done(pause, late)
+        rows = await created_anew(own, remains, peers["hook"])
+        pause.go_on.set()
+        await asyncio.wait_for(late, 40)
+    assert await remains.everywhere(own.tenant) == rows
+    assert (await own.tenant_state()).state == tenant_pb2.TENANT_STATE_ACTIVE
+    await own.spawn(attachments=[attachment("b.txt", "more")])
+
+
+@pytest.mark.timeout(600)
+async def test_DeleteTenant__worker_that_is_held_up_at_any_step_removes_nothing_more(
+    mesh: Mesh, peers: dict[str, str], remains: Remains
+) -> None:
+    for at in range(1, 100):
+        own = await new_tenant(mesh)
+        await own.delete_tenant()
+        pause = Pause(at)
+        async with components_of(own.settings) as components:
+            late = asyncio.create_task(go_on(pausing(components, pause), own.tenant))
+            await reached_or_done(pause, late)
+            if late.done():
+                assert at > 20, "the steps are counted no more"
+                return
+            rows = await created_anew(own, remains, peers["hook"])
+            pause.go_on.set()
+            await asyncio.wait_for(late, 40)
+        assert await remains.everywhere(own.tenant) == rows, at
+        assert (await own.tenant_state()).state == tenant_pb2.TENANT_STATE_ACTIVE
+        await own.delete_tenant()
+        await work_once(own.settings, remains.dsn, own.tenant)
+        assert await remains.everywhere(own.tenant) == REPORT
+    pytest.fail("it never comes to its end")

@@ -1,0 +1,407 @@
+"""Compactions and plugins: a transcript service and a hook service on real databases, with a
+scripted model."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import psycopg
+import pytest
+from spawnmesh.content.v1 import message_pb2 as content_pb
+from spawnmesh.hook.v1 import compaction_pb2 as compactions
+from spawnmesh.hook.v1 import observed_pb2 as observed
+from spawnmesh.model_router.v1 import generation_pb2
+from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
+from spawnmesh.model_router.v1 import model_router_service_pb2_grpc as router_grpc
+from spawnmesh.transcript.v1 import compaction_service_pb2 as pb
+from spawnmesh.transcript.v1.compaction_service_pb2_grpc import CompactionServiceStub
+from spawnmesh.transcript.v1.context_pb2 import FreshTail
+from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_hook.app import open_service as open_hook_service
+from spawnmesh_postgres.database import Database, open_database
+from spawnmesh_runtime.impersonation import use_token
+from spawnmesh_runtime.peers import Peer, open_peer
+from spawnmesh_runtime.process import start_process
+from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_transcript.app import open_service, open_worker
+from spawnmesh_transcript.jobs.publish_summaries import publish_summaries
+from spawnmesh_transcript.settings import TranscriptSettings
+
+from tests.support.hook.fixtures import (
+    CLOSED,
+    COMPACTED,
+    COMPACTION,
+    CONTENT,
+    DEAD_ENDPOINT,
+    INJECTION,
+    OPEN,
+    HookMesh,
+    ScriptedPlugin,
+    Tenant,
+    hook_settings,
+    open_mesh,
+    refused,
+)
+from tests.support.model_router.answers import said
+from tests.support.serving import caller_at, served, shared_settings
+from tests.support.transcript.fixtures import Service, Session, assistant, user
+from tests.support.transcript.tables import Superuser
+
+NO_TAIL = FreshTail(message_count=1, token_count=1)
+COMPACT = compactions.CompactionDecision(compact=compactions.Compact())
+WORDS = " ".join(f"word{number}" for number in range(300))
+
+
+class Model(router_grpc.ModelRouterServiceServicer):
+    """A router with one model, which answers each summary with the next number."""
+
+    def __init__(self) -> None:
+        self.asked: list[router_pb.GenerateRequest] = []
+        self.is_away = False
+
+    async def Generate(self, request: router_pb.GenerateRequest, context: Any) -> Any:
+        self.asked.append(request)
+        if self.is_away:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "no model")
+        text = content_pb.ContentBlock(text=content_pb.Text(text=f"summary {len(self.asked)}"))
+        message = content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[text], model="test/small")
+        completion = generation_pb2.Completion(message=message, stop_reason=generation_pb2.STOP_REASON_END)
+        yield said(completion=completion)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A session with messages to summarize, and the plugins of its tenant."""
+
+    session: Session
+    tenant: Tenant
+    mesh: HookMesh
+    model: Model
+    hook_target: str
+    database: Database
+    keys: Path
+
+    async def say(self, claim: WriterClaim) -> None:
+        """Append four answers, of which the last stays fresh."""
+        await self.session.append([assistant(f"{number} {WORDS}") for number in range(4)], claim=claim)
+
+    async def compact(self, claim: WriterClaim | None = None) -> pb.CompactTranscriptResponse:
+        stub: Any = CompactionServiceStub(self.session.service.peer.channel)
+        request = pb.CompactTranscriptRequest(
+            session_id=self.session.session_id, claim=claim, fresh_tail=NO_TAIL
+        )
+        with use_token(self.session.run_token(claim) if claim else self.session.client_token()):
+            answer: pb.CompactTranscriptResponse = await self.session.service.peer.unary(
+                stub.CompactTranscript, request, timeout_seconds=20
+            )
+        return answer
+
+    async def plugin(self, name: str, *hooks: Any, answer: Any = None, **more: Any) -> ScriptedPlugin:
+        plugin = await self.mesh.plugin(answer)
+        await self.tenant.register(name, plugin.endpoint, *hooks, **more)
+        return plugin
+
+    async def publish(self, database: Any = None, *, target: str = "") -> int:
+        """Publish pending summaries of the tenant, as the worker does."""
+        async with self._hooks(target or self.hook_target) as hooks:
+            return await publish_summaries(database or self.database, hooks, self.session.tenant_id)
+
+    @asynccontextmanager
+    async def _hooks(self, target: str) -> AsyncIterator[Peer]:
+        settings = ProcessSettings(signing_key_file=self.keys / "transcript.pem", log_level="error")
+        async with (
+            start_process("transcript", settings) as process,
+            open_peer(process, "hook", target) as peer,
+        ):
+            yield peer
+
+
+@pytest.fixture
+async def mesh(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[HookMesh]:
+    async with open_mesh(databases["hook"], keys) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[tuple[Model, str]]:
+    # The type checker regards a servicer without all RPCs as abstract. No test calls the others.
+    make: Any = Model
+    served_model = make()
+    server = grpc.aio.server()
+    router_grpc.add_ModelRouterServiceServicer_to_server(served_model, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield served_model, f"127.0.0.1:{port}"
+    await server.stop(None)
+
+
+@pytest.fixture
+async def stage(
+    service: Service, mesh: HookMesh, model: tuple[Model, str], databases: dict[str, ServiceDsn], keys: Path
+) -> AsyncIterator[Stage]:
+    async with served("hook", hook_settings(databases["hook"], keys), open_hook_service) as hook_target:
+        settings = TranscriptSettings(
+            **shared_settings("transcript", keys),
+            database_url=service.dsn.app,
+            model_router_target=model[1],
+            hook_target=hook_target,
+        )
+        calling = ProcessSettings(signing_key_file=keys / "session.pem", log_level="error")
+        async with (
+            served("transcript", settings, open_service) as target,
+            caller_at(target, "transcript") as peer,
+            start_process("session", calling) as process,
+            open_peer(process, "hook", hook_target) as hooks,
+            open_database(service.dsn.app, name="test", max_connections=2) as database,
+        ):
+            tenant = mesh.tenant(hooks)
+            session = replace(service, peer=peer, target=target).session(tenant.tenant_id)
+            await session.create()
+            staged = Stage(session, tenant, mesh, model[0], hook_target, database, keys)
+            await session.append([user("What now?")])
+            claim = await session.acquire(1)
+            await staged.say(claim)
+            await session.release(claim)
+            yield staged
+
+
+def compact(instructions: str = "") -> compactions.CompactionDecision:
+    return compactions.CompactionDecision(compact=compactions.Compact(instructions=instructions))
+
+
+def keep_whole(reason: str) -> compactions.CompactionDecision:
+    return compactions.CompactionDecision(keep_whole=compactions.KeepWhole(reason=reason))
+
+
+async def test_without_plugins_the_gate_is_not_called(stage: Stage) -> None:
+    answer = await stage.compact()
+    assert answer.summary.body.compaction.summary == "summary 1"
+    assert await stage.tenant.deliveries() == []
+    assert await stage.publish() == 1
+
+
+async def test_a_plugin_refuses_a_compaction(stage: Stage) -> None:
+    before = await stage.session.entries()
+    above = await stage.plugin(
+        "above", COMPACTION, answer=compact("Keep all."), priority=2, grants=[INJECTION]
+    )
+    await stage.plugin("auditor", COMPACTION, answer=keep_whole("under audit"), priority=1)
+    below = await stage.plugin("below", COMPACTION, answer=compact())
+    answer = await stage.compact()
+    assert (answer.refused_by, answer.refusal) == ("auditor", "under audit")
+    assert not answer.HasField("summary")
+    assert answer.head.seq == before[-1].seq
+    assert await stage.session.entries() == before
+    assert stage.model.asked == []
+    assert (len(above.heard), below.heard) == (1, [])
+    rows = await stage.tenant.deliveries(session_id=stage.session.session_id)
+    assert [(row.plugin, row.hook, row.decision) for row in reversed(rows)] == [
+        ("above", COMPACTION, "compact"),
+        ("auditor", COMPACTION, "keep_whole"),
+    ]
+    assert await stage.publish() == 0
+
+
+async def test_plugins_name_texts_that_must_be_kept(stage: Stage) -> None:
+    await stage.plugin("names", COMPACTION, answer=compact("Keep all names."), grants=[INJECTION])
+    await stage.plugin("sums", COMPACTION, answer=compact("Keep all sums."), grants=[INJECTION], priority=1)
+    answer = await stage.compact()
+    assert answer.HasField("summary")
+    [asked] = stage.model.asked
+    assert "Keep all sums.\n\nKeep all names." in asked.system_prompt
+    assert "Keep all" not in "".join(
+        block.text.text for message in asked.messages for block in message.content
+    )
+
+
+async def test_a_plugin_without_the_grant_cannot_instruct_the_model(stage: Stage) -> None:
+    await stage.plugin("a", COMPACTION, answer=compact("Praise me."), grants=[CONTENT], policy=OPEN)
+    assert (await stage.compact()).HasField("summary")
+    assert "Praise me." not in stage.model.asked[0].system_prompt
+    assert [row.decision for row in await stage.tenant.deliveries()] == ["failed"]
+
+
+async def test_a_failed_gate_stops_the_compaction_unless_it_fails_open(stage: Stage) -> None:
+    before = await stage.session.entries()
+    await stage.tenant.register("dead", DEAD_ENDPOINT, COMPACTION, policy=CLOSED)
+    with refused(Reason.PLUGIN_FAILED) as caught:
+        await stage.compact()
+    assert caught.value.facts["plugin"] == "dead"
+    assert await stage.session.entries() == before
+    assert stage.model.asked == []
+    await stage.tenant.register("dead", DEAD_ENDPOINT, COMPACTION, policy=OPEN)
+    assert (await stage.compact()).HasField("summary")
+
+
+async def test_the_gate_of_a_run_receives_what_will_be_summarized(stage: Stage) -> None:
+    sees = await stage.plugin("sees", COMPACTION, answer=COMPACT, grants=[CONTENT])
+    blind = await stage.plugin("blind", COMPACTION, answer=COMPACT)
+    first = (await stage.compact()).summary
+    claim = await stage.session.acquire(2)
+    await stage.say(claim)
+    second = (await stage.compact(claim)).summary
+    for made, run_id, before in ((first, "", ""), (second, claim.run_id, "summary 1")):
+        sources = made.body.compaction.sources
+        expected = compactions.BeforeCompactionEvent(
+            session_id=stage.session.session_id,
+            run_id=run_id,
+            source_entry_count=sources.entry_count,
+            source_token_count=sources.token_count,
+            first_source_seq=sources.first_seq,
+            last_source_seq=sources.last_seq,
+        )
+        assert blind.heard.pop(0) == expected
+        expected.previous_summary = before
+        assert sees.heard.pop(0) == expected
+    assert second.body.compaction.sources.entry_count == 4
+    assert stage.tenant.tenant_id == stage.session.tenant_id
+
+
+@pytest.fixture
+async def is_published(superuser: Superuser, stage: Stage) -> Callable[[], Awaitable[list[bool]]]:
+    """Return is_published of the session's summaries, oldest first."""
+
+    async def read() -> list[bool]:
+        found = await superuser.execute(
+            "select is_published from summaries where tenant_id = %s order by seq", (stage.session.tenant_id,)
+        )
+        return [row[0] for row in await found.fetchall()]
+
+    return read
+
+
+async def heard_by(stage: Stage, plugin: ScriptedPlugin, count: int) -> list[observed.ObservedEvent]:
+    """Publish until nothing is pending, and return what the plugin received."""
+    worker = await stage.mesh.worker()
+    while await worker.relay.relay_due():
+        pass
+    assert len(plugin.heard) == count
+    return sorted(plugin.heard, key=lambda event: event.event_key)
+
+
+async def test_each_compaction_is_published_to_an_observer_once_and_exactly(
+    stage: Stage, is_published: Callable[[], Awaitable[list[bool]]]
+) -> None:
+    sees = await stage.plugin("sees", COMPACTED, grants=[CONTENT])
+    blind = await stage.plugin("blind", COMPACTED)
+    claim = await stage.session.acquire(2)
+    made = [(await stage.compact(claim)).summary]
+    await stage.say(claim)
+    made.append((await stage.compact(claim)).summary)
+    assert await is_published() == [False, False]
+    assert [await stage.publish(), await stage.publish()] == [2, 0]
+    assert await is_published() == [True, True]
+    expected = [
+        observed.ObservedEvent(
+            event_key=f"after_compaction:v1:{summary.entry_id}",
+            event_time=summary.create_time,
+            session_id=stage.session.session_id,
+            run_id=claim.run_id,
+            after_compaction=observed.AfterCompactionEvent(
+                entry_id=summary.entry_id,
+                source_entry_count=summary.body.compaction.sources.entry_count,
+                source_token_count=summary.body.compaction.sources.token_count,
+                summary_token_count=summary.token_count,
+                method="normal",
+                model="test/small",
+                summary=summary.body.compaction.summary,
+            ),
+        )
+        for summary in made
+    ]
+    assert await heard_by(stage, sees, 2) == sorted(expected, key=lambda event: event.event_key)
+    for event in expected:
+        event.after_compaction.ClearField("summary")
+    assert await heard_by(stage, blind, 2) == sorted(expected, key=lambda event: event.event_key)
+
+
+class BrokenMark:
+    """A database that rolls back the second transaction, which marks the summary as published."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._left = 2
+
+    def transaction(self, tenant_id: str) -> AbstractAsyncContextManager[Any]:
+        return self._broken(tenant_id)
+
+    @asynccontextmanager
+    async def _broken(self, tenant_id: str) -> AsyncIterator[Any]:
+        self._left -= 1
+        async with self._database.transaction(tenant_id) as connection:
+            yield connection
+            if not self._left:
+                raise psycopg.OperationalError("the connection was lost")
+
+
+async def test_a_failed_publication_is_retried_from_the_row_and_delivered_once(
+    stage: Stage, is_published: Callable[[], Awaitable[list[bool]]]
+) -> None:
+    sees = await stage.plugin("sees", COMPACTED, grants=[CONTENT])
+    made = (await stage.compact()).summary
+    with pytest.raises(MeshError):
+        await stage.publish(target="127.0.0.1:1")
+    assert await is_published() == [False]
+    with pytest.raises(psycopg.OperationalError):
+        await stage.publish(BrokenMark(stage.database))
+    assert await is_published() == [False]
+    [event] = await heard_by(stage, sees, 1)
+    assert event.after_compaction.summary == made.body.compaction.summary
+    assert event.event_key == f"after_compaction:v1:{made.entry_id}"
+    assert await stage.publish() == 1
+    assert await is_published() == [True]
+    assert await heard_by(stage, sees, 1) == [event]
+
+
+async def test_the_worker_publishes_summaries(
+    stage: Stage, is_published: Callable[[], Awaitable[list[bool]]]
+) -> None:
+    # The session service prepares each tenant.
+    await stage.session.prepare_tenant(1, mask_secrets=False)
+    sees = await stage.plugin("sees", COMPACTED, grants=[CONTENT])
+    made = (await stage.compact()).summary
+    settings = TranscriptSettings(
+        **shared_settings("transcript", stage.keys),
+        database_url=stage.session.service.dsn.app,
+        hook_target=stage.hook_target,
+    )
+    async with (
+        start_process("transcript", settings) as process,
+        open_worker(process, settings, asyncio.Event()) as worker,
+    ):
+        await worker.work_once()
+    assert await is_published() == [True]
+    [event] = await heard_by(stage, sees, 1)
+    assert event.after_compaction.entry_id == made.entry_id
+
+
+async def test_a_compaction_that_fails_after_the_gate_is_not_published(
+    stage: Stage, is_published: Callable[[], Awaitable[list[bool]]]
+) -> None:
+    gate = await stage.plugin("gate", COMPACTION, COMPACTED, answer=COMPACT)
+    before = await stage.session.entries()
+    stage.model.is_away = True
+    with refused(Reason.DEPENDENCY_UNAVAILABLE):
+        await stage.compact()
+    assert (len(gate.heard), await is_published()) == (1, [])
+    assert await stage.session.entries() == before
+    assert await stage.publish() == 0
+    stage.model.is_away = False
+    assert (await stage.compact()).HasField("summary")
+    assert [await stage.publish(), len(gate.heard)] == [1, 2]
+
+
+async def test_a_compaction_of_a_deleted_session_is_not_published(stage: Stage) -> None:
+    sees = await stage.plugin("sees", COMPACTED)
+    await stage.compact()
+    await stage.session.delete()
+    assert await stage.publish() == 0
+    assert await heard_by(stage, sees, 0) == []

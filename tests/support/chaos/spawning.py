@@ -1,0 +1,137 @@
+"""A spawn with a file that is interrupted, and its invariants."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import session_pb2
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+from tests.support.chaos.recovery_checks import Answer, RecoveryChecks, answer_of
+from tests.support.chaos.steps import SPAWNED, SPAWNED_BY_A_CLIENT, UNDONE, steps_of
+from tests.support.chaos.victim import Victim
+from tests.support.session.harness import Mesh, attachment
+
+MADE = {"runs": 1, "queue": 1, "transcripts": 1, "entries": 3, "files": 1, "objects": 1}
+"""By a spawn with a file."""
+
+GOOD, BAD = "a.txt", "../evil"
+"""Names of files: one with which it is spawned, and one for which it is undone."""
+
+BY_A_CLIENT = steps_of(SPAWNED_BY_A_CLIENT[:1])
+"""Where a spawn by a client can be cut off and one by a run cannot."""
+
+EACH_STEP = [(GOOD, step) for step in steps_of(SPAWNED)] + [(BAD, step) for step in steps_of(UNDONE[3:])]
+
+TYPED = {Reason.DEPENDENCY_UNAVAILABLE, Reason.SPAWN_FAILED, Reason.ATTACHMENTS_INVALID_NAME}
+"""Why a spawn that was cut off may be refused."""
+
+
+@dataclass
+class Spawning:
+    """A held run and its spawn request; or no run, and the request of a client."""
+
+    mesh: Mesh
+    victim: Victim
+    recovery: RecoveryChecks
+    parent: run_pb.ClaimedRun | None
+    request: dict[str, Any]
+    before: dict[str, int]
+
+    async def call(self, at: Mesh) -> Answer:
+        """The session, or the refusal."""
+        spawn = at.spawn(**self.request) if self.parent is None else at.spawn_as(self.parent, **self.request)
+        return await answer_of(spawn)
+
+    async def call_victim(self) -> Answer:
+        return await self.call(self.victim.mesh(self.mesh))
+
+    async def call_healthy(self) -> Answer:
+        return await self.call(self.mesh)
+
+    async def sweep(self) -> None:
+        await self.recovery.sweep(self.mesh.tenant)
+
+    async def check(self, heard: Answer, steps: list[str]) -> None:
+        """Check that repeats agree with `heard`, and that one session is spawned or undone."""
+        first = await self.call_healthy()
+        again = await self.call_healthy()
+        assert _content(again) == _content(first)
+        if _is_final(heard):
+            assert _content(first) == _content(heard)
+        [child] = await self._spawned()
+        jobs = await self.recovery.jobs(self.mesh.tenant, child["session_id"])
+        events = [
+            event["kind"] for event in await self.recovery.events(self.mesh.tenant, child["session_id"])
+        ]
+        remains = await self.recovery.remains.of(self.mesh.tenant)
+        if isinstance(first, session_pb2.Session):
+            assert (child["session_id"], child["state"]) == (first.session_id, "ACTIVE")
+            assert remains == {name: count + MADE[name] for name, count in self.before.items()}
+            assert jobs == Counter(publish_session_start=1)
+            assert events == ["PROVISIONING", "RUN"]
+        else:
+            assert child["state"] == "SPAWN_FAILED"
+            assert remains == self.before
+            assert jobs.total() == jobs["finish_ended_run"]
+            assert jobs.total() in _allowed_publications(child, steps)
+            assert events == ["PROVISIONING", "SPAWN_FAILED"]
+        assert await self._spawns_in_queue() == 0
+
+    async def _spawned(self) -> list[Any]:
+        query = "select * from session.sessions where tenant_id = %s and request_id = %s"
+        return await self.recovery.rows(query, self.mesh.tenant, self.request["request_id"])
+
+    async def _spawns_in_queue(self) -> int:
+        return await self.recovery.remains.count(self.mesh.tenant, "session.dispatch where kind = 'SPAWN'")
+
+
+def _content(answer: Answer) -> object:
+    """Return the content of an answer, whichever replica gives it."""
+    if isinstance(answer, MeshError):
+        return answer.reason, answer.status, answer.message, answer.facts
+    return answer.session_id, answer.latest_run.run_id
+
+
+def _is_final(answer: Answer) -> bool:
+    """Return whether every repeat gets this answer; an unavailable dependency is not final."""
+    return not isinstance(answer, MeshError) or answer.reason not in (
+        Reason.DEPENDENCY_UNAVAILABLE,
+        Reason.SPAWN_IN_PROGRESS,
+    )
+
+
+def _allowed_publications(child: Any, steps: list[str]) -> set[int]:
+    """Return how often the failure may be published: once if the gate was known to have passed."""
+    asked = "pass_gate: call" in steps
+    if "pass_gate: answered" in steps:
+        return {1}
+    if (
+        "SpawnUndo.undo: committed" not in steps
+    ):  # Cut off between a commit and its answer, beside other steps.
+        return {int(asked and child["gate_passed"])}
+    if asked:
+        return {1}
+    if "Hooks.before_spawn: answered" not in steps or child["failure"]["step"] == "gate":
+        return {0}
+    # Its time was over in the instant in which it heard of the gate; where others have undone it
+    # before, nothing says which was first.
+    return {1} if child["failure"]["step"] == "provision" else {0, 1}
+
+
+async def open_spawning(
+    mesh: Mesh, victim: Victim, recovery: RecoveryChecks, file: str = GOOD, *, by_client: bool = False
+) -> Spawning:
+    """Spawns nothing yet but the parent, if there is one, whose run is held. The victim serves."""
+    parent = None
+    if not by_client:
+        root = await mesh.spawn(mode=session_pb2.SESSION_MODE_SESSION)
+        parent = await mesh.claim(root.session_id)
+    request = {"request_id": uuid4().hex, "task": "count", "attachments": [attachment(file)]}
+    before = await recovery.remains.of(mesh.tenant)
+    recovery.tenants.add(mesh.tenant)
+    await victim.serving()
+    return Spawning(mesh, victim, recovery, parent, request, before)

@@ -1,0 +1,54 @@
+"""The connections that processes have to PostgreSQL: how many are counted for each beside its pool, and how many there are."""
+
+import asyncio
+from collections.abc import Collection
+
+import psycopg
+from spawnmesh_devstack.postgres import Postgres
+
+SMALLEST = 2  # A pool of this size has all of its connections from the beginning.
+JOBS_IN_USE, JOBS_AT_REST = (
+    5,
+    2,
+)  # Of the queue of jobs; the others that a worker has beside its pool are listeners.
+LISTENING = {
+    "session": 1,
+    "session-worker": 6,
+    "transcript": 1,
+    "model-router": 1,
+    "hook": 1,
+    "hook-worker": 1,
+}
+
+
+_LOOKS = 8  # In a row.
+
+
+def beside_pool_at_rest(component: str) -> int:
+    """What a process has beside its pool while there is no job."""
+    return LISTENING.get(component, 0) - (JOBS_IN_USE - JOBS_AT_REST if component == "session-worker" else 0)
+
+
+async def until_connected(
+    postgres: Postgres, column: str, value: str, count: int, *, beside: Collection[int] = ()
+) -> None:
+    """Waits until there are, and remain, as many connections of services without those in `beside`; says how many there were last.
+
+    On its way up a pool that is too large has the right size, too, for a moment.
+    """
+    found, looks = -1, 0
+    try:
+        async with asyncio.timeout(15):
+            while looks < _LOOKS:
+                await asyncio.sleep(0.05)
+                found = len(await connected(postgres, column, value) - set(beside))
+                looks = looks + 1 if found == count else 0
+    except TimeoutError:
+        raise AssertionError(f"{found} connections, and not {count}") from None
+
+
+async def connected(postgres: Postgres, column: str, value: str) -> set[int]:
+    """The connections that there are, by their processes in PostgreSQL."""
+    query = f"select pid from pg_stat_activity where {column} = %s"
+    async with await psycopg.AsyncConnection.connect(postgres.superuser_dsn, autocommit=True) as superuser:
+        return {pid for (pid,) in await (await superuser.execute(query, (value,))).fetchall()}

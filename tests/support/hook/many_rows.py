@@ -1,0 +1,33 @@
+"""Fills every table of the hook service with many rows."""
+
+import psycopg
+from spawnmesh_devstack.service_roles import ServiceDsn
+
+TABLES = ("outbox_entries", "observed_events", "decisions", "run_revisions", "revision_keys", "deliveries")
+FILL = """
+insert into observed_events (tenant_id, event_key, hook, session_id, run_id, event, traceparent, publish_time)
+    select %(tenant)s, 'e' || n, 'subagent_ended', 's', 'r', '', '', %(time)s
+    from generate_series(1, %(rows)s) n;
+insert into outbox_entries (tenant_id, event_key, plugin, state)
+    select %(tenant)s, 'e' || n, 'p', 'DEAD' from generate_series(1, %(rows)s) n;
+insert into decisions (tenant_id, run_id, dispatch_key, state, claim_id, lease_until, decide_time)
+    select %(tenant)s, 'r' || n, 'd', 'DECIDED', gen_random_uuid(), now(), %(time)s
+    from generate_series(1, %(rows)s) n;
+insert into run_revisions (tenant_id, run_id, revision_count, change_time)
+    select %(tenant)s, 'r' || n, 1, %(time)s from generate_series(1, %(rows)s) n;
+insert into revision_keys (tenant_id, run_id, plugin, idempotency_key, attempt_count, change_time)
+    select %(tenant)s, 'r' || n, 'p', 'k', 1, %(time)s from generate_series(1, %(rows)s) n;
+insert into deliveries
+    (tenant_id, delivery_id, plugin, hook, session_id, run_id, start_time, latency, decision, error)
+    select %(tenant)s, 'd' || n, 'p', 'h', 's', 'r' || n, %(time)s, '1s', 'allow', ''
+    from generate_series(1, %(rows)s) n;
+"""
+
+
+async def fill(database: ServiceDsn, tenant_id: str, time: str, rows: int) -> None:
+    """Insert `rows` rows of the tenant into each table, in one transaction."""
+    async with await psycopg.AsyncConnection.connect(
+        database.app, cursor_factory=psycopg.AsyncClientCursor
+    ) as connection:
+        await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (tenant_id,))
+        await connection.execute(FILL, {"tenant": tenant_id, "time": time, "rows": rows})

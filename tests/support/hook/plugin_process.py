@@ -1,0 +1,43 @@
+"""Runs plugins as users do, with `spawnmesh hooks serve`."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from spawnmesh_devstack.ports import free_ports
+
+
+@asynccontextmanager
+async def serving(
+    module: str, keys: Path, *tenant_ids: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> AsyncIterator[str]:
+    """Serve the module's handlers for these tenants, by default for all. Give the endpoint."""
+    (port,) = free_ports(1)
+    for_tenants = [word for one in tenant_ids for word in ("--for-tenant", one)] or ["--for-all-tenants"]
+    process = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).with_name("spawnmesh")),
+        *(
+            "hooks",
+            "serve",
+            module,
+            "--listen",
+            f"127.0.0.1:{port}",
+            "--jwks",
+            str(keys / "jwks.json"),
+            *for_tenants,
+        ),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=cwd,
+        env=env or {},
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(30):
+            while not (line := (await process.stdout.readline()).decode()).startswith("serving "):
+                assert line, "it ended before it served"
+        yield line.rpartition(", as ")[2].strip()
+    finally:
+        process.terminate()
+        await process.wait()

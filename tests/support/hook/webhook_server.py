@@ -1,0 +1,63 @@
+"""An HTTPS server on loopback for webhooks."""
+
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from spawnmesh_core.clock import utc_now
+
+Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def write_certificate(file: Path) -> Path:
+    """Write a self-signed certificate for 127.0.0.1 and its key into the file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "webhook")])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(utc_now() - timedelta(hours=1))
+        .not_valid_after(utc_now() + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    plain = serialization.NoEncryption()
+    file.write_bytes(
+        made.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
+    )
+    return file
+
+
+def server_tls(certificate: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    return context
+
+
+@asynccontextmanager
+async def https_site(handle: Handle, certificate: Path) -> AsyncIterator[str]:
+    """Serve the handler at every path. Give a URL."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        one = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server_tls(certificate))
+        await one.start()
+        sockets = one._server.sockets  # type: ignore[union-attr]
+        yield f"https://127.0.0.1:{sockets[0].getsockname()[1]}/hooks"
+    finally:
+        await runner.cleanup()

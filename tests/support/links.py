@@ -1,0 +1,94 @@
+"""Links between processes that can be cut, held and slowed while they are in use."""
+
+import asyncio
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from psycopg.conninfo import conninfo_to_dict
+
+Dial = Callable[[], Awaitable[tuple[StreamReader, StreamWriter]]]
+
+_CHUNK_BYTES = 64 * 1024
+
+
+class Link:
+    """A proxy that forwards bytes between its clients and the server at `target`."""
+
+    def __init__(self, dial: Dial) -> None:
+        self.target = ""
+        self.delay_seconds = 0.0
+        self._dial = dial
+        self._flows = asyncio.Event()
+        self._flows.set()
+        self._writers: set[StreamWriter] = set()
+
+    def cut(self) -> int:
+        """Reset every connection, and return the number of closed ends."""
+        ends = len(self._writers)
+        for writer in self._writers:
+            writer.transport.abort()
+        return ends
+
+    def hold(self) -> None:
+        """Forward nothing in either direction, without closing connections."""
+        self._flows.clear()
+
+    def heal(self) -> None:
+        """Forward again, without delay."""
+        self.delay_seconds = 0.0
+        self._flows.set()
+
+    async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Forward one connection until either end closes."""
+        try:
+            far_reader, far_writer = await self._dial()
+        except OSError:
+            writer.transport.abort()
+            return
+        ends = {writer, far_writer}
+        self._writers |= ends
+        try:
+            await asyncio.gather(self._forward(reader, far_writer), self._forward(far_reader, writer))
+        finally:
+            self._writers -= ends
+            for end in ends:
+                end.transport.abort()
+
+    async def _forward(self, reader: StreamReader, writer: StreamWriter) -> None:
+        try:
+            while data := await reader.read(_CHUNK_BYTES):
+                if self.delay_seconds:
+                    await asyncio.sleep(self.delay_seconds)
+                await self._flows.wait()
+                writer.write(data)
+                await writer.drain()
+            writer.close()
+        except OSError:
+            writer.transport.abort()
+
+
+@asynccontextmanager
+async def open_link(dial: Dial) -> AsyncIterator[Link]:
+    """Listen on loopback for the block."""
+    link = Link(dial)
+    server = await asyncio.start_server(link.serve, "127.0.0.1", 0)
+    link.target = "127.0.0.1:" + str(server.sockets[0].getsockname()[1])
+    try:
+        yield link
+    finally:
+        server.close()
+        link.heal()
+        link.cut()
+
+
+def to_address(target: str) -> Dial:
+    """Connect to `host:port`."""
+    host, _, port = target.rpartition(":")
+    return lambda: asyncio.open_connection(host, int(port))
+
+
+def to_postgres(dsn: str) -> Dial:
+    """Connect to the server of a DSN that names the directory of its socket."""
+    parts = conninfo_to_dict(dsn)
+    return lambda: asyncio.open_unix_connection(f"{parts['host']}/.s.PGSQL.{parts.get('port') or 5432}")

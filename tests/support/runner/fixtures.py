@@ -1,0 +1,350 @@
+"""Scripted peers for the runner.
+
+They speak the real contracts over the real runtime, and keep in memory what the contracts promise.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.duration_pb2 import Duration
+from opentelemetry.trace import Tracer
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2 as blob_pb
+from spawnmesh.attachment_blob.v1 import attachment_blob_service_pb2_grpc as blob_grpc
+from spawnmesh.attachment_blob.v1 import attachment_pb2
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.model_router.v1 import generation_pb2
+from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
+from spawnmesh.model_router.v1 import model_router_service_pb2_grpc as router_grpc
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh.session.v1 import run_service_pb2_grpc as run_grpc
+from spawnmesh.session.v1 import session_pb2, tenant_pb2
+from spawnmesh.session.v1 import session_service_pb2 as session_pb
+from spawnmesh.session.v1 import session_service_pb2_grpc as session_grpc
+from spawnmesh.transcript.v1 import context_pb2, entry_pb2
+from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
+from spawnmesh.transcript.v1 import transcript_service_pb2_grpc as transcript_grpc
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.reasons import Reason
+from spawnmesh_runner.app import open_service
+from spawnmesh_runner.settings import RunnerSettings
+from spawnmesh_runtime.caller import current_caller
+from spawnmesh_runtime.process import Process, start_process
+from spawnmesh_runtime.server import MeshServer, build_server
+from spawnmesh_runtime.settings import ProcessSettings
+from spawnmesh_runtime.telemetry import use_tracer
+from spawnmesh_runtime.tokens import TokenMinter
+
+from tests.support.model_router.answers import said
+from tests.support.runner.hook_fixtures import ScriptedHooks
+from tests.support.runner.listing import Listing
+from tests.support.runner.sessions import ScriptedSessions
+from tests.support.runner.transcripts import ScriptedTranscripts
+from tests.support.serving import served, shared_settings
+
+TENANT = "acme"
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+SPAWN_SPAN_ID = "b7ad6b7169203331"
+
+
+@dataclass(slots=True)
+class ScriptedMesh:
+    """The scripted behaviour of the peers, and a record of the calls.
+
+    It has one session of one tenant.
+    """
+
+    minter: TokenMinter
+    session_id: str = field(default_factory=lambda: new_id(IdKind.SESSION))
+    run_id: str = field(default_factory=lambda: new_id(IdKind.RUN))
+    set_id: str = field(default_factory=lambda: new_id(IdKind.ATTACHMENT_SET))
+    answers: deque[message_pb2.Message | MeshError] = field(default_factory=deque)
+    outcomes: deque[run_pb.FinalizeRunResponse | MeshError] = field(default_factory=deque)
+    inbox: list[run_pb.InboxMessage] = field(default_factory=list)
+    inbox_page: int = 100
+    files: dict[str, bytes] = field(default_factory=dict)
+    refusals: dict[str, deque[MeshError]] = field(default_factory=dict)
+    lease_lost: bool = False
+    hold_model: asyncio.Event | None = None
+    on_generate: Callable[[], object] = lambda: None
+    on_revise: Callable[[run_pb.FinalizeRunRequest], Awaitable[None]] | None = None
+    model_called: asyncio.Event = field(default_factory=asyncio.Event)
+
+    queue: asyncio.Queue[run_pb.ClaimedRun] = field(default_factory=asyncio.Queue)
+    entries: list[entry_pb2.Entry] = field(default_factory=list)
+    appended: dict[str, tuple[bytes, list[entry_pb2.Entry]]] = field(default_factory=dict)
+    writer_epoch: int = 0
+    superseded: set[str] = field(default_factory=set)
+    stubbed: list[context_pb2.StubbedResult] = field(default_factory=list)
+    assembled: list[transcript_pb.AssembleContextRequest] = field(default_factory=list)
+    prompts: list[router_pb.GenerateRequest] = field(default_factory=list)
+    spawns: dict[str, session_pb.SpawnSessionRequest] = field(default_factory=dict)
+    spawn_traces: list[str] = field(default_factory=list)
+    finalized: run_pb.FinalizeRunRequest | None = None
+    failed: run_pb.FailRunRequest | None = None
+    window_seqs: list[int] = field(default_factory=list)
+    closed_window_count: int = 0
+    claim_sizes: list[int] = field(default_factory=list)
+    released: list[int] = field(default_factory=list)
+    released_claims: list[int] = field(default_factory=list)
+    model_cancelled: bool = False
+    listing: Listing = field(default_factory=Listing)
+    first_epoch: int = 1
+    token_seconds: float = 600.0
+    hooks: ScriptedHooks = field(default_factory=ScriptedHooks)
+
+    def attachment_files(self) -> list[attachment_pb2.AttachmentFile]:
+        """Return the files that the session was spawned with."""
+        return [
+            attachment_pb2.AttachmentFile(
+                name=name, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest()
+            )
+            for name, data in self.files.items()
+        ]
+
+    def queue_run(
+        self,
+        *,
+        epoch: int = 1,
+        tools: tuple[str, ...] = (),
+        max_turns: int = 0,
+        lease_seconds: float = 10.0,
+        mcp_servers: tuple[str, ...] = (),
+    ) -> None:
+        """Queue the run for a claim."""
+        lease = Duration()
+        lease.FromMilliseconds(int(lease_seconds * 1000))
+        session = session_pb2.Session(session_id=self.session_id, state=session_pb2.SESSION_STATE_ACTIVE)
+        if self.files:
+            session.receipt.set_id = self.set_id
+            session.receipt.rel_dir = f".spawnmesh/attachments/{self.set_id}"
+            session.receipt.files.extend(self.attachment_files())
+        claimed = run_pb.ClaimedRun(
+            run=session_pb2.Run(
+                run_id=self.run_id, session_id=self.session_id, epoch=epoch, attempt_count=epoch
+            ),
+            session=session,
+            agent=tenant_pb2.AgentProfile(
+                agent_id="default",
+                system_prompt="Be brief.",
+                tools=tools,
+                max_turn_count=max_turns,
+                mcp_servers=mcp_servers,
+            ),
+            tenant_id=TENANT,
+            first_epoch=self.first_epoch,
+            models=["scripted/one", "scripted/two"],
+            run_token=self.token(epoch),
+            lease_ttl=lease,
+            traceparent=f"00-{TRACE_ID}-{SPAWN_SPAN_ID}-01",
+        )
+        claimed.deadline_time.GetCurrentTime()
+        claimed.deadline_time.seconds += 600
+        claimed.time_left.seconds = 600
+        self.queue.put_nowait(claimed)
+
+    def token(self, epoch: int) -> str:
+        """Mint a token of the run."""
+        return self.minter.run_token(TENANT, self.session_id, self.run_id, epoch, self.token_seconds)
+
+    def write(self, message: message_pb2.Message, *, epoch: int = 1) -> str:
+        """Append a message to the transcript as the run at that epoch, and return its entry's
+        id.
+        """
+        return self.store(entry_pb2.EntryBody(message=message), self.run_id, epoch).entry_id
+
+    def store(self, body: entry_pb2.EntryBody, run_id: str = "", epoch: int = 0) -> entry_pb2.Entry:
+        entry = entry_pb2.Entry(
+            entry_id=new_id(IdKind.ENTRY),
+            seq=len(self.entries) + 1,
+            writer=entry_pb2.Writer(run_id=run_id, epoch=epoch),
+            body=body,
+        )
+        self.entries.append(entry)
+        return entry
+
+    def messages(self, role: message_pb2.Role.ValueType) -> list[message_pb2.Message]:
+        """Return the transcript's messages of a role."""
+        return [entry.body.message for entry in self.entries if entry.body.message.role == role]
+
+    def refuse_if_scripted(self, rpc: str) -> None:
+        if self.refusals.get(rpc):
+            raise self.refusals[rpc].popleft()
+
+    def check_lease(self, epoch: int) -> None:
+        caller = current_caller()
+        assert (caller.run_id, caller.session_id, caller.epoch) == (self.run_id, self.session_id, epoch)
+        if self.lease_lost:
+            raise MeshError(Reason.RUN_LEASE_LOST, "the run is over")
+
+    def judge(self, request: run_pb.FinalizeRunRequest) -> run_pb.FinalizeRunResponse | None:
+        """Decide on a draft if `outcomes` is empty; None accepts it."""
+
+    def add_to(self, server: Any) -> None:
+        """Register all peers."""
+        # To the type checker, a peer without some RPCs is abstract; the runner does not call those.
+        sessions: Any = ScriptedSessions
+        transcripts: Any = ScriptedTranscripts
+        blobs: Any = _Blobs
+        models: Any = _Models
+        run_grpc.add_RunServiceServicer_to_server(_Runs(self), server)
+        session_grpc.add_SessionServiceServicer_to_server(sessions(self), server)
+        transcript_grpc.add_TranscriptServiceServicer_to_server(transcripts(self), server)
+        router_grpc.add_ModelRouterServiceServicer_to_server(models(self), server)
+        blob_grpc.add_AttachmentBlobServiceServicer_to_server(blobs(self), server)
+        self.hooks.add_to(server)
+
+
+class _Runs(run_grpc.RunServiceServicer):
+    def __init__(self, mesh: ScriptedMesh) -> None:
+        self.mesh = mesh
+
+    async def ClaimRuns(self, request: run_pb.ClaimRunsRequest, context: Any) -> run_pb.ClaimRunsResponse:
+        self.mesh.refuse_if_scripted("ClaimRuns")
+        self.mesh.claim_sizes.append(request.max_run_count)
+        try:
+            async with asyncio.timeout(request.wait.ToMilliseconds() / 1000):
+                return run_pb.ClaimRunsResponse(runs=[await self.mesh.queue.get()])
+        except TimeoutError:
+            return run_pb.ClaimRunsResponse()
+
+    async def HeartbeatRun(
+        self, request: run_pb.HeartbeatRunRequest, context: Any
+    ) -> run_pb.HeartbeatRunResponse:
+        self.mesh.check_lease(request.epoch)
+        self.mesh.refuse_if_scripted("HeartbeatRun")
+        return run_pb.HeartbeatRunResponse(run_token=self.mesh.token(request.epoch))
+
+    async def ListInbox(self, request: run_pb.ListInboxRequest, context: Any) -> run_pb.ListInboxResponse:
+        listed = run_pb.ListInboxResponse(messages=self.mesh.inbox[: self.mesh.inbox_page])
+        for message in listed.messages:
+            message.idempotency_key = message.idempotency_key or message.key
+        return listed
+
+    async def AcknowledgeInbox(
+        self, request: run_pb.AcknowledgeInboxRequest, context: Any
+    ) -> run_pb.AcknowledgeInboxResponse:
+        self.mesh.check_lease(request.epoch)
+        self.mesh.refuse_if_scripted("AcknowledgeInbox")
+        self.mesh.inbox = [message for message in self.mesh.inbox if message.key not in request.keys]
+        return run_pb.AcknowledgeInboxResponse()
+
+    async def FinalizeRun(
+        self, request: run_pb.FinalizeRunRequest, context: Any
+    ) -> run_pb.FinalizeRunResponse:
+        mesh = self.mesh
+        mesh.check_lease(request.epoch)
+        accepted = run_pb.FinalizeRunResponse(accepted=run_pb.Accepted())
+        outcome = mesh.outcomes.popleft() if mesh.outcomes else mesh.judge(request) or accepted
+        if isinstance(outcome, MeshError):
+            raise outcome
+        if outcome.HasField("revise") and mesh.on_revise is not None:
+            await mesh.on_revise(request)
+        elif outcome.HasField("revise"):
+            mesh.superseded.add(request.draft_entry_id)
+            note = entry_pb2.SystemNote(text=outcome.revise.instruction, topic="revision")
+            mesh.store(entry_pb2.EntryBody(system_note=note))
+        elif outcome.HasField("accepted"):
+            mesh.finalized = request
+        return outcome
+
+    async def FailRun(self, request: run_pb.FailRunRequest, context: Any) -> run_pb.FailRunResponse:
+        self.mesh.check_lease(request.epoch)
+        self.mesh.failed = request
+        return run_pb.FailRunResponse()
+
+    async def ReleaseRun(self, request: run_pb.ReleaseRunRequest, context: Any) -> run_pb.ReleaseRunResponse:
+        self.mesh.check_lease(request.epoch)
+        self.mesh.released.append(request.epoch)
+        return run_pb.ReleaseRunResponse()
+
+
+class _Models(router_grpc.ModelRouterServiceServicer):
+    def __init__(self, mesh: ScriptedMesh) -> None:
+        self.mesh = mesh
+
+    async def Generate(
+        self, request: router_pb.GenerateRequest, context: Any
+    ) -> AsyncIterator[router_pb.GenerateResponse]:
+        mesh = self.mesh
+        mesh.prompts.append(request)
+        yield said(attempt_started=router_pb.AttemptStarted(number=1, model=request.model))
+        mesh.model_called.set()
+        mesh.on_generate()
+        if mesh.hold_model is not None:
+            try:
+                await mesh.hold_model.wait()
+            except asyncio.CancelledError:
+                mesh.model_cancelled = True
+                raise
+        answer = mesh.answers.popleft()
+        if isinstance(answer, MeshError):
+            raise answer
+        yield said(completion=generation_pb2.Completion(message=answer))
+
+
+class _Blobs(blob_grpc.AttachmentBlobServiceServicer):
+    def __init__(self, mesh: ScriptedMesh) -> None:
+        self.mesh = mesh
+
+    async def GetSet(self, request: blob_pb.GetSetRequest, context: Any) -> blob_pb.GetSetResponse:
+        attached = attachment_pb2.AttachmentSet(
+            set_id=request.set_id, state=attachment_pb2.SET_STATE_ATTACHED, files=self.mesh.attachment_files()
+        )
+        return blob_pb.GetSetResponse(set=attached)
+
+    async def ReadFile(
+        self, request: blob_pb.ReadFileRequest, context: Any
+    ) -> AsyncIterator[blob_pb.ReadFileResponse]:
+        data = self.mesh.files[request.name]
+        half = len(data) // 2
+        yield blob_pb.ReadFileResponse(data=data[:half])
+        if self.mesh.refusals.get("ReadFile"):
+            refusal = self.mesh.refusals["ReadFile"].popleft()
+            raise refusal
+        yield blob_pb.ReadFileResponse(data=data[half:])
+
+
+@asynccontextmanager
+async def running_runner(
+    mesh: ScriptedMesh, keys: Path, workspace_root: Path, *, tracer: Tracer | None = None, **options: Any
+) -> AsyncIterator[None]:
+    """Start a runner with the scripted peers; stop it with the block."""
+
+    @asynccontextmanager
+    async def open_peers(process: Process, settings: ProcessSettings) -> AsyncIterator[MeshServer]:
+        server = build_server(process)
+        mesh.add_to(server)
+        yield server
+
+    async with served("session", ProcessSettings(**shared_settings("session", keys)), open_peers) as target:
+        settings = RunnerSettings(
+            **shared_settings("runner", keys),
+            session_target=target,
+            model_router_target=target,
+            hook_target=target,
+            attachment_blob_target=target,
+            workspace_root=workspace_root,
+            **{"transcript_target": target, "claim_wait_seconds": 0.2, **options},
+        )
+        async with start_process("runner", settings) as process:
+            if tracer is not None:
+                use_tracer(tracer)
+                process = replace(process, tracer=tracer)
+            async with open_service(process, settings):
+                yield
+
+
+async def eventually(holds: Callable[[], object], *, seconds: float = 15.0) -> None:
+    """Wait until the condition holds; fail if it does not in time."""
+    give_up = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < give_up, "it never came to hold"
+        await asyncio.sleep(0.005)

@@ -1,0 +1,83 @@
+"""MCP servers for runners, and runs that use them."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh_devstack.ports import free_ports
+
+from tests.support.model_router.answers import calling, saying
+from tests.support.runner.fixtures import ScriptedMesh, eventually, running_runner
+from tests.support.serving import until_open
+
+SERVER = Path(__file__).parent / "mcp_server.py"
+HOSTILE = Path(__file__).parent / "mcp_hostile.py"
+RESULT = message_pb2.ROLE_TOOL_RESULT
+
+
+def stdio(*words: str, program: Path = SERVER, **options: Any) -> dict[str, Any]:
+    """Return the configuration of a server that is a process."""
+    return {"command": sys.executable, "args": [str(program), *(words or ("stdio",))], **options}
+
+
+def config(tmp_path: Path, **servers: dict[str, Any]) -> Path:
+    """Write a configuration file."""
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"servers": servers}))
+    return file
+
+
+async def tool_results(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, *calls: tuple[str, str], epoch: int = 1, **options: Any
+) -> list[message_pb2.Message]:
+    """Execute a run whose model makes the calls one after another and then answers.
+
+    Return the tools' results.
+    """
+    servers = options.pop("mcp_servers", ("weather",))
+    tools = options.pop("tools", ())
+    for number, (tool, arguments) in enumerate(calls):
+        mesh.answers.append(calling((f"c{number}", tool, arguments)))
+    mesh.answers.append(saying("Done."))
+    mesh.queue_run(epoch=epoch, tools=tools, mcp_servers=servers)
+    async with running_runner(mesh, keys, tmp_path / "work", **options):
+        await eventually(lambda: mesh.finalized or mesh.failed, seconds=60)
+        await eventually(lambda: not os.listdir(tmp_path / "work"))
+    assert mesh.failed is None, mesh.failed
+    return mesh.messages(RESULT)
+
+
+def text(message: message_pb2.Message) -> str:
+    return message.content[0].text.text
+
+
+def is_alive(pid: int) -> bool:
+    """Return True if the process runs. A zombie does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in ("Z", "X")
+
+
+@asynccontextmanager
+async def http_server(*options: str, env: dict[str, str] | None = None) -> AsyncIterator[str]:
+    """Start the server at an address of this machine."""
+    [port] = free_ports(1)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(SERVER), "http", str(port), *options, env={**os.environ, **(env or {})},
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        await until_open(port, within_seconds=30.0)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        with suppress(ProcessLookupError):  # It may have ended by itself.
+            process.kill()
+        await process.wait()

@@ -1,0 +1,95 @@
+"""The transcript service, as far as a runner calls it."""
+
+from typing import TYPE_CHECKING, Any
+
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh.transcript.v1 import transcript_service_pb2 as transcript_pb
+from spawnmesh.transcript.v1 import transcript_service_pb2_grpc as transcript_grpc
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+
+if TYPE_CHECKING:
+    from tests.support.runner.fixtures import ScriptedMesh
+
+_OWN_ROLES = (message_pb2.ROLE_ASSISTANT, message_pb2.ROLE_TOOL_RESULT)
+
+
+class ScriptedTranscripts(transcript_grpc.TranscriptServiceServicer):
+    """Keep one writer, append each key once, and break windows on other writers' entries."""
+
+    def __init__(self, mesh: "ScriptedMesh") -> None:
+        self.mesh = mesh
+
+    def _check_claim(self, claim: transcript_pb.WriterClaim) -> None:
+        if claim.epoch < self.mesh.writer_epoch:
+            raise MeshError(Reason.WRITER_CLAIM_LOST, "another writer holds the transcript")
+
+    async def AcquireWriter(
+        self, request: transcript_pb.AcquireWriterRequest, context: Any
+    ) -> transcript_pb.AcquireWriterResponse:
+        self._check_claim(request.claim)
+        self.mesh.writer_epoch = request.claim.epoch
+        return transcript_pb.AcquireWriterResponse()
+
+    async def ReleaseWriter(
+        self, request: transcript_pb.ReleaseWriterRequest, context: Any
+    ) -> transcript_pb.ReleaseWriterResponse:
+        self.mesh.released_claims.append(request.claim.epoch)
+        return transcript_pb.ReleaseWriterResponse()
+
+    async def OpenWindow(
+        self, request: transcript_pb.OpenWindowRequest, context: Any
+    ) -> transcript_pb.OpenWindowResponse:
+        self._check_claim(request.claim)
+        self.mesh.window_seqs.append(len(self.mesh.entries))
+        return transcript_pb.OpenWindowResponse(fence=self._fence())
+
+    async def CloseWindow(
+        self, request: transcript_pb.CloseWindowRequest, context: Any
+    ) -> transcript_pb.CloseWindowResponse:
+        self.mesh.refuse_if_scripted("CloseWindow")
+        own = (request.claim.run_id, request.claim.epoch)
+        for entry in self.mesh.entries[request.fence.seq :]:
+            role = entry.body.message.role
+            if (entry.writer.run_id, entry.writer.epoch) != own or role not in _OWN_ROLES:
+                raise MeshError(Reason.SESSION_TAKEOVER, "not its own", facts={"offending_seq": entry.seq})
+        self._check_claim(request.claim)
+        self.mesh.closed_window_count += 1
+        return transcript_pb.CloseWindowResponse(fence=self._fence())
+
+    def _fence(self) -> transcript_pb.Fence:
+        return transcript_pb.Fence(incarnation="inc", seq=max(len(self.mesh.entries), 1), chain_hash="0" * 64)
+
+    async def AppendEntries(
+        self, request: transcript_pb.AppendEntriesRequest, context: Any
+    ) -> transcript_pb.AppendEntriesResponse:
+        stored = b"".join(body.SerializeToString(deterministic=True) for body in request.entries)
+        replayed = request.idempotency_key in self.mesh.appended
+        if replayed:
+            known, entries = self.mesh.appended[request.idempotency_key]
+            if known != stored:
+                raise MeshError(Reason.IDEMPOTENCY_KEY_REUSED, "other entries")
+        else:
+            self._check_claim(request.claim)
+            blocks = [block for body in request.entries for block in body.message.content]
+            if any('"$redacted"' in block.tool_call.block_json for block in blocks):
+                raise MeshError(Reason.ATTACHMENT_CONTENT_IS_MARKER, "a marker came back as content")
+            entries = [
+                self.mesh.store(body, request.claim.run_id, request.claim.epoch) for body in request.entries
+            ]
+            self.mesh.appended[request.idempotency_key] = stored, entries
+        self.mesh.refuse_if_scripted("AppendEntries")
+        appended = [transcript_pb.AppendedEntry(entry_id=entry.entry_id, seq=entry.seq) for entry in entries]
+        return transcript_pb.AppendEntriesResponse(entries=appended, replayed=replayed)
+
+    async def ListEntries(
+        self, request: transcript_pb.ListEntriesRequest, context: Any
+    ) -> transcript_pb.ListEntriesResponse:
+        return self.mesh.listing.page(self.mesh.entries, request)
+
+    async def AssembleContext(
+        self, request: transcript_pb.AssembleContextRequest, context: Any
+    ) -> transcript_pb.AssembleContextResponse:
+        self.mesh.assembled.append(request)
+        entries = [entry for entry in self.mesh.entries if entry.entry_id not in self.mesh.superseded]
+        return transcript_pb.AssembleContextResponse(entries=entries, stubbed=self.mesh.stubbed)

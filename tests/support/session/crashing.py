@@ -1,0 +1,101 @@
+"""A process that dies between two steps: around each transaction and each call of a service."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from spawnmesh_session.app import Components
+from spawnmesh_session.jobs.tenant_purge import TenantPurge
+from spawnmesh_session.rpc.dependencies import Dependencies
+
+
+class Crash(BaseException):
+    """The end of the process. No handler catches it, as none catches SIGKILL."""
+
+
+class Steps:
+    """A counter that crashes at the n-th step and at every later one."""
+
+    def __init__(self, crash_at: int) -> None:
+        self.crash_at = crash_at
+        self.count = 0
+
+    def step(self) -> None:
+        self.count += 1
+        if self.count >= self.crash_at:
+            raise Crash
+
+
+class CrashingDatabase:
+    """A database in which each transaction is three steps."""
+
+    def __init__(self, database: Any, steps: Steps) -> None:
+        self.database = database
+        self.steps = steps
+
+    @asynccontextmanager
+    async def transaction(self, tenant_id: str) -> AsyncIterator[Any]:
+        self.steps.step()
+        async with self.database.transaction(tenant_id) as connection:
+            yield connection
+            self.steps.step()
+        self.steps.step()
+
+
+class CrashingPeer:
+    """A client of a service in which each call is two steps."""
+
+    def __init__(self, peer: Any, steps: Steps) -> None:
+        self.peer = peer
+        self.steps = steps
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.peer, name)
+
+        async def call(*arguments: Any, **more: Any) -> Any:
+            self.steps.step()
+            answer = await method(*arguments, **more)
+            self.steps.step()
+            return answer
+
+        return call
+
+
+@dataclass(frozen=True, slots=True)
+class Crashing:
+    """The operations that end lives and change tenants, in a process that crashes."""
+
+    deps: Dependencies
+    purge: TenantPurge
+
+
+def crashing(components: Components, steps: Steps) -> Crashing:
+    """Build the operations of the components on a database and on clients that crash."""
+    database: Any = CrashingDatabase(components.database, steps)
+    sets: Any = CrashingPeer(components.sets, steps)
+    transcripts: Any = CrashingPeer(components.transcripts, steps)
+    hooks: Any = CrashingPeer(components.hooks, steps)
+    router: Any = CrashingPeer(components.settings_push.model_router, steps)
+    services = {"sets": sets, "transcripts": transcripts, "hooks": hooks, "model_router": router}
+    undo = replace(components.undo, database=database, sets=sets, transcripts=transcripts)
+    killer = replace(components.killer, database=database, undo=undo, transcripts=transcripts)
+    unused: Any = None
+    deps = Dependencies(
+        database=database,
+        listener=components.listener,
+        spawn_saga=unused,
+        finalize_saga=unused,
+        terminator=components.terminator,
+        killer=killer,
+        deleter=replace(
+            components.deleter, database=database, killer=killer, sets=sets, transcripts=transcripts
+        ),
+        settings_push=replace(components.settings_push, database=database, **services),
+        metrics=components.metrics,
+        minter=unused,
+        lease_ttl=timedelta(minutes=1),
+        watch_limit=unused,
+    )
+    return Crashing(deps, replace(components.purge, database=database, killer=killer, **services))

@@ -1,0 +1,106 @@
+"""The tables of the session service, read and changed as a superuser; and the sweep."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+from spawnmesh_runtime.process import start_process
+from spawnmesh_session.app import open_sweeper
+from spawnmesh_session.jobs.sweep import Sweeper
+
+from tests.support.session.harness import Mesh
+
+TERMINAL = ("SUCCEEDED", "FAILED", "TIMED_OUT", "KILLED")
+
+
+@asynccontextmanager
+async def superuser(postgres: Any) -> AsyncIterator[psycopg.AsyncConnection]:
+    dsn = postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as link:
+        yield link
+
+
+@asynccontextmanager
+async def sweeping(mesh: Mesh) -> AsyncIterator[Sweeper]:
+    async with (
+        start_process("session", mesh.settings) as process,
+        open_sweeper(process, mesh.settings) as sweep,
+    ):
+        yield sweep
+
+
+async def jobs_of(postgres: Any, tenant: str) -> list[str]:
+    """Names of the tenant's jobs that wait."""
+    async with await psycopg.AsyncConnection.connect(
+        postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
+    ) as link:
+        rows = await (
+            await link.execute(
+                "select task_name from session.procrastinate_jobs where args ->> 'tenant_id' = %s", (tenant,)
+            )
+        ).fetchall()
+    return [row[0] for row in rows]
+
+
+async def swept(mesh: Mesh, postgres: Any, tenant: str) -> None:
+    """Lets the tenant's rows in the queue be due now, and sweeps until they are gone."""
+    settings = mesh.settings
+    async with await psycopg.AsyncConnection.connect(
+        postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?"), autocommit=True
+    ) as link:
+        await link.execute(
+            "update session.dispatch set due_time = now() where tenant_id = %s and kind = 'SPAWN'", (tenant,)
+        )
+    async with start_process("session", settings) as process, open_sweeper(process, settings) as sweep:
+        await sweep.undo_spawns()
+
+
+async def rows(postgres: Any, query: str, *values: Any) -> list[dict[str, Any]]:
+    dsn = postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
+    async with await psycopg.AsyncConnection.connect(dsn, row_factory=dict_row) as link:
+        return await (await link.execute(query, values)).fetchall()
+
+
+async def assert_sound(postgres: Any, tenant: str, root: str) -> None:
+    runs = await rows(
+        postgres, "select run_id, session_id, state from session.runs where tenant_id = %s", tenant
+    )
+    events = await rows(
+        postgres,
+        "select session_id, cursor, kind, run_id, run_state from session.session_events where tenant_id = %s order by cursor",
+        tenant,
+    )
+    sessions = await rows(
+        postgres,
+        "select session_id, state, parent_session_id from session.sessions where tenant_id = %s",
+        tenant,
+    )
+    announced = await rows(
+        postgres,
+        "select session_id, key from session.inbox_messages where tenant_id = %s and child_session_id <> ''",
+        tenant,
+    )
+    queue = await rows(
+        postgres, "select subject_id from session.dispatch where tenant_id = %s and kind = 'RUN'", tenant
+    )
+    assert {row["state"] for row in runs} <= set(TERMINAL)
+    assert {row["state"] for row in sessions} <= {"CLOSED", "SPAWN_FAILED"}
+    assert queue == []
+    ends = Counter(
+        event["run_id"] for event in events if event["kind"] == "RUN" and event["run_state"] in TERMINAL
+    )
+    assert ends == {row["run_id"]: 1 for row in runs}
+    parents = {row["session_id"]: row["parent_session_id"] for row in sessions}
+    announced_keys = Counter((row["session_id"], row["key"]) for row in announced)
+    assert announced_keys == {
+        (parents[row["session_id"]], f"announce:v1:{row['session_id']}:{row['run_id']}"): 1
+        for row in runs
+        if row["session_id"] != root
+    }
+    cursors: dict[str, list[int]] = {}
+    for event in events:
+        cursors.setdefault(event["session_id"], []).append(event["cursor"])
+    assert all(found == list(range(1, len(found) + 1)) for found in cursors.values())

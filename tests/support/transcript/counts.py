@@ -1,0 +1,33 @@
+"""Transcripts whose tokens are counted by one vocabulary or another."""
+
+import itertools
+from typing import Any
+
+from spawnmesh.content.v1.message_pb2 import ROLE_ASSISTANT, ROLE_TOOL_RESULT
+from spawnmesh.transcript.v1 import entry_pb2
+from spawnmesh_transcript.domain.families import Vocabulary
+
+from tests.support.transcript.fixtures import (
+    Session,
+)
+
+O200K, CL100K = Vocabulary.O200K, Vocabulary.CL100K
+
+
+# The two vocabularies count it very differently.
+TEXT = "నమస్కారం ప్రపంచం ఇది తెలుగులో వ్రాసిన పరీక్ష వాక్యం"
+
+
+_EPOCHS = itertools.count(1)
+
+
+async def say(session: Session, *bodies: entry_pb2.EntryBody) -> None:
+    """Append entry by entry: answers and results as a run, others as the session service."""
+    claim = await session.acquire(next(_EPOCHS))
+    for body in bodies:
+        is_of_run = body.message.role in (ROLE_ASSISTANT, ROLE_TOOL_RESULT)
+        await session.append([body], claim=claim if is_of_run else None)
+
+
+async def set_vocabulary(session: Session, version: int, vocabulary: str, **more: Any) -> None:
+    await session.prepare_tenant(version, token_vocabulary=vocabulary, **more)

@@ -1,0 +1,342 @@
+"""The transcript service on a real PostgreSQL and a real server, and callers of every kind."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from psycopg import AsyncConnection
+from psycopg.conninfo import make_conninfo
+from spawnmesh.content.v1 import message_pb2 as content_pb
+from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
+from spawnmesh.transcript.v1 import tenant_pb2 as tenant_pb
+from spawnmesh.transcript.v1 import transcript_service_pb2 as pb
+from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.ids import IdKind, new_id
+from spawnmesh_core.reasons import Reason
+from spawnmesh_devstack.postgres import Postgres
+from spawnmesh_devstack.service_roles import ServiceDsn
+from spawnmesh_postgres.migrations import migrate
+from spawnmesh_runtime.impersonation import use_token
+from spawnmesh_runtime.peers import Peer, open_peer
+from spawnmesh_runtime.process import Process, start_process
+from spawnmesh_runtime.tokens import TokenMinter
+from spawnmesh_transcript.app import open_service
+from spawnmesh_transcript.settings import TranscriptSettings
+
+from tests.support.transcript.tables import Superuser
+
+if TYPE_CHECKING:
+    from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceAsyncStub
+
+
+@dataclass(frozen=True)
+class Service:
+    """The running service, and the token minters of its callers."""
+
+    peer: Peer
+    session_minter: TokenMinter
+    hook_minter: TokenMinter
+    client_minter: TokenMinter
+    dsn: ServiceDsn
+    target: str
+    tenant_ids: set[str] = field(default_factory=set)
+    """Tenants that were prepared."""
+
+    @property
+    def stub(self) -> "TranscriptServiceAsyncStub":
+        return TranscriptServiceStub(self.peer.channel)
+
+    def session(self, tenant_id: str | None = None) -> "Session":
+        return Session(self, tenant_id or f"t-{secrets.token_hex(8)}")
+
+
+@dataclass(frozen=True)
+class Session:
+    """A session of a tenant, with the calls of the session service, its runs and clients."""
+
+    service: Service
+    tenant_id: str
+    session_id: str = field(default_factory=lambda: new_id(IdKind.SESSION))
+
+    def sibling(self) -> "Session":
+        """Return another session of the same tenant."""
+        return self.service.session(self.tenant_id)
+
+    def service_token(self) -> str:
+        return self.service.session_minter.service_token(self.tenant_id)
+
+    def client_token(self) -> str:
+        return self.service.client_minter.client_token(self.tenant_id, "tester", 300)
+
+    def run_token(self, claim: pb.WriterClaim) -> str:
+        return self.service.session_minter.run_token(
+            self.tenant_id, self.session_id, claim.run_id, claim.epoch, 300
+        )
+
+    def mirror_token(self) -> str:
+        """Return the token of a client that may append mirrors."""
+        return self.service.client_minter.client_token(
+            self.tenant_id, "gateway", 300, permissions=["unowned_append"]
+        )
+
+    async def create(
+        self,
+        *,
+        fork_of: "Session | None" = None,
+        max_token_count: int = 10_000,
+        up_to_seq: int = 0,
+        child_of: "Session | None" = None,
+    ) -> pb.Head:
+        request = pb.CreateTranscriptRequest(session_id=self.session_id)
+        if child_of:
+            request.parent_session_id = child_of.session_id
+        if fork_of:
+            request.fork.source_session_id = fork_of.session_id
+            request.fork.max_token_count = max_token_count
+            request.fork.up_to_seq = up_to_seq
+        with use_token(self.service_token()):
+            return (await self.service.peer.unary(self.service.stub.CreateTranscript, request)).head
+
+    async def delete(self) -> None:
+        with use_token(self.service_token()):
+            await self.service.peer.unary(
+                self.service.stub.DeleteTranscript, pb.DeleteTranscriptRequest(session_id=self.session_id)
+            )
+
+    async def enter_tenant(self) -> None:
+        """Prepare the tenant with default settings, unless it was prepared before."""
+        if self.tenant_id not in self.service.tenant_ids:
+            await self.prepare_tenant(1)
+
+    async def prepare_tenant(self, version: int, *, token: str = "", **settings: Any) -> int:
+        """Prepare the tenant and return the settings version in force."""
+        wanted = tenant_pb.TranscriptSettings(**settings)
+        request = tenant_pb.PrepareTenantRequest(settings_version=version, settings=wanted)
+        with use_token(token or self.service_token()):
+            version = (
+                await self.service.peer.unary(self.service.stub.PrepareTenant, request)
+            ).settings_version
+        self.service.tenant_ids.add(self.tenant_id)
+        return version
+
+    async def purge_tenant(self, version: int = 0, *, token: str = "") -> tenant_pb.PurgeTenantResponse:
+        """Call PurgeTenant once."""
+        request = tenant_pb.PurgeTenantRequest(settings_version=version)
+        with use_token(token or self.service_token()):
+            return await self.service.peer.unary(self.service.stub.PurgeTenant, request)
+
+    async def create_anew(self) -> pb.Head:
+        """Create the transcript of the same session again, which requires that the tenant is purged
+        first."""
+        await self.delete()
+        while not (await self.purge_tenant()).done:
+            pass
+        return await self.create()
+
+    async def acquire(self, epoch: int, *, run_id: str = "", token: str = "") -> pb.WriterClaim:
+        claim = pb.WriterClaim(run_id=run_id or new_id(IdKind.RUN), epoch=epoch)
+        await self.acquire_claim(claim, token=token)
+        return claim
+
+    async def acquire_claim(self, claim: pb.WriterClaim, *, token: str = "") -> pb.Head:
+        request = pb.AcquireWriterRequest(session_id=self.session_id, claim=claim)
+        with use_token(token or self.run_token(claim)):
+            return (await self.service.peer.unary(self.service.stub.AcquireWriter, request)).head
+
+    async def release(self, claim: pb.WriterClaim, *, token: str = "") -> pb.Head:
+        request = pb.ReleaseWriterRequest(session_id=self.session_id, claim=claim)
+        with use_token(token or self.run_token(claim)):
+            return (await self.service.peer.unary(self.service.stub.ReleaseWriter, request)).head
+
+    async def open_window(self, claim: pb.WriterClaim, *, token: str = "") -> pb.Fence:
+        request = pb.OpenWindowRequest(session_id=self.session_id, claim=claim)
+        with use_token(token or self.run_token(claim)):
+            return (await self.service.peer.unary(self.service.stub.OpenWindow, request)).fence
+
+    async def close_window(self, claim: pb.WriterClaim, fence: pb.Fence, *, token: str = "") -> pb.Fence:
+        request = pb.CloseWindowRequest(session_id=self.session_id, claim=claim, fence=fence)
+        with use_token(token or self.run_token(claim)):
+            return (await self.service.peer.unary(self.service.stub.CloseWindow, request)).fence
+
+    async def append(
+        self,
+        entries: Sequence[entry_pb.EntryBody],
+        *,
+        claim: pb.WriterClaim | None = None,
+        key: str = "",
+        token: str = "",
+    ) -> pb.AppendEntriesResponse:
+        """Append as the run of the claim, or as the session service without one, or by the given
+        token."""
+        request = pb.AppendEntriesRequest(
+            session_id=self.session_id,
+            claim=claim,
+            idempotency_key=key or secrets.token_hex(8),
+            entries=entries,
+        )
+        with use_token(token or (self.run_token(claim) if claim else self.service_token())):
+            return await self.service.peer.unary(self.service.stub.AppendEntries, request)
+
+    async def entries(
+        self, *, after_seq: int = 0, page_size: int = 1000, token: str = ""
+    ) -> list[entry_pb.Entry]:
+        return list((await self.page(after_seq=after_seq, page_size=page_size, token=token)).entries)
+
+    async def page(
+        self,
+        *,
+        after_seq: int = 0,
+        before_seq: int | None = None,
+        page_size: int = 0,
+        kinds: Sequence[entry_pb.EntryKind.ValueType] = (),
+        roles: Sequence[content_pb.Role.ValueType] = (),
+        token: str = "",
+    ) -> pb.ListEntriesResponse:
+        """List upwards from `after_seq`, or downwards if `before_seq` is given."""
+        request = pb.ListEntriesRequest(
+            session_id=self.session_id,
+            page_size=page_size,
+            filter=entry_pb.EntryFilter(kinds=kinds, roles=roles),
+        )
+        if before_seq is None:
+            request.after_seq = after_seq
+        else:
+            request.before_seq = before_seq
+        with use_token(token or self.client_token()):
+            return await self.service.peer.unary(self.service.stub.ListEntries, request)
+
+    async def context(self, token_budget: int = 100_000, *, token: str = "") -> pb.AssembleContextResponse:
+        request = pb.AssembleContextRequest(session_id=self.session_id, token_budget=token_budget)
+        with use_token(token or self.client_token()):
+            return await self.service.peer.unary(self.service.stub.AssembleContext, request)
+
+
+@pytest.fixture(scope="module")
+async def service(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[Service]:
+    """The service, migrated and serving."""
+    dsn = databases["transcript"]
+    await asyncio.to_thread(migrate, dsn.owner, package="spawnmesh_transcript", schema="transcript")
+    settings = TranscriptSettings(
+        database_url=dsn.app,
+        database_max_connections=8,
+        jwks_file=keys / "jwks.json",
+        signing_key_file=keys / "transcript.pem",
+        log_level="error",
+    )
+    session, hook, client = (
+        TokenMinter(issuer, keys / f"{issuer}.pem") for issuer in ("session", "hook", "client")
+    )
+    async with (
+        start_process("transcript", settings) as process,
+        _serving(process, settings) as port,
+        open_peer(process, "transcript", f"127.0.0.1:{port}") as peer,
+    ):
+        yield Service(peer, session, hook, client, dsn, f"127.0.0.1:{port}")
+
+
+@asynccontextmanager
+async def _serving(process: Process, settings: TranscriptSettings) -> AsyncIterator[int]:
+    async with open_service(process, settings) as server:
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        try:
+            yield port
+        finally:
+            await server.stop(None)
+
+
+@pytest.fixture
+async def session(service: Service) -> Session:
+    """A session of a new tenant with a new transcript."""
+    fresh = service.session()
+    await fresh.create()
+    return fresh
+
+
+@pytest.fixture
+async def superuser(postgres: Postgres) -> AsyncIterator[Superuser]:
+    """A connection that bypasses row-level security."""
+    dsn = make_conninfo(postgres.superuser_dsn, dbname="spawnmesh", options="-c search_path=transcript")
+    async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+        yield connection
+
+
+async def waits_for(superuser: Superuser, holder: AsyncConnection[Any]) -> bool:
+    """Return whether a transaction waits for a lock of the connection."""
+    statement = "select count(*) from pg_stat_activity where %s = any(pg_blocking_pids(pid))"
+    row = await (await superuser.execute(statement, (holder.info.backend_pid,))).fetchone()
+    return bool(row and row[0])
+
+
+@contextmanager
+def refused(reason: Reason) -> Iterator[dict[str, str]]:
+    """Expect a refusal for this reason. Yields the facts, which are filled after the block."""
+    facts: dict[str, str] = {}
+    with pytest.raises(MeshError) as error:
+        yield facts
+    assert error.value.reason is reason, error.value
+    facts.update(error.value.facts)
+
+
+def text_block(text: str) -> content_pb.ContentBlock:
+    return content_pb.ContentBlock(text=content_pb.Text(text=text))
+
+
+def call_block(call_id: str, block_json: str, name: str = "read") -> content_pb.ContentBlock:
+    return content_pb.ContentBlock(
+        tool_call=content_pb.ToolCall(tool_call_id=call_id, name=name, block_json=block_json)
+    )
+
+
+def user(text: str) -> entry_pb.EntryBody:
+    return entry_pb.EntryBody(
+        message=content_pb.Message(role=content_pb.ROLE_USER, content=[text_block(text)])
+    )
+
+
+def assistant(text: str, *calls: str) -> entry_pb.EntryBody:
+    blocks = [text_block(text), *(call_block(call_id, "{}") for call_id in calls)]
+    return entry_pb.EntryBody(message=content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=blocks))
+
+
+def result(call_id: str, text: str) -> entry_pb.EntryBody:
+    message = content_pb.Message(
+        role=content_pb.ROLE_TOOL_RESULT, tool_call_id=call_id, tool_name="read", content=[text_block(text)]
+    )
+    return entry_pb.EntryBody(message=message)
+
+
+def bash(command: str, output: str = "") -> entry_pb.EntryBody:
+    message = content_pb.Message(
+        role=content_pb.ROLE_BASH_EXECUTION,
+        bash_execution=content_pb.BashExecution(command=command, exit_code=0),
+        content=[text_block(output)],
+    )
+    return entry_pb.EntryBody(message=message)
+
+
+def extension(text: str) -> entry_pb.EntryBody:
+    message = content_pb.Message(role=content_pb.ROLE_CUSTOM, custom_type="todo", content=[text_block(text)])
+    return entry_pb.EntryBody(message=message)
+
+
+def mirror(text: str) -> entry_pb.EntryBody:
+    return entry_pb.EntryBody(mirror=entry_pb.Mirror(message=assistant(text).message, destination="chat:1"))
+
+
+def note(text: str) -> entry_pb.EntryBody:
+    return entry_pb.EntryBody(system_note=entry_pb.SystemNote(text=text, topic="attachments"))
+
+
+def superseded(entry_id: str) -> entry_pb.EntryBody:
+    return entry_pb.EntryBody(label=entry_pb.Label(entry_id=entry_id, kind=entry_pb.LABEL_KIND_SUPERSEDED))
+
+
+def text_of(entry: entry_pb.Entry) -> str:
+    return entry.body.system_note.text or entry.body.message.content[0].text.text

@@ -1,0 +1,72 @@
+"""The circuit breaker as values, and the backoff of the outbox relay."""
+
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+from spawnmesh_hook.domain.circuit_breaker import (
+    FAILURES_TO_OPEN,
+    FIRST_OPEN_SECONDS,
+    LONGEST_OPEN_SECONDS,
+    CircuitBreaker,
+    call_cancelled,
+    call_failed,
+    call_started,
+    call_succeeded,
+    may_call,
+)
+from spawnmesh_hook.domain.relay_schedule import LONGEST_BACKOFF, MAX_ATTEMPT_COUNT, backoff_after
+
+
+def opened(at: float = 0.0) -> CircuitBreaker:
+    breaker = CircuitBreaker()
+    for _ in range(FAILURES_TO_OPEN):
+        breaker = call_failed(breaker, at)
+    return breaker
+
+
+def test_the_third_failure_in_a_row_opens_the_breaker() -> None:
+    breaker = call_failed(call_failed(CircuitBreaker(), 0), 0)
+    assert may_call(breaker, 0)
+    assert not may_call(call_failed(breaker, 0), 0)
+    assert may_call(call_failed(call_succeeded(), 0), 0)
+
+
+def test_a_half_open_breaker_allows_one_probe() -> None:
+    breaker = opened()
+    assert not may_call(breaker, FIRST_OPEN_SECONDS - 0.1)
+    assert may_call(breaker, FIRST_OPEN_SECONDS)
+    probing = call_started(breaker)
+    assert not may_call(probing, FIRST_OPEN_SECONDS)
+    assert may_call(call_cancelled(probing), FIRST_OPEN_SECONDS)
+
+
+def test_a_failed_probe_doubles_the_open_time_and_a_success_closes() -> None:
+    again = call_failed(call_started(opened()), 100)
+    assert not may_call(again, 100 + 2 * FIRST_OPEN_SECONDS - 0.1)
+    assert may_call(again, 100 + 2 * FIRST_OPEN_SECONDS)
+    assert call_succeeded() == CircuitBreaker()
+
+
+def test_a_late_failure_of_an_earlier_call_changes_nothing() -> None:
+    assert call_failed(opened(), 5.0) == opened()
+
+
+@given(st.integers(min_value=FAILURES_TO_OPEN, max_value=200))
+def test_the_open_time_is_bounded(count: int) -> None:
+    breaker, now = opened(), 0.0
+    for _ in range(count):
+        now = breaker.open_until or now
+        assert may_call(breaker, now)
+        breaker = call_failed(call_started(breaker), now)
+        assert FIRST_OPEN_SECONDS < (breaker.open_until or 0) - now <= LONGEST_OPEN_SECONDS
+
+
+def test_an_observer_is_retried_for_about_a_day_with_growing_backoff() -> None:
+    pauses = [backoff_after(count) for count in range(1, MAX_ATTEMPT_COUNT)]
+    known = [pause for pause in pauses if pause is not None]
+    assert len(known) == len(pauses)
+    assert known == sorted(known)
+    assert max(known) == LONGEST_BACKOFF
+    assert timedelta(hours=20) < sum(known, timedelta()) < timedelta(hours=28)
+    assert backoff_after(MAX_ATTEMPT_COUNT) is None

@@ -1,0 +1,74 @@
+"""The circuit breakers of a replica: one for each registration of a plugin."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from spawnmesh_hook.domain.circuit_breaker import FAILURES_TO_OPEN, FIRST_OPEN_SECONDS
+from spawnmesh_hook.domain.plugins import FailurePolicy, HookKind, Plugin
+from spawnmesh_hook.operations.circuit_breakers import CircuitBreakers
+
+PLUGIN = Plugin(
+    "p",
+    "grpc://host:1",
+    (HookKind.BEFORE_SPAWN,),
+    0,
+    timedelta(seconds=15),
+    FailurePolicy.OPEN,
+    (),
+    generation=1,
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def breakers(clock: Clock) -> CircuitBreakers:
+    """Circuit breakers with an open one for the plugin of tenant `t`."""
+    opened = CircuitBreakers(clock)
+    for _ in range(FAILURES_TO_OPEN):
+        assert opened.admit("t", PLUGIN)
+        opened.call_failed("t", PLUGIN)
+    assert not opened.admit("t", PLUGIN)
+    return opened
+
+
+def test_one_probe_at_a_time_while_half_open(breakers: CircuitBreakers, clock: Clock) -> None:
+    clock.now += FIRST_OPEN_SECONDS
+    assert [breakers.admit("t", PLUGIN) for _ in range(3)] == [True, False, False]
+    breakers.call_succeeded("t", PLUGIN)
+    assert [breakers.admit("t", PLUGIN) for _ in range(3)] == [True] * 3
+
+
+def test_a_failed_probe_doubles_the_open_time(breakers: CircuitBreakers, clock: Clock) -> None:
+    clock.now += FIRST_OPEN_SECONDS
+    assert breakers.admit("t", PLUGIN)
+    breakers.call_failed("t", PLUGIN)
+    clock.now += FIRST_OPEN_SECONDS
+    assert not breakers.admit("t", PLUGIN)
+    clock.now += FIRST_OPEN_SECONDS
+    assert breakers.admit("t", PLUGIN)
+
+
+def test_a_cancelled_probe_is_followed_by_another(breakers: CircuitBreakers, clock: Clock) -> None:
+    clock.now += FIRST_OPEN_SECONDS
+    assert breakers.admit("t", PLUGIN)
+    breakers.call_cancelled("t", PLUGIN)
+    assert [breakers.admit("t", PLUGIN) for _ in range(2)] == [True, False]
+
+
+def test_other_tenants_names_and_registrations_have_closed_breakers(breakers: CircuitBreakers) -> None:
+    assert breakers.admit("another tenant", PLUGIN)
+    assert breakers.admit("t", replace(PLUGIN, name="q"))
+    assert breakers.admit("t", replace(PLUGIN, generation=2))

@@ -1,0 +1,27 @@
+"""The guide about MCP servers agrees with what the runner reads."""
+
+import re
+from pathlib import Path
+
+from spawnmesh_runner.clients.mcp.config import McpConfig, McpServer
+
+PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "mcp.md").read_text()
+EXAMPLES = re.findall(r"^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_configurations_in_the_guide_are_valid() -> None:
+    _, second = map(McpConfig.model_validate_json, EXAMPLES)
+    assert second.servers["files"].tools == ("list", "read")
+    assert second.servers["tracker"].tenants == ("acme",)
+
+
+def test_every_field_is_in_the_guide_with_its_default() -> None:
+    rows = [line.split("|")[1:-1] for line in PAGE.splitlines() if line.startswith("| `")]
+    explained = {
+        name: without.strip() for names, _, without in rows for name in re.findall(r"`([^`]+)`", names)
+    }
+    assert set(explained) == set(McpServer.model_fields)
+    server = McpServer(command="a")
+    for name in ("connect_timeout_seconds", "call_timeout_seconds", "max_result_bytes"):
+        assert float(explained[name].replace(",", "")) == getattr(server, name)
+    assert explained["trust_annotations"] == "`false`"

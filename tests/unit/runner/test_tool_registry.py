@@ -1,0 +1,117 @@
+"""Declarations of the built-in tools, and the arguments of their calls."""
+
+import json
+
+import pytest
+from spawnmesh.content.v1 import message_pb2
+from spawnmesh_runner.domain.tools import ToolRefused
+from spawnmesh_runner.tools.call import result_text
+from spawnmesh_runner.tools.call_arguments import call_arguments
+from spawnmesh_runner.tools.registry import BUILT_IN, allowed, declaration, parameters_schema
+from spawnmesh_runner.tools.sessions_spawn import SESSIONS_SPAWN
+from spawnmesh_runner.tools.tool import Arguments, Tool
+
+
+def call(block: object) -> message_pb2.ToolCall:
+    return message_pb2.ToolCall(tool_call_id="c", name="read_file", block_json=json.dumps(block))
+
+
+def test_tools_are_those_of_the_profile_in_its_order() -> None:
+    assert list(allowed(["write_file", "no_such_tool", "list_files"])) == ["write_file", "list_files"]
+    assert allowed([]) == {}
+
+
+def test_transcript_search_brings_transcript_describe() -> None:
+    assert list(allowed(["transcript_search", "list_files"])) == [
+        "transcript_search",
+        "list_files",
+        "transcript_describe",
+    ]
+    assert list(allowed(["transcript_describe", "transcript_search"])) == [
+        "transcript_describe",
+        "transcript_search",
+    ]
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_declarations_are_json_schema_without_references(name: str) -> None:
+    declared = declaration(BUILT_IN[name])
+    schema = json.loads(declared.parameters_json)
+    assert (declared.name, schema["type"], schema["additionalProperties"]) == (name, "object", False)
+    assert "$ref" not in declared.parameters_json
+    assert "$defs" not in declared.parameters_json
+    assert '"title"' not in declared.parameters_json
+    assert declared.description
+
+
+def test_a_tools_schema_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    dumps = json.dumps
+
+    def recording(value: object) -> str:
+        made.append(value)
+        return dumps(value)
+
+    async def execute(_scope: object, _arguments: object) -> dict[str, object]:
+        raise AssertionError("the tool is not called")
+
+    monkeypatch.setattr(json, "dumps", recording)
+    tool = Tool("declared_each_turn", "Does nothing.", Arguments, execute, idempotent=True)
+    first, second = declaration(tool), declaration(tool)
+    assert first.parameters_json == second.parameters_json
+    assert made == [parameters_schema(tool)]
+
+
+def test_the_spawn_tool_declares_its_attachments_in_place() -> None:
+    properties = parameters_schema(SESSIONS_SPAWN)["properties"]
+    assert isinstance(properties, dict)
+    assert set(properties["attachments"]["items"]["properties"]) == {"name", "content", "encoding", "path"}
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "toolCall", "arguments": {"path": "f"}},
+        {"type": "toolUse", "input": {"path": "f"}},
+        {"type": "functionCall", "arguments": '{"path": "f"}'},
+    ],
+)
+def test_arguments_are_read_in_every_provider_shape(block: dict[str, object]) -> None:
+    assert call_arguments(call(block)) == {"path": "f"}
+
+
+@pytest.mark.parametrize("block", [{"type": "toolCall"}, {"arguments": ""}, {"arguments": None}])
+def test_a_call_without_arguments_has_empty_arguments(block: dict[str, object]) -> None:
+    assert call_arguments(call(block)) == {}
+
+
+def test_truncated_arguments_are_refused() -> None:
+    with pytest.raises(ToolRefused) as refused:
+        call_arguments(call({"arguments": '{"path": "f'}))
+    assert refused.value.reason == "INVALID_ARGUMENTS"
+
+
+def test_a_file_name_that_is_not_utf8_can_be_sent() -> None:
+    text = result_text({"name": "caf\udce9"})
+    assert json.loads(text.encode("utf-8")) == {"name": "caf\udce9"}
+
+
+@pytest.mark.parametrize(
+    "attachment",
+    [
+        {"name": "a.txt"},
+        {"name": "a.txt", "content": "x", "path": "a.txt"},
+        {"name": "a.txt", "content": {"$redacted": "attachment", "sha256": "0", "bytes": 1}},
+        {"name": "a.txt", "content": "x", "encoding": "utf16"},
+    ],
+)
+def test_an_attachment_needs_exactly_one_usable_source(attachment: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="attachments"):
+        SESSIONS_SPAWN.arguments.model_validate({"task": "t", "attachments": [attachment]})
+
+
+def test_an_empty_file_can_be_attached() -> None:
+    arguments = SESSIONS_SPAWN.arguments.model_validate(
+        {"task": "t", "attachments": [{"name": "a.txt", "content": ""}]}
+    )
+    assert arguments.attachments[0].content == ""

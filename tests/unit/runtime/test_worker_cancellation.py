@@ -1,0 +1,166 @@
+"""Every worker ends when it is told to, also where the database fails at that moment and its error takes the place of the telling."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from spawnmesh.session.v1 import run_service_pb2 as run_pb
+from spawnmesh_attachment_blob.jobs import worker as attachment_blob
+from spawnmesh_core.errors import MeshError
+from spawnmesh_core.reasons import Reason
+from spawnmesh_hook.jobs.log_pruner import LogPruner
+from spawnmesh_hook.jobs.outbox_relay import OutboxRelay
+from spawnmesh_model_router.jobs.sync_cooldowns import sync_cooldowns
+from spawnmesh_model_router.store.cooldown_cache import CooldownCache
+from spawnmesh_postgres.worker_heartbeats import send_heartbeats
+from spawnmesh_runner.loop import claim_runs as claim
+from spawnmesh_runner.loop import lease
+from spawnmesh_runner.settings import RunnerSettings
+from spawnmesh_runtime.impersonation import ReplaceableToken
+from spawnmesh_session.jobs.sweep import Sweeper
+from spawnmesh_transcript.jobs import worker as transcript
+from spawnmesh_transcript.operations.change_notifier import ChangeNotifier
+
+GONE = psycopg.OperationalError("the connection is gone")
+
+
+class Leaving:
+    """A database, or a peer, whose connection breaks under whoever is told to end while they wait for it. `asked` counts who waits."""
+
+    def __init__(self, error: Exception = GONE) -> None:
+        self.asked = asyncio.Semaphore(0)
+        self._error = error
+
+    async def _wait(self) -> None:
+        self.asked.release()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise self._error from None
+
+    @asynccontextmanager
+    async def transaction(self, _tenant_id: str) -> AsyncIterator[None]:
+        await self._wait()
+        yield
+
+    pipelined = transaction
+
+    async def call(self, *_: Any) -> None:
+        await self._wait()
+
+    notify = measure = call
+
+    async def unary(self, *_: Any, **__: Any) -> None:
+        await self._wait()
+
+
+def nothing(**known: Any) -> Any:
+    """Whatever else a worker is made of."""
+    return type("Parts", (), {"__getattr__": lambda *_: None, **known})()
+
+
+async def beat(database: Any) -> None:
+    await send_heartbeats(database, "a worker")
+
+
+async def sweep(database: Any) -> None:
+    await Sweeper(
+        database, nothing(), nothing(), nothing(), nothing(), nothing(), nothing(), 0.01, backlog=database
+    ).sweep_forever()
+
+
+async def tell(database: Any) -> None:
+    @asynccontextmanager
+    async def once() -> AsyncIterator[None]:
+        yield
+
+    class Listener:
+        def subscription(self, *_: str) -> Any:
+            return nothing(__enter__=lambda *_: nothing(), __exit__=lambda *_: None)
+
+    await OutboxRelay(database, Listener(), nothing(), nothing(), concurrency=2).relay_until_cancelled()
+
+
+async def prune(database: Any) -> None:
+    await LogPruner(database, timedelta(days=1)).prune_until_cancelled()
+
+
+async def collect(database: Any) -> None:
+    await attachment_blob.Worker(database, nothing(), 0.01).work_once()
+    raise AssertionError("it went on")
+
+
+async def look_after_transcripts(database: Any) -> None:
+    await transcript.Worker(database, {}, nothing(), asyncio.Event(), interval_seconds=0.01).work_once()
+    raise AssertionError("it went on")
+
+
+async def announce(database: Any) -> None:
+    notifier = ChangeNotifier()
+    notifier.activities_recorded("acme")
+    await notifier.notify_until_closed(database)
+
+
+async def keep_cooldowns(database: Any) -> None:
+    async def changed(_seconds: float) -> None:
+        await asyncio.sleep(0)
+
+    changes = nothing(wait=staticmethod(changed))
+    await sync_cooldowns(CooldownCache(database, changes, nothing()), changes)
+
+
+WORKERS: tuple[Callable[[Any], Awaitable[None]], ...] = (
+    beat,
+    sweep,
+    tell,
+    prune,
+    collect,
+    look_after_transcripts,
+    announce,
+    keep_cooldowns,
+)
+
+
+@pytest.mark.parametrize("work", WORKERS)
+async def test_it_ends_where_the_database_fails_when_it_is_told_to(
+    work: Callable[[Any], Awaitable[None]],
+) -> None:
+    database = Leaving()
+    await ends(asyncio.ensure_future(work(database)), database)
+
+
+async def keep_lease(session: Any) -> None:
+    lasting = Duration(nanos=20_000_000)
+    claimed = run_pb.ClaimedRun(lease_ttl=lasting)
+    await lease._heartbeat(nothing(session=session, runs=nothing()), claimed, ReplaceableToken("token"), 0.5)
+
+
+async def claim_runs(session: Any) -> None:
+    settings = RunnerSettings.model_construct(max_runs=1, claim_wait_seconds=1.0, runner_id="r")
+    minter: Any = nothing(runner_token=lambda *_: "token")
+    async with asyncio.TaskGroup() as group:
+        await claim._claim_forever(
+            group, set(), nothing(session=session, runs=nothing()), minter, settings, execute=nothing()
+        )
+
+
+@pytest.mark.parametrize("work", [keep_lease, claim_runs])
+async def test_it_ends_where_a_peer_goes_away_when_it_is_told_to(
+    work: Callable[[Any], Awaitable[None]],
+) -> None:
+    session = Leaving(MeshError(Reason.DEPENDENCY_UNAVAILABLE, "session is away"))
+    await ends(asyncio.ensure_future(work(session)), session)
+
+
+async def ends(task: "asyncio.Future[None]", waited_for: Leaving) -> None:
+    await asyncio.wait_for(waited_for.asked.acquire(), 5)
+    await asyncio.sleep(0.01)
+    task.cancel()
+    _, pending = await asyncio.wait([task], timeout=5)
+    assert not pending, "it goes on"
+    assert task.cancelled(), task.exception()

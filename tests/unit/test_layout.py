@@ -1,0 +1,190 @@
+"""Every service has the same rooms, an RPC is found by its name, and prose follows the style."""
+
+import ast
+import importlib
+import io
+import re
+import tokenize
+import tomllib
+from pathlib import Path
+
+import pytest
+from google.protobuf.descriptor_pool import Default
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVICES = ("session", "attachment_blob", "transcript", "model_router", "hook")
+ROOMS = {"rpc", "operations", "domain", "store", "clients", "jobs", "migrations"}
+TOP = {"__init__", "__main__", "app", "settings", "metrics", "telemetry", "py"}  # As in `py.typed`.
+SERVED_ELSEWHERE = {"HookHandlerService"}  # Plugins serve it.
+
+
+def package_of(service: str) -> Path:
+    return ROOT / "services" / service.replace("_", "-") / f"spawnmesh_{service}"
+
+
+def snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def rpcs() -> list[tuple[str, str]]:
+    """Every RPC of the contracts, with the service that serves it."""
+    found = []
+    for service in SERVICES:
+        folder = ROOT / "protos" / "spawnmesh" / service / "v1"
+        for file in sorted(folder.glob("*_service.proto")):
+            name = f"spawnmesh/{service}/v1/{file.name}"
+            importlib.import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
+            for described in Default().FindFileByName(name).services_by_name.values():
+                if described.name not in SERVED_ELSEWHERE:
+                    found += [(service, method.name) for method in described.methods]
+    return found
+
+
+def product_files() -> list[Path]:
+    files = [*ROOT.glob("services/*/spawnmesh_*/**/*.py"), *ROOT.glob("libs/*/spawnmesh_*/**/*.py")]
+    return sorted(file for file in files if "libs/protos/spawnmesh" not in str(file))
+
+
+@pytest.mark.parametrize(("service", "rpc"), rpcs(), ids=lambda value: value)
+def test_rpc_has_a_module_and_a_function_of_its_name(service: str, rpc: str) -> None:
+    module = package_of(service) / "rpc" / f"{snake(rpc)}.py"
+    assert module.exists(), f"{rpc} is expected in {module.relative_to(ROOT)}"
+    functions = {
+        node.name
+        for node in ast.parse(module.read_text()).body
+        if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef)
+    }
+    assert snake(rpc) in functions
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_service_has_the_rooms_and_nothing_beside_them(service: str) -> None:
+    entries = {path for path in package_of(service).iterdir() if path.name != "__pycache__"}
+    assert {path.name for path in entries if path.is_dir()} <= ROOMS
+    assert {path.stem for path in entries if path.is_file()} <= TOP
+
+
+def test_runner_has_its_rooms_and_nothing_beside_them() -> None:
+    entries = [path for path in package_of("runner").iterdir() if path.name != "__pycache__"]
+    assert {path.name for path in entries if path.is_dir()} == {"loop", "tools", "clients", "domain"}
+    assert {path.stem for path in entries if path.is_file()} <= TOP
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_sql_lies_beside_the_store_module_that_runs_it(service: str) -> None:
+    package = package_of(service)
+    files = [file for file in package.rglob("*.sql") if file.parent.name != "migrations"]
+    assert files
+    for file in files:
+        assert file.parent.name == "store"
+        source = file.with_suffix(".py").read_text()
+        families = tuple(re.findall(r'_SQL\[f"(\w+)\{', source))  # As `purge_{table}`.
+        for name in re.findall(r"^-- name: (\w+)", file.read_text(), re.MULTILINE):
+            is_run = f'"{name}"' in source or name.startswith(families)
+            assert is_run, f"{file.name}: {name} is run by another module, or by none"
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_public_functions_hand_out_no_raw_rows(service: str) -> None:
+    for file in package_of(service).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+                named = [node.returns, *(argument.annotation for argument in node.args.args)]
+                shown = [ast.unparse(one) for one in named if one is not None]
+                assert not any("DictRow" in one for one in shown), f"{file.relative_to(ROOT)}: {node.name}"
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_schema_begins_with_one_file_and_migrations_are_numbered(service: str) -> None:
+    files = sorted(file.name for file in (package_of(service) / "migrations").glob("*.sql"))
+    assert files[0] == f"0001_{service}.sql"
+    assert [file[:5] for file in files] == [f"{number:04}_" for number in range(1, len(files) + 1)]
+
+
+def docstrings(tree: ast.Module) -> list[str]:
+    """Return the strings that stand alone: docstrings, and those below an attribute."""
+    return [
+        node.value.value.strip()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    ]
+
+
+_RIDDLE = re.compile(r"^(What|Who|Whoever|Whatever|How|Whether)\b")
+_PRIVATE_WORDS = re.compile(
+    r"\b(tellers?|untold|bur(y|ied)|whereabouts|afterwards|nobody|somebody|whoever|look_at|enrol)\b",
+    re.IGNORECASE,
+)
+
+
+@pytest.mark.parametrize("file", product_files(), ids=lambda file: str(file.relative_to(ROOT)))
+def test_prose_is_plain(file: Path) -> None:
+    source = file.read_text()
+    texts = docstrings(ast.parse(source))
+    assert [text.splitlines()[0] for text in texts if _RIDDLE.match(text)] == []
+    comments = [
+        token.string
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    assert [text for text in texts + comments if _PRIVATE_WORDS.search(text)] == []
+
+
+def test_sql_has_short_lines() -> None:
+    long = [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file in sorted(ROOT.glob("services/**/*.sql"))
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if len(line) > (100 if line.lstrip().startswith("--") else 110)
+    ]
+    assert long == []
+
+
+def test_pages_have_short_lines() -> None:
+    """Tables, code and links cannot be wrapped."""
+    long = []
+    for file in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/*/README.md")]):
+        in_code = False
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            in_code ^= line.lstrip().startswith("```")
+            words = line.split()
+            wrappable = len(words) > 1 and max(map(len, words)) < 60 and not line.startswith("|")
+            if len(line) > 100 and not in_code and wrappable and not re.search(r"`|\]\(", line):
+                long.append(f"{file.relative_to(ROOT)}:{number}")
+    assert long == []
+
+
+def test_decisions_have_their_parts() -> None:
+    pages = [file for file in sorted((ROOT / "docs" / "adr").glob("0*.md"))]
+    assert 1 <= len(pages) <= 25
+    for page in pages:
+        text = page.read_text()
+        for part in (
+            "- Date: ",
+            "- Status: ",
+            "## Context",
+            "## Decision",
+            "## Alternatives",
+            "## Consequences",
+        ):
+            assert part in text, f"{page.name} lacks {part}"
+
+
+@pytest.mark.parametrize(
+    "project", sorted([*ROOT.glob("libs/*/pyproject.toml"), *ROOT.glob("services/*/pyproject.toml")]), ids=lambda file: file.parent.name
+)  # fmt: skip
+def test_package_has_a_license_and_a_readme(project: Path) -> None:
+    assert tomllib.loads(project.read_text())["project"]["license"] == "Apache-2.0"
+    assert len((project.parent / "README.md").read_text().splitlines()) >= 7
+
+
+def test_nothing_is_imported_from_a_test_module() -> None:
+    imported = re.compile(r"^\s*(?:from|import) (?:tests\.[\w.]*|\.)\.?(?:test_|conftest)\w*", re.MULTILINE)
+    guilty = [
+        f"{file.relative_to(ROOT)}: {match.group().strip()}"
+        for file in sorted((ROOT / "tests").rglob("*.py"))
+        for match in imported.finditer(file.read_text())
+    ]
+    assert guilty == []
