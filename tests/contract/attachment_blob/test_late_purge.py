@@ -12,7 +12,7 @@ from spawnmesh_attachment_blob.app import open_dependencies
 from spawnmesh_attachment_blob.clients.objects import ObjectStore
 from spawnmesh_attachment_blob.clients.s3_calls import http_pool
 from spawnmesh_attachment_blob.clients.tenant_buckets import TenantBuckets
-from spawnmesh_attachment_blob.operations.tenant_purger import PurgeProgress, TenantPurger
+from spawnmesh_attachment_blob.operations.tenant_purger import PurgeResult, TenantPurger
 from spawnmesh_attachment_blob.rpc.dependencies import Dependencies
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
@@ -67,7 +67,7 @@ async def test_PurgeTenant__interrupted_ends_when_the_tenant_is_created_anew(
         assert await tenant.prepare(4) == 4
 
         staged = await tenant.stage(text("a", "anew"))
-        assert (await purging(on).purge(tenant.tenant_id, 3)) == PurgeProgress(True, 0, 0)
+        assert (await purging(on).purge(tenant.tenant_id, 3)) == PurgeResult(True, 0, 0)
     assert await tenant.read(staged.set_id, "a") == b"anew"
 
 

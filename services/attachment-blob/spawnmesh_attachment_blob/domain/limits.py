@@ -16,7 +16,7 @@ class AttachmentLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class TenantPolicy:
+class AttachmentPolicy:
     """Policy of one tenant.
 
     A `retention_seconds` of 0 keeps sets until they are released. A `download_url_seconds` of 0

@@ -17,8 +17,8 @@ _MAX_BUCKETS = 2  # Each holds a database connection while S3 works.
 
 
 @dataclass(frozen=True, slots=True)
-class PurgeProgress:
-    """The work of one call. `done` if nothing is left."""
+class PurgeResult:
+    """The deletions of one call. `done` if nothing is left."""
 
     done: bool
     objects: int
@@ -49,7 +49,7 @@ class TenantPurger:
         self._max_pages = max_pages
         self._bucket_limiter = asyncio.Semaphore(_MAX_BUCKETS)
 
-    async def purge(self, tenant_id: str, settings_version: int = 0) -> PurgeProgress:
+    async def purge(self, tenant_id: str, settings_version: int = 0) -> PurgeResult:
         """Remove up to `max_pages` pages of objects or rows. Nothing new is stored from now on.
 
         `done` once it found nothing left. It removes nothing of a tenant with newer settings than
@@ -66,7 +66,7 @@ class TenantPurger:
                 # PrepareTenant waits for the page, and creates the bucket for what follows.
                 async with self._bucket_limiter, self._database.transaction(tenant_id) as connection:
                     if not await purge.lock_purge(connection, tenant_id, settings_version):
-                        return PurgeProgress(True, objects, rows)
+                        return PurgeResult(True, objects, rows)
                     deleted = await self._empty_bucket(tenant_id)
                 objects += deleted or 0
                 has_bucket = deleted is not None
@@ -75,15 +75,15 @@ class TenantPurger:
             is_last = False
             async with self._database.transaction(tenant_id) as connection:
                 if not await purge.lock_purge(connection, tenant_id, settings_version):
-                    return PurgeProgress(True, objects, rows)
+                    return PurgeResult(True, objects, rows)
                 gone = await purge.purge_rows(connection, tenant_id, _PAGE)
                 if gone == 0:
                     gone = await purge.purge_tenant(connection, tenant_id)
                     is_last = True
             rows += gone
             if is_last:
-                return PurgeProgress(await self._is_empty(tenant_id), objects, rows)
-        return PurgeProgress(False, objects, rows)
+                return PurgeResult(await self._is_empty(tenant_id), objects, rows)
+        return PurgeResult(False, objects, rows)
 
     async def _is_empty(self, tenant_id: str) -> bool:
         """Return whether nothing is left after the last commit.

@@ -12,7 +12,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.caller import Caller, CallerKind
 
 from spawnmesh_attachment_blob.domain import AttachmentLimits, Encoding, InlineItem
-from spawnmesh_attachment_blob.domain.limits import TenantPolicy
+from spawnmesh_attachment_blob.domain.limits import AttachmentPolicy
 from spawnmesh_attachment_blob.domain.mime import mime_type_problem
 from spawnmesh_attachment_blob.domain.ranges import ByteRange
 from spawnmesh_attachment_blob.domain.sets import AttachmentSet, BlobRequest, SetRequest
@@ -75,9 +75,9 @@ def parse_range(request: pb.ReadFileRequest | blob_service_pb2.GetBlobRequest) -
     return ByteRange(request.offset, request.length)
 
 
-def parse_policy(limits: pb.AttachmentLimits) -> TenantPolicy:
+def parse_policy(limits: pb.AttachmentLimits) -> AttachmentPolicy:
     """Parse a tenant's policy. Fractions of a second are dropped."""
-    return TenantPolicy(
+    return AttachmentPolicy(
         AttachmentLimits(
             enabled=limits.enabled,
             max_files=limits.max_file_count,

@@ -10,7 +10,7 @@ async def purge_tenant(
     request: pb.PurgeTenantRequest, caller: Caller, deps: Dependencies
 ) -> pb.PurgeTenantResponse:
     """Remove some pages of the tenant's objects and rows. Raises S3Failed."""
-    progress = await deps.purger.purge(caller.tenant_id, request.settings_version)
+    result = await deps.purger.purge(caller.tenant_id, request.settings_version)
     return pb.PurgeTenantResponse(
-        done=progress.done, deleted_object_count=progress.objects, deleted_row_count=progress.rows
+        done=result.done, deleted_object_count=result.objects, deleted_row_count=result.rows
     )

@@ -1,5 +1,5 @@
 -- name: get_object_key
--- No lock. Index: blobs_pkey.
+-- Takes no lock. Index: blobs_pkey.
 select b.object_key
 from blobs b
 where b.tenant_id = %(tenant_id)s and b.sha256 = %(sha256)s;

@@ -1,6 +1,6 @@
 -- name: unremoved_sets
--- No lock. Needs prefer_index_scans. The lateral query looks for files set by set, so that the
--- planner does not compare each set with all files of the tenant. Index: sets_pkey,
+-- Takes no lock. Needs prefer_index_scans. The lateral query looks for files set by set, so that
+-- the planner does not compare each set with all files of the tenant. Index: sets_pkey,
 -- set_files_pkey.
 select s.set_id
 from sets s
@@ -13,7 +13,7 @@ order by s.set_id
 limit %(limit)s;
 
 -- name: outlived_sets
--- No lock. Needs prefer_index_scans. Index: attachment_tenants_pkey, sets_pkey.
+-- Takes no lock. Needs prefer_index_scans. Index: attachment_tenants_pkey, sets_pkey.
 select s.set_id
 from sets s
 join attachment_tenants t on t.tenant_id = s.tenant_id
@@ -24,7 +24,7 @@ order by s.set_id
 limit %(limit)s;
 
 -- name: abandoned_sets
--- No lock. Needs prefer_index_scans. Index: sets_staged_idx.
+-- Takes no lock. Needs prefer_index_scans. Index: sets_staged_idx.
 select s.set_id
 from sets s
 where s.tenant_id = %(tenant_id)s and s.state = 'STAGED' and starts_with(s.set_id, 'att_')
@@ -33,7 +33,7 @@ order by s.set_id
 limit %(limit)s;
 
 -- name: expired_uploads
--- No lock. Needs prefer_index_scans. Index: uploads_pkey.
+-- Takes no lock. Needs prefer_index_scans. Index: uploads_pkey.
 select u.row_id
 from uploads u
 where u.tenant_id = %(tenant_id)s
@@ -43,10 +43,9 @@ order by u.row_id
 limit %(limit)s;
 
 -- name: unsettled_blobs
--- No lock. Needs prefer_index_scans. Leaves the blobs of unremoved sets to the removal of the set.
--- Looks for references hash by hash. The ranges with `order by` leave the planner only the named
--- index.
--- Index: blobs_unsettled_hash_idx, set_files_sha256_idx, uploads_sha256_idx.
+-- Takes no lock. Needs prefer_index_scans. Leaves the blobs of unremoved sets to the removal of the
+-- set. Looks for references hash by hash. The ranges with `order by` leave the planner only the
+-- named index. Index: blobs_unsettled_hash_idx, set_files_sha256_idx, uploads_sha256_idx.
 select b.sha256
 from blobs b
 left join lateral (
@@ -68,7 +67,7 @@ order by b.sha256
 limit %(limit)s;
 
 -- name: blobs_between
--- No lock. Index: blobs_object_key_idx.
+-- Takes no lock. Index: blobs_object_key_idx.
 select b.sha256, b.object_key, b.size_bytes, b.state
 from blobs b
 where b.tenant_id = %(tenant_id)s and b.object_key > %(after)s
@@ -77,15 +76,16 @@ order by b.object_key
 limit %(limit)s;
 
 -- name: upload_keys_between
--- No lock. Finds the objects of uploads that may still be finished. Index: uploads_object_key_idx.
+-- Takes no lock. Finds the objects of uploads that may still be finished. Index:
+-- uploads_object_key_idx.
 select u.object_key
 from uploads u
 where u.tenant_id = %(tenant_id)s and u.state <> 'COMPLETE' and u.object_key > %(after)s
     and (%(until)s::text is null or u.object_key <= %(until)s);
 
 -- name: stored_sets_of
--- No lock. The range with `order by` leaves the planner only the named index. A set that has the
--- bytes more than once may be returned as often. Index: set_files_sha256_idx, sets_pkey.
+-- Takes no lock. The range with `order by` leaves the planner only the named index. A set that has
+-- the bytes more than once may be returned as often. Index: set_files_sha256_idx, sets_pkey.
 select f.set_id
 from set_files f
 where f.tenant_id = %(tenant_id)s and f.sha256 between %(sha256)s and %(sha256)s
@@ -96,14 +96,14 @@ order by f.sha256
 limit 10;
 
 -- name: open_multiparts
--- No lock. Index: uploads_pkey.
+-- Takes no lock. Index: uploads_pkey.
 select u.multipart_id
 from uploads u
 where u.tenant_id = %(tenant_id)s and u.state <> 'COMPLETE' and u.multipart_id <> '';
 
 -- name: old_tombstones
--- No lock. Needs prefer_index_scans. Looks for files set by set, so that the planner does not read
--- all files of the tenant. Index: sets_released_idx, set_files_pkey.
+-- Takes no lock. Needs prefer_index_scans. Looks for files set by set, so that the planner does not
+-- read all files of the tenant. Index: sets_released_idx, set_files_pkey.
 select s.set_id, s.state_time, f.set_id is not null as has_files
 from (
     select r.set_id, r.state_time

@@ -77,7 +77,7 @@ delete from attachment_tenants
 where tenant_id = %(tenant_id)s and purging;
 
 -- name: has_rows
--- No lock. Index: the primary key of each table. Parts have no rows without their upload.
+-- Takes no lock. Index: the primary key of each table. Parts have no rows without their upload.
 select
     exists (select from attachment_tenants t where t.tenant_id = %(tenant_id)s)
     or exists (select from sets s where s.tenant_id = %(tenant_id)s)

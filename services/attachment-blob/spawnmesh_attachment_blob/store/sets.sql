@@ -6,7 +6,7 @@ select s.outcome, s.unstored, s.create_time
 from stage_set(%(tenant_id)s, %(set)s::jsonb) s;
 
 -- name: get_set
--- No lock. Index: sets_pkey, set_files_pkey.
+-- Takes no lock. Index: sets_pkey, set_files_pkey.
 select
     s.set_id, s.session_id, s.state, s.create_time,
     (
@@ -21,8 +21,8 @@ from sets s
 where s.tenant_id = %(tenant_id)s and s.set_id = %(set_id)s;
 
 -- name: list_sets
--- No lock. Leaves out tombstones, which have no session, and sets of payloads, which have ids of
--- another kind. Index: sets_pkey or sets_session_idx, set_files_pkey.
+-- Takes no lock. Leaves out tombstones, which have no session, and sets of payloads, which have ids
+-- of another kind. Index: sets_pkey or sets_session_idx, set_files_pkey.
 select
     s.set_id, s.session_id, s.state, s.create_time,
     (
@@ -65,8 +65,8 @@ on conflict (tenant_id, set_id) do update
 set state = 'RELEASED', state_time = case s.state when 'RELEASED' then s.state_time else now() end;
 
 -- name: has_files
--- No lock. A separate statement after release_set, because that one does not see the files of a set
--- that was being staged while it waited. Index: set_files_pkey.
+-- Takes no lock. A separate statement after release_set, because that one does not see the files of
+-- a set that was being staged while it waited. Index: set_files_pkey.
 select exists (
     select from set_files f where f.tenant_id = %(tenant_id)s and f.set_id = %(set_id)s
 ) as has_files;

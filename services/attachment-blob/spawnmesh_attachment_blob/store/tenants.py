@@ -9,7 +9,7 @@ from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_attachment_blob.domain import AttachmentLimits
 from spawnmesh_attachment_blob.domain.items import StoredFile
-from spawnmesh_attachment_blob.domain.limits import TenantPolicy
+from spawnmesh_attachment_blob.domain.limits import AttachmentPolicy
 from spawnmesh_attachment_blob.domain.sets import SetState
 from spawnmesh_attachment_blob.domain.uploads import NamedUpload, UploadKey, UploadState
 from spawnmesh_attachment_blob.store.planner import prefer_index_scans
@@ -25,7 +25,7 @@ class TenantRow:
     """
 
     settings_version: int
-    policy: TenantPolicy
+    policy: AttachmentPolicy
     purging: bool
     purged_version: int
     set_state: SetState | None
@@ -42,7 +42,7 @@ def _tenant(row: DictRow) -> TenantRow:
     state = row["set_state"]
     return TenantRow(
         row["settings_version"],
-        TenantPolicy(limits, row["retention_seconds"], row["download_url_seconds"]),
+        AttachmentPolicy(limits, row["retention_seconds"], row["download_url_seconds"]),
         row["purging"],
         row["purged_version"],
         None if state is None else SetState(state),
@@ -59,7 +59,7 @@ async def lock_tenant(connection: Connection, tenant_id: str) -> None:
 
 
 async def put_tenant(
-    connection: Connection, tenant_id: str, settings_version: int, policy: TenantPolicy
+    connection: Connection, tenant_id: str, settings_version: int, policy: AttachmentPolicy
 ) -> None:
     """Store the policy, unless the stored one has the same or a newer version.
 

@@ -22,9 +22,9 @@ set settings_version = excluded.settings_version, enabled = excluded.enabled,
 where t.settings_version < excluded.settings_version;
 
 -- name: get_tenant
--- No lock. Index: attachment_tenants_pkey, sets_pkey, uploads_pkey. `set_state` is the state of
--- the set that is to be staged, null for a new set. `uploads` are the uploads that the set names,
--- found as in get_upload. Needs prefer_index_scans if it looks for uploads.
+-- Takes no lock. Index: attachment_tenants_pkey, sets_pkey, uploads_pkey. `set_state` is the state
+-- of the set that is to be staged, null for a new set. `uploads` are the uploads that the set
+-- names, found as in get_upload. Needs prefer_index_scans if it looks for uploads.
 select
     t.settings_version, t.enabled, t.max_file_count, t.max_file_bytes, t.max_total_bytes,
     t.retention_seconds, t.download_url_seconds, t.purging, t.purged_version,
@@ -51,7 +51,7 @@ where t.tenant_id = %(tenant_id)s;
 select pg_advisory_xact_lock_shared(hashtextextended('store something of ' || %(tenant_id)s, 0));
 
 -- name: list_tenants
--- No lock. For the worker, in the scope of every tenant, where %(tenant_id)s is null.
+-- Takes no lock. For the worker, in the scope of every tenant, where %(tenant_id)s is null.
 -- Index: attachment_tenants_pkey.
 select t.tenant_id
 from attachment_tenants t

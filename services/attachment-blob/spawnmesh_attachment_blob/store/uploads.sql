@@ -13,10 +13,10 @@ on conflict do nothing;
 select pg_advisory_xact_lock(hashtextextended('open an upload of ' || %(tenant_id)s, 0));
 
 -- name: count_uploads
--- No lock. A separate statement after lock_upload_quota, so that it sees what was committed while
--- that waited. Leaves out the upload itself, which may be among these. An upload that is being
--- removed still has its bytes. Identical bytes of finished uploads are stored once and count once.
--- Reads at most the tenant's quota. Index: uploads_object_key_idx, uploads_sha256_idx.
+-- Takes no lock. A separate statement after lock_upload_quota, so that it sees what was committed
+-- while that waited. Leaves out the upload itself, which may be among these. An upload that is
+-- being removed still has its bytes. Identical bytes of finished uploads are stored once and count
+-- once. Reads at most the tenant's quota. Index: uploads_object_key_idx, uploads_sha256_idx.
 select
     opened.open_count, opened.open_bytes,
     finished.finished_count, finished.finished_bytes, finished.first_expire_time
@@ -42,7 +42,7 @@ from
     ) finished;
 
 -- name: get_upload
--- No lock. The range with `order by` leaves the planner only the named index.
+-- Takes no lock. The range with `order by` leaves the planner only the named index.
 -- Index: uploads_pkey, upload_parts_pkey.
 select
     u.upload_id, u.session_id, u.name, u.size_bytes, u.sha256, u.mime_type, u.state, u.generation,
@@ -75,7 +75,7 @@ where tenant_id = %(tenant_id)s and row_id = %(row_id)s and state = 'OPEN'
 returning generation;
 
 -- name: list_parts
--- No lock: parts change only under the lock of their upload. Index: upload_parts_pkey.
+-- Takes no lock: parts change only under the lock of their upload. Index: upload_parts_pkey.
 select p.part_number, p.size_bytes, p.etag
 from upload_parts p
 where p.tenant_id = %(tenant_id)s and p.row_id = %(row_id)s
