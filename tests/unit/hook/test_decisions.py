@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 from spawnmesh_hook.domain.decisions import (
     REASON_MAX_BYTES,
     FinalizeAnswer,
-    Verdict,
-    grant,
-    merge_verdicts,
+    PluginDecision,
+    decide_draft,
+    merge_decisions,
 )
 
 CONTINUE, REVISE, FINALIZE = FinalizeAnswer.CONTINUE, FinalizeAnswer.REVISE, FinalizeAnswer.FINALIZE
 
 
-def verdicts(answers: str) -> list[Verdict]:
+def decisions_of(answers: str) -> list[PluginDecision]:
     kinds = {"c": CONTINUE, "r": REVISE, "f": FINALIZE}
-    return [Verdict(f"p{at}", kinds[letter], f"reason {at}") for at, letter in enumerate(answers)]
+    return [PluginDecision(f"p{at}", kinds[letter], f"reason {at}") for at, letter in enumerate(answers)]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def verdicts(answers: str) -> list[Verdict]:
     ],
 )
 def test_merge(answers: str, answer: FinalizeAnswer, reason: str, decided_by: tuple[str, ...]) -> None:
-    merged = merge_verdicts(verdicts(answers))
+    merged = merge_decisions(decisions_of(answers))
     assert (merged.answer, merged.reason, merged.decided_by) == (answer, reason, decided_by)
 
 
@@ -50,12 +50,15 @@ def test_merge(answers: str, answer: FinalizeAnswer, reason: str, decided_by: tu
 def test_the_first_that_does_not_continue_decides(length: int) -> None:
     for answers in map("".join, product("crf", repeat=length)):
         first = next((letter for letter in answers if letter != "c"), "c")
-        assert merge_verdicts(verdicts(answers)).answer is {"c": CONTINUE, "r": REVISE, "f": FINALIZE}[first]
+        assert (
+            merge_decisions(decisions_of(answers)).answer
+            is {"c": CONTINUE, "r": REVISE, "f": FINALIZE}[first]
+        )
 
 
 @given(st.lists(st.text(min_size=1, max_size=3000), min_size=1, max_size=4))
 def test_joined_reasons_are_cut_at_the_bound(reasons: list[str]) -> None:
-    merged = merge_verdicts([Verdict(str(at), REVISE, reason) for at, reason in enumerate(reasons)])
+    merged = merge_decisions([PluginDecision(str(at), REVISE, reason) for at, reason in enumerate(reasons)])
     whole = "\n\n".join(reasons)
     assert whole.startswith(merged.reason)
     assert len(merged.reason.encode()) <= REASON_MAX_BYTES
@@ -64,13 +67,13 @@ def test_joined_reasons_are_cut_at_the_bound(reasons: list[str]) -> None:
 
 
 def test_a_granted_revise_has_a_number() -> None:
-    decision = grant(merge_verdicts(verdicts("r")), 2)
+    decision = decide_draft(merge_decisions(decisions_of("r")), 2)
     assert (decision.answer, decision.reason, decision.revision_number) == (REVISE, "reason 0", 2)
     assert not decision.capped
 
 
 def test_a_revise_past_the_cap_is_a_capped_continue() -> None:
-    decision = grant(merge_verdicts(verdicts("rr")), None)
+    decision = decide_draft(merge_decisions(decisions_of("rr")), None)
     assert (decision.answer, decision.reason, decision.decided_by) == (CONTINUE, "", ())
     assert decision.capped
     assert decision.revision_number == 0
@@ -78,24 +81,24 @@ def test_a_revise_past_the_cap_is_a_capped_continue() -> None:
 
 @pytest.mark.parametrize("answers", ["c", "f"])
 def test_only_a_revise_is_capped(answers: str) -> None:
-    decision = grant(merge_verdicts(verdicts(answers)), None)
+    decision = decide_draft(merge_decisions(decisions_of(answers)), None)
     assert not decision.capped
-    assert decision.answer is merge_verdicts(verdicts(answers)).answer
+    assert decision.answer is merge_decisions(decisions_of(answers)).answer
 
 
 @given(
     st.lists(st.sampled_from([CONTINUE, REVISE, FINALIZE]), max_size=6), st.integers(min_value=0, max_value=5)
 )
 def test_nothing_below_undoes_a_revise_or_a_finalize(answers: list[FinalizeAnswer], cut: int) -> None:
-    given_answers = [Verdict(f"p{at}", answer, f"reason {at}") for at, answer in enumerate(answers)]
-    above = merge_verdicts(given_answers[:cut])
+    given_answers = [PluginDecision(f"p{at}", answer, f"reason {at}") for at, answer in enumerate(answers)]
+    above = merge_decisions(given_answers[:cut])
     if above.answer is not CONTINUE:
-        assert merge_verdicts(given_answers).answer is above.answer
+        assert merge_decisions(given_answers).answer is above.answer
 
 
 def test_a_revise_with_an_exhausted_key_counts_as_a_continue() -> None:
-    exhausted = Verdict("a", REVISE, "again", "key")
-    assert merge_verdicts([exhausted], {("a", "key")}).answer is CONTINUE
-    assert grant(merge_verdicts([exhausted], {("a", "key")}), None).capped
-    assert merge_verdicts([exhausted], {("b", "key"), ("a", "other")}).answer is REVISE
-    assert merge_verdicts([exhausted, Verdict("b", FINALIZE)], {("a", "key")}).answer is FINALIZE
+    exhausted = PluginDecision("a", REVISE, "again", "key")
+    assert merge_decisions([exhausted], {("a", "key")}).answer is CONTINUE
+    assert decide_draft(merge_decisions([exhausted], {("a", "key")}), None).capped
+    assert merge_decisions([exhausted], {("b", "key"), ("a", "other")}).answer is REVISE
+    assert merge_decisions([exhausted, PluginDecision("b", FINALIZE)], {("a", "key")}).answer is FINALIZE

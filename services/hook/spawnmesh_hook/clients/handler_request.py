@@ -1,4 +1,4 @@
-"""A call of HookHandlerService, independent of how the plugin is connected."""
+"""A request to HookHandlerService, independent of how the plugin is connected."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ def _always_permitted(_answer: object) -> CallFailure | None:
 
 @dataclass(frozen=True, slots=True)
 class HandlerRequest(Generic[Request, Answer]):
-    """A call to make.
+    """A request to send to a plugin.
 
     `decision_of` names a valid answer in the delivery log. `check_permitted` returns a failure for
     an answer that the proto allows but the plugin may not give, such as for want of a grant.

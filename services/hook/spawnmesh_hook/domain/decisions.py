@@ -27,7 +27,7 @@ class Denial:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PluginDecision:
     """The answer of a plugin to a draft.
 
     `idempotency_key` names a revise within the plugin and the run. If it is empty, only the bound
@@ -42,7 +42,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class MergedVerdict:
+class MergedDecision:
     """The merged answer. `decided_by` is in order of priority.
 
     A granted revision is counted for each of `revises`. `key_exhausted` says that a revise was
@@ -52,7 +52,7 @@ class MergedVerdict:
     answer: FinalizeAnswer
     reason: str = ""
     decided_by: tuple[str, ...] = ()
-    revises: tuple[Verdict, ...] = ()
+    revises: tuple[PluginDecision, ...] = ()
     key_exhausted: bool = False
 
 
@@ -71,9 +71,9 @@ class Decision:
     capped: bool
 
 
-def merge_verdicts(
-    verdicts: Sequence[Verdict], exhausted_keys: Collection[tuple[str, str]] = ()
-) -> MergedVerdict:
+def merge_decisions(
+    plugin_decisions: Sequence[PluginDecision], exhausted_keys: Collection[tuple[str, str]] = ()
+) -> MergedDecision:
     """Merge answers that are given in order of priority.
 
     - The first revise or finalize decides against all answers below it.
@@ -82,36 +82,36 @@ def merge_verdicts(
     - Reasons are joined as paragraphs and cut at REASON_MAX_BYTES.
     - A revise whose plugin and key are in `exhausted_keys` counts as a continue.
     """
-    revises: list[Verdict] = []
+    revises: list[PluginDecision] = []
     key_exhausted = False
-    for verdict in verdicts:
-        if verdict.answer is FinalizeAnswer.REVISE:
-            if (verdict.plugin, verdict.idempotency_key) in exhausted_keys:
+    for decision in plugin_decisions:
+        if decision.answer is FinalizeAnswer.REVISE:
+            if (decision.plugin, decision.idempotency_key) in exhausted_keys:
                 key_exhausted = True
             else:
-                revises.append(verdict)
-        elif ends_dispatch(verdict):
+                revises.append(decision)
+        elif ends_dispatch(decision):
             if not revises:
-                return MergedVerdict(verdict.answer, verdict.reason, (verdict.plugin,))
+                return MergedDecision(decision.answer, decision.reason, (decision.plugin,))
             break
     if not revises:
-        return MergedVerdict(FinalizeAnswer.CONTINUE, key_exhausted=key_exhausted)
-    reason = _SEPARATOR.join(verdict.reason for verdict in revises)
-    return MergedVerdict(
+        return MergedDecision(FinalizeAnswer.CONTINUE, key_exhausted=key_exhausted)
+    reason = _SEPARATOR.join(decision.reason for decision in revises)
+    return MergedDecision(
         FinalizeAnswer.REVISE,
         reason.encode()[:REASON_MAX_BYTES].decode(errors="ignore"),
-        tuple(verdict.plugin for verdict in revises),
+        tuple(decision.plugin for decision in revises),
         tuple(revises),
     )
 
 
-def ends_dispatch(verdict: Verdict) -> bool:
+def ends_dispatch(decision: PluginDecision) -> bool:
     """Return whether the plugins below this answer are not called."""
-    return verdict.answer is FinalizeAnswer.FINALIZE
+    return decision.answer is FinalizeAnswer.FINALIZE
 
 
-def grant(merged: MergedVerdict, revision_number: int | None) -> Decision:
-    """Return the decision.
+def decide_draft(merged: MergedDecision, revision_number: int | None) -> Decision:
+    """Return the decision about the draft.
 
     `revision_number` is the number that a wanted revise gets in its run, or None if the run may
     have no more revisions.

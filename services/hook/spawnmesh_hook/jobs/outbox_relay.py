@@ -23,7 +23,7 @@ from spawnmesh_hook.clients.handler_request import HandlerRequest
 from spawnmesh_hook.domain.call_failures import CallFailure
 from spawnmesh_hook.domain.plugins import ContentAccess, HookKind, Plugin
 from spawnmesh_hook.domain.relay_schedule import backoff_after, free_capacity
-from spawnmesh_hook.operations import handler_requests, redaction
+from spawnmesh_hook.operations import redaction, request_builders
 from spawnmesh_hook.operations.offload import offload
 from spawnmesh_hook.operations.plugin_directory import PluginDirectory
 from spawnmesh_hook.operations.plugin_invoker import PluginInvoker
@@ -161,9 +161,9 @@ def _build_request(
     Such an event was published while the tenant did not mask secrets.
     """
     try:
-        return handler_requests.observed(access, hook, event)
+        return request_builders.observed(access, hook, event)
     except MeshError:
-        return handler_requests.observed(access, hook, redaction.without_content(event))
+        return request_builders.observed(access, hook, redaction.without_content(event))
 
 
 def _dead_letter(entry: OutboxEntry, event: ObservedEvent) -> Delivery:

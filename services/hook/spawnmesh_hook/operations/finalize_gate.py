@@ -16,14 +16,14 @@ from spawnmesh_postgres.listener import Listener
 from spawnmesh_hook.domain.decisions import (
     Decision,
     FinalizeAnswer,
-    Verdict,
+    PluginDecision,
+    decide_draft,
     ends_dispatch,
-    grant,
-    merge_verdicts,
+    merge_decisions,
 )
 from spawnmesh_hook.domain.errors import DispatchInProgress
 from spawnmesh_hook.domain.plugins import ContentAccess, HookKind, Plugin
-from spawnmesh_hook.operations import handler_requests
+from spawnmesh_hook.operations import request_builders
 from spawnmesh_hook.operations.dispatch import Dispatcher
 from spawnmesh_hook.operations.plugin_directory import PluginDirectory
 from spawnmesh_hook.operations.time_budget import TimeBudget
@@ -69,7 +69,7 @@ class FinalizeGate:
         draft = DraftKey(tenant_id, event.run_id, dispatch_key)
         plugins = await self._directory.active(tenant_id, HookKind.BEFORE_AGENT_FINALIZE)
         if not plugins and not await self._is_claimed_or_decided(draft):
-            return grant(merge_verdicts([]), None)
+            return decide_draft(merge_decisions([]), None)
         with self._listener.subscription(CLAIM_ENDED_CHANNEL, draft.topic) as claim_ended:
             while True:
                 claim = await self._claim(draft, plugins, budget)
@@ -113,19 +113,19 @@ class FinalizeGate:
     ) -> Decision | None:
         """Return the stored decision, or None if another call took the claim over meanwhile."""
         try:
-            verdicts = await self._collect_verdicts(claim, event, budget)
-            return await self._store(claim, verdicts, may_revise=not event.has_final_effects)
+            plugin_decisions = await self._collect_decisions(claim, event, budget)
+            return await self._store(claim, plugin_decisions, may_revise=not event.has_final_effects)
         except BaseException:
             await asyncio.shield(self._release(claim))
             raise
 
-    async def _collect_verdicts(
+    async def _collect_decisions(
         self, claim: _Claim, event: BeforeAgentFinalizeEvent, budget: TimeBudget
-    ) -> list[Verdict]:
-        def build(access: ContentAccess, event: BeforeAgentFinalizeEvent) -> handler_requests.FinalizeRequest:
-            return handler_requests.before_agent_finalize(access, event, claim.revision_count)
+    ) -> list[PluginDecision]:
+        def build(access: ContentAccess, event: BeforeAgentFinalizeEvent) -> request_builders.FinalizeRequest:
+            return request_builders.before_agent_finalize(access, event, claim.revision_count)
 
-        verdicts: list[Verdict] = []
+        plugin_decisions: list[PluginDecision] = []
         answers = self._dispatcher.answers(
             claim.draft.tenant_id,
             HookKind.BEFORE_AGENT_FINALIZE,
@@ -136,20 +136,20 @@ class FinalizeGate:
         )
         async with aclosing(answers):
             async for access, answer in answers:
-                verdicts.append(_parse_verdict(access.plugin.name, answer.decision))
-                if ends_dispatch(verdicts[-1]):
+                plugin_decisions.append(_parse_decision(access.plugin.name, answer.decision))
+                if ends_dispatch(plugin_decisions[-1]):
                     break
-        return verdicts
+        return plugin_decisions
 
     async def _store(
-        self, claim: _Claim, verdicts: Sequence[Verdict], *, may_revise: bool
+        self, claim: _Claim, plugin_decisions: Sequence[PluginDecision], *, may_revise: bool
     ) -> Decision | None:
         draft = claim.draft
         async with self._database.transaction(draft.tenant_id) as connection:
             if not await decisions.lock_claim(connection, draft, claim.claim_id):
                 return None
-            exhausted = await decisions.find_exhausted_keys(connection, draft, verdicts)
-            merged = merge_verdicts(verdicts, exhausted)
+            exhausted = await decisions.find_exhausted_keys(connection, draft, plugin_decisions)
+            merged = merge_decisions(plugin_decisions, exhausted)
             number = None
             if merged.answer is FinalizeAnswer.REVISE and may_revise:
                 number = await decisions.count_revision(connection, draft)
@@ -157,7 +157,7 @@ class FinalizeGate:
                 for revise in merged.revises:
                     if revise.idempotency_key:
                         await decisions.count_key_attempt(connection, draft, revise)
-            decision = grant(merged, number)
+            decision = decide_draft(merged, number)
             await decisions.store_decision(connection, draft, claim.claim_id, decision)
             await decisions.notify_claim_ended(connection, draft)
         if decision.capped:
@@ -170,13 +170,13 @@ class FinalizeGate:
             await decisions.notify_claim_ended(connection, claim.draft)
 
 
-def _parse_verdict(plugin: str, decision: FinalizeDecision) -> Verdict:
+def _parse_decision(plugin: str, decision: FinalizeDecision) -> PluginDecision:
     kind = decision.WhichOneof("decision")
     if kind == "revise":
         revise = decision.revise
-        return Verdict(
+        return PluginDecision(
             plugin, FinalizeAnswer.REVISE, revise.reason, revise.idempotency_key, revise.max_attempts or 1
         )
     if kind == "finalize":
-        return Verdict(plugin, FinalizeAnswer.FINALIZE, decision.finalize.reason)
-    return Verdict(plugin, FinalizeAnswer.CONTINUE)
+        return PluginDecision(plugin, FinalizeAnswer.FINALIZE, decision.finalize.reason)
+    return PluginDecision(plugin, FinalizeAnswer.CONTINUE)

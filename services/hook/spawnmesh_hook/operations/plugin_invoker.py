@@ -36,7 +36,7 @@ _FAIR_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _Invocation:
     tenant_id: str
     plugin: Plugin
     delivery_id: str
@@ -79,13 +79,13 @@ class PluginInvoker:
 
         If the circuit breaker is open, only the row of the log is written.
         """
-        call = _Call(tenant_id, plugin, new_id(IdKind.DELIVERY), attempt)
+        invocation = _Invocation(tenant_id, plugin, new_id(IdKind.DELIVERY), attempt)
         if not self._breakers.admit(tenant_id, plugin):
-            await self._log(_delivery(call, request, call_failures.CIRCUIT_OPEN, 0.0), tenant_id)
+            await self._log(_delivery(invocation, request, call_failures.CIRCUIT_OPEN, 0.0), tenant_id)
             return call_failures.CIRCUIT_OPEN
         answer: Answer | CallFailure = call_failures.CANCELLED
         try:
-            answer, _ = await self._call_and_log(call, request, budget)
+            answer, _ = await self._call_and_log(invocation, request, budget)
         finally:
             self._record_result(tenant_id, plugin, answer)
         return answer
@@ -94,8 +94,8 @@ class PluginInvoker:
         self, tenant_id: str, plugin: Plugin, request: HandlerRequest[Request, Answer], budget: TimeBudget
     ) -> Delivery:
         """Call the plugin without its circuit breaker, and return the row of the log."""
-        call = _Call(tenant_id, plugin, new_id(IdKind.DELIVERY), 1)
-        _, delivery = await self._call_and_log(call, request, budget)
+        invocation = _Invocation(tenant_id, plugin, new_id(IdKind.DELIVERY), 1)
+        _, delivery = await self._call_and_log(invocation, request, budget)
         return delivery
 
     def _record_result(self, tenant_id: str, plugin: Plugin, answer: object) -> None:
@@ -107,27 +107,27 @@ class PluginInvoker:
             self._breakers.call_cancelled(tenant_id, plugin)
 
     async def _call_and_log(
-        self, call: _Call, request: HandlerRequest[Request, Answer], budget: TimeBudget
+        self, invocation: _Invocation, request: HandlerRequest[Request, Answer], budget: TimeBudget
     ) -> tuple[Answer | CallFailure, Delivery]:
         started = monotonic_seconds()
         answer: Answer | CallFailure = call_failures.CANCELLED
-        async with traced("hook.call_plugin", spawnmesh__hook__plugin=call.plugin.name) as span:
+        async with traced("hook.call_plugin", spawnmesh__hook__plugin=invocation.plugin.name) as span:
             try:
-                answer = await self._call_in_time(call, request, budget)
+                answer = await self._call_in_time(invocation, request, budget)
             finally:
-                delivery = _delivery(call, request, answer, monotonic_seconds() - started)
+                delivery = _delivery(invocation, request, answer, monotonic_seconds() - started)
                 span.set_attribute("spawnmesh.hook.decision", delivery.decision)
-                await self._log(delivery, call.tenant_id)
+                await self._log(delivery, invocation.tenant_id)
         return answer, delivery
 
     async def _call_in_time(
-        self, call: _Call, request: HandlerRequest[Request, Answer], budget: TimeBudget
+        self, invocation: _Invocation, request: HandlerRequest[Request, Answer], budget: TimeBudget
     ) -> Answer | CallFailure:
         """Return the answer, or why there is none within the plugin's timeout and the budget.
 
         The wait for a slot and the DNS lookup count as part of that time.
         """
-        plugin = call.plugin
+        plugin = invocation.plugin
         timeout_seconds = plugin.timeout.total_seconds()
         seconds = min(timeout_seconds, budget.left())
         if seconds <= 0:
@@ -135,10 +135,12 @@ class PluginInvoker:
         ends_at = monotonic_seconds() + seconds
         on_timeout = call_failures.BULKHEAD_FULL
         try:
-            async with asyncio.timeout(seconds), self._bulkheads.slot(call.tenant_id, plugin):
+            async with asyncio.timeout(seconds), self._bulkheads.slot(invocation.tenant_id, plugin):
                 on_timeout = call_failures.dns_lookup_failed("no time was left for it")
                 endpoint = parse_endpoint(plugin.endpoint)
-                addresses = await self._guard.addresses_of(endpoint, call.tenant_id, trusted=plugin.bundled)
+                addresses = await self._guard.addresses_of(
+                    endpoint, invocation.tenant_id, trusted=plugin.bundled
+                )
                 if not addresses:
                     return call_failures.NO_ADDRESS
                 left = max(0.0, ends_at - monotonic_seconds())
@@ -146,7 +148,7 @@ class PluginInvoker:
                 on_timeout = (
                     call_failures.timed_out(seconds) if is_fair else call_failures.deadline_too_short(left)
                 )
-                answer = await self._send(call, endpoint, addresses, request, left)
+                answer = await self._send(invocation, endpoint, addresses, request, left)
         except TimeoutError:
             return on_timeout
         except DnsLookupFailed as error:
@@ -160,7 +162,7 @@ class PluginInvoker:
 
     async def _send(
         self,
-        call: _Call,
+        invocation: _Invocation,
         endpoint: Endpoint,
         addresses: tuple[Address, ...],
         request: HandlerRequest[Request, Answer],
@@ -168,10 +170,10 @@ class PluginInvoker:
     ) -> Answer | CallFailure:
         if endpoint.is_webhook:
             return await self._webhooks.call(
-                call.tenant_id, call.plugin, addresses, call.delivery_id, request
+                invocation.tenant_id, invocation.plugin, addresses, invocation.delivery_id, request
             )
         async with self._channels.use(endpoint, addresses) as peer:
-            with impersonate(call.tenant_id, plugin=call.plugin.endpoint):
+            with impersonate(invocation.tenant_id, plugin=invocation.plugin.endpoint):
                 # gRPC returns None for bytes that it cannot parse, contrary to its type hints.
                 answer: Answer | None = await peer.unary(
                     request.method(peer.channel), request.request, timeout_seconds=seconds
@@ -199,11 +201,14 @@ def check_answer(answer: Message) -> CallFailure | None:
 
 
 def _delivery(
-    call: _Call, request: HandlerRequest[Request, Answer], answer: Answer | CallFailure, seconds: float
+    invocation: _Invocation,
+    request: HandlerRequest[Request, Answer],
+    answer: Answer | CallFailure,
+    seconds: float,
 ) -> Delivery:
     return Delivery(
-        delivery_id=call.delivery_id,
-        plugin=call.plugin.name,
+        delivery_id=invocation.delivery_id,
+        plugin=invocation.plugin.name,
         hook=request.hook,
         session_id=request.session_id,
         run_id=request.run_id,
@@ -211,5 +216,5 @@ def _delivery(
         latency=timedelta(seconds=seconds),
         decision=answer.decision if isinstance(answer, CallFailure) else request.decision_of(answer),
         error=answer.error if isinstance(answer, CallFailure) else "",
-        attempt=call.attempt,
+        attempt=invocation.attempt,
     )

@@ -7,7 +7,7 @@ from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_hook.domain.compaction import CompactionAnswer, MergedCompaction, merge_compaction
 from spawnmesh_hook.domain.plugins import HookKind
-from spawnmesh_hook.operations import handler_requests
+from spawnmesh_hook.operations import request_builders
 from spawnmesh_hook.operations.time_budget import TimeBudget
 from spawnmesh_hook.rpc.dependencies import Dependencies
 
@@ -26,7 +26,7 @@ async def dispatch_before_compaction(
         HookKind.BEFORE_COMPACTION,
         budget,
         request.event,
-        handler_requests.before_compaction,
+        request_builders.before_compaction,
     )
     async with aclosing(answers):
         async for access, answer in answers:

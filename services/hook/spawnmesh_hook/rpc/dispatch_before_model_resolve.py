@@ -8,7 +8,7 @@ from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_hook.domain.modifiers import ModelChoice, merge_models
 from spawnmesh_hook.domain.plugins import HookKind
-from spawnmesh_hook.operations import handler_requests
+from spawnmesh_hook.operations import request_builders
 from spawnmesh_hook.operations.time_budget import TimeBudget
 from spawnmesh_hook.rpc.dependencies import Dependencies
 from spawnmesh_hook.rpc.messages import check_own_run
@@ -28,7 +28,7 @@ async def dispatch_before_model_resolve(
         HookKind.BEFORE_MODEL_RESOLVE,
         budget,
         request.event,
-        handler_requests.before_model_resolve,
+        request_builders.before_model_resolve,
     )
     async with aclosing(answers):
         async for access, answer in answers:

@@ -8,7 +8,7 @@ from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_hook.domain.modifiers import MergedPrompt, PromptChange, merge_prompts
 from spawnmesh_hook.domain.plugins import HookKind
-from spawnmesh_hook.operations import handler_requests
+from spawnmesh_hook.operations import request_builders
 from spawnmesh_hook.operations.time_budget import TimeBudget
 from spawnmesh_hook.rpc.dependencies import Dependencies
 from spawnmesh_hook.rpc.messages import check_own_run
@@ -27,7 +27,7 @@ async def dispatch_before_prompt_build(
         HookKind.BEFORE_PROMPT_BUILD,
         budget,
         request.event,
-        handler_requests.before_prompt_build,
+        request_builders.before_prompt_build,
     )
     async with aclosing(answers):
         changes = [_parse(access.plugin.name, answer.decision) async for access, answer in answers]

@@ -8,7 +8,7 @@ from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_hook.domain.decisions import Denial
 from spawnmesh_hook.domain.plugins import HookKind
-from spawnmesh_hook.operations import handler_requests
+from spawnmesh_hook.operations import request_builders
 from spawnmesh_hook.operations.time_budget import TimeBudget
 from spawnmesh_hook.rpc.dependencies import Dependencies
 
@@ -21,7 +21,7 @@ async def dispatch_before_spawn(
     No plugin below a denial is called. Only the delivery log is stored.
     """
     answers = deps.dispatcher.answers(
-        caller.tenant_id, HookKind.BEFORE_SPAWN, budget, request.event, handler_requests.before_spawn
+        caller.tenant_id, HookKind.BEFORE_SPAWN, budget, request.event, request_builders.before_spawn
     )
     async with aclosing(answers):
         async for access, answer in answers:

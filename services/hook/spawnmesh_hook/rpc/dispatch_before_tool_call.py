@@ -8,7 +8,7 @@ from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_hook.domain.modifiers import MergedToolCall, ToolCallAnswer, merge_tool_call
 from spawnmesh_hook.domain.plugins import HookKind
-from spawnmesh_hook.operations import handler_requests
+from spawnmesh_hook.operations import request_builders
 from spawnmesh_hook.operations.offload import offload
 from spawnmesh_hook.operations.time_budget import TimeBudget
 from spawnmesh_hook.operations.tool_call_rewrites import rewritten_arguments
@@ -29,7 +29,7 @@ async def dispatch_before_tool_call(
     current.CopyFrom(request.event)
     parsed: list[ToolCallAnswer] = []
     answers = deps.dispatcher.answers(
-        caller.tenant_id, HookKind.BEFORE_TOOL_CALL, budget, current, handler_requests.before_tool_call
+        caller.tenant_id, HookKind.BEFORE_TOOL_CALL, budget, current, request_builders.before_tool_call
     )
     async with aclosing(answers):
         async for access, answer in answers:

@@ -7,7 +7,7 @@ from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_hook.domain.modifiers import TargetChoice, merge_targets
 from spawnmesh_hook.domain.plugins import HookKind
-from spawnmesh_hook.operations import handler_requests
+from spawnmesh_hook.operations import request_builders
 from spawnmesh_hook.operations.time_budget import TimeBudget
 from spawnmesh_hook.rpc.dependencies import Dependencies
 
@@ -21,7 +21,7 @@ async def dispatch_delivery_target(
     """
     choices: list[TargetChoice] = []
     answers = deps.dispatcher.answers(
-        caller.tenant_id, HookKind.DELIVERY_TARGET, budget, request.event, handler_requests.delivery_target
+        caller.tenant_id, HookKind.DELIVERY_TARGET, budget, request.event, request_builders.delivery_target
     )
     async with aclosing(answers):
         async for access, answer in answers:

@@ -12,7 +12,7 @@ from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_hook.clients.handler_request import HandlerRequest
 from spawnmesh_hook.domain.plugins import ContentAccess, HookKind
-from spawnmesh_hook.operations import handler_requests
+from spawnmesh_hook.operations import request_builders
 from spawnmesh_hook.operations.time_budget import TimeBudget
 from spawnmesh_hook.rpc.dependencies import Dependencies
 from spawnmesh_hook.rpc.messages import render_delivery
@@ -22,25 +22,25 @@ _RUN: dict[str, Any] = {"session_id": SESSION_ID, "run_id": RUN_ID, "agent_id": 
 _TEXT = "This is a test of the plugin."
 
 _SAMPLES: Mapping[HookKind, Callable[[ContentAccess], HandlerRequest[Any, Any]]] = {
-    HookKind.BEFORE_SPAWN: lambda access: handler_requests.before_spawn(
+    HookKind.BEFORE_SPAWN: lambda access: request_builders.before_spawn(
         access, event_pb2.BeforeSpawnEvent(session_id=SESSION_ID, agent_id=AGENT_ID, task=_TEXT)
     ),
-    HookKind.BEFORE_AGENT_FINALIZE: lambda access: handler_requests.before_agent_finalize(
+    HookKind.BEFORE_AGENT_FINALIZE: lambda access: request_builders.before_agent_finalize(
         access, event_pb2.BeforeAgentFinalizeEvent(**_RUN, draft_text=_TEXT, draft_bytes=len(_TEXT)), 0
     ),
-    HookKind.BEFORE_MODEL_RESOLVE: lambda access: handler_requests.before_model_resolve(
+    HookKind.BEFORE_MODEL_RESOLVE: lambda access: request_builders.before_model_resolve(
         access, event_pb2.BeforeModelResolveEvent(**_RUN, models=["test"])
     ),
-    HookKind.BEFORE_PROMPT_BUILD: lambda access: handler_requests.before_prompt_build(
+    HookKind.BEFORE_PROMPT_BUILD: lambda access: request_builders.before_prompt_build(
         access, event_pb2.BeforePromptBuildEvent(**_RUN, tool_names=["test"], system_prompt=_TEXT)
     ),
-    HookKind.BEFORE_TOOL_CALL: lambda access: handler_requests.before_tool_call(
+    HookKind.BEFORE_TOOL_CALL: lambda access: request_builders.before_tool_call(
         access, event_pb2.BeforeToolCallEvent(**_RUN, tool_name="test", arguments_json="{}")
     ),
-    HookKind.DELIVERY_TARGET: lambda access: handler_requests.delivery_target(
+    HookKind.DELIVERY_TARGET: lambda access: request_builders.delivery_target(
         access, DeliveryTargetEvent(session_id=SESSION_ID, run_id=RUN_ID, outcome="succeeded")
     ),
-    HookKind.BEFORE_COMPACTION: lambda access: handler_requests.before_compaction(
+    HookKind.BEFORE_COMPACTION: lambda access: request_builders.before_compaction(
         access,
         BeforeCompactionEvent(
             session_id=SESSION_ID, run_id=RUN_ID, source_entry_count=1, previous_summary=_TEXT
@@ -70,4 +70,4 @@ def _sample(access: ContentAccess, hook: HookKind) -> HandlerRequest[Any, Any]:
         return _SAMPLES[hook](access)
     event = observed_pb2.ObservedEvent(event_key=f"test:{new_id(IdKind.DELIVERY)}", **_RUN)
     getattr(event, hook.lower()).SetInParent()
-    return handler_requests.observed(access, hook, event)
+    return request_builders.observed(access, hook, event)

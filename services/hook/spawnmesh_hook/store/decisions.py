@@ -10,7 +10,7 @@ from uuid import UUID
 from spawnmesh_postgres.database import Connection
 from spawnmesh_postgres.statements import load_statements
 
-from spawnmesh_hook.domain.decisions import MAX_REVISION_COUNT, Decision, FinalizeAnswer, Verdict
+from spawnmesh_hook.domain.decisions import MAX_REVISION_COUNT, Decision, FinalizeAnswer, PluginDecision
 
 CLAIM_ENDED_CHANNEL = "hook_decisions"
 
@@ -124,25 +124,25 @@ async def list_key_attempts(connection: Connection, draft: DraftKey) -> dict[tup
     return {(row["plugin"], row["idempotency_key"]): row["attempt_count"] for row in await cursor.fetchall()}
 
 
-async def count_key_attempt(connection: Connection, draft: DraftKey, revise: Verdict) -> None:
+async def count_key_attempt(connection: Connection, draft: DraftKey, revise: PluginDecision) -> None:
     """Count a granted revision for the idempotency key of the revise."""
     parameters = {**_key(draft), "plugin": revise.plugin, "idempotency_key": revise.idempotency_key}
     await connection.execute(_SQL["count_key_attempt"], parameters)
 
 
 async def find_exhausted_keys(
-    connection: Connection, draft: DraftKey, verdicts: Sequence[Verdict]
+    connection: Connection, draft: DraftKey, plugin_decisions: Sequence[PluginDecision]
 ) -> set[tuple[str, str]]:
     """Return the plugin and idempotency key of each revise that has no attempt left in the run.
 
     If there are keys, this serializes the decisions about the run until the transaction ends.
     """
-    keyed = [verdict for verdict in verdicts if verdict.idempotency_key]
+    keyed = [decision for decision in plugin_decisions if decision.idempotency_key]
     if not keyed:
         return set()
     await lock_run_revisions(connection, draft)
     attempts = await list_key_attempts(connection, draft)
-    keys = {(verdict.plugin, verdict.idempotency_key): verdict.max_attempts for verdict in keyed}
+    keys = {(decision.plugin, decision.idempotency_key): decision.max_attempts for decision in keyed}
     return {key for key, max_attempts in keys.items() if attempts.get(key, 0) >= max_attempts}
 
 

@@ -8,14 +8,14 @@ where d.state = 'CLAIMED' and d.lease_until < now()
 returning claim_id;
 
 -- name: get_decision
--- Locks nothing. Index: decisions_pkey.
+-- Takes no lock. Index: decisions_pkey.
 select answer, reason, decided_by, revision_number, capped
 from decisions
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and dispatch_key = %(dispatch_key)s
     and state = 'DECIDED';
 
 -- name: is_claimed_or_decided
--- Locks nothing. Index: decisions_pkey.
+-- Takes no lock. Index: decisions_pkey.
 select from decisions
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s and dispatch_key = %(dispatch_key)s;
 
@@ -55,7 +55,7 @@ where r.revision_count < %(max_revision_count)s
 returning revision_count;
 
 -- name: get_revision_count
--- Locks nothing. Index: run_revisions_pkey.
+-- Takes no lock. Index: run_revisions_pkey.
 select revision_count from run_revisions where tenant_id = %(tenant_id)s and run_id = %(run_id)s;
 
 -- name: lock_run_revisions
@@ -63,7 +63,7 @@ select revision_count from run_revisions where tenant_id = %(tenant_id)s and run
 select pg_advisory_xact_lock(hashtextextended('revisions of ' || %(tenant_id)s || ' ' || %(run_id)s, 0));
 
 -- name: list_key_attempts
--- Locks nothing. Index: revision_keys_pkey.
+-- Takes no lock. Index: revision_keys_pkey.
 select plugin, idempotency_key, attempt_count
 from revision_keys
 where tenant_id = %(tenant_id)s and run_id = %(run_id)s;

@@ -7,7 +7,7 @@ values
      %(latency)s, %(decision)s, %(error)s, %(attempt)s);
 
 -- name: list_deliveries
--- Locks nothing. An empty condition does not filter. Index, by the narrowest condition:
+-- Takes no lock. An empty condition does not filter. Index, by the narrowest condition:
 -- deliveries_run_idx, deliveries_session_idx, deliveries_plugin_idx or deliveries_newest_idx.
 select delivery_id, plugin, hook, session_id, run_id, start_time, latency, decision, error, attempt
 from deliveries

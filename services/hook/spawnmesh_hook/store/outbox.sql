@@ -29,7 +29,7 @@ where o.tenant_id = due.tenant_id and o.event_key = due.event_key and o.plugin =
 returning o.tenant_id, o.event_key, o.plugin, o.attempt_count, e.hook, e.event, e.traceparent;
 
 -- name: seconds_to_next_entry
--- Locks nothing. Reads every tenant but the full ones. Index: outbox_entries_pending_idx.
+-- Takes no lock. Reads every tenant but the full ones. Index: outbox_entries_pending_idx.
 select extract(epoch from min(due_time) - now())::float8 as seconds
 from outbox_entries
 where state = 'PENDING' and due_time >= '-infinity' and tenant_id <> all (%(full_tenants)s::text[]);

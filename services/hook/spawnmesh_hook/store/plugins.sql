@@ -18,7 +18,7 @@ returning name, endpoint, hooks, priority, timeout, failure_policy, grants, max_
     generation;
 
 -- name: list_plugins
--- Locks nothing. Indexes: plugins_pkey, decisions_pkey. A tenant has few plugins. Returns one row
+-- Takes no lock. Indexes: plugins_pkey, decisions_pkey. A tenant has few plugins. Returns one row
 -- without a name if the tenant has no plugins.
 select name, endpoint, hooks, priority, timeout, failure_policy, grants, max_concurrent_calls, paused,
     generation, exists (select from decisions where tenant_id = %(tenant_id)s) as has_decisions

@@ -39,7 +39,7 @@ where tenant_id = %(tenant_id)s
   end;
 
 -- name: is_purge_done
--- Locks nothing. Index: purged_tenants_pkey.
+-- Takes no lock. Index: purged_tenants_pkey.
 select is_done from purged_tenants where tenant_id = %(tenant_id)s;
 
 -- name: put_settings
@@ -51,11 +51,11 @@ set settings_version = excluded.settings_version, mask_secrets = excluded.mask_s
 where t.settings_version < excluded.settings_version;
 
 -- name: get_settings_version
--- Locks nothing. Index: tenants_pkey.
+-- Takes no lock. Index: tenants_pkey.
 select settings_version from tenants where tenant_id = %(tenant_id)s;
 
 -- name: masks_secrets
--- Locks nothing. Index: tenants_pkey. The argument sets the tenant: one round trip suffices.
+-- Takes no lock. Index: tenants_pkey. The argument sets the tenant: one round trip suffices.
 select masks_secrets(set_config('spawnmesh.tenant', %(tenant_id)s, true)) as masks_secrets;
 
 -- name: delete_settings
