@@ -1,9 +1,9 @@
 """The process ends at each step between S3 and the database. Acknowledged work is not lost."""
 
-import asyncio
 import contextlib
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import google_crc32c
@@ -22,45 +22,49 @@ from tests.support.attachment_blob.fixtures import BlobService, Tenant, new_set_
 from tests.support.attachment_blob.uploads import PART, WHOLE, content
 
 LARGE = content(PART + 1)
+LARGE_SHA256 = hashlib.sha256(LARGE).hexdigest()
 CHUNK = 2**20
 FILES = {"a": b"A", "b": b"B", "c": b"C", "large": LARGE}
 
-Deed = Callable[[Dependencies], Awaitable[object]]
+Call = Callable[[Dependencies], Awaitable[object]]
 
 
-class Story:
-    """The calls of a tenant: sets with common bytes, uploads and a release."""
+class Story(ABC):
+    """Calls of one tenant, in order. Each of them can be repeated."""
 
     def __init__(self, tenant: Tenant) -> None:
         self.tenant_id = tenant.tenant_id
-        self.first, self.second, self.third = new_set_id(), new_set_id(), new_set_id()
-        self.upload_id, self.run_upload_id = new_id(IdKind.UPLOAD), new_id(IdKind.UPLOAD)
-        self.session_id, self.run_session_id = new_id(IdKind.SESSION), new_id(IdKind.SESSION)
-        self.answered: set[str] = set()
+        self.session_id = new_id(IdKind.SESSION)
+        self.made = 0
+        """Calls that returned."""
 
-    def deeds(self) -> list[tuple[str, Deed]]:
-        """Return the calls in order. Each of them can be repeated."""
-        return [
-            (self.first, lambda deps: self._stage(deps, self.first, ("a", "b"))),
-            (self.second, lambda deps: self._stage(deps, self.second, ("b", "c"))),
-            (self.upload_id, lambda deps: self._upload(deps, self.upload_id, "")),
-            (self.third, lambda deps: self._stage(deps, self.third, (), self.upload_id)),
-            (
-                f"{self.first} is given up",
-                lambda deps: deps.releaser.release_set(self.tenant_id, self.first),
-            ),
-            (self.run_upload_id, lambda deps: self._upload(deps, self.run_upload_id, self.run_session_id)),
-        ]
+    @abstractmethod
+    def calls(self) -> list[Call]:
+        """Return the calls in order."""
 
-    async def _stage(
+    @abstractmethod
+    def kept(self) -> dict[str, tuple[str, ...]]:
+        """Return the sets that must be readable: acknowledged and not released."""
+
+    @abstractmethod
+    def set_ids(self) -> tuple[str, ...]:
+        """Return the ids of all sets."""
+
+    async def live(self, deps: Dependencies) -> None:
+        """Make the remaining calls."""
+        for call in self.calls()[self.made :]:
+            await call(deps)
+            self.made += 1
+
+    async def stage(
         self, deps: Dependencies, set_id: str, names: tuple[str, ...], upload_id: str = ""
     ) -> None:
         items = [InlineItem(name, FILES[name].decode(), Encoding.UTF8) for name in names]
         uploads = [UploadRef(upload_id, "large")] if upload_id else []
         await deps.stager.stage_set(self.tenant_id, SetRequest(set_id, self.session_id, items, uploads))
 
-    async def _upload(self, deps: Dependencies, upload_id: str, session_id: str) -> None:
-        spec = UploadSpec(upload_id, "large", len(LARGE), hashlib.sha256(LARGE).hexdigest(), "")
+    async def upload(self, deps: Dependencies, upload_id: str, session_id: str) -> None:
+        spec = UploadSpec(upload_id, "large", len(LARGE), LARGE_SHA256, "")
 
         async def messages(start: int) -> AsyncIterator[UploadMessage]:
             yield spec
@@ -76,25 +80,52 @@ class Story:
         if found.durable_bytes < len(LARGE) or found.state.value != "COMPLETE":
             await receive_upload(messages(found.durable_bytes), self.tenant_id, session_id, deps)
 
-    async def live(self, deps: Dependencies, start: int = 0) -> int:
-        """Make the remaining calls. `came` is the number of calls that returned."""
-        self.came = start
-        for name, deed in self.deeds()[start:]:
-            await deed(deps)
-            self.answered.add(name)
-            self.came += 1
-        return self.came
+
+class SetsStory(Story):
+    """Stages two sets with common bytes, and releases the first."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        super().__init__(tenant)
+        self.first, self.second = new_set_id(), new_set_id()
+
+    def calls(self) -> list[Call]:
+        return [
+            lambda deps: self.stage(deps, self.first, ("a", "b")),
+            lambda deps: self.stage(deps, self.second, ("b", "c")),
+            lambda deps: deps.releaser.release_set(self.tenant_id, self.first),
+        ]
 
     def kept(self) -> dict[str, tuple[str, ...]]:
-        """Return the sets that must be readable: acknowledged and not released."""
-        contents: dict[str, tuple[str, ...]] = {
-            self.first: ("a", "b"),
-            self.second: ("b", "c"),
-            self.third: ("large",),
-        }
-        if self.came >= 4:  # The release has begun.
-            del contents[self.first]
-        return {set_id: names for set_id, names in contents.items() if set_id in self.answered}
+        # The release of the first set begins after the second call.
+        if self.made == 1:
+            return {self.first: ("a", "b")}
+        return {self.second: ("b", "c")} if self.made else {}
+
+    def set_ids(self) -> tuple[str, ...]:
+        return self.first, self.second
+
+
+class UploadsStory(Story):
+    """Uploads a file as a client, stages it, and uploads the same bytes as a run."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        super().__init__(tenant)
+        self.set_id = new_set_id()
+        self.upload_id, self.run_upload_id = new_id(IdKind.UPLOAD), new_id(IdKind.UPLOAD)
+        self.run_session_id = new_id(IdKind.SESSION)
+
+    def calls(self) -> list[Call]:
+        return [
+            lambda deps: self.upload(deps, self.upload_id, ""),
+            lambda deps: self.stage(deps, self.set_id, (), self.upload_id),
+            lambda deps: self.upload(deps, self.run_upload_id, self.run_session_id),
+        ]
+
+    def kept(self) -> dict[str, tuple[str, ...]]:
+        return {self.set_id: ("large",)} if self.made >= 2 else {}
+
+    def set_ids(self) -> tuple[str, ...]:
+        return (self.set_id,)
 
 
 @pytest.fixture
@@ -104,19 +135,27 @@ async def tenant(blobs: BlobService) -> Tenant:
     return tenant
 
 
-async def count_steps(tenant: Tenant) -> int:
+@pytest.fixture(scope="module")
+async def deps(blobs: BlobService) -> AsyncIterator[Dependencies]:
+    """A process that does not end."""
+    async with open_second_process(blobs) as opened:
+        yield opened
+
+
+async def count_steps(tenant: Tenant, story: Story, deps: Dependencies) -> int:
     life = Life()
-    async with open_second_process(tenant.service, life=life) as deps:
-        await Story(tenant).live(deps)
+    async with open_second_process(tenant.service, life=life) as mortal:
+        await story.live(mortal)
+    await remove_everything(tenant, deps, story)
     return life.steps
 
 
-async def crash_at(tenant: Tenant, last_step: int, *, repeat: bool) -> None:
-    """Check that only tombstones are left of the tenant."""
-    story, life = Story(tenant), Life(last_step)
-    async with open_second_process(tenant.service, life=life) as deps:
+async def crash_at(tenant: Tenant, story: Story, last_step: int, deps: Dependencies, *, repeat: bool) -> None:
+    """End a process at this step. Check that another one loses nothing and removes everything."""
+    life = Life(last_step)
+    async with open_second_process(tenant.service, life=life) as mortal:
         try:
-            await story.live(deps)
+            await story.live(mortal)
         except BaseException:
             if not life.ended_at:
                 raise
@@ -124,26 +163,25 @@ async def crash_at(tenant: Tenant, last_step: int, *, repeat: bool) -> None:
             assert not life.ended_at, (
                 f"step {last_step}, {life.ended_at}: answered although the process had ended"
             )
-    where = f"step {last_step}, {life.ended_at}, at deed {story.came}"
-    async with open_second_process(tenant.service) as deps:
-        if repeat:
-            await story.live(deps, story.came)
-        counts = await deps.collector.collect(tenant.tenant_id, dry_run=False)
-        assert (counts.missing_object_count, counts.damaged_object_count) == (0, 0), where
-        for set_id, names in story.kept().items():
-            for name in names:
-                pieces = deps.reader.read(tenant.tenant_id, set_id, name, None, ByteRange())
-                assert b"".join([piece async for piece in pieces]) == FILES[name], where
-        stored = [row["object_key"] for row in await tenant.rows("blobs") if row["state"] == "STORED"]
-        open_keys = {row["object_key"] for row in await tenant.rows("uploads") if row["state"] != "COMPLETE"}
-        assert sorted(stored) == [key for key in tenant.object_keys() if key not in open_keys], where
-        await everything_goes(tenant, deps, story)
+    where = f"step {last_step}, {life.ended_at}, in call {story.made + 1}"
+    if repeat:
+        await story.live(deps)
+    counts = await deps.collector.collect(tenant.tenant_id, dry_run=False)
+    assert (counts.missing_object_count, counts.damaged_object_count) == (0, 0), where
+    for set_id, names in story.kept().items():
+        for name in names:
+            pieces = deps.reader.read(tenant.tenant_id, set_id, name, None, ByteRange())
+            assert b"".join([piece async for piece in pieces]) == FILES[name], where
+    stored = [row["object_key"] for row in await tenant.rows("blobs") if row["state"] == "STORED"]
+    open_keys = {row["object_key"] for row in await tenant.rows("uploads") if row["state"] != "COMPLETE"}
+    assert sorted(stored) == [key for key in tenant.object_keys() if key not in open_keys], where
+    await remove_everything(tenant, deps, story)
     assert await tenant.left() == (0, 0, 0), where
     assert (await tenant.rows("uploads"), tenant.unfinished_multiparts()) == ([], []), where
 
 
-async def everything_goes(tenant: Tenant, deps: Dependencies, story: Story) -> None:
-    for set_id in (story.first, story.second, story.third):
+async def remove_everything(tenant: Tenant, deps: Dependencies, story: Story) -> None:
+    for set_id in story.set_ids():
         await deps.releaser.release_set(tenant.tenant_id, set_id)
     async with tenant.service.database.transaction(tenant.tenant_id) as connection:
         await connection.execute("update uploads set expire_time = %(now)s", {"now": utc_now()})
@@ -151,58 +189,43 @@ async def everything_goes(tenant: Tenant, deps: Dependencies, story: Story) -> N
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize(("kind", "least_steps"), [(SetsStory, 25), (UploadsStory, 35)])
 async def test_a_crash_at_any_step_loses_nothing_and_leaves_nothing(
-    tenant: Tenant, blobs: BlobService
+    tenant: Tenant, deps: Dependencies, kind: type[Story], least_steps: int
 ) -> None:
     """After every other crash the caller repeats the failed call, after the others it gives up.
 
     `SPAWNMESH_EVERY_CRASH=1` does both after each crash.
     """
-    steps = await count_steps(tenant)
-    assert steps > 60
-    both = [(step, repeat) for step in range(1, steps + 1) for repeat in (True, False)]
-    chosen = (
-        both
-        if os.environ.get("SPAWNMESH_EVERY_CRASH")
-        else [one for one in both if one[1] == (one[0] % 2 == 0)]
-    )
-    # Each tenant has one story at a time and is empty after it. A bucket for each story would take
-    # S3 longer than the story.
-    tenants: asyncio.Queue[Tenant] = asyncio.Queue()
-    for place in (blobs.tenant() for _ in range(3)):
-        await place.prepare(**WHOLE)
-        tenants.put_nowait(place)
-
-    async def one(last_step: int, *, repeat: bool) -> None:
-        tenant = await tenants.get()
-        await crash_at(tenant, last_step, repeat=repeat)
-        tenants.put_nowait(tenant)
-
-    async with asyncio.TaskGroup() as tasks:
-        for last_step, repeat in chosen:
-            tasks.create_task(one(last_step, repeat=repeat))
+    steps = await count_steps(tenant, kind(tenant), deps)
+    assert steps > least_steps
+    # The tenant is empty after each story. A bucket for each would take S3 longer than the story.
+    for last_step in range(1, steps + 1):
+        both = os.environ.get("SPAWNMESH_EVERY_CRASH")
+        for repeat in (True, False) if both else (last_step % 2 == 0,):
+            await crash_at(tenant, kind(tenant), last_step, deps, repeat=repeat)
 
 
-async def test_an_interrupted_collection_is_resumed(tenant: Tenant, blobs: BlobService) -> None:
+async def test_an_interrupted_collection_is_resumed(
+    tenant: Tenant, blobs: BlobService, deps: Dependencies
+) -> None:
     """The collector itself ends at each of its steps."""
     step = 0
     ended = True
     while ended:
         step += 1
-        story = Story(tenant)
-        async with open_second_process(blobs) as deps:
-            await story._stage(deps, story.first, ("a", "b"))
-            async with tenant.service.database.transaction(tenant.tenant_id) as connection:
-                await connection.execute(
-                    "update sets set state = 'RELEASED', state_time = now() - interval '1 minute'"
-                )
+        story = SetsStory(tenant)
+        await story.stage(deps, story.first, ("a", "b"))
+        async with tenant.service.database.transaction(tenant.tenant_id) as connection:
+            await connection.execute(
+                "update sets set state = 'RELEASED', state_time = now() - interval '1 minute'"
+            )
         life = Life(step)
-        async with open_second_process(blobs, life=life) as deps:
+        async with open_second_process(blobs, life=life) as mortal:
             with contextlib.suppress(Killed):
-                await deps.collector.collect(tenant.tenant_id, dry_run=False)
+                await mortal.collector.collect(tenant.tenant_id, dry_run=False)
         ended = bool(life.ended_at)
-        async with open_second_process(blobs) as deps:
-            await deps.collector.collect(tenant.tenant_id, dry_run=False)
+        await deps.collector.collect(tenant.tenant_id, dry_run=False)
         assert await tenant.left() == (0, 0, 0), life.ended_at
 
     assert step > 15

@@ -1,6 +1,6 @@
-"""A file far larger than the service's memory goes in and out of a process of its own.
+"""A file larger than the memory that it may cost goes in and out of a process of its own.
 
-256 MiB; `SPAWNMESH_LARGE_FILE_MIB=1024` makes it a gibibyte.
+160 MiB; `SPAWNMESH_LARGE_FILE_MIB=1024` makes it a gibibyte.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from tests.support.attachment_blob.uploads import (
     stage_uploads,
 )
 
-SIZE_MIB = int(os.environ.get("SPAWNMESH_LARGE_FILE_MIB", "256"))
+SIZE_MIB = int(os.environ.get("SPAWNMESH_LARGE_FILE_MIB", "160"))
 CHUNK = 256 * KIB
 CHUNKS = SIZE_MIB * MIB // CHUNK
 # Parts and chunks in flight do not depend on the size of the file. There are more of them on a
