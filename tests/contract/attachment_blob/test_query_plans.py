@@ -21,7 +21,7 @@ from tests.support.attachment_blob.fixtures import BlobService, Tenant
 from tests.support.attachment_blob.tombstones import page_of, states
 
 DAY = 24 * 3600
-ROWS = 5_000
+ROWS = 2_000
 TABLES = ("sets", "set_files", "uploads", "blobs")
 OTHERS = (
     """insert into sets (tenant_id, set_id, session_id, state, state_time)
@@ -56,17 +56,14 @@ class Unknown(Tenant):
             await self.superuser.execute(statement)
 
 
-@pytest.fixture(params=["nobody", "others"])
-async def unknown(
+@pytest.fixture(scope="module", params=["nobody", "others"])
+async def superuser(
     blobs: BlobService, postgres: Postgres, request: pytest.FixtureRequest
-) -> AsyncIterator[Unknown]:
+) -> AsyncIterator[AsyncConnection[tuple[Any, ...]]]:
     """The statistics are those of an empty database, or of one with many other tenants."""
     dsn = postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")
     async with await AsyncConnection.connect(dsn, autocommit=True) as superuser:
-        tenant = Unknown(blobs, superuser=superuser)
-        await tenant.prepare()
         await superuser.execute("set search_path to attachment_blob")
-        await superuser.execute("select set_config('spawnmesh.tenant', %s, false)", (tenant.tenant_id,))
         # Skip the checks of foreign keys. The inserted rows satisfy them, and the checks would take
         # longer than all other work.
         await superuser.execute("set session_replication_role to replica")
@@ -76,11 +73,23 @@ async def unknown(
         await superuser.execute(f"vacuum full analyze {', '.join(TABLES)}")
         for table in TABLES:
             await superuser.execute(f"alter table {table} set (autovacuum_enabled = false)")
-        yield tenant
+        yield superuser
         for table in TABLES:
             await superuser.execute(f"alter table {table} reset (autovacuum_enabled)")
         # The collector of another test would otherwise process all these rows.
         await superuser.execute("truncate sets, set_files, uploads, upload_parts, blobs")
+
+
+@pytest.fixture
+async def unknown(blobs: BlobService, superuser: AsyncConnection[tuple[Any, ...]]) -> AsyncIterator[Unknown]:
+    """A tenant that the statistics do not know. Afterwards the tables are as large as before."""
+    tenant = Unknown(blobs, superuser=superuser)
+    await tenant.prepare()
+    await superuser.execute("select set_config('spawnmesh.tenant', %s, false)", (tenant.tenant_id,))
+    yield tenant
+    for table in (*TABLES, "upload_parts"):
+        await superuser.execute(f"delete from {table} where tenant_id not like 'others-%'")
+    await superuser.execute(f"vacuum {', '.join(TABLES)}")
 
 
 async def rows_read(connection: Connection) -> int:

@@ -1,6 +1,7 @@
 """Fixtures of the hook service's contract tests."""
 
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -8,20 +9,30 @@ from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.jobs.outbox_relay import OutboxRelay
 from spawnmesh_runtime.peers import Peer
 
-from tests.support.hook.fixtures import HookMesh, Tenant, open_mesh
+from tests.support.hook.fixtures import HookMesh, Tenant, empty_outbox, open_mesh
 
 
-@pytest.fixture
-async def mesh(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[HookMesh]:
-    """A mesh on the migrated schema with an empty outbox."""
+@pytest.fixture(scope="module")
+async def shared_mesh(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[HookMesh]:
+    """The mesh that serves the replica of all tests of a module."""
     async with open_mesh(databases["hook"], keys) as opened:
         yield opened
 
 
+@pytest.fixture(scope="module")
+async def replica(shared_mesh: HookMesh) -> Peer:
+    """A replica of the service with default settings, for all tests of a module."""
+    return await shared_mesh.replica()
+
+
 @pytest.fixture
-async def replica(mesh: HookMesh) -> Peer:
-    """A replica of the service."""
-    return await mesh.replica()
+async def mesh(
+    shared_mesh: HookMesh, databases: dict[str, ServiceDsn], keys: Path
+) -> AsyncIterator[HookMesh]:
+    """A mesh of one test, with an empty outbox. It closes the plugins and replicas of the test."""
+    await empty_outbox(databases["hook"])
+    async with AsyncExitStack() as stack:
+        yield HookMesh(stack, databases["hook"], keys)
 
 
 @pytest.fixture

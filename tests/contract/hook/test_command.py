@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_hook.app import open_service
+from spawnmesh_runtime.peers import Peer
 
 from tests.support.commands import Commands, open_commands
 from tests.support.hook.fixtures import CONTENT, FINALIZE, HookMesh, Tenant, hook_settings, revise
@@ -23,15 +24,16 @@ def review(event):
 """
 
 
-@pytest.fixture
-async def target(mesh: HookMesh, databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[str]:
+@pytest.fixture(scope="module")
+async def target(shared_mesh: HookMesh, databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[str]:
+    """The address of a replica."""
     async with served("hook", hook_settings(databases["hook"], keys), open_service) as address:
         yield address
 
 
 @pytest.fixture
-async def tenant(mesh: HookMesh) -> Tenant:
-    tenant = mesh.tenant(await mesh.replica())
+async def tenant(mesh: HookMesh, replica: Peer) -> Tenant:
+    tenant = mesh.tenant(replica)
     await tenant.prepare(1)
     return tenant
 

@@ -15,6 +15,7 @@ from spawnmesh.hook.v1 import hook_service_pb2 as pb
 from spawnmesh.hook.v1.event_pb2 import HookKind
 from spawnmesh_core.reasons import Reason
 from spawnmesh_hook.domain.circuit_breaker import FAILURES_TO_OPEN
+from spawnmesh_runtime.peers import Peer
 
 from tests.support.hook.dispatching import DEFAULT_ANSWERS, dispatch
 from tests.support.hook.fixtures import (
@@ -270,9 +271,9 @@ async def test_each_replica_has_its_own_breaker_and_a_resume_closes_all(
                 await replica.spawn()
 
 
-async def test_tenants_have_separate_breakers(mesh: HookMesh, tenant: Tenant) -> None:
+async def test_tenants_have_separate_breakers(mesh: HookMesh, tenant: Tenant, replica: Peer) -> None:
     plugin = await mesh.plugin()
-    other = mesh.tenant(await mesh.replica())
+    other = mesh.tenant(replica)
     await tenant.register("a", DEAD_ENDPOINT, SPAWN, policy=OPEN)
     for _ in range(FAILURES_TO_OPEN):
         await tenant.spawn()

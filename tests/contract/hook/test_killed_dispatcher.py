@@ -15,11 +15,11 @@ from spawnmesh_runtime.peers import open_peer
 from spawnmesh_runtime.process import start_process
 from spawnmesh_runtime.settings import ProcessSettings
 
-from tests.support.hook.fixtures import CONTINUE, FINALIZE, HookMesh
+from tests.support.hook.fixtures import CONTINUE, FINALIZE, HookMesh, Tenant
 
 
 async def test_a_repeat_takes_over_after_the_longest_time_of_the_plugins(
-    mesh: HookMesh, databases: dict[str, ServiceDsn], keys: Path
+    mesh: HookMesh, tenant: Tenant, databases: dict[str, ServiceDsn], keys: Path
 ) -> None:
     plugin, called = await mesh.plugin(), asyncio.Event()
 
@@ -28,7 +28,6 @@ async def test_a_repeat_takes_over_after_the_longest_time_of_the_plugins(
         await asyncio.Event().wait()
 
     plugin.decide = hang
-    tenant = mesh.tenant(await mesh.replica())
     await tenant.register("gate", plugin.endpoint, FINALIZE, timeout=Duration(seconds=1))
     (port,) = free_ports(1)
     environment = {

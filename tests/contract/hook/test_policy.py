@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from spawnmesh_core.reasons import Reason
 
 from tests.support.hook import plugin_process
@@ -31,6 +32,13 @@ async def serving(rules: Any, keys: Path, folder: Path) -> AsyncIterator[str]:
         yield endpoint
 
 
+@pytest.fixture(scope="module")
+async def endpoint(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """The endpoint of a gate with the rules."""
+    async with serving(RULES, keys, tmp_path_factory.mktemp("rules")) as served_at:
+        yield served_at
+
+
 async def judged(
     tenant: Tenant, key: str, text: str, *, run_id: str = "run_1", agent_id: str = "main"
 ) -> str:
@@ -41,15 +49,14 @@ async def judged(
     return str(answer.decision.revise.reason)
 
 
-async def test_a_draft_is_revised_once_for_the_same_rules(tenant: Tenant, keys: Path, tmp_path: Path) -> None:
-    async with serving(RULES, keys, tmp_path) as endpoint:
-        await tenant.register("policy", endpoint, FINALIZE, grants=[CONTENT])
-        assert await judged(tenant, "k1", "It is so, as " + "x" * 40) == "Name your sources.\nBe shorter."
-        assert await judged(tenant, "k2", "It is so.") == "Name your sources."
-        assert await judged(tenant, "k3", "It is so!") == ""
-        assert await judged(tenant, "k1", "It is so.", run_id="run_2") == "Name your sources."
-        assert await judged(tenant, "k1", "It is so.", run_id="run_3", agent_id="other") == ""
-        assert await judged(tenant, "k1", "It is so. Sources: x", run_id="run_4") == ""
+async def test_a_draft_is_revised_once_for_the_same_rules(tenant: Tenant, endpoint: str) -> None:
+    await tenant.register("policy", endpoint, FINALIZE, grants=[CONTENT])
+    assert await judged(tenant, "k1", "It is so, as " + "x" * 40) == "Name your sources.\nBe shorter."
+    assert await judged(tenant, "k2", "It is so.") == "Name your sources."
+    assert await judged(tenant, "k3", "It is so!") == ""
+    assert await judged(tenant, "k1", "It is so.", run_id="run_2") == "Name your sources."
+    assert await judged(tenant, "k1", "It is so.", run_id="run_3", agent_id="other") == ""
+    assert await judged(tenant, "k1", "It is so. Sources: x", run_id="run_4") == ""
 
 
 async def test_a_rule_without_a_boolean_result_fails_by_the_failure_policy(
@@ -66,8 +73,7 @@ async def test_a_rule_without_a_boolean_result_fails_by_the_failure_policy(
     assert "secret" not in row.error
 
 
-async def test_a_draft_that_breaks_no_rule_is_final(tenant: Tenant, keys: Path, tmp_path: Path) -> None:
-    async with serving(RULES, keys, tmp_path) as endpoint:
-        await tenant.register("policy", endpoint, FINALIZE, grants=[CONTENT])
-        answer = await tenant.draft("k", agent_id="main", draft_text="Sources: x", draft_bytes=10)
+async def test_a_draft_that_breaks_no_rule_is_final(tenant: Tenant, endpoint: str) -> None:
+    await tenant.register("policy", endpoint, FINALIZE, grants=[CONTENT])
+    answer = await tenant.draft("k", agent_id="main", draft_text="Sources: x", draft_bytes=10)
     assert (answer.decision, answer.capped) == (CONTINUE, False)

@@ -139,11 +139,10 @@ async def offered(
 
 @pytest.mark.parametrize("seed", range(10))
 async def test_every_run_ends_and_no_draft_is_lost(
-    mesh: HookMesh, databases: dict[str, ServiceDsn], keys: Path, seed: int
+    mesh: HookMesh, tenant: Tenant, databases: dict[str, ServiceDsn], keys: Path, seed: int
 ) -> None:
     """The service restarts at random. Each draft gets an answer, the last after three revisions."""
     random = Random(seed)
-    tenant = mesh.tenant(await mesh.replica())
     plugins = await listed_at_random(mesh, tenant, random)
     models = {f"run_{number}": RunModel() for number in range(3)}
     going, drafts = list(models), 0

@@ -363,17 +363,22 @@ async def hook_replica(
 
 @asynccontextmanager
 async def open_mesh(database: ServiceDsn, keys: Path) -> AsyncIterator[HookMesh]:
-    """Open a mesh on the migrated schema, with an empty outbox.
-
-    Entries of another test would come due in this one, and the port of their plugin may belong to
-    another plugin by now.
-    """
+    """Open a mesh on the migrated schema, with an empty outbox."""
     migrate(database.owner, package="spawnmesh_hook", schema="hook")
+    await empty_outbox(database)
+    async with AsyncExitStack() as stack:
+        yield HookMesh(stack, database, keys)
+
+
+async def empty_outbox(database: ServiceDsn) -> None:
+    """Delete the outbox entries of other tests.
+
+    They would come due in this test, and the port of their plugin may belong to another plugin by
+    now.
+    """
     async with await psycopg.AsyncConnection.connect(database.app) as connection:
         await connection.execute("select set_config('spawnmesh.tenant', %s, false)", (ALL_TENANTS,))
         await connection.execute("delete from outbox_entries")
-    async with AsyncExitStack() as stack:
-        yield HookMesh(stack, database, keys)
 
 
 @asynccontextmanager

@@ -1,5 +1,7 @@
 """Fills every table of the hook service with many rows."""
 
+from collections.abc import Sequence
+
 import psycopg
 from spawnmesh_devstack.service_roles import ServiceDsn
 
@@ -24,10 +26,11 @@ insert into deliveries
 """
 
 
-async def fill(database: ServiceDsn, tenant_id: str, time: str, rows: int) -> None:
-    """Insert `rows` rows of the tenant into each table, in one transaction."""
+async def fill(database: ServiceDsn, tenant_ids: Sequence[str], time: str, rows: int) -> None:
+    """Insert `rows` rows of each tenant into each table, in one transaction."""
     async with await psycopg.AsyncConnection.connect(
         database.app, cursor_factory=psycopg.AsyncClientCursor
     ) as connection:
-        await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (tenant_id,))
-        await connection.execute(FILL, {"tenant": tenant_id, "time": time, "rows": rows})
+        for tenant_id in tenant_ids:
+            await connection.execute("select set_config('spawnmesh.tenant', %s, true)", (tenant_id,))
+            await connection.execute(FILL, {"tenant": tenant_id, "time": time, "rows": rows})
