@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,21 @@ async def drip(tenant: Tenant) -> Any:
     return await tenant.call("UploadFile", dripping(), token=tenant.client_token(), timeout_seconds=90)
 
 
+@dataclass(frozen=True, slots=True)
+class CountingPeer(TokenPeer):
+    """Records the calls that begin."""
+
+    begun: list[Any] = field(default_factory=list)
+
+    async def unary(self, method: Any, request: Any, *, timeout_seconds: float = 10.0) -> Any:
+        self.begun.append(method)
+        return await TokenPeer.unary(self, method, request, timeout_seconds=timeout_seconds)
+
+    async def has_retried(self) -> bool:
+        """Return whether calls followed that of the spec and that of the bytes."""
+        return len(self.begun) > 2
+
+
 async def test_UploadFile__slow_senders_lose_their_permits(service: Service) -> None:
     async with service(upload_max_streams=2, upload_idle_seconds=2.0) as running:
         drippers = [await prepared(running) for _ in range(2)]
@@ -87,6 +103,7 @@ async def test_UploadFile__waiting_stream_is_refused(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload_limiter, "_WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(upload_limiter, "_RETRY_SECONDS", 0.1)
     async with service(upload_max_streams=1) as running:
         holder, waiter = await prepared(running), await prepared(running)
         hold = asyncio.Event()
@@ -99,9 +116,9 @@ async def test_UploadFile__waiting_stream_is_refused(
             await upload(waiter, b"waits")
         assert refusals[0].retry_after_seconds
 
-        peer = TokenPeer(running.peer, waiter.client_token())
+        peer = CountingPeer(running.peer, waiter.client_token())
         retrying = asyncio.ensure_future(upload_file(peer, Attachment("a.txt", b"retrying")))
-        await asyncio.sleep(2)  # Long enough for the refusal and the retry.
+        await eventually(peer.has_retried, seconds=30)
         assert not retrying.done()
         hold.set()
         await holding

@@ -351,12 +351,11 @@ async def test_a_call_without_a_free_slot_fails_and_does_not_count_against_the_p
 
     plugin.decide = stay
     await tenant.register(
-        "a", plugin.endpoint, SPAWN, policy=OPEN, max_concurrent_calls=1, timeout=Duration(seconds=8)
+        "a", plugin.endpoint, SPAWN, policy=OPEN, max_concurrent_calls=1, timeout=Duration(seconds=15)
     )
     first = asyncio.create_task(tenant.spawn())
     await held.wait()
-    for _ in range(FAILURES_TO_OPEN):
-        await tenant.spawn(timeout_seconds=1.5)
+    await asyncio.gather(*(tenant.spawn(timeout_seconds=4.0) for _ in range(FAILURES_TO_OPEN)))
     hold.set()
     await first
     await tenant.spawn()
