@@ -1208,8 +1208,9 @@ $$;
 -- for an entry that is complete. Returns the seqs that it changed and the bytes restored to each;
 -- it skips an entry that has changed since the caller read it. Locks as `lock_for_payload_move`.
 -- Indexes: entries and stubs primary keys, payloads_session_idx.
-create function restore_inline_payloads(p_tenant_id text, p_session_id text, p_seqs bigint[], p_bodies bytea[])
-returns table (entry_seq bigint, byte_count integer) language plpgsql volatile set enable_sort = off as $$
+create function restore_inline_payloads(
+    p_tenant_id text, p_session_id text, p_seqs bigint[], p_bodies bytea[]
+) returns table (entry_seq bigint, byte_count integer) language plpgsql volatile set enable_sort = off as $$
 declare
     item record;
     place tid;
