@@ -35,12 +35,12 @@ from spawnmesh_transcript.operations.append_queue import open_append_queue
 from spawnmesh_transcript.operations.bodies.tokens import encoding
 from spawnmesh_transcript.operations.change_notifier import CHANNEL, open_change_notifier
 from spawnmesh_transcript.operations.payload_uploader import open_payload_uploader
-from spawnmesh_transcript.operations.policy_cache import PolicyCache
+from spawnmesh_transcript.operations.policy_cache import TranscriptPolicyCache
 from spawnmesh_transcript.operations.search.find_entries import CONCURRENT_SEARCHES, SearchDependencies
 from spawnmesh_transcript.operations.search.index import open_search_index
 from spawnmesh_transcript.operations.search.threads import open_search_threads
 from spawnmesh_transcript.operations.session_files.import_threads import open_import_threads
-from spawnmesh_transcript.operations.tiering import Tiering
+from spawnmesh_transcript.operations.tiering import PayloadTiering
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.servicer import (
     ActivityServicer,
@@ -109,7 +109,7 @@ async def _open_dependencies(
         listener=listener,
         notifier=notifier,
         poll_slots=asyncio.Semaphore(max(1, connections // 2)),
-        policies=PolicyCache(database),
+        policies=TranscriptPolicyCache(database),
         activities=activities,
         append_queue=queue,
         blobs=blobs,
@@ -122,7 +122,7 @@ async def _open_dependencies(
             search_threads,
             FairLimiter(LimiterPolicy("searches", "", CONCURRENT_SEARCHES, tenant_capacity=1)),
         ),
-        tiering=Tiering(database, blobs, uploader, activities, ExternalizationMetrics(meter)),
+        tiering=PayloadTiering(database, blobs, uploader, activities, ExternalizationMetrics(meter)),
         model_router=await _open_peer(stack, process, "model-router", settings.model_router_target),
         hooks=await _open_peer(stack, process, "hook", settings.hook_target),
         stub_metrics=StubMetrics(meter),

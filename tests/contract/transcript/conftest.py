@@ -3,6 +3,7 @@
 from tests.support.attachment_blob.fixtures import blobs
 from tests.support.transcript.commands import command
 from tests.support.transcript.compaction import compacting, compaction_service
+from tests.support.transcript.compaction_stage import compaction_mesh, scripted_model, stage
 from tests.support.transcript.faulty_blobs import faulty, faulty_blobs
 from tests.support.transcript.fixtures import service, session, superuser
 from tests.support.transcript.payloads import cut_off
@@ -15,6 +16,7 @@ __all__ = [
     "blobs",
     "command",
     "compacting",
+    "compaction_mesh",
     "compaction_service",
     "cut_off",
     "database",
@@ -23,8 +25,10 @@ __all__ = [
     "filled",
     "old",
     "only_tenant_with_work",
+    "scripted_model",
     "service",
     "session",
+    "stage",
     "superuser",
     "tier_service",
     "tier_session",

@@ -69,8 +69,8 @@ async def test_concurrent_appends_share_a_commit_and_have_their_own_answers(
     async with open_append_queue(database, slots=1) as queue:
         appends = [*good, stale, aimless, reused, good[2]]
         outcomes = await asyncio.gather(*map(queue.append, appends))
-    told = [outcome.outcome for outcome in outcomes]
-    assert told == ["APPENDED"] * 8 + ["CLAIM_LOST", "TARGET_NOT_FOUND", "KEY_REUSED", "REPLAYED"]
+    states = [outcome.outcome for outcome in outcomes]
+    assert states == ["APPENDED"] * 8 + ["CLAIM_LOST", "TARGET_NOT_FOUND", "KEY_REUSED", "REPLAYED"]
     assert sorted(outcome.first_seq for outcome in outcomes[:5]) == [2, 3, 4, 5, 6]
     assert sorted(outcome.first_seq for outcome in outcomes[5:8]) == [2, 3, 4]
     assert (outcomes[11].entry_ids, outcomes[11].first_seq) == (outcomes[2].entry_ids, outcomes[2].first_seq)
@@ -83,16 +83,24 @@ class _Held:
     def __init__(self, database: Database, count: int = 1) -> None:
         self._database = database
         self._left = count
+        self.call_count = 0
         self._go = asyncio.Event()
 
     async def call(self, *statement: Any) -> Any:
         self._left -= 1
+        self.call_count += 1
         if self._left >= 0:
             await self._go.wait()
         return await self._database.call(*statement)
 
     def let_go(self) -> None:
         self._go.set()
+
+
+async def _run_ready_tasks() -> None:
+    """Let every task run until it waits for the database or for another task."""
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 async def _siblings(session: Session, count: int) -> list[Append]:
@@ -114,12 +122,13 @@ async def test_a_full_batch_starts_beside_a_running_one_and_a_smaller_one_waits_
     async with open_append_queue(held, slots=2) as queue:
         alone = asyncio.create_task(queue.append(first))
         waiting = [asyncio.create_task(queue.append(one)) for one in few]
-        await asyncio.sleep(0.2)
-        assert not any(task.done() for task in waiting), "three wait"
+        await _run_ready_tasks()
+        assert held.call_count == 1, "three appends wait"
         outcomes = await asyncio.gather(queue.append(enough), *waiting)
         behind = asyncio.create_task(queue.append(last))
-        await asyncio.sleep(0.2)
-        assert [alone.done(), behind.done()] == [False, False], "the next one waits again"
+        await _run_ready_tasks()
+        assert held.call_count == 2, "the next append waits again"
+        assert [alone.done(), behind.done()] == [False, False]
         held.let_go()
         outcomes += [await alone, await behind]
     assert {outcome.outcome for outcome in outcomes} == {"APPENDED"}
@@ -147,12 +156,12 @@ async def test_a_tenant_does_not_wait_for_others_while_connections_are_free(
 async def test_a_started_append_is_not_cancelled(
     session: Session, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(append_queue, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(append_queue, "WAIT_SECONDS", 0.0)
     first, *others = await _siblings(session, 5)
     held: Any = _Held(database, count=2)
     async with open_append_queue(held, slots=2) as queue:
         tasks = [asyncio.create_task(queue.append(one)) for one in [first, *others]]
-        await asyncio.sleep(0.4)
+        await _run_ready_tasks()
         assert not any(task.done() for task in tasks)
         held.let_go()
         assert [outcome.outcome for outcome in await asyncio.gather(*tasks)] == ["APPENDED"] * 5

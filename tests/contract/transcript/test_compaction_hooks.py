@@ -4,35 +4,18 @@ scripted model."""
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import grpc
-import grpc.aio
 import psycopg
 import pytest
-from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.hook.v1 import compaction_pb2 as compactions
 from spawnmesh.hook.v1 import observed_pb2 as observed
-from spawnmesh.model_router.v1 import generation_pb2
-from spawnmesh.model_router.v1 import model_router_service_pb2 as router_pb
-from spawnmesh.model_router.v1 import model_router_service_pb2_grpc as router_grpc
-from spawnmesh.transcript.v1 import compaction_service_pb2 as pb
-from spawnmesh.transcript.v1.compaction_service_pb2_grpc import CompactionServiceStub
 from spawnmesh.transcript.v1.context_pb2 import FreshTail
-from spawnmesh.transcript.v1.transcript_service_pb2 import WriterClaim
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_devstack.service_roles import ServiceDsn
-from spawnmesh_hook.app import open_service as open_hook_service
-from spawnmesh_postgres.database import Database, open_database
-from spawnmesh_runtime.impersonation import use_token
-from spawnmesh_runtime.peers import Peer, open_peer
+from spawnmesh_postgres.database import Database
 from spawnmesh_runtime.process import start_process
-from spawnmesh_runtime.settings import ProcessSettings
-from spawnmesh_transcript.app import open_service, open_worker
-from spawnmesh_transcript.jobs.publish_summaries import publish_summaries
+from spawnmesh_transcript.app import open_worker
 from spawnmesh_transcript.settings import TranscriptSettings
 
 from tests.support.hook.fixtures import (
@@ -43,134 +26,16 @@ from tests.support.hook.fixtures import (
     DEAD_ENDPOINT,
     INJECTION,
     OPEN,
-    HookMesh,
     ScriptedPlugin,
-    Tenant,
-    hook_settings,
-    open_mesh,
     refused,
 )
-from tests.support.model_router.answers import said
-from tests.support.serving import caller_at, served, shared_settings
-from tests.support.transcript.fixtures import Service, Session, assistant, user
+from tests.support.serving import shared_settings
+from tests.support.transcript.compaction_stage import Stage
 from tests.support.transcript.tables import Superuser
 
 NO_TAIL = FreshTail(message_count=1, token_count=1)
 COMPACT = compactions.CompactionDecision(compact=compactions.Compact())
 WORDS = " ".join(f"word{number}" for number in range(300))
-
-
-class Model(router_grpc.ModelRouterServiceServicer):
-    """A router with one model, which answers each summary with the next number."""
-
-    def __init__(self) -> None:
-        self.asked: list[router_pb.GenerateRequest] = []
-        self.is_away = False
-
-    async def Generate(self, request: router_pb.GenerateRequest, context: Any) -> Any:
-        self.asked.append(request)
-        if self.is_away:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "no model")
-        text = content_pb.ContentBlock(text=content_pb.Text(text=f"summary {len(self.asked)}"))
-        message = content_pb.Message(role=content_pb.ROLE_ASSISTANT, content=[text], model="test/small")
-        completion = generation_pb2.Completion(message=message, stop_reason=generation_pb2.STOP_REASON_END)
-        yield said(completion=completion)
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A session with messages to summarize, and the plugins of its tenant."""
-
-    session: Session
-    tenant: Tenant
-    mesh: HookMesh
-    model: Model
-    hook_target: str
-    database: Database
-    keys: Path
-
-    async def say(self, claim: WriterClaim) -> None:
-        """Append four answers, of which the last stays fresh."""
-        await self.session.append([assistant(f"{number} {WORDS}") for number in range(4)], claim=claim)
-
-    async def compact(self, claim: WriterClaim | None = None) -> pb.CompactTranscriptResponse:
-        stub: Any = CompactionServiceStub(self.session.service.peer.channel)
-        request = pb.CompactTranscriptRequest(
-            session_id=self.session.session_id, claim=claim, fresh_tail=NO_TAIL
-        )
-        with use_token(self.session.run_token(claim) if claim else self.session.client_token()):
-            answer: pb.CompactTranscriptResponse = await self.session.service.peer.unary(
-                stub.CompactTranscript, request, timeout_seconds=20
-            )
-        return answer
-
-    async def plugin(self, name: str, *hooks: Any, answer: Any = None, **more: Any) -> ScriptedPlugin:
-        plugin = await self.mesh.plugin(answer)
-        await self.tenant.register(name, plugin.endpoint, *hooks, **more)
-        return plugin
-
-    async def publish(self, database: Any = None, *, target: str = "") -> int:
-        """Publish pending summaries of the tenant, as the worker does."""
-        async with self._hooks(target or self.hook_target) as hooks:
-            return await publish_summaries(database or self.database, hooks, self.session.tenant_id)
-
-    @asynccontextmanager
-    async def _hooks(self, target: str) -> AsyncIterator[Peer]:
-        settings = ProcessSettings(signing_key_file=self.keys / "transcript.pem", log_level="error")
-        async with (
-            start_process("transcript", settings) as process,
-            open_peer(process, "hook", target) as peer,
-        ):
-            yield peer
-
-
-@pytest.fixture
-async def mesh(databases: dict[str, ServiceDsn], keys: Path) -> AsyncIterator[HookMesh]:
-    async with open_mesh(databases["hook"], keys) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def model() -> AsyncIterator[tuple[Model, str]]:
-    # The type checker regards a servicer without all RPCs as abstract. No test calls the others.
-    make: Any = Model
-    served_model = make()
-    server = grpc.aio.server()
-    router_grpc.add_ModelRouterServiceServicer_to_server(served_model, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    yield served_model, f"127.0.0.1:{port}"
-    await server.stop(None)
-
-
-@pytest.fixture
-async def stage(
-    service: Service, mesh: HookMesh, model: tuple[Model, str], databases: dict[str, ServiceDsn], keys: Path
-) -> AsyncIterator[Stage]:
-    async with served("hook", hook_settings(databases["hook"], keys), open_hook_service) as hook_target:
-        settings = TranscriptSettings(
-            **shared_settings("transcript", keys),
-            database_url=service.dsn.app,
-            model_router_target=model[1],
-            hook_target=hook_target,
-        )
-        calling = ProcessSettings(signing_key_file=keys / "session.pem", log_level="error")
-        async with (
-            served("transcript", settings, open_service) as target,
-            caller_at(target, "transcript") as peer,
-            start_process("session", calling) as process,
-            open_peer(process, "hook", hook_target) as hooks,
-            open_database(service.dsn.app, name="test", max_connections=2) as database,
-        ):
-            tenant = mesh.tenant(hooks)
-            session = replace(service, peer=peer, target=target).session(tenant.tenant_id)
-            await session.create()
-            staged = Stage(session, tenant, mesh, model[0], hook_target, database, keys)
-            await session.append([user("What now?")])
-            claim = await session.acquire(1)
-            await staged.say(claim)
-            await session.release(claim)
-            yield staged
 
 
 def compact(instructions: str = "") -> compactions.CompactionDecision:

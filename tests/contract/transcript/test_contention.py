@@ -16,7 +16,7 @@ from tests.support.transcript.fixtures import Service, Session, text_of
 
 ROOT = Path(__file__).resolve().parents[3]
 PROCESS_COUNT = 8
-APPEND_COUNT = 30
+APPEND_COUNT = 12
 
 
 async def _contend(orders: list[Orders]) -> list[Outcome]:

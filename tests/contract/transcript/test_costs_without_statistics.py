@@ -188,7 +188,9 @@ async def dropped_and_restored(connection: Connection, key: Key) -> None:
         STATEMENTS["drop_inline_payloads"], {**asked, "entries": Jsonb(entries), "bodies": [b"short"] * 16}
     )
     assert [row["entry_seq"] async for row in rows] == seqs
-    rows = await connection.execute(STATEMENTS["rehydrate_entries"], {**asked, "bodies": [b"x" * 50] * 16})
+    rows = await connection.execute(
+        STATEMENTS["restore_inline_payloads"], {**asked, "bodies": [b"x" * 50] * 16}
+    )
     assert [row["entry_seq"] async for row in rows] == seqs
 
 

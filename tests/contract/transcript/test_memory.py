@@ -37,7 +37,7 @@ def large_file() -> Iterator[bytes]:
     waiting = bytearray(file_of(HEADER))
     sent = 0
     for number in count(1):
-        text = f"word {number} " * (2_000 if number % 50 == 0 else 160)
+        text = f"responsibilities {number} " * (2_000 if number % 50 == 0 else 160)
         waiting += file_of(message(number, "assistant" if number % 2 else "user", text))
         if len(waiting) >= CHUNK:
             yield bytes(waiting[:CHUNK])

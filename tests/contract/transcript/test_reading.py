@@ -299,3 +299,31 @@ async def test_FollowEntries__many_followers_leave_connections_for_others(sessio
         await session.append([user(str(number))])
     assert [text_of(entry) for entry in await session.entries(after_seq=5)] == ["4"]
     assert await asyncio.gather(*followers) == [list(range(1, 7))] * 40
+
+
+async def test_ListEntries__pages_upwards(session: Session) -> None:
+    await session.append([user(str(number)) for number in range(150)])
+    first = await session.page()
+    assert [entry.seq for entry in first.entries] == list(range(1, 101))
+    assert first.head.seq == 151
+    second = await session.page(after_seq=100)
+    assert [entry.seq for entry in second.entries] == list(range(101, 152))
+    assert len((await session.page(after_seq=10, page_size=7)).entries) == 7
+    assert not (await session.page(after_seq=151)).entries
+
+
+async def test_ListEntries__a_page_of_large_entries_ends_early_but_never_empty(session: Session) -> None:
+    for _ in range(3):
+        await session.append([user("x " * 1_000_000), user("y " * 1_000_000), user("z " * 1_500_000)])
+    seen: list[int] = []
+    while len(seen) < 10:
+        page = await session.page(after_seq=seen[-1] if seen else 0, page_size=1000)
+        assert page.entries
+        seen += [entry.seq for entry in page.entries]
+    assert seen == list(range(1, 11))
+    assert len((await session.page(after_seq=1, page_size=1000)).entries) == 2
+
+
+async def test_ListEntries__unknown_session(service: Service) -> None:
+    with refused(Reason.NOT_FOUND):
+        await service.session().page()

@@ -25,7 +25,7 @@ from spawnmesh_transcript.domain.large_results import Stub
 from spawnmesh_transcript.metrics import ExternalizationMetrics
 from spawnmesh_transcript.operations.activity_recorder import open_activity_recorder
 from spawnmesh_transcript.operations.payload_uploader import open_payload_uploader
-from spawnmesh_transcript.operations.tiering import TierAction, Tiering
+from spawnmesh_transcript.operations.tiering import PayloadTiering, TierAction
 from spawnmesh_transcript.store import payloads as payload_store
 from spawnmesh_transcript.store import tier as tier_store
 
@@ -162,13 +162,13 @@ async def test_TierTranscript__revert_resumes_after_any_interruption(
     key = key_of(filled)
     # After the transaction that restores the inline copies, before the release of a blob.
     whole = {seq: body for seq, body in enumerate(bytes_before, start=1) if seq in (2, 4)}
-    assert set(await tier_store.rehydrate_entries(database, key, dict(whole))) == {2, 4}
+    assert set(await tier_store.restore_inline_payloads(database, key, dict(whole))) == {2, 4}
     await nothing_is_lost(filled, superuser, before["entries"])
     assert await filled.tier(APPLY) != {}, "what was begun to be reverted is brought to its end first"
     await nothing_is_lost(filled, superuser, before["entries"])
 
     # After the release of a blob, before its row is deleted.
-    assert set(await tier_store.rehydrate_entries(database, key, dict(whole))) == {2, 4}
+    assert set(await tier_store.restore_inline_payloads(database, key, dict(whole))) == {2, 4}
     async with database.transaction(key.tenant_id) as connection:
         leaving = await tier_store.list_releasing_payloads(connection, key, row_count=100)
     for blob_id, _ in leaving:
@@ -245,7 +245,9 @@ async def test_TierTranscript__reports_what_was_done_before_the_database_failed(
     ):
         for transaction_count in (0, 1, 2, 3):
             gone: Any = _GoneAfter(database, transaction_count)
-            tiering = Tiering(gone, blobs, uploader, activities, ExternalizationMetrics(NoOpMeter("test")))
+            tiering = PayloadTiering(
+                gone, blobs, uploader, activities, ExternalizationMetrics(NoOpMeter("test"))
+            )
             tier = tiering.tier(key_of(tier_session), TierAction.DRY_RUN, after_seq=0, max_entry_count=1_000)
             if transaction_count < 2:
                 with pytest.raises(psycopg.OperationalError):
@@ -295,7 +297,7 @@ async def test_a_move_of_entries_that_another_call_moved_does_nothing(
     other_size = replace(body, whole_bytes=len(whole) + 1)
     for stale in (other_blob, other_size):
         assert await tier_store.drop_inline_payloads(database, key, [stale]) == {}
-    assert await tier_store.rehydrate_entries(database, key, {4: None}) == {4: 0}
+    assert await tier_store.restore_inline_payloads(database, key, {4: None}) == {4: 0}
     assert await tier_store.drop_inline_payloads(database, key, [body]) == {}, "its payload leaves"
     async with database.transaction(key.tenant_id) as connection:
         await payload_store.mark_stored(connection, key, body.blob_ids)
@@ -303,7 +305,7 @@ async def test_a_move_of_entries_that_another_call_moved_does_nothing(
     stub = Stub(4, None, 0, (), Vocabulary.O200K)
     assert await tier_store.record_payloads(database, key, [stub], first_seq=0) == set()
     gone = replace(key, session_id="ses_" + "0" * 26)
-    assert await tier_store.rehydrate_entries(database, gone, {4: None}) == {}
+    assert await tier_store.restore_inline_payloads(database, gone, {4: None}) == {}
     assert await dropped(superuser, filled) == {}
 
 
@@ -340,7 +342,7 @@ async def test_statements_on_the_tier_cost_what_they_move(
             "row_count": 10,
         },
         "drop_inline_payloads": {**key, "entries": Jsonb(entries), "bodies": [whole[:100]]},
-        "rehydrate_entries": {**key, "seqs": [seq], "bodies": [whole]},
+        "restore_inline_payloads": {**key, "seqs": [seq], "bodies": [whole]},
     }
     statements = all_statements()
     for _ in range(7):

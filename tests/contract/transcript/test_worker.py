@@ -97,7 +97,7 @@ async def test_a_round_puts_interrupted_payloads_and_releases_reverted_ones(
     await away.converse(claim, long_text("late"))
     await away.age(claim)
     key = Key(filled.session.tenant_id, filled.session.session_id)
-    assert await tier_store.rehydrate_entries(database, key, {4: None}) == {4: 0}
+    assert await tier_store.restore_inline_payloads(database, key, {4: None}) == {4: 0}
     await filled.set_tier(2, is_on=False)
     async with workers.open() as worker:
         await worker.work_once()

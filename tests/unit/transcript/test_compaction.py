@@ -51,6 +51,7 @@ def _straddles(turns: list[Turn], end_seq: int) -> bool:
     return False
 
 
+@settings(max_examples=50)
 @given(transcripts(), st.integers(0, 40))
 def test_no_result_is_separated_from_its_call_and_no_fewer_entries_are_taken_than_possible(
     turns: list[Turn], end_seq: int
@@ -61,6 +62,7 @@ def test_no_result_is_separated_from_its_call_and_no_fewer_entries_are_taken_tha
     assert all(_straddles(turns, seq) for seq in range(end + 1, end_seq + 1))
 
 
+@settings(max_examples=50)
 @given(transcripts())
 def test_the_smallest_selection_is_complete_and_worth_a_summary(turns: list[Turn]) -> None:
     end = minimal_end(pair(turns).groups, turns)
@@ -74,6 +76,7 @@ def test_the_smallest_selection_is_complete_and_worth_a_summary(turns: list[Turn
         assert end == len(turns)
 
 
+@settings(max_examples=50)
 @given(transcripts(), st.integers(1, 10), st.integers(1, 400))
 def test_only_entries_that_the_tier_regards_as_stale_are_summarized(
     turns: list[Turn], messages: int, tokens: int
@@ -115,7 +118,7 @@ _TEXTS = st.text(st.characters(codec="utf-8"), max_size=300) | st.builds(
 )
 
 
-@settings(deadline=None)  # The first call loads the vocabulary.
+@settings(deadline=None, max_examples=50)  # The first call loads the vocabulary.
 @given(_TEXTS, st.lists(_TEXTS, min_size=1, max_size=12), st.integers(64, 600))
 def test_an_excerpt_is_deterministic_and_within_its_limit(
     previous: str, texts: list[str], limit: int

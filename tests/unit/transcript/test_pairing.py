@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from spawnmesh_transcript.domain.pairing import Paired, pair
 from spawnmesh_transcript.domain.turns import MissingResult, Role, Turn
@@ -109,6 +109,7 @@ def _build(described: list[tuple[str, Any]]) -> list[Turn]:
     return turns
 
 
+@settings(max_examples=50)
 @given(_TURNS)
 def test_every_call_has_one_result_right_behind_it_and_nothing_is_lost(
     described: list[tuple[str, Any]],
@@ -125,6 +126,7 @@ def test_every_call_has_one_result_right_behind_it_and_nothing_is_lost(
     assert sorted(kept + removed) == [turn.seq for turn in turns]
 
 
+@settings(max_examples=50)
 @given(_TURNS)
 def test_paired_input_is_returned_unchanged(described: list[tuple[str, Any]]) -> None:
     once = [

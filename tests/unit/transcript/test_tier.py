@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from spawnmesh_transcript.domain.dropped import DropCause, LeftOut, begin_of, left_out, older
 from spawnmesh_transcript.domain.pairing import pair
@@ -67,6 +67,7 @@ def test_the_fresh_tail_has_at_least_its_limits_and_at_most_one_step_more(drawn:
         assert sum(turn.token_count for turn in newest) < 4_000 + 1_000
 
 
+@settings(max_examples=50)
 @given(sizes, st.integers(1, 59))
 def test_a_stale_entry_never_becomes_fresh_again(drawn: list[int], cut: int) -> None:
     turns = conversation(drawn)
@@ -80,6 +81,7 @@ def test_a_result_without_a_later_answer_is_fresh(role: Role) -> None:
     assert placed([*turns, Turn(8, Role.ASSISTANT, 5)]).stale_seq == 6
 
 
+@settings(max_examples=50)
 @given(sizes, st.integers(500, 20_000))
 def test_stale_results_become_references_that_are_shorter(drawn: list[int], budget: int) -> None:
     turns = conversation(drawn)
@@ -102,6 +104,7 @@ def test_a_reference_that_is_not_shorter_is_not_used() -> None:
     assert fresh == frozenset(), "a call is as fresh as its result"
 
 
+@settings(max_examples=50)
 @given(sizes, st.integers(500, 20_000))
 def test_the_budget_holds_and_calls_have_their_results(drawn: list[int], budget: int) -> None:
     turns = conversation(drawn)

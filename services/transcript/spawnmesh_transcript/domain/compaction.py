@@ -29,7 +29,7 @@ _EXCERPT_CHARS = (800, 400, 200, 100, 50)
 Count = Callable[[str], int]
 
 
-class Method(StrEnum):
+class SummaryMethod(StrEnum):
     """The way a summary was made. Spelled as in the table and in the contract."""
 
     NORMAL = "NORMAL"

@@ -9,7 +9,7 @@ LARGE_PAYLOAD_BYTES = 8_000
 
 
 @dataclass(frozen=True, slots=True)
-class TenantPolicy:
+class TranscriptPolicy:
     """This service's copy of a tenant's settings.
 
     Version 0 means that the tenant was never prepared.

@@ -849,7 +849,7 @@ $$;
 -- Returns the head, and beside it the entries from p_from_seq to the head, in no particular
 -- order: at most p_row_count, and at most p_max_bytes of complete bodies, but always the first.
 -- One row without an entry if there are none; no row if there is no transcript. All rows are of
--- one snapshot. No lock. Cost: the returned entries. Indexes: the primary keys.
+-- one snapshot. Takes no lock. Cost: the returned entries. Indexes: the primary keys.
 create function scan_window(
     p_tenant_id text, p_session_id text, p_from_seq bigint, p_row_count integer, p_max_bytes bigint
 ) returns table (
@@ -1208,8 +1208,9 @@ $$;
 -- for an entry that is complete. Returns the seqs that it changed and the bytes restored to each;
 -- it skips an entry that has changed since the caller read it. Locks as `lock_for_payload_move`.
 -- Indexes: entries and stubs primary keys, payloads_session_idx.
-create function rehydrate_entries(p_tenant_id text, p_session_id text, p_seqs bigint[], p_bodies bytea[])
-returns table (entry_seq bigint, byte_count integer) language plpgsql volatile set enable_sort = off as $$
+create function restore_inline_payloads(
+    p_tenant_id text, p_session_id text, p_seqs bigint[], p_bodies bytea[]
+) returns table (entry_seq bigint, byte_count integer) language plpgsql volatile set enable_sort = off as $$
 declare
     item record;
     place tid;

@@ -17,7 +17,7 @@ PAGE_MAX_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class EntryPage:
     """Entries by seq, the transcript's head, and whether there are more entries."""
 
     entries: list[StoredEntry]
@@ -33,7 +33,7 @@ async def read_page(
     wanted: EntryFilter,
     *,
     page_size: int,
-) -> Page:
+) -> EntryPage:
     """Return a page of complete entries. Raises NOT_FOUND, and what `rehydrate_entries` raises."""
     page = await read_stored_page(database, key, position, wanted, page_size=page_size)
     return replace(page, entries=await rehydrate_entries(database, blobs, key, page.entries))
@@ -41,7 +41,7 @@ async def read_page(
 
 async def read_stored_page(
     database: Database, key: Key, position: PagePosition, wanted: EntryFilter, *, page_size: int
-) -> Page:
+) -> EntryPage:
     """Return a page of entries as they are stored. Raises NOT_FOUND.
 
     Externalized payloads are missing from the bodies.
@@ -52,4 +52,4 @@ async def read_stored_page(
         entries, has_more = await entry_store.list_entries(
             connection, key, position, wanted, page_size=page_size, max_bytes=PAGE_MAX_BYTES
         )
-    return Page(entries, transcript.head, has_more)
+    return EntryPage(entries, transcript.head, has_more)

@@ -10,7 +10,7 @@ from spawnmesh_postgres.database import Database
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.entries import NewEntry
 from spawnmesh_transcript.domain.large_results import Stub
-from spawnmesh_transcript.domain.policy import TenantPolicy
+from spawnmesh_transcript.domain.policy import TranscriptPolicy
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.operations.bodies.stubs import (
     LargeResult,
@@ -30,7 +30,7 @@ async def create_stubs(
     blobs: BlobStore,
     key: Key,
     entries: Sequence[NewEntry],
-    policy: TenantPolicy,
+    policy: TranscriptPolicy,
     *,
     before_seq: int | None = None,
 ) -> list[Stub]:
@@ -50,7 +50,7 @@ async def create_stubs(
 
 
 async def create_stubs_of_fork(
-    blobs: BlobStore, entries: Sequence[NewEntry], policy: TenantPolicy
+    blobs: BlobStore, entries: Sequence[NewEntry], policy: TranscriptPolicy
 ) -> list[Stub]:
     """Return the stubs of the entries of a fork, which has the call of every result."""
     results, images = _find_large(entries, blobs, policy)
@@ -59,7 +59,7 @@ async def create_stubs_of_fork(
 
 
 def _find_large(
-    entries: Sequence[NewEntry], blobs: BlobStore, policy: TenantPolicy
+    entries: Sequence[NewEntry], blobs: BlobStore, policy: TranscriptPolicy
 ) -> tuple[list[LargeResult], list[Stub]]:
     if not blobs.is_connected or not policy.stub_large_tool_payloads:
         return [], []

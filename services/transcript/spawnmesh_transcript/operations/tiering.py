@@ -21,7 +21,7 @@ from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.entries import EntryKind, NewEntry, StoredEntry
 from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.large_results import Stub
-from spawnmesh_transcript.domain.policy import TenantPolicy
+from spawnmesh_transcript.domain.policy import TranscriptPolicy
 from spawnmesh_transcript.domain.refusals import not_configured, tier_disabled
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.metrics import ExternalizationMetrics
@@ -84,7 +84,7 @@ class _Page:
     sizes: Sequence[EntrySize]
     kept: dict[int, list[PayloadLocation]]
     stale_seq: int
-    policy: TenantPolicy
+    policy: TranscriptPolicy
 
     def large(self) -> list[InlineEntry]:
         """Return the entries without payload rows that may be large enough for some."""
@@ -118,7 +118,7 @@ class _Page:
         return {one.seq for one in (*self.large(), *self.inline())} | self.waiting()
 
 
-class Tiering:
+class PayloadTiering:
     """Move payloads for TierTranscript."""
 
     def __init__(
@@ -168,7 +168,7 @@ class Tiering:
             await self._record(key, report)
         return report
 
-    async def _begin(self, key: Key, action: TierAction) -> tuple[TenantPolicy, int]:
+    async def _begin(self, key: Key, action: TierAction) -> tuple[TranscriptPolicy, int]:
         async with self._database.transaction(key.tenant_id) as connection:
             await planner.begin_snapshot(connection)
             transcript = await transcript_store.get_transcript(connection, key)
@@ -181,7 +181,7 @@ class Tiering:
         return replace(policy, stub_large_tool_payloads=True), stale_seq
 
     async def _read_page(
-        self, key: Key, after_seq: int, row_count: int, stale_seq: int, policy: TenantPolicy
+        self, key: Key, after_seq: int, row_count: int, stale_seq: int, policy: TranscriptPolicy
     ) -> _Page:
         async with self._database.transaction(key.tenant_id) as connection:
             await planner.keep_index_order(connection)
@@ -321,7 +321,7 @@ class Tiering:
                     failures[entry.seq] = body
                 else:
                     bodies[entry.seq] = body
-            done = await tier_store.rehydrate_entries(self._database, key, bodies) if bodies else {}
+            done = await tier_store.restore_inline_payloads(self._database, key, bodies) if bodies else {}
             report.reverted_bytes += sum(done.values())
             restored += done
             left = [seq for seq in bodies if seq not in done]
@@ -341,7 +341,7 @@ class Tiering:
             return error.reason
 
     async def _create_stubs(
-        self, key: Key, batch: Sequence[InlineEntry], policy: TenantPolicy
+        self, key: Key, batch: Sequence[InlineEntry], policy: TranscriptPolicy
     ) -> list[tuple[StoredEntry, Stub]]:
         """Return the stubs of the large entries, each as its append would have made it."""
         found: list[tuple[StoredEntry, Stub]] = []

@@ -13,10 +13,10 @@ from spawnmesh_transcript.operations.activity_recorder import ActivityRecorder
 from spawnmesh_transcript.operations.append_queue import AppendQueue
 from spawnmesh_transcript.operations.change_notifier import ChangeNotifier
 from spawnmesh_transcript.operations.payload_uploader import PayloadUploader
-from spawnmesh_transcript.operations.policy_cache import PolicyCache
+from spawnmesh_transcript.operations.policy_cache import TranscriptPolicyCache
 from spawnmesh_transcript.operations.search.find_entries import SearchDependencies
 from spawnmesh_transcript.operations.session_files.import_threads import ImportThreads
-from spawnmesh_transcript.operations.tiering import Tiering
+from spawnmesh_transcript.operations.tiering import PayloadTiering
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ class Dependencies:
     notifier: ChangeNotifier
     poll_slots: asyncio.Semaphore
     """Limit of concurrent reads for followers and watchers."""
-    policies: PolicyCache
+    policies: TranscriptPolicyCache
     activities: ActivityRecorder
     append_queue: AppendQueue
     blobs: BlobStore
     uploader: PayloadUploader
     import_threads: ImportThreads
     search: SearchDependencies
-    tiering: Tiering
+    tiering: PayloadTiering
     model_router: Peer | None
     hooks: Peer | None
     stub_metrics: StubMetrics

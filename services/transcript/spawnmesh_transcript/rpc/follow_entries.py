@@ -11,7 +11,7 @@ from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_transcript.domain.entries import PagePosition
 from spawnmesh_transcript.operations.change_notifier import CHANNEL, transcript_topic
-from spawnmesh_transcript.operations.entry_pages import Page, read_page
+from spawnmesh_transcript.operations.entry_pages import EntryPage, read_page
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.messages import parse_filter, parse_key, render_entry, render_head
 
@@ -49,7 +49,7 @@ async def follow_entries(
                 await changed.wait(_POLL_SECONDS)
 
 
-def _render(page: Page, *, read_seq: int) -> pb.FollowEntriesResponse:
+def _render(page: EntryPage, *, read_seq: int) -> pb.FollowEntriesResponse:
     response = pb.FollowEntriesResponse(head=render_head(page.head), read_seq=read_seq)
     for entry in page.entries:
         render_entry(entry, response.entries.add())

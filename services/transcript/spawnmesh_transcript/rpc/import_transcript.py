@@ -18,7 +18,7 @@ from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_transcript.clients.blob_store import BlobStore
 from spawnmesh_transcript.domain.entries import EntryKind, Label, NewEntry
-from spawnmesh_transcript.domain.policy import TenantPolicy
+from spawnmesh_transcript.domain.policy import TranscriptPolicy
 from spawnmesh_transcript.domain.refusals import (
     import_malformed,
     import_offset_differs,
@@ -73,12 +73,12 @@ class Importer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
-    """The session, policy and file of one call."""
+class _FileImport:
+    """The parts of one import call: its session, policy and file."""
 
     importer: Importer
     key: Key
-    policy: TenantPolicy
+    policy: TranscriptPolicy
     file: SessionFile
 
 
@@ -122,7 +122,7 @@ async def import_chunks(
     progress, policy = await _begin(importer.database, key)
     prefix = ImportPrefix(importer.threads, key, progress, sent)
     file = SessionFile(key.session_id, progress.incarnation, policy.mask_secrets, policy.token_vocabulary)
-    call = _Call(importer, key, policy, file)
+    file_import = _FileImport(importer, key, policy, file)
     pending = bytearray()
     async with importer.threads.long_lines.open_slot(key.tenant_id) as slot:
         async for request in requests:
@@ -134,25 +134,25 @@ async def import_chunks(
                     pending += data
                     if len(pending) > MAX_LINE_BYTES or (len(pending) >= _BATCH_BYTES and b"\n" in data):
                         async with slot.processing():
-                            progress = await _import_pending(call, progress, pending)
+                            progress = await _import_pending(file_import, progress, pending)
                     if len(pending) > LONG_BYTES:
                         await slot.acquire()
                 case "finish":
                     prefix.finish()
                     if progress.state != "COMPLETE":
                         async with slot.processing():
-                            progress = await _import_pending(call, progress, pending, is_last=True)
+                            progress = await _import_pending(file_import, progress, pending, is_last=True)
                         importer.uploader.start(key)
                     return progress
                 case _:
                     raise invalid("spec", "comes once")
         if progress.state != "COMPLETE":
             async with slot.processing():
-                progress = await _import_pending(call, progress, pending)
+                progress = await _import_pending(file_import, progress, pending)
         return progress
 
 
-async def _begin(database: Database, key: Key) -> tuple[ImportProgress, TenantPolicy]:
+async def _begin(database: Database, key: Key) -> tuple[ImportProgress, TranscriptPolicy]:
     """Return the session's import, a new one if it has none, and the policy for its lines."""
     async with database.transaction(key.tenant_id) as connection:
         if not await tenant_store.enter_tenant(connection, key.tenant_id):
@@ -175,7 +175,7 @@ async def _begin(database: Database, key: Key) -> tuple[ImportProgress, TenantPo
 
 
 async def _import_pending(
-    call: _Call, progress: ImportProgress, pending: bytearray, *, is_last: bool = False
+    file_import: _FileImport, progress: ImportProgress, pending: bytearray, *, is_last: bool = False
 ) -> ImportProgress:
     """Store the complete lines of the pending bytes in batches, and remove them from `pending`.
 
@@ -184,7 +184,7 @@ async def _import_pending(
     """
     end = len(pending) if is_last else pending.rfind(b"\n") + 1
     if len(pending) - end > MAX_LINE_BYTES:
-        await abort_import(call.importer.database, call.key, progress.incarnation)
+        await abort_import(file_import.importer.database, file_import.key, progress.incarnation)
         number = progress.line_count + pending.count(b"\n") + 1
         raise import_malformed(((number, f"is longer than {MAX_LINE_BYTES} bytes"),))
     has_more = end > 0 or is_last
@@ -193,7 +193,7 @@ async def _import_pending(
         del pending[: len(data)]
         end -= len(data)
         has_more = end > 0
-        progress = await _store_lines(call, progress, data, is_last=is_last and not has_more)
+        progress = await _store_lines(file_import, progress, data, is_last=is_last and not has_more)
     return progress
 
 
@@ -211,24 +211,24 @@ def _batch(pending: bytearray, end: int) -> bytes:
 
 
 async def _store_lines(
-    call: _Call, progress: ImportProgress, data: bytes, *, is_last: bool
+    file_import: _FileImport, progress: ImportProgress, data: bytes, *, is_last: bool
 ) -> ImportProgress:
     """Store complete lines, in one transaction with the progress.
 
     Large payloads get their rows with their entries, as in an append; they are uploaded once the
     import is complete.
     """
-    importer, key = call.importer, call.key
+    importer, key = file_import.importer, file_import.key
     reached, entries = await importer.threads.run_in_thread(
-        key.tenant_id, partial(_read, call.file, data, progress)
+        key.tenant_id, partial(_read, file_import.file, data, progress)
     )
     if is_last and reached.line_count == 0:
         reached = replace(reached, malformed=((1, "is missing; a file begins with its header"),))
     new = [entry for _, entry in entries]
-    stubs = await create_stubs(importer.database, importer.blobs, key, new, call.policy)
+    stubs = await create_stubs(importer.database, importer.blobs, key, new, file_import.policy)
     async with importer.database.transaction(key.tenant_id) as connection:
         policy = await tenant_store.read_policy(connection, key.tenant_id)
-        if data and policy.settings_version != call.policy.settings_version:
+        if data and policy.settings_version != file_import.policy.settings_version:
             # The next call reads the lines under the policy that holds now.
             raise import_offset_differs(progress.byte_count)
         await planner.keep_index_order(connection)
@@ -247,7 +247,7 @@ async def _store_lines(
             if stubs:
                 await payload_store.insert_stubs(connection, key, stubs, first_seq=head.seq - len(new) + 1)
         if is_last and not reached.malformed:
-            reached = await _complete(connection, call, reached)
+            reached = await _complete(connection, file_import, reached)
     if len(reached.malformed) >= (1 if is_last else MAX_MALFORMED):
         await abort_import(importer.database, key, progress.incarnation)
         raise import_malformed(reached.malformed[:MAX_MALFORMED])
@@ -273,17 +273,19 @@ async def _lost(connection: Connection, key: Key) -> Exception:
     return import_offset_differs(current.byte_count) if current else not_found("import", key.session_id)
 
 
-async def _complete(connection: Connection, call: _Call, progress: ImportProgress) -> ImportProgress:
+async def _complete(
+    connection: Connection, file_import: _FileImport, progress: ImportProgress
+) -> ImportProgress:
     """Mark other branches and publish the transcript.
 
     Needs `keep_index_order` and `import_store.lock_import`.
     """
-    key = call.key
+    key = file_import.key
     if progress.is_branched:
         leaf_entry_id = progress.leaf_entry_id
         if not await import_store.find_entry_seqs(connection, key, [leaf_entry_id]):
             # An unknown leaf would leave nothing to read.
-            leaf_entry_id = call.file.entry_id(progress.newest_source_id)
+            leaf_entry_id = file_import.file.entry_id(progress.newest_source_id)
         await _mark_other_branches(connection, key, leaf_entry_id)
     if not await import_store.complete_import(connection, key, progress):
         raise await _lost(connection, key)

@@ -7,7 +7,7 @@ from spawnmesh.transcript.v1 import tenant_pb2 as pb
 from spawnmesh_runtime.caller import Caller
 
 from spawnmesh_transcript.domain.families import Vocabulary
-from spawnmesh_transcript.domain.policy import LARGE_PAYLOAD_BYTES, TenantPolicy
+from spawnmesh_transcript.domain.policy import LARGE_PAYLOAD_BYTES, TranscriptPolicy
 from spawnmesh_transcript.domain.refusals import being_purged
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.store import purges as purge_store
@@ -36,9 +36,9 @@ async def prepare_tenant(
     return pb.PrepareTenantResponse(settings_version=policy.settings_version)
 
 
-def _parse_policy(request: pb.PrepareTenantRequest) -> TenantPolicy:
+def _parse_policy(request: pb.PrepareTenantRequest) -> TranscriptPolicy:
     settings = request.settings
-    return TenantPolicy(
+    return TranscriptPolicy(
         request.settings_version,
         settings.mask_secrets,
         settings.stub_large_tool_payloads,

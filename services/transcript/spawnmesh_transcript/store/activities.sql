@@ -5,11 +5,11 @@ select record_activities(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(
     %(activities)b::bytea[]) as position;
 
 -- name: read_newest_position
--- No lock. Index: activity_heads primary key.
+-- Takes no lock. Index: activity_heads primary key.
 select position from activity_heads where tenant_id = %(tenant_id)s;
 
 -- name: list_activities
--- Lists the activities of the tenant, oldest first. No lock. Index: activities primary key.
+-- Lists the activities of the tenant, oldest first. Takes no lock. Index: activities primary key.
 select position, session_id, create_time, body
 from activities
 where tenant_id = %(tenant_id)s and position > %(after_position)s
@@ -17,7 +17,7 @@ order by position
 limit %(row_count)s;
 
 -- name: list_session_activities
--- Lists the activities of a session, oldest first. No lock. Comparison and order leave the
+-- Lists the activities of a session, oldest first. Takes no lock. Comparison and order leave the
 -- planner no other index. Needs `keep_index_order`. Index: activities_session_idx.
 select position, session_id, create_time, body
 from activities

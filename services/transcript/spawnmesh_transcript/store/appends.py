@@ -11,7 +11,7 @@ from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.entries import Head, NewEntry
 from spawnmesh_transcript.domain.large_results import Stub
-from spawnmesh_transcript.domain.policy import TenantPolicy
+from spawnmesh_transcript.domain.policy import TranscriptPolicy
 from spawnmesh_transcript.domain.transcripts import Key
 from spawnmesh_transcript.domain.writers import Writer
 from spawnmesh_transcript.store.entries import described
@@ -44,7 +44,7 @@ class AppendOutcome:
     first_seq: int
     entry_ids: tuple[str, ...]
     missing_entry_id: str
-    policy: TenantPolicy | None
+    policy: TranscriptPolicy | None
     """The policy in force, if the entries were prepared under another."""
 
     @property
@@ -161,7 +161,7 @@ def append_outcome(row: Row, described: Sequence[dict[str, Any]]) -> AppendOutco
         missing_entry_id=row["missing_entry_id"] or "",
         policy=None
         if row["settings_version"] is None
-        else TenantPolicy(row["settings_version"], row["mask_secrets"]),
+        else TranscriptPolicy(row["settings_version"], row["mask_secrets"]),
     )
 
 

@@ -1,6 +1,6 @@
 -- name: list_entries_after
--- No lock. A page ends early to stay within %(max_bytes)s of complete bodies, but has at least
--- one entry. found_count is one more than the page if there are more entries. Index: entries
+-- Takes no lock. A page ends early to stay within %(max_bytes)s of complete bodies, but has at
+-- least one entry. found_count is one more than the page if there are more entries. Index: entries
 -- primary key.
 select
     entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client,
@@ -23,7 +23,7 @@ where position <= %(page_size)s and (bytes_so_far <= %(max_bytes)s or position =
 order by seq;
 
 -- name: list_entries_before
--- As `list_entries_after`, newest first. No lock. Index: entries primary key, backwards.
+-- As `list_entries_after`, newest first. Takes no lock. Index: entries primary key, backwards.
 select
     entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client,
     create_time, chain_hash, body, dropped_bytes, found_count
@@ -45,8 +45,8 @@ where position <= %(page_size)s and (bytes_so_far <= %(max_bytes)s or position =
 order by seq desc;
 
 -- name: read_newest_user_turn
--- Returns the newest message of a user that is not superseded. No lock. The marks are read one
--- message at a time: `not exists` would be joined, and could read all marks of the session.
+-- Returns the newest message of a user that is not superseded. Takes no lock. The marks are read
+-- one message at a time: `not exists` would be joined, and could read all marks of the session.
 -- Indexes: entries_user_idx, entries_superseded_idx.
 select said.seq, said.token_count, said.token_vocabulary,
     octet_length(said.body) + said.dropped_bytes as size_bytes
@@ -64,7 +64,7 @@ order by said.seq desc
 limit 1;
 
 -- name: read_token_vocabularies
--- No lock. Needs `keep_index_order`; the range in order leaves the planner no other index.
+-- Takes no lock. Needs `keep_index_order`; the range in order leaves the planner no other index.
 -- Index: entries primary key.
 select entry.seq, entry.token_vocabulary
 from unnest(%(seqs)s::bigint[]) as wanted (seq)
@@ -77,8 +77,8 @@ cross join lateral (
 ) as entry;
 
 -- name: scan_entries
--- Reads lengths of complete bodies and no bodies, newest first. No lock. Index: entries primary
--- key, backwards.
+-- Reads lengths of complete bodies and no bodies, newest first. Takes no lock. Index: entries
+-- primary key, backwards.
 select seq, kind, role, token_count, calls, answers, is_synthetic, label, target_seq, token_vocabulary,
     octet_length(body) + dropped_bytes as size_bytes
 from entries
@@ -88,8 +88,8 @@ order by seq desc
 limit %(row_count)s;
 
 -- name: read_entries
--- No lock. One range scan for each run of seqs. Needs `keep_index_order`; the order leaves the
--- planner no other index. Index: entries primary key.
+-- Takes no lock. One range scan for each run of seqs. Needs `keep_index_order`; the order leaves
+-- the planner no other index. Index: entries primary key.
 select
     entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client,
     create_time, chain_hash, body, dropped_bytes
@@ -105,7 +105,7 @@ cross join lateral (
 ) as entry;
 
 -- name: scan_window
--- Runs as a transaction of its own. No lock. The function documents its cost and its indexes.
+-- Runs as a transaction of its own. Takes no lock. The function documents its cost and its indexes.
 select *
 from scan_window(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(from_seq)s,
     %(row_count)s, %(max_bytes)s);
@@ -120,7 +120,7 @@ from write_entries(
 );
 
 -- name: scan_sizes
--- Reads no bodies, oldest first. No lock. Index: entries primary key.
+-- Reads no bodies, oldest first. Takes no lock. Index: entries primary key.
 select seq, role, octet_length(body) as stored_bytes, dropped_bytes
 from entries
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq > %(after_seq)s

@@ -19,7 +19,7 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and incarnation 
 for update;
 
 -- name: read_import
--- No lock. Indexes: the primary keys.
+-- Takes no lock. Indexes: the primary keys.
 select
     i.state, i.byte_count, i.line_count, i.entry_count, i.malformed, i.newest_source_id, i.leaf_entry_id,
     i.is_branched, i.line_chain, t.incarnation
@@ -41,8 +41,9 @@ where
     and line_chain = %(known_line_chain)s;
 
 -- name: find_entry_seqs
--- Returns those of the ids that the transcript has. No lock. Needs `keep_index_order`; the range
--- in order leaves the planner no other index. Index: entries (tenant_id, session_id, entry_id).
+-- Returns those of the ids that the transcript has. Takes no lock. Needs `keep_index_order`; the
+-- range in order leaves the planner no other index. Index: entries (tenant_id, session_id,
+-- entry_id).
 select known.entry_id, known.seq
 from unnest(%(entry_ids)s::text[]) as wanted (entry_id)
 cross join lateral (
@@ -71,8 +72,8 @@ set state = 'LIVE'
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'IMPORTING';
 
 -- name: list_messages_off_branch
--- Lists the messages that are not ancestors of the leaf. No lock. Needs `keep_index_order`: each
--- ancestor is found by a range in order, and the branch is hashed once. Indexes: entries
+-- Lists the messages that are not ancestors of the leaf. Takes no lock. Needs `keep_index_order`:
+-- each ancestor is found by a range in order, and the branch is hashed once. Indexes: entries
 -- (tenant_id, session_id, entry_id), entries primary key.
 with recursive branch as (
     (
@@ -121,7 +122,7 @@ delete from imports
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'ABORTED';
 
 -- name: list_stale_imports
--- No lock. Each transcript is looked up by itself and not joined. Indexes: imports_stale_idx,
+-- Takes no lock. Each transcript is looked up by itself and not joined. Indexes: imports_stale_idx,
 -- transcripts primary key.
 select i.session_id, t.incarnation
 from imports i

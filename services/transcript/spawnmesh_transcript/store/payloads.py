@@ -63,7 +63,7 @@ class UsableStub:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredFile:
+class PayloadFile:
     """A file that the blob store has, and the index of its content block."""
 
     file_id: str
@@ -166,16 +166,16 @@ async def read_stubbed_entries(connection: Connection, key: Key, seqs: Collectio
 
 async def list_stored_files(
     connection: Connection, key: Key, seqs: Collection[int]
-) -> dict[int, list[StoredFile]]:
+) -> dict[int, list[PayloadFile]]:
     """Return the stored files of each entry that has some, in the order of content blocks. Needs
     `keep_index_order`.
     """
     rows = await (
         await connection.execute(_SQL["list_stored_files"], key_parameters(key, seqs=list(set(seqs))))
     ).fetchall()
-    files: dict[int, list[StoredFile]] = {}
+    files: dict[int, list[PayloadFile]] = {}
     for row in rows:
-        file = StoredFile(file_id_of(row["blob_id"]), row["block_index"], row["size_bytes"])
+        file = PayloadFile(file_id_of(row["blob_id"]), row["block_index"], row["size_bytes"])
         files.setdefault(row["seq"], []).append(file)
     return files
 

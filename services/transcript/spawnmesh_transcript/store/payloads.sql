@@ -16,8 +16,8 @@ from jsonb_to_recordset(%(files)s) as file (
 );
 
 -- name: find_calls
--- Reads at most %(row_count)s entries back, newest first. No lock. Index: entries primary key,
--- backwards.
+-- Reads at most %(row_count)s entries back, newest first. Takes no lock. Index: entries primary
+-- key, backwards.
 with nearest as materialized (
     select coalesce(%(before_seq)s, t.seq + 1) as before_seq
     from transcripts t
@@ -32,8 +32,8 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and role = 'ASSI
 order by seq desc;
 
 -- name: list_unstored_payloads
--- Lists payloads that the blob store may not have, of some entries of a readable transcript: up
--- to %(file_count)s for each entry. No lock. Needs `keep_index_order`; ranges in order leave the
+-- Lists payloads that the blob store may not have, of some entries of a readable transcript: up to
+-- %(file_count)s for each entry. Takes no lock. Needs `keep_index_order`; ranges in order leave the
 -- planner no other index. Indexes: payloads_unstored_idx, payloads_session_idx, entries primary
 -- key.
 select p.blob_id, w.seq, p.block_index, p.mime_type, e.token_count, e.stored_bytes
@@ -68,7 +68,7 @@ where exists (
 
 -- name: count_unstored_entries
 -- Counts entries, up to a seq if one is given, with payloads that the blob store may not have.
--- No lock. Needs `keep_index_order`. Index: payloads_unstored_idx.
+-- Takes no lock. Needs `keep_index_order`. Index: payloads_unstored_idx.
 select count(distinct seq) as entry_count
 from payloads
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and not is_stored and not is_releasing
@@ -156,14 +156,14 @@ cross join lateral (
 ) as file;
 
 -- name: scan_stubs
--- Reads lengths of bodies and no bodies. No lock. Index: stubs primary key.
+-- Reads lengths of bodies and no bodies. Takes no lock. Index: stubs primary key.
 select seq, token_count, octet_length(body) as size_bytes, is_stored
 from stubs
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between %(first_seq)s and %(last_seq)s
 order by seq;
 
 -- name: read_stubbed_entries
--- Reads entries with the bodies of their stubs in place of their own. No lock. Needs
+-- Reads entries with the bodies of their stubs in place of their own. Takes no lock. Needs
 -- `keep_index_order`; a range in order leaves the planner no other index, which it would use for
 -- one seq. Indexes: stubs and entries primary keys.
 select
@@ -186,7 +186,7 @@ cross join lateral (
 ) as e;
 
 -- name: list_stored_files
--- No lock. Needs `keep_index_order`; ranges in order leave the planner no other index. Index:
+-- Takes no lock. Needs `keep_index_order`; ranges in order leave the planner no other index. Index:
 -- payloads_session_idx.
 select p.seq, p.block_index, p.blob_id, p.size_bytes
 from unnest(%(seqs)s::bigint[]) as wanted (seq)
@@ -201,7 +201,7 @@ cross join lateral (
 order by p.seq, p.block_index;
 
 -- name: read_payload
--- No lock. Needs `keep_index_order`. Indexes: payloads, transcripts and entries primary keys.
+-- Takes no lock. Needs `keep_index_order`. Indexes: payloads, transcripts and entries primary keys.
 select p.blob_id, p.session_id, p.seq, p.block_index, p.tool_name, p.about, p.mime_type, p.size_bytes,
     p.line_count, p.sha256, p.is_stored, e.entry_id, e.create_time
 from (
@@ -222,7 +222,7 @@ cross join lateral (
 where not p.is_releasing and not tenant_is_purging(%(tenant_id)s);
 
 -- name: list_payloads_to_release
--- Lists payloads of a transcript without writers. No lock. Index: payloads_session_idx.
+-- Lists payloads of a transcript without writers. Takes no lock. Index: payloads_session_idx.
 select blob_id from payloads
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s
 order by seq, block_index

@@ -1,6 +1,6 @@
 -- name: scan_counts
 -- Reads no bodies, oldest first. is_counted is true if a model reads the entry, or it is a
--- summary. No lock. Indexes: entries, summaries and stubs primary keys.
+-- summary. Takes no lock. Indexes: entries, summaries and stubs primary keys.
 select e.seq, e.token_vocabulary, coalesce(s.token_count, e.token_count) as token_count,
     octet_length(e.body) + e.dropped_bytes as size_bytes,
     e.kind in ('MESSAGE', 'NOTE') or s.seq is not null as is_counted
@@ -20,7 +20,7 @@ left join lateral (
 order by e.seq;
 
 -- name: read_stub_bodies
--- No lock. Index: stubs primary key.
+-- Takes no lock. Index: stubs primary key.
 select s.seq, s.body
 from unnest(%(seqs)s::bigint[]) as wanted (seq)
 cross join lateral (

@@ -1,5 +1,5 @@
 -- name: read_search_progress
--- No lock. Indexes: the primary keys.
+-- Takes no lock. Indexes: the primary keys.
 select t.incarnation, t.seq as head_seq, coalesce(p.seq, 0) as seq
 from transcripts t
 left join search_progress p on p.tenant_id = t.tenant_id and p.session_id = t.session_id
@@ -31,9 +31,9 @@ select %(tenant_id)s, %(session_id)s, seq, piece, words::tsvector
 from unnest(%(seqs)s::bigint[], %(pieces)s::integer[], %(words)s::text[]) as given (seq, piece, words);
 
 -- name: search_by_words
--- Reads the words of the session, newest first, until %(limit)s entries match. Ends early to
--- stay within %(max_bytes)s of complete bodies, but returns at least one entry; found_count is
--- the number of matches. No lock. Needs `keep_index_order`; ranges in order leave the planner no
+-- Reads the words of the session, newest first, until %(limit)s entries match. Ends early to stay
+-- within %(max_bytes)s of complete bodies, but returns at least one entry; found_count is the
+-- number of matches. Takes no lock. Needs `keep_index_order`; ranges in order leave the planner no
 -- other index. Indexes: search_pieces and entries primary keys, entries_superseded_idx.
 select entry_id, seq, kind, create_time, body, dropped_bytes, found_count
 from (
@@ -88,8 +88,8 @@ where bytes_so_far <= %(max_bytes)s or position = 1
 order by seq desc;
 
 -- name: measure_window
--- Measures the text to read, and no more than %(limit)s entries of it. No lock. Index: entries
--- primary key.
+-- Measures the text to read, and no more than %(limit)s entries of it. Takes no lock. Index:
+-- entries primary key.
 select count(*) as entry_count, coalesce(sum(size), 0)::bigint as byte_count
 from (
     select octet_length(e.body) + e.dropped_bytes as size
@@ -101,7 +101,7 @@ from (
 ) as measured;
 
 -- name: read_window
--- Reads entries, newest first. No lock. Indexes: entries primary key, entries_superseded_idx.
+-- Reads entries, newest first. Takes no lock. Indexes: entries primary key, entries_superseded_idx.
 select e.entry_id, e.seq, e.kind, e.create_time, e.body, e.dropped_bytes
 from entries e
 where e.tenant_id = %(tenant_id)s and e.session_id = %(session_id)s and e.seq > %(after_seq)s

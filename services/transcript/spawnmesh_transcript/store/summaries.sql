@@ -1,5 +1,5 @@
 -- name: read_newest_summary
--- Returns the summary in force. No lock. Index: summaries primary key, backwards.
+-- Returns the summary in force. Takes no lock. Index: summaries primary key, backwards.
 select seq, entry_id, first_source_seq, last_source_seq, previous_seq, source_entry_count, source_token_count,
     covered_turn_count, covered_token_count, token_count, method, model, run_id
 from summaries
@@ -8,7 +8,7 @@ order by seq desc
 limit 1;
 
 -- name: find_summary
--- Finds a summary of a readable transcript, which has few. No lock. Indexes: summaries and
+-- Finds a summary of a readable transcript, which has few. Takes no lock. Indexes: summaries and
 -- transcripts primary keys.
 select s.seq, s.entry_id, s.first_source_seq, s.last_source_seq, s.previous_seq, s.source_entry_count,
     s.source_token_count, s.covered_turn_count, s.covered_token_count, s.token_count, s.method, s.model,
@@ -19,7 +19,7 @@ where s.tenant_id = %(tenant_id)s and s.session_id = %(session_id)s and s.entry_
     and not tenant_is_purging(%(tenant_id)s);
 
 -- name: count_superseded
--- Counts superseded messages and notes behind a seq, each once. No lock. Needs
+-- Counts superseded messages and notes behind a seq, each once. Takes no lock. Needs
 -- `keep_index_order`; ranges in order leave the planner no other index. Indexes:
 -- entries_superseded_idx, entries primary key.
 select count(*) as superseded_count
@@ -41,13 +41,13 @@ where (
 ) in ('MESSAGE', 'NOTE');
 
 -- name: read_summary_token_count
--- No lock. Index: summaries primary key.
+-- Takes no lock. Index: summaries primary key.
 select token_count from summaries where tenant_id = %(tenant_id)s and session_id = %(session_id)s
     and seq = %(seq)s;
 
 -- name: scan_sources
--- Reads stored lengths and no bodies, oldest first. No lock. Needs `keep_index_order`. Indexes:
--- entries primary key, entries_superseded_idx.
+-- Reads stored lengths and no bodies, oldest first. Takes no lock. Needs `keep_index_order`.
+-- Indexes: entries primary key, entries_superseded_idx.
 select said.seq, said.kind, said.role, said.token_count, said.calls, said.answers, said.is_synthetic,
     said.seq in (
         select target_seq from entries
@@ -65,7 +65,7 @@ limit %(row_count)s;
 -- name: list_sources
 -- Lists the sources of a summary, including entries that were superseded after it. A page ends
 -- early to stay within %(max_bytes)s of complete bodies, but has at least one entry. found_count
--- is one more than the page if there are more entries. No lock. Indexes: entries primary key,
+-- is one more than the page if there are more entries. Takes no lock. Indexes: entries primary key,
 -- entries_superseded_idx.
 select
     entry_id, parent_entry_id, seq, token_count, writer_run_id, writer_epoch, writer_service, writer_client,
@@ -197,8 +197,8 @@ insert into summaries (
 );
 
 -- name: list_unpublished_summaries
--- No lock. Needs `keep_index_order`; the range in order leaves the planner no other index of the
--- entries. Indexes: summaries_unpublished_idx, transcripts and entries primary keys.
+-- Takes no lock. Needs `keep_index_order`; the range in order leaves the planner no other index of
+-- the entries. Indexes: summaries_unpublished_idx, transcripts and entries primary keys.
 select s.session_id, s.seq, s.entry_id, s.source_entry_count, s.source_token_count, s.token_count, s.method,
     s.model, s.run_id, e.create_time, e.body
 from summaries s

@@ -4,7 +4,7 @@ from spawnmesh_postgres.database import ALL_TENANTS, Connection, Database
 from spawnmesh_postgres.statements import load_statements
 
 from spawnmesh_transcript.domain.families import Vocabulary
-from spawnmesh_transcript.domain.policy import TenantPolicy
+from spawnmesh_transcript.domain.policy import TranscriptPolicy
 
 _SQL = load_statements(__name__)
 
@@ -16,7 +16,7 @@ async def enter_tenant(connection: Connection, tenant_id: str) -> bool:
     return row is not None and bool(row["is_open"])
 
 
-async def put_tenant(connection: Connection, tenant_id: str, policy: TenantPolicy) -> None:
+async def put_tenant(connection: Connection, tenant_id: str, policy: TranscriptPolicy) -> None:
     """Store the policy, unless the stored one has this version or a newer one."""
     await connection.execute(
         _SQL["put_tenant"],
@@ -32,17 +32,17 @@ async def put_tenant(connection: Connection, tenant_id: str, policy: TenantPolic
     )
 
 
-async def read_policy(connection: Connection, tenant_id: str) -> TenantPolicy:
+async def read_policy(connection: Connection, tenant_id: str) -> TranscriptPolicy:
     """Return the policy in force, or the default one."""
-    return await find_policy(connection, tenant_id) or TenantPolicy()
+    return await find_policy(connection, tenant_id) or TranscriptPolicy()
 
 
-async def find_policy(connection: Connection, tenant_id: str) -> TenantPolicy | None:
+async def find_policy(connection: Connection, tenant_id: str) -> TranscriptPolicy | None:
     """Return the policy in force; None if the tenant was not prepared."""
     row = await (await connection.execute(_SQL["find_policy"], {"tenant_id": tenant_id})).fetchone()
     if row is None:
         return None
-    return TenantPolicy(**{**row, "token_vocabulary": Vocabulary(row["token_vocabulary"])})
+    return TranscriptPolicy(**{**row, "token_vocabulary": Vocabulary(row["token_vocabulary"])})
 
 
 async def list_tenants(database: Database, *, after_tenant_id: str, row_count: int) -> list[str]:

@@ -21,14 +21,14 @@ set settings_version = excluded.settings_version, mask_secrets = excluded.mask_s
 where t.settings_version < excluded.settings_version;
 
 -- name: find_policy
--- No lock. Index: tenants primary key.
+-- Takes no lock. Index: tenants primary key.
 select settings_version, mask_secrets, stub_large_tool_payloads, large_payload_bytes, compact_at_percent,
     token_vocabulary
 from tenants
 where tenant_id = %(tenant_id)s;
 
 -- name: list_tenants
--- Runs in the scope of every tenant. No lock. Index: tenants primary key.
+-- Runs in the scope of every tenant. Takes no lock. Index: tenants primary key.
 select tenant_id from tenants
 where tenant_id > %(after_tenant_id)s and not is_purging
 order by tenant_id
@@ -44,7 +44,7 @@ where tenant_id = %(tenant_id)s and not is_purging
 returning tenant_id;
 
 -- name: sum_sizes
--- No lock. Index: transcripts primary key.
+-- Takes no lock. Index: transcripts primary key.
 select coalesce(sum(logical_bytes), 0)::bigint as logical_bytes,
     coalesce(sum(logical_bytes - dropped_bytes), 0)::bigint as stored_bytes
 from transcripts

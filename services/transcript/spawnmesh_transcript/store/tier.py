@@ -108,14 +108,16 @@ async def drop_inline_payloads(database: Database, key: Key, bodies: Sequence[Sh
     return {row["entry_seq"]: row["byte_count"] for row in rows}
 
 
-async def rehydrate_entries(database: Database, key: Key, bodies: dict[int, bytes | None]) -> dict[int, int]:
+async def restore_inline_payloads(
+    database: Database, key: Key, bodies: dict[int, bytes | None]
+) -> dict[int, int]:
     """Store the complete bodies and mark the payloads for release.
 
     A body is None if the entry is complete. Returns the restored bytes for each seq that it
     changed.
     """
     parameters = key_parameters(key, seqs=list(bodies), bodies=list(bodies.values()))
-    rows = await database.call(key.tenant_id, _SQL["rehydrate_entries"], parameters)
+    rows = await database.call(key.tenant_id, _SQL["restore_inline_payloads"], parameters)
     return {row["entry_seq"]: row["byte_count"] for row in rows}
 
 

@@ -1,12 +1,12 @@
 -- name: scan_payloads
--- No lock. Index: payloads_session_idx.
+-- Takes no lock. Index: payloads_session_idx.
 select seq, block_index, blob_id, size_bytes, sha256, is_stored, is_inline, is_releasing
 from payloads
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and seq between %(first_seq)s and %(last_seq)s
 order by seq, block_index;
 
 -- name: list_payloads
--- No lock. Needs `keep_index_order`; ranges in order leave the planner no other index. Index:
+-- Takes no lock. Needs `keep_index_order`; ranges in order leave the planner no other index. Index:
 -- payloads_session_idx.
 select p.seq, p.block_index, p.blob_id, p.size_bytes, p.sha256, p.is_stored, p.is_inline, p.is_releasing
 from unnest(%(seqs)s::bigint[]) as wanted (seq)
@@ -34,14 +34,14 @@ select *
 from drop_inline_payloads(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s, %(entries)s,
     %(bodies)b::bytea[]);
 
--- name: rehydrate_entries
+-- name: restore_inline_payloads
 -- Runs as a transaction of its own. The function documents its locks and its indexes.
 select *
-from rehydrate_entries(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s,
+from restore_inline_payloads(set_config('spawnmesh.tenant', %(tenant_id)s, true), %(session_id)s,
     %(seqs)s::bigint[], %(bodies)b::bytea[]);
 
 -- name: list_inline_entries
--- Lists entries whose payloads are both in the blob store and in the body, oldest first. No
+-- Lists entries whose payloads are both in the blob store and in the body, oldest first. Takes no
 -- lock. Index: payloads_inline_idx.
 select seq, sum(size_bytes)::bigint as size_bytes
 from payloads
@@ -53,10 +53,10 @@ order by seq
 limit %(row_count)s;
 
 -- name: list_transcripts_with_inline_payloads
--- Lists transcripts with inline copies that have grown since a worker last dropped copies. No
+-- Lists transcripts with inline copies that have grown since a worker last dropped copies. Takes no
 -- lock. Needs `keep_index_order`: copies are looked up one transcript at a time, by a range in
--- order. `exists` would be joined, and read all copies of the tenant. Indexes: transcripts
--- primary key, payloads_inline_idx.
+-- order. `exists` would be joined, and read all copies of the tenant. Indexes: transcripts primary
+-- key, payloads_inline_idx.
 select t.session_id
 from transcripts t
 where t.tenant_id = %(tenant_id)s and t.session_id > %(after_session_id)s and t.state = 'LIVE'
@@ -78,7 +78,7 @@ set inline_dropped_seq = %(seq)s
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and inline_dropped_seq < %(seq)s;
 
 -- name: list_transcripts_with_unsettled_payloads
--- Lists transcripts with payloads that the blob store may not have, or must release. No lock.
+-- Lists transcripts with payloads that the blob store may not have, or must release. Takes no lock.
 -- Indexes: payloads_unstored_idx, payloads_releasing_idx.
 select session_id from payloads
 where tenant_id = %(tenant_id)s and session_id > %(after_session_id)s and not is_stored
@@ -89,7 +89,7 @@ order by session_id
 limit %(row_count)s;
 
 -- name: list_releasing_payloads
--- Lists payloads whose blobs must be released. No lock. Index: payloads_releasing_idx.
+-- Lists payloads whose blobs must be released. Takes no lock. Index: payloads_releasing_idx.
 select blob_id, seq from payloads
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and is_releasing
     and (%(seqs)s::bigint[] is null or seq = any(%(seqs)s::bigint[]))

@@ -15,7 +15,7 @@ from begin_transcript(
 );
 
 -- name: read_transcript
--- No lock. Index: transcripts primary key.
+-- Takes no lock. Index: transcripts primary key.
 select incarnation, forked_from_session_id, seq, chain_hash, writer_run_id, writer_epoch, turn_count,
     superseded_turn_count, token_count
 from transcripts
@@ -23,17 +23,17 @@ where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'LIV
     and not tenant_is_purging(%(tenant_id)s);
 
 -- name: has_begun
--- Finds the row in any state. No lock. Index: transcripts primary key.
+-- Finds the row in any state. Takes no lock. Index: transcripts primary key.
 select from transcripts where tenant_id = %(tenant_id)s and session_id = %(session_id)s;
 
 -- name: is_deleted
--- No lock. Index: transcripts primary key.
+-- Takes no lock. Index: transcripts primary key.
 select from transcripts
 where tenant_id = %(tenant_id)s and session_id = %(session_id)s and state = 'DELETED';
 
 -- name: is_descendant
 -- Walks up from the session. Each parent is looked up by itself: a join may read all transcripts
--- of the tenant. No lock. Index: transcripts primary key.
+-- of the tenant. Takes no lock. Index: transcripts primary key.
 with recursive line as (
     select t.session_id, t.parent_session_id
     from transcripts t
@@ -52,7 +52,7 @@ with recursive line as (
 select from line where session_id = %(ancestor_id)s;
 
 -- name: list_family
--- Lists the readable transcripts of the session and its descendants. No lock. Needs
+-- Lists the readable transcripts of the session and its descendants. Takes no lock. Needs
 -- `keep_index_order`; the range in order leaves the planner no other index. Indexes: transcripts
 -- primary key, transcripts_parent_idx.
 with recursive family as (
@@ -75,7 +75,7 @@ select session_id from family where state = 'LIVE' order by session_id <> %(sess
     session_id collate "C";
 
 -- name: list_transcripts
--- No lock. Index: transcripts primary key.
+-- Takes no lock. Index: transcripts primary key.
 select session_id, seq as entry_count, token_count, logical_bytes,
     logical_bytes - dropped_bytes as stored_bytes
 from transcripts

@@ -13,7 +13,7 @@ from spawnmesh_core.json_text import MAX_NODES, NotJson, TooManyNodes
 from spawnmesh_transcript.domain.entries import EntryKind, NewEntry
 from spawnmesh_transcript.domain.families import Vocabulary
 from spawnmesh_transcript.domain.line_parts import OWNED_TYPES
-from spawnmesh_transcript.domain.policy import TenantPolicy
+from spawnmesh_transcript.domain.policy import TranscriptPolicy
 from spawnmesh_transcript.domain.redact import redact_block, redact_document
 from spawnmesh_transcript.operations.bodies.masking import masked_body
 from spawnmesh_transcript.operations.bodies.message_entries import message_entry
@@ -37,7 +37,7 @@ class Prepared:
     content_hash: bytes
 
 
-async def prepare_entries(bodies: Sequence[pb.EntryBody], policy: TenantPolicy) -> Prepared:
+async def prepare_entries(bodies: Sequence[pb.EntryBody], policy: TranscriptPolicy) -> Prepared:
     """Prepare the entries of one append by the tenant's policy, in a thread if that takes long.
 
     Raises INVALID_REQUEST for what cannot be stored, with the path of the field, and
@@ -48,7 +48,7 @@ async def prepare_entries(bodies: Sequence[pb.EntryBody], policy: TenantPolicy) 
     return await asyncio.to_thread(_prepare, bodies, policy)
 
 
-def _prepare(bodies: Sequence[pb.EntryBody], policy: TenantPolicy) -> Prepared:
+def _prepare(bodies: Sequence[pb.EntryBody], policy: TranscriptPolicy) -> Prepared:
     content = hashlib.sha256()
     entries: list[NewEntry] = []
     for index, body in enumerate(bodies):

@@ -18,7 +18,7 @@ from spawnmesh_transcript.domain.compaction import (
 )
 from spawnmesh_transcript.domain.entries import Head
 from spawnmesh_transcript.domain.pairing import pair
-from spawnmesh_transcript.domain.policy import TenantPolicy
+from spawnmesh_transcript.domain.policy import TranscriptPolicy
 from spawnmesh_transcript.domain.selection import batches
 from spawnmesh_transcript.domain.tier import TailLimits
 from spawnmesh_transcript.domain.transcripts import Key
@@ -48,7 +48,7 @@ class CompactionCandidate:
     """
 
     head: Head
-    policy: TenantPolicy
+    policy: TranscriptPolicy
     previous: Summary | None
     scanned: tuple[ScannedSource, ...]
     groups: tuple[Group, ...]

@@ -13,8 +13,8 @@ from spawnmesh_transcript.clients.model_router import generate_text
 from spawnmesh_transcript.domain.compaction import (
     MAX_PIECES,
     Count,
-    Method,
     Source,
+    SummaryMethod,
     excerpt,
     pieces,
     summary_limit,
@@ -31,7 +31,7 @@ class WrittenSummary:
     """
 
     text: str
-    method: Method
+    method: SummaryMethod
     model: str
     usage: content_pb.TokenUsage
 
@@ -60,18 +60,18 @@ async def summarize(
     rest of the sources and the summary so far are cut to an excerpt. Raises the router's MeshError.
     """
     limit = summary_limit(request.source_token_count) - request.reserved_token_count
-    text, method, model, usage = previous_summary, Method.NORMAL, "", content_pb.TokenUsage()
+    text, method, model, usage = previous_summary, SummaryMethod.NORMAL, "", content_pb.TokenUsage()
     remaining = pieces(sources)
     for _ in range(MAX_PIECES):
         if not remaining:
             break
-        for attempt in (Method.NORMAL, Method.AGGRESSIVE):
+        for attempt in (SummaryMethod.NORMAL, SummaryMethod.AGGRESSIVE):
             generated = await generate_text(
                 router,
                 key,
                 request.models,
                 system_prompt=system_prompt(
-                    limit if attempt is Method.NORMAL else limit // 4, request.instructions
+                    limit if attempt is SummaryMethod.NORMAL else limit // 4, request.instructions
                 ),
                 user_prompt=user_prompt(text, [source.line for source in remaining[0]]),
             )
@@ -81,13 +81,13 @@ async def summarize(
         else:
             break
         text, model = generated.text, generated.model
-        method = attempt if attempt is Method.AGGRESSIVE else method
+        method = attempt if attempt is SummaryMethod.AGGRESSIVE else method
         del remaining[0]
     if not remaining:
         return WrittenSummary(text, method, model, usage)
     rest = [source for piece in remaining for source in piece]
     short = await asyncio.to_thread(excerpt, text, rest, max_token_count=limit, count=request.count)
-    return WrittenSummary(short, Method.EXCERPT, "", usage)
+    return WrittenSummary(short, SummaryMethod.EXCERPT, "", usage)
 
 
 def _sum(one: content_pb.TokenUsage, other: content_pb.TokenUsage) -> content_pb.TokenUsage:
