@@ -202,9 +202,12 @@ async def test_AssembleContext__more_bytes_than_a_message_takes_are_cut(session:
     await session.append([user("read")])
     await session.append([assistant("", "a", "b", "c")], claim=claim)
     for call in ("a", "b", "c"):
-        await session.append([result(call, f"{call} " * (2 * KIB * KIB))], claim=claim)
+        seen = result(call, f"image {call}")
+        seen.message.content.append(image_block(b"\x89PNG" * (KIB * KIB)))
+        await session.append([seen], claim=claim)
     context = _checked(await session.context(100_000_000), 100_000_000)
-    assert [one.shown_bytes > 3_000_000 for one in context.cut] == [True] * 3
+    assert [_shown(entry) for entry in context.entries[2:]] == ["image a", "image b", "image c"]
+    assert {one.size_bytes for one in context.cut} == {4 * KIB * KIB + 7}
     assert context.ByteSize() < 11 * KIB * KIB
 
 

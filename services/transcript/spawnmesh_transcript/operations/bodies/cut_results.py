@@ -15,7 +15,6 @@ from spawnmesh_transcript.operations.bodies.stubs import payload_of
 from spawnmesh_transcript.operations.bodies.tokens import (
     block_token_count,
     count_tokens,
-    message_token_count,
     token_prefix,
 )
 
@@ -52,58 +51,60 @@ def cut_result(
     blocks = list(entry.message.content)
     size = sum(len(payload_of(block) or b"") for block in blocks)
     calls = [block for block in blocks if block.HasField("tool_call")]
+    call_tokens = sum(block_token_count(block, vocabulary) for block in calls)
     longest_note = _note(size, size, next(iter(file_ids.values()), ""), size)
-    left_tokens = token_count - count_tokens(longest_note, vocabulary)
-    left_tokens -= sum(block_token_count(block, vocabulary) for block in calls)
+    left_tokens = token_count - call_tokens - count_tokens(longest_note, vocabulary)
+    left_bytes = size_bytes
     kept: list[content_pb.ContentBlock] = []
-    left_bytes, shown, cut_index, cut_offset = size_bytes, 0, len(blocks), 0
+    cut_index, cut_offset, used_tokens = len(blocks), 0, call_tokens
     for index, block in enumerate(blocks):
-        payload = payload_of(block)
-        if payload is None:
+        if (payload := payload_of(block)) is None:
             kept.append(block)
             continue
-        if len(payload) <= left_bytes and (cost := _cost_within(block, left_tokens, vocabulary)) is not None:
-            left_tokens -= cost
-            left_bytes -= len(payload)
-            shown += len(payload)
-            kept.append(block)
-            continue
-        cut_index = index
-        if block.HasField("text"):
-            text = _beginning(block.text.text, left_tokens, left_bytes, vocabulary)
-            cut_offset = len(text.encode())
-            shown += cut_offset
-            if text:
-                kept.append(_text(text))
-        break
+        part, tokens = _beginning(block, len(payload), left_tokens, left_bytes, vocabulary)
+        part_bytes = len(payload_of(part) or b"") if part else 0
+        if part:
+            kept.append(part)
+        used_tokens += tokens
+        left_tokens -= tokens
+        left_bytes -= part_bytes
+        if part_bytes < len(payload):
+            cut_index, cut_offset = index, part_bytes
+            break
     kept += [block for block in calls if block not in kept]
+    shown = size_bytes - left_bytes
     if cut_index < len(blocks):
-        kept.append(_text(_note(shown, size, file_ids.get(cut_index, ""), cut_offset)))
+        note = _note(shown, size, file_ids.get(cut_index, ""), cut_offset)
+        used_tokens += count_tokens(note, vocabulary)
+        kept.append(_text(note))
     _replace_content(entry.message, kept)
-    return CutResult(entry.SerializeToString(), message_token_count(entry.message, vocabulary), shown, size)
+    return CutResult(entry.SerializeToString(), used_tokens, shown, size)
 
 
-def _cost_within(block: content_pb.ContentBlock, token_count: int, vocabulary: Vocabulary) -> int | None:
-    """Return the tokens of a block, None if they are more than so many.
+def _beginning(
+    block: content_pb.ContentBlock,
+    block_bytes: int,
+    token_count: int,
+    size_bytes: int,
+    vocabulary: Vocabulary,
+) -> tuple[content_pb.ContentBlock | None, int]:
+    """Return the part of a text or an image within both limits, None for nothing, and its tokens.
 
-    Of a long text only the beginning is counted then.
+    An image has no part. A text is cut behind a line if one ends near.
     """
-    if block.HasField("text") and len(token_prefix(block.text.text, token_count, vocabulary)) < len(
-        block.text.text
-    ):
-        return None
-    cost = block_token_count(block, vocabulary)
-    return cost if cost <= token_count else None
-
-
-def _beginning(text: str, token_count: int, size_bytes: int, vocabulary: Vocabulary) -> str:
-    """Return the beginning of a text within both limits, cut behind a line if one ends near."""
-    short = text[: max(size_bytes, 0)]
-    within = token_prefix(
-        short.encode()[: max(size_bytes, 0)].decode(errors="ignore"), token_count, vocabulary
-    )
+    if not block.HasField("text"):
+        tokens = block_token_count(block, vocabulary)
+        return (block, tokens) if tokens <= token_count and block_bytes <= size_bytes else (None, 0)
+    text = block.text.text
+    if block_bytes > size_bytes:
+        text = text[: max(size_bytes, 0)].encode()[: max(size_bytes, 0)].decode(errors="ignore")
+    within, tokens = token_prefix(text, token_count, vocabulary)
+    if len(within) == len(block.text.text):
+        return block, tokens
     line_end = within.rfind("\n") + 1
-    return within[:line_end] if line_end >= len(within) * _NEAR_THE_END else within
+    if line_end >= len(within) * _NEAR_THE_END:
+        within = within[:line_end]
+    return (_text(within), tokens) if within else (None, 0)
 
 
 def _note(shown: int, size: int, file_id: str, offset: int) -> str:

@@ -64,20 +64,22 @@ def count_tokens(text: str, vocabulary: Vocabulary = Vocabulary.O200K) -> int:
     return count + len(encode(text[start:]))
 
 
-def token_prefix(text: str, token_count: int, vocabulary: Vocabulary = Vocabulary.O200K) -> str:
-    """Return the longest beginning of a text that has at most so many tokens, or a few fewer.
+def token_prefix(text: str, token_count: int, vocabulary: Vocabulary = Vocabulary.O200K) -> tuple[str, int]:
+    """Return the longest beginning of a text that has at most so many tokens, and its tokens.
 
-    Text behind the beginning is not counted.
+    Text behind the beginning is hardly counted.
     """
-    start, left = 0, token_count
+    start = count = 0
     while start < len(text):
         end = len(text) if len(text) - start <= MAX_PIECE_CHARS else _cut(text, start + MAX_PIECE_CHARS)
         cost = count_tokens(text[start:end], vocabulary)
-        if cost > left:
-            return text[: start + _chars_within(text[start:end], left, vocabulary)]
-        left -= cost
+        if count + cost > token_count:
+            length = _chars_within(text[start:end], token_count - count, vocabulary)
+            beginning = text[start : start + length]
+            return text[: start + length], count + count_tokens(beginning, vocabulary)
+        count += cost
         start = end
-    return text
+    return text, count
 
 
 def _chars_within(text: str, token_count: int, vocabulary: Vocabulary) -> int:
