@@ -15,6 +15,9 @@ from spawnmesh_runtime.workarounds.wait_for import replace_wait_for
 
 replace_wait_for()  # As every process of the mesh does: its parts are not tested on another loop.
 
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")  # An example may take long on a busy machine.
+
 SERVICES_WITH_DATABASE = ("session", "attachment_blob", "transcript", "model_router", "hook")
 
 
