@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from spawnmesh_devstack.keys import make_keys
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.s3 import S3Endpoint, S3Server
@@ -13,6 +14,9 @@ from spawnmesh_devstack.watchdog import Watchdog
 from spawnmesh_runtime.workarounds.wait_for import replace_wait_for
 
 replace_wait_for()  # As every process of the mesh does: its parts are not tested on another loop.
+
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")  # An example may take long on a busy machine.
 
 SERVICES_WITH_DATABASE = ("session", "attachment_blob", "transcript", "model_router", "hook")
 

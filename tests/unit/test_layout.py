@@ -57,6 +57,17 @@ def test_rpc_has_a_module_and_a_function_of_its_name(service: str, rpc: str) -> 
     assert snake(rpc) in functions
 
 
+def test_each_rpc_has_contract_tests_of_its_name() -> None:
+    named = {
+        (service, found)
+        for service in SERVICES
+        for file in (ROOT / "tests/contract" / service).glob("test_*.py")
+        for found in re.findall(r"def test_([A-Z]\w*?)__", file.read_text())
+    }
+    missing = [f"{service}: {rpc}" for service, rpc in rpcs() if (service, rpc) not in named]
+    assert not missing, "no contract test is named test_<RPC>__… for these RPCs"
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_service_has_the_rooms_and_nothing_beside_them(service: str) -> None:
     entries = {path for path in package_of(service).iterdir() if path.name != "__pycache__"}

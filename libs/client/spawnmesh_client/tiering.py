@@ -23,7 +23,7 @@ _COUNTS = (
 
 
 @dataclass(slots=True)
-class Tiering:
+class TierCounts:
     """Counts of moved entries, or of those that would move, named as in the contract.
 
     Moves of a call whose answer was lost are not counted.
@@ -38,7 +38,7 @@ class Tiering:
     failed_entry_count: int = 0
     failure_reason: str = ""
 
-    def add(self, done: "pb.TierTranscriptResponse | Tiering") -> None:
+    def add(self, done: "pb.TierTranscriptResponse | TierCounts") -> None:
         """Add the counts of one call."""
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(done, name))
@@ -46,7 +46,7 @@ class Tiering:
 
 
 async def tier_transcript(
-    peer: TokenPeer, session_id: str, action: pb.TierAction.ValueType, done: Tiering
+    peer: TokenPeer, session_id: str, action: pb.TierAction.ValueType, done: TierCounts
 ) -> None:
     """Tier a complete transcript in several calls.
 

@@ -7,8 +7,8 @@ from spawnmesh_materialize.errors import MaterializeError, MaterializeReason
 from spawnmesh_materialize.manifest import FileRecord, FileSource
 from spawnmesh_materialize.remove_set import remove
 from spawnmesh_materialize.safe_open import (
-    Entry,
-    EntryKind,
+    DirectoryEntry,
+    FileKind,
     list_directory,
     open_for_reading,
     open_for_writing,
@@ -16,8 +16,8 @@ from spawnmesh_materialize.safe_open import (
 from spawnmesh_materialize.write_set import Materialized, materialize
 
 __all__ = [
-    "Entry",
-    "EntryKind",
+    "DirectoryEntry",
+    "FileKind",
     "FileRecord",
     "FileSource",
     "MaterializeError",

@@ -24,7 +24,7 @@ FILE_MODE = 0o600
 _FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class EntryKind(StrEnum):
+class FileKind(StrEnum):
     FILE = "file"
     DIRECTORY = "directory"
     SYMLINK = "symlink"
@@ -32,11 +32,11 @@ class EntryKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DirectoryEntry:
     """An entry of a directory. A symlink is not followed. `size_bytes` is 0 except for files."""
 
     name: str
-    kind: EntryKind
+    kind: FileKind
     size_bytes: int
 
 
@@ -64,7 +64,7 @@ def open_for_writing(root: Path, relative: str, *, create_parents: bool = False)
     return os.fdopen(fd, "wb")
 
 
-def list_directory(root: Path, relative: str = ".") -> list[Entry]:
+def list_directory(root: Path, relative: str = ".") -> list[DirectoryEntry]:
     """Return the entries of the directory at `relative`, sorted by name.
 
     Entries that vanish meanwhile are omitted.
@@ -74,16 +74,16 @@ def list_directory(root: Path, relative: str = ".") -> list[Entry]:
         return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.name)
 
 
-def _entry(directory_fd: int, name: str) -> Entry | None:
+def _entry(directory_fd: int, name: str) -> DirectoryEntry | None:
     try:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
     if stat.S_ISREG(status.st_mode):
-        return Entry(name, EntryKind.FILE, status.st_size)
+        return DirectoryEntry(name, FileKind.FILE, status.st_size)
     if stat.S_ISDIR(status.st_mode):
-        return Entry(name, EntryKind.DIRECTORY, 0)
-    return Entry(name, EntryKind.SYMLINK if stat.S_ISLNK(status.st_mode) else EntryKind.OTHER, 0)
+        return DirectoryEntry(name, FileKind.DIRECTORY, 0)
+    return DirectoryEntry(name, FileKind.SYMLINK if stat.S_ISLNK(status.st_mode) else FileKind.OTHER, 0)
 
 
 def _open_regular(root: Path, relative: str, flags: int, *, create_parents: bool = False) -> int:

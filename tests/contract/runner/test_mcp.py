@@ -1,4 +1,4 @@
-"""Tools of MCP servers made with the SDK, among scripted peers."""
+"""Tools of MCP servers, among scripted peers."""
 
 import json
 import sys
@@ -7,21 +7,19 @@ from pathlib import Path
 import pytest
 
 from tests.support.runner.fixtures import ScriptedMesh, eventually, running_runner
-from tests.support.runner.mcp_fixtures import config, http_server, stdio, text, tool_results
+from tests.support.runner.mcp_fixtures import SDK_SERVER, config, http_server, stdio, text, tool_results
 
 FORECAST = ("mcp__weather__forecast", '{"city": "Oslo", "days": 2}')
 
 
-async def test_Generate__a_servers_tool_is_offered_and_called(
+async def test_Generate__a_tool_of_a_server_made_with_the_SDK_is_offered_and_called(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path
 ) -> None:
-    [result] = await tool_results(
-        mesh,
-        keys,
-        tmp_path,
-        FORECAST,
-        tools=("list_files",),
-        mcp_config_file=config(tmp_path, weather=stdio()),
+    """Content other than text is described, and errors and traces pass."""
+    calls = [FORECAST, *((f"mcp__weather__{tool}", "{}") for tool in ("picture", "fail", "traced"))]
+    file = config(tmp_path, weather=stdio(program=SDK_SERVER))
+    result, picture, failed, traced = await tool_results(
+        mesh, keys, tmp_path, *calls, tools=("list_files",), mcp_config_file=file
     )
     assert (text(result), result.is_error, result.tool_name) == ("2 fine day(s) in Oslo", False, FORECAST[0])
     declared = {tool.name: tool for tool in mesh.prompts[0].tools}
@@ -34,13 +32,18 @@ async def test_Generate__a_servers_tool_is_offered_and_called(
     assert mesh.finalized is not None
     assert mesh.finalized.draft_text == "Done."
     assert mesh.finalized.has_final_effects
+    assert (text(picture), picture.is_error) == ("a cloud\n[image, image/png, 40 bytes; not shown]", False)
+    assert failed.is_error
+    assert text(failed).startswith("MCP_TOOL_ERROR: ")
+    assert "no weather today" in text(failed)
+    assert text(traced).startswith("00-0af7651916cd43dd8448eb211c80319c-")
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)])
+@pytest.mark.parametrize("json_response", [False, True])
 async def test_Generate__a_server_at_an_address(
-    mesh: ScriptedMesh, keys: Path, tmp_path: Path, options: tuple[str, ...]
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path, json_response: bool
 ) -> None:
-    async with http_server(*options) as url:
+    async with http_server(json_response=json_response) as url:
         file = config(tmp_path, weather={"url": url})
         result, measured = await tool_results(
             mesh, keys, tmp_path, FORECAST, ("mcp__weather__measure", "{}"), mcp_config_file=file
@@ -76,7 +79,7 @@ async def test_FailRun__an_agent_names_an_unknown_server(
     assert not notes.exists(), "nothing was started"
 
 
-@pytest.mark.parametrize("tenants", [[], ["globex"], ["acme-2", "Acme"]])
+@pytest.mark.parametrize("tenants", [[], ["globex", "acme-2", "Acme"]])
 async def test_FailRun__a_server_of_other_tenants_looks_unknown(
     mesh: ScriptedMesh, keys: Path, tmp_path: Path, tenants: list[str]
 ) -> None:
@@ -127,20 +130,6 @@ async def test_Generate__arguments_are_checked_against_the_schema_before_the_cal
         assert text(result).startswith("INVALID_ARGUMENTS"), arguments
         assert problem in text(result), arguments
     assert "ordered" not in notes.read_text()
-
-
-async def test_Generate__other_content_is_described_and_errors_and_traces_pass(
-    mesh: ScriptedMesh, keys: Path, tmp_path: Path
-) -> None:
-    calls = [(f"mcp__weather__{tool}", "{}") for tool in ("picture", "fail", "traced")]
-    picture, failed, traced = await tool_results(
-        mesh, keys, tmp_path, *calls, mcp_config_file=config(tmp_path, weather=stdio())
-    )
-    assert (text(picture), picture.is_error) == ("a cloud\n[image, image/png, 40 bytes; not shown]", False)
-    assert failed.is_error
-    assert text(failed).startswith("MCP_TOOL_ERROR: ")
-    assert "no weather today" in text(failed)
-    assert text(traced).startswith("00-0af7651916cd43dd8448eb211c80319c-")
 
 
 async def test_Generate__a_long_result_is_truncated_with_a_note(

@@ -23,7 +23,7 @@ async def called(
 
 
 async def test_unusable_tools_are_left_out(mesh: ScriptedMesh, keys: Path, tmp_path: Path) -> None:
-    await called(mesh, keys, tmp_path, "plain")
+    await called(mesh, keys, tmp_path, "unusable")
     declared = {tool.name: tool for tool in mesh.prompts[0].tools}
     assert [name.removeprefix("mcp__h__") for name in declared] == [
         "good",

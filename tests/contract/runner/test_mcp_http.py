@@ -9,7 +9,7 @@ import json
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +176,25 @@ async def test_malformed_messages_are_not_logged(
         result = await called(mesh, keys, tmp_path, answer, [])
     assert result.startswith("MCP_ERROR: ")
     assert "private words" not in caplog.text
+
+
+async def test_a_vanished_server_is_reported_and_reconnected(
+    mesh: ScriptedMesh, keys: Path, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as stack:
+
+        async def vanish(_message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+            await stack.aclose()  # It listens no more.
+            writer.transport.abort()
+
+        url = await stack.enter_async_context(site(vanish, []))
+        file = config(tmp_path, h={"url": url})
+        first, second, third = await tool_results(
+            mesh, keys, tmp_path, CALL, CALL, CALL, mcp_servers=("h",), mcp_config_file=file
+        )
+    assert text(first).startswith("MCP_SERVER_LOST: ")
+    assert text(second).startswith("MCP_SERVER_UNAVAILABLE: the call was not made: it could not be reached")
+    assert text(third) == text(second)
 
 
 async def test_a_lost_run_does_not_wait_for_a_silent_server(

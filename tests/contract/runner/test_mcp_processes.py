@@ -13,7 +13,7 @@ from spawnmesh_runner.loop.messages import text_message
 
 from tests.support.model_router.answers import calling
 from tests.support.runner.fixtures import ScriptedMesh, eventually, running_runner
-from tests.support.runner.mcp_fixtures import RESULT, config, http_server, is_alive, stdio, text, tool_results
+from tests.support.runner.mcp_fixtures import RESULT, config, is_alive, stdio, text, tool_results
 
 PIDS = ("mcp__weather__pid", "{}")
 STUBBORN = ("mcp__weather__stubborn", "{}")
@@ -209,19 +209,6 @@ async def test_a_server_that_dies_is_restarted_a_limited_number_of_times(
         " it ended 4 times, and is not started again in this run",
     ]
     assert notes.read_text().count("started") == 4
-
-
-async def test_a_vanished_http_server_is_reported_and_reconnected(
-    mesh: ScriptedMesh, keys: Path, tmp_path: Path
-) -> None:
-    async with http_server() as url:
-        file = config(tmp_path, weather={"url": url})
-        first, second, third = await tool_results(
-            mesh, keys, tmp_path, ("mcp__weather__die", "{}"), FORECAST, FORECAST, mcp_config_file=file
-        )
-    assert text(first).startswith("MCP_SERVER_LOST: ")
-    assert text(second).startswith("MCP_SERVER_UNAVAILABLE: the call was not made: it could not be reached")
-    assert text(third) == text(second)
 
 
 @pytest.mark.parametrize("trusted", [False, True])

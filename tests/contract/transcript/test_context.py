@@ -109,8 +109,8 @@ async def test_AssembleContext__the_newest_that_fit_and_the_newest_user_message(
     context = await session.context(counts[3] + 2 * group - 1)
     assert [entry.seq for entry in context.entries] == [3, 8, 13]
     context = await session.context(1)
-    assert [entry.seq for entry in context.entries] == [3]
-    assert (context.token_count, context.dropped_entry_count) == (counts[3], 11)
+    assert [entry.seq for entry in context.entries] == [3, 8, 13]
+    assert (context.token_count, context.dropped_entry_count) == (counts[3] + group, 9)
 
 
 async def test_AssembleContext__a_superseded_user_message_is_not_the_newest(session: Session) -> None:

@@ -3,27 +3,29 @@
 import asyncio
 import json
 import os
+import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from spawnmesh.content.v1 import message_pb2
-from spawnmesh_devstack.ports import free_ports
 
 from tests.support.model_router.answers import calling, saying
 from tests.support.runner.fixtures import ScriptedMesh, eventually, running_runner
-from tests.support.serving import until_open
+from tests.support.runner.mcp_sdk_server import make_server
 
 SERVER = Path(__file__).parent / "mcp_server.py"
+SDK_SERVER = Path(__file__).parent / "mcp_sdk_server.py"
 HOSTILE = Path(__file__).parent / "mcp_hostile.py"
 RESULT = message_pb2.ROLE_TOOL_RESULT
 
 
 def stdio(*words: str, program: Path = SERVER, **options: Any) -> dict[str, Any]:
     """Return the configuration of a server that is a process."""
-    return {"command": sys.executable, "args": [str(program), *(words or ("stdio",))], **options}
+    return {"command": sys.executable, "args": [str(program), *words], **options}
 
 
 def config(tmp_path: Path, **servers: dict[str, Any]) -> Path:
@@ -67,17 +69,17 @@ def is_alive(pid: int) -> bool:
 
 
 @asynccontextmanager
-async def http_server(*options: str, env: dict[str, str] | None = None) -> AsyncIterator[str]:
-    """Start the server at an address of this machine."""
-    [port] = free_ports(1)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(SERVER), "http", str(port), *options, env={**os.environ, **(env or {})},
-        stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        await until_open(port, within_seconds=30.0)
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        with suppress(ProcessLookupError):  # It may have ended by itself.
-            process.kill()
-        await process.wait()
+async def http_server(*, json_response: bool) -> AsyncIterator[str]:
+    """Serve the server that is made with the SDK at an address of this machine, in this process.
+
+    It answers with JSON, otherwise with a stream of events.
+    """
+    app = make_server().streamable_http_app(json_response=json_response)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = asyncio.create_task(server.serve([listening]))
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+        finally:
+            server.should_exit = True
+            await serving

@@ -24,8 +24,12 @@ def doubling() -> dict[str, Any]:
     return {"type": "object", "properties": {"a": {"$ref": "#/$defs/p59"}}, "$defs": parts}
 
 
-TOOLS: list[dict[str, Any]] = [
-    {"name": "good", "description": "Fine.\x1b[31m\u202e\u0000 Hidden.", "inputSchema": PLAIN},
+GOOD: dict[str, Any] = {
+    "name": "good",
+    "description": "Fine.\x1b[31m\u202e\u0000 Hidden.",
+    "inputSchema": PLAIN,
+}
+UNUSABLE: list[dict[str, Any]] = [
     {"name": "good", "description": "The same name.", "inputSchema": PLAIN},
     {"name": "has space", "inputSchema": PLAIN},
     {"name": "new\nline", "inputSchema": PLAIN},
@@ -59,16 +63,16 @@ TOOLS: list[dict[str, Any]] = [
         "name": "elsewhere",
         "inputSchema": {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/schema"}}},
     },
-    {
-        "name": "slow",
-        "inputSchema": {
-            "type": "object",
-            "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}},
-            "patternProperties": {"^(b+)+$": {}},
-            "additionalProperties": False,
-        },
-    },
 ]
+SLOW: dict[str, Any] = {
+    "name": "slow",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}},
+        "patternProperties": {"^(b+)+$": {}},
+        "additionalProperties": False,
+    },
+}
 
 
 def send(message: dict[str, Any]) -> None:
@@ -96,7 +100,8 @@ def answer(trick: str, request: dict[str, Any]) -> None:
     elif method == "tools/list" and trick == "malformed":
         send({"id": number, "result": {"tools": [{"name": "one", "inputSchema": {"type": "string"}}]}})
     elif method == "tools/list":
-        send({"id": number, "result": {"tools": TOOLS}})
+        unusable = UNUSABLE if trick == "unusable" else []
+        send({"id": number, "result": {"tools": [GOOD, *unusable, SLOW]}})
     elif method == "tools/call" and trick == "garbage":
         send({"id": number, "result": "nonsense"})
     elif method == "tools/call" and trick == "shapeless":

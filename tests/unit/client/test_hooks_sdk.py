@@ -10,7 +10,7 @@ from spawnmesh.hook.v1 import hook_handler_service_pb2 as handler_pb
 from spawnmesh.hook.v1.event_pb2 import BeforeAgentFinalizeEvent, HookKind
 from spawnmesh_client import hooks
 from spawnmesh_client.hooks import FakeDispatch, HandlerFailed, Handlers, hook
-from spawnmesh_client.hooks.bundled.cel_policy import Policy, Rule
+from spawnmesh_client.hooks.bundled.cel_policy import CelPolicy, Rule
 from spawnmesh_client.hooks.bundled.model_reviewer import review_prompt, verdict
 from spawnmesh_client.hooks.handlers import OBSERVED_HOOKS, REQUEST_HOOKS
 from spawnmesh_client.hooks.webhook import Webhook
@@ -177,8 +177,8 @@ async def test_a_call_of_another_shape_is_refused(body: bytes) -> None:
         await Webhook(Handlers([review]), SECRET).answer(signed(body), body)
 
 
-def policy(*requirements: str) -> Policy:
-    return Policy(
+def policy(*requirements: str) -> CelPolicy:
+    return CelPolicy(
         [Rule(name=f"r{at}", require=text, reason=f"reason {at}") for at, text in enumerate(requirements)]
     )
 

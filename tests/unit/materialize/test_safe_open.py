@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from spawnmesh_materialize import (
-    Entry,
-    EntryKind,
+    DirectoryEntry,
+    FileKind,
     MaterializeError,
     MaterializeReason,
     list_directory,
@@ -119,10 +119,10 @@ def test_directory_is_listed_by_name_without_following_symlinks(workspace: Path,
     (workspace / "c").symlink_to(outside)
     os.mkfifo(workspace / "d")
     assert list_directory(workspace) == [
-        Entry("a", EntryKind.DIRECTORY, 0),
-        Entry("b", EntryKind.FILE, 2),
-        Entry("c", EntryKind.SYMLINK, 0),
-        Entry("d", EntryKind.OTHER, 0),
+        DirectoryEntry("a", FileKind.DIRECTORY, 0),
+        DirectoryEntry("b", FileKind.FILE, 2),
+        DirectoryEntry("c", FileKind.SYMLINK, 0),
+        DirectoryEntry("d", FileKind.OTHER, 0),
     ]
     assert list_directory(workspace, "a") == []
     for relative, reason in [("c", MaterializeReason.UNSAFE_PATH), ("b", MaterializeReason.NOT_A_DIRECTORY)]:

@@ -2,7 +2,7 @@
 
 from spawnmesh.content.v1 import message_pb2 as content
 from spawnmesh.transcript.v1 import entry_pb2 as pb
-from spawnmesh_runner.loop.context import Draft, messages_for_model, open_calls, pending_draft
+from spawnmesh_runner.loop.context import PendingAnswer, messages_for_model, open_calls, pending_answer
 from spawnmesh_runner.loop.messages import text_message
 
 RUN = "run_mine"
@@ -39,19 +39,19 @@ def test_a_note_becomes_a_user_message_in_its_place() -> None:
     ]
 
 
-def test_an_answer_at_the_end_is_a_pending_draft() -> None:
+def test_an_answer_at_the_end_is_pending() -> None:
     thinking = content.ContentBlock(thinking=content.Thinking(text="hmm"))
     message = said("done")
     message.content.insert(0, thinking)
-    assert pending_draft([entry("u", USER), entry("a", message)], RUN) == Draft("a", "done")
+    assert pending_answer([entry("u", USER), entry("a", message)], RUN) == PendingAnswer("a", "done")
 
 
-def test_other_answers_are_no_pending_draft() -> None:
-    assert pending_draft([entry("a", said("done")), entry("u", USER)], RUN) is None
-    assert pending_draft([entry("a", said("done")), NOTE], RUN) is None
-    assert pending_draft([entry("a", said("", "c1"))], RUN) is None
-    assert pending_draft([entry("a", said("done"), run_id="run_before")], RUN) is None
-    assert pending_draft([], RUN) is None
+def test_other_answers_are_not_pending() -> None:
+    assert pending_answer([entry("a", said("done")), entry("u", USER)], RUN) is None
+    assert pending_answer([entry("a", said("done")), NOTE], RUN) is None
+    assert pending_answer([entry("a", said("", "c1"))], RUN) is None
+    assert pending_answer([entry("a", said("done"), run_id="run_before")], RUN) is None
+    assert pending_answer([], RUN) is None
 
 
 def test_calls_without_a_stored_result_are_open() -> None:

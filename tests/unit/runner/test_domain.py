@@ -7,9 +7,15 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.domain.backoff import backoff_seconds
 from spawnmesh_runner.domain.compaction import CompactionAttempts, fresh_tail_token_count
-from spawnmesh_runner.domain.failure import RUNNER_ERROR, TURN_LIMIT_EXCEEDED, describe_failure
+from spawnmesh_runner.domain.failure import NO_PROGRESS, RUNNER_ERROR, TURN_LIMIT_EXCEEDED, describe_failure
 from spawnmesh_runner.domain.idempotency_keys import answer_key, call_request_id, result_key
-from spawnmesh_runner.domain.turns import LATE_TURN_COUNT, TurnBudget, TurnLimitExceeded
+from spawnmesh_runner.domain.turns import (
+    LATE_TURN_COUNT,
+    NoProgress,
+    RepeatedCalls,
+    TurnBudget,
+    TurnLimitExceeded,
+)
 from spawnmesh_runner.domain.usage import UsageTotal
 
 RUN = "run_" + "0" * 26
@@ -94,3 +100,12 @@ def test_compactions_stop_after_a_few_failures() -> None:
         False,
         False,
     ]
+
+
+def test_only_repeats_in_a_row_are_no_progress() -> None:
+    calls = RepeatedCalls()
+    for digest in "aaabaaabbb":
+        calls.record(digest, ["read_file"])
+    with pytest.raises(NoProgress, match=r"of read_file with .* 3 times in a row") as raised:
+        calls.record("b", ["read_file", "read_file"])
+    assert describe_failure(raised.value).reason == NO_PROGRESS

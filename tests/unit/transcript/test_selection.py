@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 from spawnmesh_transcript.domain.selection import (
     ENTRY_BYTES,
     MAX_CONTEXT_BYTES,
+    MIN_SHARE_TOKENS,
     MISSING_RESULT_BYTES,
     Selection,
+    Share,
     batches,
+    fair_share,
     group_size_bytes,
     group_token_count,
     select,
@@ -180,3 +183,74 @@ def test_small_bodies_are_read_in_batches_by_number(max_count: int) -> None:
     assert [len(batch) for batch in batches(turns, max_count=max_count)][:-1] == [max_count] * (
         99 // max_count
     )
+
+
+def _answered(seq: int, *results: tuple[int, int], head_tokens: int = 10) -> Group:
+    """Return a call with results of so many tokens and bytes."""
+    calls = tuple(f"c{index}" for index in range(len(results)))
+    return Group(
+        Turn(seq, Role.ASSISTANT, head_tokens, calls),
+        tuple(
+            Turn(seq + index + 1, Role.TOOL_RESULT, tokens, answers=f"c{index}", size_bytes=size)
+            for index, (tokens, size) in enumerate(results)
+        ),
+    )
+
+
+def _cut(groups: list[Group], budget: int, max_bytes: int = MAX_CONTEXT_BYTES) -> Selection:
+    return select(
+        groups,
+        token_budget=budget,
+        always=None,
+        missing_result_token_count=_MISSING,
+        max_bytes=max_bytes,
+        cut_newest_results=True,
+    )
+
+
+def test_newest_results_that_do_not_fit_share_what_is_left() -> None:
+    selection = _cut([_said(1, 1), _answered(2, (5_000, 1), (300, 1), (9_000, 1))], 4_310)
+    assert _seqs(selection) == [2]
+    assert selection.is_full
+    assert selection.cut == {3: Share(2_000, 1), 5: Share(2_000, 1)}
+
+
+def test_results_are_cut_only_if_they_do_not_fit() -> None:
+    groups = [_said(1, 5), _answered(2, (5_000, 1), (300, 1))]
+    assert _cut(groups, 5_315) == Selection(tuple(groups), is_full=False)
+    assert _cut(groups, 5_314) == Selection((groups[1],), is_full=True)
+    assert _cut(groups, 5_309).cut == {3: Share(4_999, 1)}
+
+
+def test_only_the_newest_results_are_cut() -> None:
+    old, new = _answered(1, (5_000, 1)), _answered(3, (1_000, 1))
+    assert _cut([old, new], 2_000) == Selection((new,), is_full=True)
+    assert _cut([old, new, _said(5, 100)], 2_000) == Selection((new, _said(5, 100)), is_full=True)
+
+
+def test_results_behind_what_does_not_fit_are_left_out() -> None:
+    assert _cut([_answered(1, (100, 1)), _said(3, 600)], 500) == Selection((), is_full=True)
+
+
+def test_without_room_each_result_keeps_the_least_share() -> None:
+    selection = _cut([_answered(1, (5_000, 1), (100, 1))], -70)
+    assert selection.cut == {2: Share(MIN_SHARE_TOKENS, 1)}
+
+
+def test_results_with_too_many_bytes_are_cut() -> None:
+    size = group_size_bytes(_answered(1, (1, 0), (1, 0)))
+    selection = _cut([_answered(1, (1, 5_000), (1, 900))], 5_000, max_bytes=size + 4_000)
+    assert selection.cut == {2: Share(MIN_SHARE_TOKENS, 3_100)}
+
+
+@given(st.lists(st.integers(0, 1_000), max_size=8), st.integers(-100, 5_000))
+def test_a_fair_share_is_the_largest_that_all_can_have(wanted: list[int], total: int) -> None:
+    share = fair_share(wanted, total)
+
+    def taken(limit: int) -> int:
+        return sum(min(size, limit) for size in wanted)
+
+    assert share >= 0
+    assert taken(share) <= max(total, 0)
+    if share < max(wanted, default=0):
+        assert taken(share + 1) > total

@@ -14,7 +14,7 @@ from spawnmesh_client.cli.run import AsJson, with_mesh
 from spawnmesh_client.cli.show import console, plain, print_json
 from spawnmesh_client.mesh import Mesh
 from spawnmesh_client.storage import list_transcripts
-from spawnmesh_client.tiering import Tiering, tier_transcript
+from spawnmesh_client.tiering import TierCounts, tier_transcript
 
 
 def add_commands(group: typer.Typer) -> None:
@@ -61,12 +61,12 @@ def tier(
 async def _tier(mesh: Mesh, action: pb.TierAction.ValueType, session_id: str, *, as_json: bool) -> bool:
     """Tier the transcripts. Return True if all succeeded."""
     peer = mesh.service("transcript")
-    total, sizes = Tiering(), [0, 0]
+    total, sizes = TierCounts(), [0, 0]
     transcript_count = refused_count = 0
     async for size in list_transcripts(peer):
         if session_id not in ("", size.session_id):
             continue
-        done = Tiering()
+        done = TierCounts()
         try:
             await tier_transcript(peer, size.session_id, action, done)
         except MeshError as error:
@@ -95,7 +95,7 @@ async def _tier(mesh: Mesh, action: pb.TierAction.ValueType, session_id: str, *,
 def _print(
     name: str,
     action: pb.TierAction.ValueType,
-    done: Tiering,
+    done: TierCounts,
     stored_bytes: int,
     logical_bytes: int,
     *,

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from spawnmesh_core.errors import MeshError
 
-from spawnmesh_runner.domain.turns import OutputLimitReached, TurnLimitExceeded
+from spawnmesh_runner.domain.turns import NoProgress, OutputLimitReached, TurnLimitExceeded
 
 RUNNER_ERROR = "RUNNER_ERROR"
 TURN_LIMIT_EXCEEDED = "TURN_LIMIT_EXCEEDED"
 OUTPUT_LIMIT_REACHED = "OUTPUT_LIMIT_REACHED"
+NO_PROGRESS = "NO_PROGRESS"
 MCP_SERVER_NOT_OFFERED = "MCP_SERVER_NOT_OFFERED"
 _MAX_MESSAGE_CHARACTERS = 1000
 
@@ -45,6 +46,8 @@ def describe_failure(error: Exception) -> Failure:
         return Failure(TURN_LIMIT_EXCEEDED, str(error))
     if isinstance(error, OutputLimitReached):
         return Failure(OUTPUT_LIMIT_REACHED, str(error)[:_MAX_MESSAGE_CHARACTERS])
+    if isinstance(error, NoProgress):
+        return Failure(NO_PROGRESS, str(error)[:_MAX_MESSAGE_CHARACTERS])
     if isinstance(error, McpServerNotOffered):
         return Failure(MCP_SERVER_NOT_OFFERED, str(error))
     return Failure(RUNNER_ERROR, "the runner failed; its log has the error under this run's trace")

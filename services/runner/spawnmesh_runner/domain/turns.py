@@ -1,11 +1,14 @@
 """The turns of a run: how many it may take, and how it fails when it has none left."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 DEFAULT_MAX_TURN_COUNT = 50
 LATE_TURN_COUNT = 5
 # Each such answer costs its full price. A model that two notes did not help will not recover.
 MAX_CUT_OFF_COUNT = 3
+MAX_REPEAT_COUNT = 3
+"""Repeats of the same calls with the same results, after which a run ends."""
 
 
 class TurnLimitExceeded(Exception):
@@ -24,6 +27,35 @@ class OutputLimitReached(Exception):
             f" {cut_off_count} times in a row; have it think less, give it less to do at once,"
             " or raise the model's max_output"
         )
+
+
+class NoProgress(Exception):
+    """The model made the same calls again and again, and got the same results."""
+
+    def __init__(self, tool_names: Iterable[str], repeat_count: int) -> None:
+        listed = ", ".join(dict.fromkeys(tool_names))
+        super().__init__(
+            f"the model made the same calls of {listed} with the same results, and repeated them"
+            f" {repeat_count} times in a row"
+        )
+
+
+@dataclass(slots=True)
+class RepeatedCalls:
+    """The newest calls of a run with their results, and how often they were repeated in a row."""
+
+    newest: str = ""
+    repeat_count: int = 0
+
+    def record(self, digest: str, tool_names: Iterable[str]) -> None:
+        """Record the digest of an answer's calls and their results.
+
+        Raises NoProgress for the MAX_REPEAT_COUNT-th repeat.
+        """
+        self.repeat_count = self.repeat_count + 1 if digest == self.newest else 0
+        self.newest = digest
+        if self.repeat_count >= MAX_REPEAT_COUNT:
+            raise NoProgress(tool_names, self.repeat_count)
 
 
 @dataclass(slots=True)

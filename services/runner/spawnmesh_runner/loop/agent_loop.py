@@ -13,12 +13,12 @@ from spawnmesh_runner.loop.assignment import Assignment, render_usage
 from spawnmesh_runner.loop.compaction import compact_transcript
 from spawnmesh_runner.loop.context import (
     OUTPUT_LIMIT_NOTE,
-    Draft,
     OpenCall,
+    PendingAnswer,
     cut_off_count,
-    has_newest_draft,
+    has_pending_answer,
     open_calls,
-    pending_draft,
+    pending_answer,
 )
 from spawnmesh_runner.loop.generate import generate, is_cut_off, model_call_seconds, without_refused_calls
 from spawnmesh_runner.loop.hooks import publish_llm_output, refresh_active_hooks
@@ -72,12 +72,12 @@ async def _finish_turn(assignment: Assignment, turns: TurnBudget) -> bool:
     await refresh_active_hooks(assignment)
     read = await assemble(assignment)
     await finish_calls(assignment, open_calls(read.entries, assignment.run_id))
-    if turns.taken_count > turns.max_count or has_newest_draft(read.entries, assignment.run_id):
-        # Earlier runners already got late turns, or messages behind the last draft are still
+    if turns.taken_count > turns.max_count or has_pending_answer(read.entries, assignment.run_id):
+        # Earlier runners already got late turns, or messages behind the pending answer are still
         # unread.
         turns.record_late_messages()
-    draft = pending_draft(read.entries, assignment.run_id)
-    return draft is not None and await _is_accepted(assignment, draft, turns)
+    pending = pending_answer(read.entries, assignment.run_id)
+    return pending is not None and await _is_accepted(assignment, pending, turns)
 
 
 async def _take_turn(assignment: Assignment, turns: TurnBudget) -> bool:
@@ -89,9 +89,9 @@ async def _take_turn(assignment: Assignment, turns: TurnBudget) -> bool:
     await run_concurrently([refresh_active_hooks(assignment), drain_inbox(assignment)])
     fence = await open_window(assignment)
     read = await assemble(assignment)
-    draft = pending_draft(read.entries, assignment.run_id)
+    pending = pending_answer(read.entries, assignment.run_id)
     if (
-        draft is None
+        pending is None
         and read.compaction_due
         and await compact_transcript(
             assignment, timeout_seconds=model_call_seconds(assignment) * _COMPACTION_SHARE
@@ -100,7 +100,7 @@ async def _take_turn(assignment: Assignment, turns: TurnBudget) -> bool:
         # In the window before, the summary would count as a takeover.
         fence = await open_window(assignment)
         read = await assemble(assignment)
-    if draft is None:
+    if pending is None:
         completion = await generate(assignment, read.entries)
         assignment.add_usage(completion.message.usage)
         await publish_llm_output(assignment, completion)
@@ -116,8 +116,8 @@ async def _take_turn(assignment: Assignment, turns: TurnBudget) -> bool:
         if calls:
             await run_calls(assignment, calls)
             return False
-        draft = Draft(entry_id, text_of(answer))
-    return await _is_accepted(assignment, draft, turns)
+        pending = PendingAnswer(entry_id, text_of(answer))
+    return await _is_accepted(assignment, pending, turns)
 
 
 async def _note_cut_off(
@@ -133,16 +133,16 @@ async def _note_cut_off(
     await append_answer(assignment, turns.taken_count, answer, OUTPUT_LIMIT_NOTE)
 
 
-async def _is_accepted(assignment: Assignment, draft: Draft, turns: TurnBudget) -> bool:
-    """Offer the draft to the session. Return True if it is accepted.
+async def _is_accepted(assignment: Assignment, pending: PendingAnswer, turns: TurnBudget) -> bool:
+    """Offer the answer to the session. Return True if it is accepted.
 
     Otherwise the next turn reads the instruction of a revision, or the pending messages.
     """
     peers = assignment.peers
     request = pb.FinalizeRunRequest(
         epoch=assignment.epoch,
-        draft_entry_id=draft.entry_id,
-        draft_text=draft.text,
+        draft_entry_id=pending.entry_id,
+        draft_text=pending.text,
         usage=render_usage(assignment.usage_total),
         has_final_effects=assignment.has_final_effects,
         is_last_turn=turns.is_exhausted,

@@ -16,7 +16,7 @@ from spawnmesh_runner.domain.compaction import (
     fresh_tail_token_count,
 )
 from spawnmesh_runner.domain.tools import MCP_PREFIX, mcp_prefix
-from spawnmesh_runner.domain.turns import DEFAULT_MAX_TURN_COUNT
+from spawnmesh_runner.domain.turns import DEFAULT_MAX_TURN_COUNT, RepeatedCalls
 from spawnmesh_runner.domain.usage import UsageTotal
 from spawnmesh_runner.loop.lost_files import LostFiles
 from spawnmesh_runner.tools.registry import BUILT_IN
@@ -27,7 +27,7 @@ from spawnmesh_runner.tools.tool import AnyTool
 class Assignment:
     """A claimed run, and everything that the work on it needs.
 
-    Seven fields change during the run:
+    Eight fields change during the run:
 
     - `usage_total` grows with each model call.
     - `active_hooks` holds the values of `HookKind` that have a subscriber, as last listed.
@@ -37,6 +37,7 @@ class Assignment:
       seq.
     - `called_tools` names the tools that this run may have executed, on any runner.
     - `lost_files` are the files that the run wrote on an earlier runner.
+    - `repeated_calls` tells whether the run makes progress.
 
     `tools_note` tells the model which of its tools are missing.
     """
@@ -54,6 +55,7 @@ class Assignment:
     summarized_turns: dict[int, list[entry_pb2.Entry]] = field(default_factory=dict)
     called_tools: set[str] = field(default_factory=set)
     lost_files: LostFiles = field(default_factory=LostFiles)
+    repeated_calls: RepeatedCalls = field(default_factory=RepeatedCalls)
 
     @property
     def session_id(self) -> str:

@@ -20,7 +20,7 @@ OUTPUT_LIMIT_NOTE = entry_pb2.SystemNote(
 )
 """The note behind an answer that was cut off.
 
-Such an answer calls no tool, and it is no draft either.
+Such an answer calls no tool, and it is no pending answer either.
 """
 
 _SUMMARY_BEGINS = (
@@ -31,8 +31,11 @@ _SUMMARY_ENDS = "[End of the summary. The conversation continues here.]"
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """An answer in the transcript that is neither accepted nor rejected."""
+class PendingAnswer:
+    """An answer in the transcript that is neither accepted nor rejected.
+
+    FinalizeRun offers it as the draft.
+    """
 
     entry_id: str
     text: str
@@ -77,7 +80,7 @@ def messages_for_model(entries: Iterable[entry_pb2.Entry]) -> list[message_pb2.M
     return messages
 
 
-def pending_draft(entries: Sequence[entry_pb2.Entry], run_id: str) -> Draft | None:
+def pending_answer(entries: Sequence[entry_pb2.Entry], run_id: str) -> PendingAnswer | None:
     """Return the run's own answer if nothing is behind it in the transcript.
 
     Such an answer was appended but not offered, or has to be offered again.
@@ -85,11 +88,11 @@ def pending_draft(entries: Sequence[entry_pb2.Entry], run_id: str) -> Draft | No
     newest = entries[-1] if entries else None
     if newest is None or not _is_answer_of(newest, run_id) or calls_of(newest.body.message):
         return None
-    return Draft(newest.entry_id, text_of(newest.body.message))
+    return PendingAnswer(newest.entry_id, text_of(newest.body.message))
 
 
-def has_newest_draft(entries: Sequence[entry_pb2.Entry], run_id: str) -> bool:
-    """Return True if the run's newest answer is a draft that was not rejected.
+def has_pending_answer(entries: Sequence[entry_pb2.Entry], run_id: str) -> bool:
+    """Return True if the run's newest answer is neither accepted nor rejected.
 
     Other writers' entries may be behind it.
     """

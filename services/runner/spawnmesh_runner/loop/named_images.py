@@ -9,7 +9,7 @@ from pathlib import Path
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.transcript.v1 import entry_pb2
-from spawnmesh_materialize import EntryKind, MaterializeError, list_directory, open_for_reading
+from spawnmesh_materialize import FileKind, MaterializeError, list_directory, open_for_reading
 
 from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.domain.image_names import mime_type_of, named_paths, names_image
@@ -66,6 +66,6 @@ def _attachment_names(workspace: Path, rel_dir: str) -> list[str]:
     if not rel_dir:
         return []
     try:
-        return [entry.name for entry in list_directory(workspace, rel_dir) if entry.kind is EntryKind.FILE]
+        return [entry.name for entry in list_directory(workspace, rel_dir) if entry.kind is FileKind.FILE]
     except MaterializeError:
         return []

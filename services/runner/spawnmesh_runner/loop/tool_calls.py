@@ -1,6 +1,7 @@
 """The tool calls of an answer: each call is made and its result stored before the next call."""
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -33,13 +34,24 @@ class _Answer:
     made: message_pb2.ToolCall | None = None
 
 
-async def run_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> None:
+async def run_calls(assignment: Assignment, calls: Sequence[OpenCall]) -> None:
     """Make the calls in order and append the result of each.
 
-    Raises MeshError when the run is lost or the transcript refuses a result.
+    Raises MeshError when the run is lost or the transcript refuses a result, and NoProgress when
+    the run has made the same calls with the same results too often in a row.
     """
+    digest = hashlib.sha256()
     for call in calls:
-        await _append_result(assignment, call, await _execute(assignment, call))
+        answer = await _execute(assignment, call)
+        await _append_result(assignment, call, answer)
+        for part in (call.call.name, _block_without_id(call.call), answer.outcome.text):
+            digest.update(hashlib.sha256(part.encode()).digest())
+    assignment.repeated_calls.record(digest.hexdigest(), (call.call.name for call in calls))
+
+
+def _block_without_id(call: message_pb2.ToolCall) -> str:
+    """Return the block of a call without the call's id, which differs from turn to turn."""
+    return call.block_json.replace(call.tool_call_id, "")
 
 
 async def finish_calls(assignment: Assignment, calls: Iterable[OpenCall]) -> None:

@@ -136,7 +136,7 @@ async def assemble(assignment: Assignment) -> pb.AssembleContextResponse:
 
 
 def _has_references(assembled: pb.AssembleContextResponse) -> bool:
-    return bool(assembled.stubbed) or any(
+    return bool(assembled.stubbed or any(cut.file_ids for cut in assembled.cut)) or any(
         "file_" in entry.body.compaction.summary for entry in assembled.entries
     )
 

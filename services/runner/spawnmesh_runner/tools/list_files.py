@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pydantic import Field
-from spawnmesh_materialize import Entry, EntryKind, MaterializeError, list_directory, open_for_reading
+from spawnmesh_materialize import DirectoryEntry, FileKind, MaterializeError, list_directory, open_for_reading
 
 from spawnmesh_runner.clients.threads import finish_in_thread
 from spawnmesh_runner.tools.digest import MAX_HASHED_BYTES, sha256_of
@@ -27,7 +27,7 @@ def list_files(workspace: Path, path: str) -> Result:
     listed: list[dict[str, object]] = []
     for entry in entries[:MAX_ENTRIES]:
         item: dict[str, object] = {"name": entry.name, "kind": entry.kind.value}
-        if entry.kind is EntryKind.FILE:
+        if entry.kind is FileKind.FILE:
             item["bytes"] = entry.size_bytes
             if entry.size_bytes <= hashable_bytes:
                 item["sha256"] = _sha256(workspace, path, entry)
@@ -36,7 +36,7 @@ def list_files(workspace: Path, path: str) -> Result:
     return {"path": path, "entries": listed, "truncated": len(entries) > MAX_ENTRIES}
 
 
-def _sha256(workspace: Path, path: str, entry: Entry) -> str | None:
+def _sha256(workspace: Path, path: str, entry: DirectoryEntry) -> str | None:
     try:
         with open_for_reading(workspace, f"{path}/{entry.name}") as file:
             return sha256_of(file)

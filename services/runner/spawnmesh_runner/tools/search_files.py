@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 from spawnmesh_materialize import (
-    EntryKind,
+    FileKind,
     MaterializeError,
     MaterializeReason,
     list_directory,
@@ -86,9 +86,9 @@ def _files_below(workspace: Path, path: str, search: _Search, depth: int = 0) ->
         return  # Skip a directory that was removed or may not be read.
     for entry in entries:
         below = entry.name if path == "." else f"{path.rstrip('/')}/{entry.name}"
-        if entry.kind is EntryKind.FILE:
+        if entry.kind is FileKind.FILE:
             yield below
-        elif entry.kind is EntryKind.DIRECTORY:
+        elif entry.kind is FileKind.DIRECTORY:
             if depth >= MAX_DEPTH:
                 search.truncated = True
                 return

@@ -48,8 +48,17 @@ class Measure:
         """Return a count by a vocabulary in the model's tokens, rounded up."""
         if self.takes(counted_by):
             return token_count
-        percent = 100 if counted_by == self.vocabulary else _ACROSS[self.vocabulary]
-        return -(-token_count * percent * self.percent // 10_000)
+        return -(-token_count * self._factor(counted_by) // 10_000)
+
+    def within(self, token_count: int, counted_by: str) -> int:
+        """Return the most tokens by a vocabulary that are at most so many of the model's."""
+        if self.takes(counted_by):
+            return token_count
+        return token_count * 10_000 // self._factor(counted_by)
+
+    def _factor(self, counted_by: str) -> int:
+        """Return the model's tokens for 10,000 tokens by the vocabulary."""
+        return (100 if counted_by == self.vocabulary else _ACROSS[self.vocabulary]) * self.percent
 
 
 @dataclass(frozen=True, slots=True)

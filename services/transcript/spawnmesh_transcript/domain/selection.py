@@ -1,7 +1,7 @@
 """Select the newest groups that fit a budget of tokens and one message of the transport."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from spawnmesh_transcript.domain.turns import Group, Turn
 
@@ -21,12 +21,28 @@ bytes each.
 """
 
 
+MIN_SHARE_TOKENS = 256
+"""The least tokens of a result that is cut: enough for the note about the cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The tokens and bytes that a result may take which is cut to fit."""
+
+    token_count: int
+    size_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The groups to read, oldest first. `is_full` is set if something older did not fit."""
+    """The groups to read, oldest first. `is_full` is set if something older did not fit.
+
+    `cut` has a share for each result, by seq, that is read only in part.
+    """
 
     groups: tuple[Group, ...]
     is_full: bool
+    cut: Mapping[int, Share] = field(default_factory=dict)
 
 
 def group_token_count(group: Group, *, missing_result_token_count: int) -> int:
@@ -66,16 +82,20 @@ def select(
     always: Turn | None,
     missing_result_token_count: int,
     max_bytes: int = MAX_CONTEXT_BYTES,
+    cut_newest_results: bool = False,
 ) -> Selection:
     """Return the newest groups that fit, without a gap: the first one that does not fit ends the
     selection.
 
     `always` is included even if it alone exceeds the budget, and counts before the others; it may
-    be older than all the groups.
+    be older than all the groups. If the group that ends the selection is the newest one with
+    results, `cut_newest_results` includes it: its results share what is left.
     """
+    newest_with_results = next((group for group in reversed(groups) if group.has_results), None)
     remaining = token_budget - (always.token_count if always else 0)
     remaining_bytes = max_bytes - (ENTRY_BYTES + always.size_bytes if always else 0)
     chosen: list[Group] = []
+    cut: Mapping[int, Share] = {}
     is_full = False
     has_always = always is None
     for group in reversed(groups):
@@ -86,6 +106,9 @@ def select(
         cost = group_token_count(group, missing_result_token_count=missing_result_token_count)
         size = group_size_bytes(group)
         if is_full or cost > remaining or size > remaining_bytes:
+            if cut_newest_results and not is_full and group is newest_with_results:
+                cut = _shares_of_results(group, remaining - cost, remaining_bytes - size)
+                chosen.append(group)
             is_full = True
             if has_always:
                 break
@@ -95,4 +118,37 @@ def select(
         chosen.append(group)
     if not has_always and always:
         chosen.append(Group(always))
-    return Selection(tuple(reversed(chosen)), is_full)
+    return Selection(tuple(reversed(chosen)), is_full, cut)
+
+
+def _shares_of_results(group: Group, spare_tokens: int, spare_bytes: int) -> dict[int, Share]:
+    """Return the shares of the results that are cut, so that the group fits if that is possible.
+
+    `spare_tokens` and `spare_bytes` are what is left beside the complete group, negative for what
+    it has too much.
+    """
+    results = [result for result in group.results if isinstance(result, Turn)]
+    tokens = [result.token_count for result in results]
+    sizes = [result.size_bytes for result in results]
+    token_share = max(fair_share(tokens, sum(tokens) + spare_tokens), MIN_SHARE_TOKENS)
+    byte_share = max(fair_share(sizes, sum(sizes) + spare_bytes), 0)
+    return {
+        result.seq: Share(token_share, byte_share)
+        for result in results
+        if result.token_count > token_share or result.size_bytes > byte_share
+    }
+
+
+def fair_share(wanted: Sequence[int], total: int) -> int:
+    """Return the largest limit for each, so that all together take at most the total.
+
+    Those that want less than the limit leave the rest to the others. A total of 0 or less leaves
+    nothing to any.
+    """
+    rest = total
+    for index, size in enumerate(sorted(wanted)):
+        share = rest // (len(wanted) - index)
+        if size > share:
+            return max(share, 0)
+        rest -= size
+    return max(wanted, default=0)

@@ -120,7 +120,7 @@ def begin_at_step(selection: Selection, positions: TurnPositions, *, always: Tur
     stays for some turns.
 
     A step is a power of two, so that a step of another size begins at the same place at least
-    every other time. What is fresh, and `always`, stay in any case.
+    every other time. What is fresh, what is cut, and `always` stay in any case.
     """
     first = next((group for group in selection.groups if not _is(group, always)), None)
     if first is None or not selection.is_full:
@@ -134,8 +134,9 @@ def begin_at_step(selection: Selection, positions: TurnPositions, *, always: Tur
         if _is(group, always)
         or positions.turns_before[group.head.seq] >= begin
         or _newest_seq(group) > positions.stale_seq
+        or any(member.seq in selection.cut for member in group.results if isinstance(member, Turn))
     )
-    return Selection(kept, is_full=True)
+    return Selection(kept, is_full=True, cut=selection.cut)
 
 
 def _is(group: Group, turn: Turn | None) -> bool:

@@ -59,6 +59,11 @@ class Group:
     def members(self) -> tuple[Turn | MissingResult, ...]:
         return (self.head, *self.results)
 
+    @property
+    def has_results(self) -> bool:
+        """Return whether a call of the group has a result."""
+        return any(isinstance(result, Turn) for result in self.results)
+
 
 def measured(turn: Turn, measure: Measure) -> Turn:
     """Return the turn with its count in the measure."""

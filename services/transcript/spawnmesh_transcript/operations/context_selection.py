@@ -12,7 +12,7 @@ from spawnmesh_transcript.domain.dropped import LeftOut, begin_of, left_out
 from spawnmesh_transcript.domain.entries import Label
 from spawnmesh_transcript.domain.families import Measure
 from spawnmesh_transcript.domain.pairing import Paired, pair
-from spawnmesh_transcript.domain.selection import Selection, select
+from spawnmesh_transcript.domain.selection import Selection, Share, select
 from spawnmesh_transcript.domain.tier import (
     Reference,
     TailLimits,
@@ -69,6 +69,8 @@ class Chosen:
     stale: StalePrefix = StalePrefix()
     full_token_counts: Mapping[int, int] = field(default_factory=dict)
     """The full token counts, by seq, of the results that are read as references."""
+    cut: Mapping[int, Share] = field(default_factory=dict)
+    """The share of each result, by seq, that is read only in part."""
     counted_by: frozenset[str] = frozenset()
     """The vocabularies by which the stored counts of the selected entries were made."""
 
@@ -83,6 +85,7 @@ class _Wanted:
     """The tokens of the budget; None for tokens as they are stored."""
     always: Turn | None = None
     """A message that is included even if it does not fit."""
+    cut_newest_results: bool = False
     with_notes: bool = False
     summary: Summary | None = None
     tail: TailLimits | None = None
@@ -106,12 +109,13 @@ async def choose_context(
 ) -> Chosen:
     """Select the newest summary, and the newest messages and notes after it that fit the budget.
 
-    The newest user message is always included. The budget may be 0 or negative, if more is
-    reserved than there is. MAX_CONTEXT_BYTES limits the bodies as they are read. The budget is in
-    the measure, as are all counts of the result; freshness is decided by the stored counts. If
-    `with_references` is set, large results that are no longer fresh are read as references. A
-    summary that does not fit beside the user message is skipped, and the entries that it covers
-    are selected from instead.
+    The newest user message is always included, and so are the newest results, unless messages
+    after them take the budget: results that do not fit are cut. The budget may be 0 or negative,
+    if more is reserved than there is. MAX_CONTEXT_BYTES limits the bodies as they are read. The
+    budget is in the measure, as are all counts of the result; freshness is decided by the stored
+    counts. If `with_references` is set, large results that are no longer fresh are read as
+    references. A summary that does not fit beside the user message is skipped, and the entries
+    that it covers are selected from instead.
     """
     newest = await entry_store.read_newest_user_turn(connection, key)
     always = measured(newest, measure) if newest else None
@@ -123,6 +127,7 @@ async def choose_context(
         up_to_seq=transcript.head.seq,
         measure=measure,
         always=always,
+        cut_newest_results=True,
         with_notes=True,
         summary=summary,
         tail=tail,
@@ -193,6 +198,7 @@ async def _choose(connection: Connection, key: Key, transcript: Transcript, want
         wanted.summary,
         _stale_prefix(scanned, paired.groups, transcript, wanted, reached_end=reached_end),
         _full_token_counts(paired.groups, tiered.stubbed),
+        {seq: share for seq, share in selection.cut.items() if seq not in tiered.stubbed},
         _counted_by(scanned, selection.groups),
     )
 
@@ -257,6 +263,7 @@ def _select_groups(groups: Sequence[Group], wanted: _Wanted) -> Selection:
         groups,
         token_budget=wanted.token_budget,
         always=wanted.always,
+        cut_newest_results=wanted.cut_newest_results,
         missing_result_token_count=synthetic_token_count(measure) if measure else synthetic_token_count(),
     )
 

@@ -18,6 +18,7 @@ from spawnmesh_transcript.operations.accompanying_texts import accompanying_toke
 from spawnmesh_transcript.operations.bodies.synthetic_results import synthetic_result, synthetic_token_count
 from spawnmesh_transcript.operations.context_selection import Chosen, choose_context
 from spawnmesh_transcript.operations.rehydration import rehydrate_entries
+from spawnmesh_transcript.operations.result_cutting import ShortenedResult, cut_results
 from spawnmesh_transcript.rpc.dependencies import Dependencies
 from spawnmesh_transcript.rpc.messages import parse_key, parse_tail, render_entry
 from spawnmesh_transcript.store import entries as entry_store
@@ -51,6 +52,7 @@ class _Context:
     summary: StoredEntry | None
     entries: dict[int, StoredEntry]
     stubbed: tuple[_StubbedResult, ...]
+    cut: tuple[ShortenedResult, ...]
     left_out: tuple[LeftOut, ...]
     """In order; only for tenants with the tier."""
     dropped_entry_count: int
@@ -111,6 +113,8 @@ async def _assemble(request: pb.AssembleContextRequest, key: Key, deps: Dependen
     externalized = [entry for entry in entries.values() if entry.dropped_bytes]
     complete = await rehydrate_entries(deps.database, deps.blobs, key, externalized)
     entries |= {entry.seq: entry for entry in complete}
+    cut = await cut_results(deps.database, deps.blobs, key, chosen, measure) if chosen.cut else ()
+    entries |= {one.entry.seq: one.entry for one in cut}
     read_count = sum(seq > covered_seq for seq in entries)
     dropped_count = turn_count - superseded_count - chosen.unmatched_count - read_count
     dropped = older(chosen.begin_seq, transcript.head.seq, dropped_count, covered_seq=covered_seq)
@@ -119,6 +123,7 @@ async def _assemble(request: pb.AssembleContextRequest, key: Key, deps: Dependen
         summary,
         entries,
         stubbed,
+        cut,
         (*dropped, *chosen.left_out) if has_tier else (),
         dropped_entry_count=dropped_count,
         superseded_entry_count=superseded_count,
@@ -141,11 +146,11 @@ async def _tenant_measure(database: Database, tenant_id: str) -> Measure:
 async def _read_chosen(
     connection: Connection, key: Key, chosen: Chosen
 ) -> tuple[dict[int, StoredEntry], tuple[_StubbedResult, ...]]:
-    """Read the entries of the groups.
+    """Read the entries of the groups, except for the results that are cut.
 
     Results that are read as references are read without their own bodies.
     """
-    turns = [*turns_of(chosen.groups)]
+    turns = [turn for turn in turns_of(chosen.groups) if turn.seq not in chosen.cut]
     entries = await entry_store.get_entries(
         connection, key, [turn.seq for turn in turns if turn.seq not in chosen.stubbed]
     )
@@ -179,7 +184,7 @@ def _counted_as_chosen(entries: dict[int, StoredEntry], chosen: Chosen) -> dict[
     return entries | {
         turn.seq: entries[turn.seq]._replace(token_count=turn.token_count)
         for turn in turns_of(chosen.groups)
-        if entries[turn.seq].token_count != turn.token_count
+        if turn.seq not in chosen.cut and entries[turn.seq].token_count != turn.token_count
     }
 
 
@@ -193,6 +198,7 @@ def _render(context: _Context, request: pb.AssembleContextRequest) -> pb.Assembl
         is_estimate=basis.is_estimate,
         token_vocabulary=basis.vocabulary,
         stubbed=map(_render_stubbed, context.stubbed),
+        cut=map(_render_cut, context.cut),
         dropped=map(_render_left_out, context.left_out),
     )
     missing_token_count = synthetic_token_count(context.measure)
@@ -206,8 +212,9 @@ def _render(context: _Context, request: pb.AssembleContextRequest) -> pb.Assembl
         response.token_count += head.token_count
         for result in group.results:
             if isinstance(result, Turn):
-                render_entry(context.entries[result.seq], add())
-                response.token_count += result.token_count
+                entry = context.entries[result.seq]
+                render_entry(entry, add())
+                response.token_count += entry.token_count
             else:
                 message = synthetic_result(head.body.message, result.call_id)
                 add(body=entry_pb.EntryBody(message=message), token_count=missing_token_count)
@@ -229,6 +236,17 @@ def _render_stubbed(stubbed: _StubbedResult) -> context_pb.StubbedResult:
         seq=stubbed.seq,
         file_ids=stubbed.file_ids,
         full_token_count=stubbed.full_token_count,
+    )
+
+
+def _render_cut(cut: ShortenedResult) -> context_pb.CutResult:
+    return context_pb.CutResult(
+        entry_id=cut.entry.entry_id,
+        seq=cut.entry.seq,
+        file_ids=cut.file_ids,
+        full_token_count=cut.full_token_count,
+        shown_bytes=cut.shown_bytes,
+        size_bytes=cut.size_bytes,
     )
 
 

@@ -41,7 +41,7 @@ class Rule(BaseModel):
     reason: str = Field(min_length=1, max_length=1000)
 
 
-class PolicySettings(BaseSettings):
+class CelPolicySettings(BaseSettings):
     """Settings from `CEL_POLICY_…` in the environment."""
 
     model_config = SettingsConfigDict(env_prefix="CEL_POLICY_", frozen=True, extra="ignore")
@@ -49,7 +49,7 @@ class PolicySettings(BaseSettings):
     file: Path
 
 
-class Policy:
+class CelPolicy:
     """Compiled rules. Raises ValueError, naming the rule, for one that does not compile."""
 
     def __init__(self, rules: list[Rule]) -> None:
@@ -71,13 +71,13 @@ class Policy:
         return [rule for rule, program in self._rules if not _holds(rule, program, facts)]
 
 
-def read_policy(file: Path) -> Policy:
+def read_policy(file: Path) -> CelPolicy:
     """Read the rules of a file.
 
     Raises ValueError for a malformed file, OSError for an unreadable one.
     """
     try:
-        return Policy(TypeAdapter(list[Rule]).validate_json(file.read_bytes()))
+        return CelPolicy(TypeAdapter(list[Rule]).validate_json(file.read_bytes()))
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"{file.name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
@@ -96,9 +96,9 @@ def judge(event: BeforeAgentFinalizeEvent) -> FinalizeDecision | None:
 
 
 @cache
-def _policy() -> Policy:
+def _policy() -> CelPolicy:
     # it comes from the environment
-    return read_policy(PolicySettings().file)  # type: ignore[call-arg]
+    return read_policy(CelPolicySettings().file)  # type: ignore[call-arg]
 
 
 def _compiled(rule: Rule) -> "cel.Program":

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%spawnmesh/transcript/v1/context.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\"I\n\tFreshTail\x12\x1e\n\rmessage_count\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x1c\n\x0btoken_count\x18\x02 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\"Z\n\rStubbedResult\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x03\x12\x10\n\x08\x66ile_ids\x18\x03 \x03(\t\x12\x18\n\x10\x66ull_token_count\x18\x04 \x01(\x05\"}\n\x0e\x44roppedEntries\x12\x11\n\tfirst_seq\x18\x01 \x01(\x03\x12\x10\n\x08last_seq\x18\x02 \x01(\x03\x12\x13\n\x0b\x65ntry_count\x18\x03 \x01(\x05\x12\x31\n\x05\x63\x61use\x18\x04 \x01(\x0e\x32\".spawnmesh.transcript.v1.DropCause*s\n\tDropCause\x12\x1a\n\x16\x44ROP_CAUSE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44ROP_CAUSE_BUDGET\x10\x01\x12\x19\n\x15\x44ROP_CAUSE_SUPERSEDED\x10\x02\x12\x18\n\x14\x44ROP_CAUSE_UNMATCHED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%spawnmesh/transcript/v1/context.proto\x12\x17spawnmesh.transcript.v1\x1a\x1b\x62uf/validate/validate.proto\"I\n\tFreshTail\x12\x1e\n\rmessage_count\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x1c\n\x0btoken_count\x18\x02 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\"Z\n\rStubbedResult\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x03\x12\x10\n\x08\x66ile_ids\x18\x03 \x03(\t\x12\x18\n\x10\x66ull_token_count\x18\x04 \x01(\x05\"\x7f\n\tCutResult\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x03\x12\x10\n\x08\x66ile_ids\x18\x03 \x03(\t\x12\x18\n\x10\x66ull_token_count\x18\x04 \x01(\x05\x12\x13\n\x0bshown_bytes\x18\x05 \x01(\x03\x12\x12\n\nsize_bytes\x18\x06 \x01(\x03\"}\n\x0e\x44roppedEntries\x12\x11\n\tfirst_seq\x18\x01 \x01(\x03\x12\x10\n\x08last_seq\x18\x02 \x01(\x03\x12\x13\n\x0b\x65ntry_count\x18\x03 \x01(\x05\x12\x31\n\x05\x63\x61use\x18\x04 \x01(\x0e\x32\".spawnmesh.transcript.v1.DropCause*s\n\tDropCause\x12\x1a\n\x16\x44ROP_CAUSE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44ROP_CAUSE_BUDGET\x10\x01\x12\x19\n\x15\x44ROP_CAUSE_SUPERSEDED\x10\x02\x12\x18\n\x14\x44ROP_CAUSE_UNMATCHED\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,12 +36,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FRESHTAIL'].fields_by_name['message_count']._serialized_options = b'\272H\004\032\002(\000'
   _globals['_FRESHTAIL'].fields_by_name['token_count']._loaded_options = None
   _globals['_FRESHTAIL'].fields_by_name['token_count']._serialized_options = b'\272H\004\032\002(\000'
-  _globals['_DROPCAUSE']._serialized_start=389
-  _globals['_DROPCAUSE']._serialized_end=504
+  _globals['_DROPCAUSE']._serialized_start=518
+  _globals['_DROPCAUSE']._serialized_end=633
   _globals['_FRESHTAIL']._serialized_start=95
   _globals['_FRESHTAIL']._serialized_end=168
   _globals['_STUBBEDRESULT']._serialized_start=170
   _globals['_STUBBEDRESULT']._serialized_end=260
-  _globals['_DROPPEDENTRIES']._serialized_start=262
-  _globals['_DROPPEDENTRIES']._serialized_end=387
+  _globals['_CUTRESULT']._serialized_start=262
+  _globals['_CUTRESULT']._serialized_end=389
+  _globals['_DROPPEDENTRIES']._serialized_start=391
+  _globals['_DROPPEDENTRIES']._serialized_end=516
 # @@protoc_insertion_point(module_scope)

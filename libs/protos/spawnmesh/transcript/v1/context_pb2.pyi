@@ -117,6 +117,54 @@ class StubbedResult(_message.Message):
 Global___StubbedResult: _TypeAlias = StubbedResult  # noqa: Y015
 
 @_typing.final
+class CutResult(_message.Message):
+    """A tool result of which a context has the beginning only. A note at its end says how much is
+    shown, and how to read the rest.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRY_ID_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    FILE_IDS_FIELD_NUMBER: _builtins.int
+    FULL_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    SHOWN_BYTES_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    entry_id: _builtins.str
+    """The entry of the result."""
+    seq: _builtins.int
+    """Its seq."""
+    full_token_count: _builtins.int
+    """The tokens of the complete result. What the context has of it is the entry's own `token_count`."""
+    shown_bytes: _builtins.int
+    """The bytes of texts and images that are shown."""
+    size_bytes: _builtins.int
+    """The bytes of all texts and images of the result."""
+    @_builtins.property
+    def file_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The files that have the complete texts and images, in order. DescribeFile reads them. Empty if
+        the blob store does not have them.
+        """
+
+    def __init__(
+        self,
+        *,
+        entry_id: _builtins.str = ...,
+        seq: _builtins.int = ...,
+        file_ids: _abc.Iterable[_builtins.str] | None = ...,
+        full_token_count: _builtins.int = ...,
+        shown_bytes: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry_id", b"entry_id", "file_ids", b"file_ids", "full_token_count", b"full_token_count", "seq", b"seq", "shown_bytes", b"shown_bytes", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CutResult: _TypeAlias = CutResult  # noqa: Y015
+
+@_typing.final
 class DroppedEntries(_message.Message):
     """Messages and notes that a context does not contain."""
 

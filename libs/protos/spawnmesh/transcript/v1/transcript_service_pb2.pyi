@@ -744,6 +744,7 @@ class AssembleContextResponse(_message.Message):
     TOKEN_VOCABULARY_FIELD_NUMBER: _builtins.int
     COMPACTION_DUE_FIELD_NUMBER: _builtins.int
     FRESH_SEQ_FIELD_NUMBER: _builtins.int
+    CUT_FIELD_NUMBER: _builtins.int
     token_count: _builtins.int
     """The tokens of `entries`."""
     dropped_entry_count: _builtins.int
@@ -785,6 +786,10 @@ class AssembleContextResponse(_message.Message):
         `stub_large_tool_payloads`.
         """
 
+    @_builtins.property
+    def cut(self) -> _containers.RepeatedCompositeFieldContainer[_context_pb2.CutResult]:
+        """The results of which the context has the beginning only, in the order of `entries`."""
+
     def __init__(
         self,
         *,
@@ -800,10 +805,11 @@ class AssembleContextResponse(_message.Message):
         token_vocabulary: _builtins.str = ...,
         compaction_due: _builtins.bool = ...,
         fresh_seq: _builtins.int = ...,
+        cut: _abc.Iterable[_context_pb2.CutResult] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accompanying_token_count", b"accompanying_token_count", "compaction_due", b"compaction_due", "dropped", b"dropped", "dropped_entry_count", b"dropped_entry_count", "entries", b"entries", "fresh_seq", b"fresh_seq", "is_estimate", b"is_estimate", "stubbed", b"stubbed", "superseded_entry_count", b"superseded_entry_count", "synthetic_result_count", b"synthetic_result_count", "token_count", b"token_count", "token_vocabulary", b"token_vocabulary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accompanying_token_count", b"accompanying_token_count", "compaction_due", b"compaction_due", "cut", b"cut", "dropped", b"dropped", "dropped_entry_count", b"dropped_entry_count", "entries", b"entries", "fresh_seq", b"fresh_seq", "is_estimate", b"is_estimate", "stubbed", b"stubbed", "superseded_entry_count", b"superseded_entry_count", "synthetic_result_count", b"synthetic_result_count", "token_count", b"token_count", "token_vocabulary", b"token_vocabulary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

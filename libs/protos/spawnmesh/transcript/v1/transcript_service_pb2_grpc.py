@@ -237,10 +237,13 @@ class TranscriptServiceServicer:
         first, a call never without its result. Superseded drafts are left out, and missing results get
         a synthetic error.
         - The newest user message is always included, even if it alone exceeds the budget.
+        - The newest call that has results is included with them, unless what is newer takes the
+        budget. If the results do not fit, each is cut to a fair share of what is left, at least 256
+        tokens, and a note says how to read the rest; `cut` lists them.
         - The reported count is that of the returned entries. Together with the reserved tokens it is
-        within the budget, except for that message. The entries have at most 10 MiB together; what
-        exceeds this counts as not fitting the budget. MESSAGE_TOO_LARGE only if the newest user
-        message alone is larger than the transport allows.
+        within the budget, except for that message and for that call with the least of its results.
+        The entries have at most 10 MiB together; what exceeds this counts as not fitting the budget.
+        MESSAGE_TOO_LARGE only if the newest user message alone is larger than the transport allows.
         - For tenants with `stub_large_tool_payloads`, large results that are no longer fresh are
         references, as FreshTail says.
         - After a compaction the summary comes first and its sources are left out, except for the

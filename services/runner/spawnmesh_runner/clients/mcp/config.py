@@ -30,11 +30,11 @@ Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_len
 Seconds = Annotated[float, Field(gt=0, le=_MAX_SECONDS)]
 
 
-class _Strict(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class McpServer(_Strict):
+class McpServer(_StrictModel):
     """A server: a command that runs beside each run, or an address.
 
     A value of `env` and `headers` is a text or a reference to one (`env:NAME`, `file:/path`). If
@@ -123,7 +123,7 @@ class McpServer(_Strict):
         return self
 
 
-class McpConfig(_Strict):
+class McpConfig(_StrictModel):
     """All servers, by the names that agents' profiles use."""
 
     servers: dict[str, McpServer] = Field(default_factory=dict)

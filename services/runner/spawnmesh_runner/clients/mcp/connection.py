@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import structlog
-from mcp.client.client import Client
+from mcp.client import Client, Transport
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     CONNECTION_CLOSED,
@@ -55,7 +54,7 @@ class McpConnection:
 
     def __init__(self, name: str, server: McpServer, workspace: Path) -> None:
         self._name = name
-        self._connect_and_waitr = server
+        self._server = server
         self._workspace = workspace
         self._secrets: list[str] = []
         self._client: Client | None = None
@@ -122,7 +121,7 @@ class McpConnection:
         """
         client = await self._connected()
         request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
-        seconds = self._connect_and_waitr.call_timeout_seconds
+        seconds = self._server.call_timeout_seconds
         try:
             async with asyncio.timeout(seconds):
                 result = await client.session.send_request(request, CallToolResult)
@@ -143,7 +142,7 @@ class McpConnection:
         except Exception as error:  # noqa: BLE001 - an SDK error fails no run
             log.warning("mcp call failed", server=self._name, error=type(error).__name__)
             raise ToolRefused("MCP_ERROR", f"the call failed on its way; {_UNKNOWN_OUTCOME}") from None
-        text = result_text(result, secrets=self._secrets, max_bytes=self._connect_and_waitr.max_result_bytes)
+        text = result_text(result, secrets=self._secrets, max_bytes=self._server.max_result_bytes)
         if result.is_error:
             raise ToolRefused("MCP_TOOL_ERROR", text)
         return text
@@ -188,10 +187,9 @@ class McpConnection:
         """
         was_connected = False
         try:
-            async with asyncio.timeout(self._connect_and_waitr.connect_timeout_seconds) as limit:
-                streams = self._open()
+            async with asyncio.timeout(self._server.connect_timeout_seconds) as limit:
                 client_info = Implementation(name="spawnmesh", version="1")
-                async with Client(streams, mode="auto", cache=None, client_info=client_info) as client:
+                async with Client(self._open(), mode="auto", cache=None, client_info=client_info) as client:
                     listed = await _list(client)
                     self._listed = listed if self._listed is None else self._listed
                     limit.reschedule(None)
@@ -211,8 +209,8 @@ class McpConnection:
                 self._lost.clear()
         return was_connected
 
-    def _open(self) -> AbstractAsyncContextManager[Any]:
-        server = self._connect_and_waitr
+    def _open(self) -> Transport:
+        server = self._server
         if server.url is not None:
             given = {
                 **server.headers,
@@ -237,8 +235,8 @@ class McpConnection:
         if SecretMissing in kinds:
             return "a secret that its configuration refers to is missing"
         if TimeoutError in kinds:
-            return f"it did not answer within {self._connect_and_waitr.connect_timeout_seconds:g} seconds"
-        if self._connect_and_waitr.url is not None:
+            return f"it did not answer within {self._server.connect_timeout_seconds:g} seconds"
+        if self._server.url is not None:
             return "it could not be reached, or did not answer as an MCP server does"
         if any(issubclass(kind, OSError) for kind in kinds):
             return "it could not be started"

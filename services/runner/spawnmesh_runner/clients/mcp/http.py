@@ -2,15 +2,12 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import Any
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
 from spawnmesh_runner.clients.mcp.config import MAX_MESSAGE_BYTES
-
-if TYPE_CHECKING:
-    from mcp.client._transport import TransportStreams
 
 _LEAVE_SECONDS = 2.0
 
@@ -18,7 +15,7 @@ _LEAVE_SECONDS = 2.0
 @asynccontextmanager
 async def open_http(
     url: str, headers: Mapping[str, str], *, connect_seconds: float, call_seconds: float
-) -> AsyncIterator["TransportStreams"]:
+) -> AsyncIterator[Any]:  # The SDK has no public name for the pair of streams.
     """Open streams to the server.
 
     Leaving the block ends its session and waits at most two seconds for that.
@@ -29,17 +26,19 @@ async def open_http(
     timeout = httpx2.Timeout(connect_seconds, read=call_seconds + connect_seconds)
     asked = {**headers, "Accept-Encoding": "identity"}
     async with (
-        httpx2.AsyncClient(headers=asked, timeout=timeout, transport=_Bounded(), trust_env=False) as client,
+        httpx2.AsyncClient(
+            headers=asked, timeout=timeout, transport=_BoundedTransport(), trust_env=False
+        ) as client,
         streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
     ):
         yield streams
 
 
-class TooLong(httpx2.StreamError):
+class ResponseTooLarge(httpx2.StreamError):
     """A body exceeds the limit."""
 
 
-class _Bounded(httpx2.AsyncBaseTransport):
+class _BoundedTransport(httpx2.AsyncBaseTransport):
     """A transport whose response bodies are limited."""
 
     def __init__(self) -> None:
@@ -71,7 +70,7 @@ class _BoundedBody(httpx2.AsyncByteStream):
         async for chunk in self._inner:
             size += len(chunk)
             if size > MAX_MESSAGE_BYTES:
-                raise TooLong("more than a message may have")
+                raise ResponseTooLarge("more than a message may have")
             yield chunk
 
     async def aclose(self) -> None:

@@ -64,6 +64,36 @@ def count_tokens(text: str, vocabulary: Vocabulary = Vocabulary.O200K) -> int:
     return count + len(encode(text[start:]))
 
 
+def token_prefix(text: str, token_count: int, vocabulary: Vocabulary = Vocabulary.O200K) -> tuple[str, int]:
+    """Return the longest beginning of a text that has at most so many tokens, and its tokens.
+
+    Text behind the beginning is hardly counted.
+    """
+    start = count = 0
+    while start < len(text):
+        end = len(text) if len(text) - start <= MAX_PIECE_CHARS else _cut(text, start + MAX_PIECE_CHARS)
+        cost = count_tokens(text[start:end], vocabulary)
+        if count + cost > token_count:
+            length = _chars_within(text[start:end], token_count - count, vocabulary)
+            beginning = text[start : start + length]
+            return text[: start + length], count + count_tokens(beginning, vocabulary)
+        count += cost
+        start = end
+    return text, count
+
+
+def _chars_within(text: str, token_count: int, vocabulary: Vocabulary) -> int:
+    """Return a number of characters at the beginning that has at most so many tokens."""
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count_tokens(text[:middle], vocabulary) <= token_count:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
 def body_token_count(body: pb.EntryBody, vocabulary: Vocabulary = Vocabulary.O200K) -> int:
     """Return the tokens that a model reads of an entry, 0 for kinds that no model reads."""
     match body.WhichOneof("kind"):
