@@ -191,11 +191,13 @@ class ObjectStore:
 
         Raises ObjectMissing and S3Failed.
         """
-        response = await self._calls.call(self._get, tenant_id, key, offset, length)
+        opened: list[Any] = []  # A cancelled caller gets no result, and still has to close it.
         try:
-            yield OpenObject(self._calls, response)
+            await self._calls.call(lambda: opened.append(self._get(tenant_id, key, offset, length)))
+            yield OpenObject(self._calls, opened[0])
         finally:
-            await self._calls.call(_close, response)
+            for response in opened:
+                await self._calls.call(_close, response)
 
     async def size_of(self, tenant_id: str, key: str) -> int | None:
         """Return the object's size, or None if it does not exist. Raises S3Failed."""
