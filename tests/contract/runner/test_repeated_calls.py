@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
-from spawnmesh_core.secrets import Secret, marker
+from spawnmesh_core.secret_forms import Secret, marker
 from spawnmesh_runner.domain.idempotency_keys import call_request_id
 from spawnmesh_runner.loop.messages import text_message, text_of
 

@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.json_text import MAX_NODES, TooManyNodes
-from spawnmesh_core.secrets import Secret, marker, mask_document, mask_text
+from spawnmesh_core.secret_forms import Secret, marker
+from spawnmesh_core.secrets import mask_document, mask_text
 
 ROOT = Path(__file__).resolve().parents[3]
 WORDS = string.ascii_letters + string.digits
