@@ -13,8 +13,9 @@ from spawnmesh.content.v1 import message_pb2
 from spawnmesh_devstack.ports import free_ports
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, eventually, running_runner
+from tests.support.runner.fixtures import ScriptedMesh, running_runner
 from tests.support.serving import until_open
+from tests.support.waiting import eventually
 
 SERVER = Path(__file__).parent / "mcp_server.py"
 HOSTILE = Path(__file__).parent / "mcp_hostile.py"
@@ -47,7 +48,7 @@ async def tool_results(
     mesh.answers.append(saying("Done."))
     mesh.queue_run(epoch=epoch, tools=tools, mcp_servers=servers)
     async with running_runner(mesh, keys, tmp_path / "work", **options):
-        await eventually(lambda: mesh.finalized or mesh.failed, seconds=60)
+        await eventually(lambda: mesh.finalized or mesh.failed)
         await eventually(lambda: not os.listdir(tmp_path / "work"))
     assert mesh.failed is None, mesh.failed
     return mesh.messages(RESULT)
