@@ -25,7 +25,6 @@ WITH_CHILD = (
 )
 
 
-
 @pytest.fixture(scope="module")
 def watchdog():
     with Watchdog() as dog:

@@ -86,7 +86,6 @@ async def ask(peer: Peer, task: str = "", stub: Any = None) -> None:
         await peer.unary(stub.HandleBeforeSpawn, spawn_request(task=task), timeout_seconds=_PATIENCE_SECONDS)
 
 
-
 async def shown_by(guarded: Guarded, trusted: Authority, client: Mounted) -> str | None:
     """Return the name on the server certificate of a new connection; None if the
     authority is another one.

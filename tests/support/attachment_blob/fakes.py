@@ -178,7 +178,6 @@ class SlowObjects(ObjectStore):
         await self._pause()
 
 
-
 async def waits_for_a_lock(postgres: Postgres, count: int = 1) -> bool:
     """Return whether at least `count` connections of the service wait for a lock."""
     dsn = postgres.superuser_dsn.replace("/postgres?", "/spawnmesh?")

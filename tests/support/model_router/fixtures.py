@@ -252,7 +252,6 @@ async def open_world(dsn: ServiceDsn, keys: Path, folder: Path) -> AsyncIterator
         yield World(provider, dsn, keys, folder, stack)
 
 
-
 def text_block(text: str) -> message_pb2.ContentBlock:
     return message_pb2.ContentBlock(text=message_pb2.Text(text=text))
 

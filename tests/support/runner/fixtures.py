@@ -339,4 +339,3 @@ async def running_runner(
                 process = replace(process, tracer=tracer)
             async with open_service(process, settings):
                 yield
-

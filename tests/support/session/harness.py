@@ -126,4 +126,3 @@ class Mesh:
 def attachment(name: str = "a.txt", content: str = "hello") -> InlineAttachment:
     """A small text file."""
     return InlineAttachment(name=name, content=content, encoding=ENCODING_UTF8, mime_type="text/plain")
-
