@@ -9,6 +9,8 @@ PACKAGES := $(wildcard libs/*/pyproject.toml services/*/pyproject.toml)
 EDITABLE := $(addprefix -e ,$(patsubst %/pyproject.toml,%,$(PACKAGES)))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Without bytecode, every process that a test starts compiles all its sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up chart conformance test test-quick bench lint protos protos-check imports types unit docs docs-check clean

@@ -41,7 +41,7 @@ def read_contracts() -> list[FileDescriptorProto]:
     return [file for file in contracts.file if file.name.startswith("spawnmesh/")]
 
 
-class Page:
+class ReferencePage:
     """One page: the services, messages and enums of one contract."""
 
     def __init__(self, file: FileDescriptorProto) -> None:
@@ -137,7 +137,7 @@ def _type(field: FieldDescriptorProto) -> str:
 
 def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     """Add the generated pages to the site; mkdocs calls it."""
-    pages = [Page(file) for file in read_contracts()]
+    pages = [ReferencePage(file) for file in read_contracts()]
     lines = [f"- [{page.path.removeprefix('reference/api/').removesuffix('.md')}]" for page in pages]
     links = [
         f"{line}({page.path.removeprefix('reference/api/')})" for line, page in zip(lines, pages, strict=True)

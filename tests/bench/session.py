@@ -21,7 +21,7 @@ from spawnmesh.session.v1 import session_pb2
 from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.mesh import Mesh, connect
-from spawnmesh_devstack.processes import Process as ChildProcess
+from spawnmesh_devstack.processes import ChildProcess
 from spawnmesh_devstack.stack import Stack
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.peers import open_peer

@@ -7,7 +7,7 @@ from uuid import uuid4
 from spawnmesh_client.mesh import connect
 from spawnmesh_devstack.stack import Stack
 
-from tests.support.mesh.waiting import eventually
+from tests.support.waiting import eventually
 
 CALLED_BY_RUNS = ("session", "transcript", "model-router")
 

@@ -16,7 +16,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_core.status import Status
 from spawnmesh_devstack.stack import Stack
 
-from tests.support.mesh.waiting import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ async def test_spawn_while_S3_is_down_is_unavailable_and_leaves_nothing(
     async def nothing_is_left() -> bool:
         return not any((await leftovers(stack, tenant)).values())
 
-    await eventually(nothing_is_left, within_seconds=40)
+    await eventually(nothing_is_left)
     again = await mesh.spawn("read it", attachments=[Attachment("a.txt", b"alpha")], wait_seconds=60)
     assert again.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED
 
@@ -86,4 +86,4 @@ async def test_spawn_while_PostgreSQL_is_down_is_unavailable_and_works_again_aft
             return False
         return session.latest_run.state == session_pb2.RUN_STATE_SUCCEEDED
 
-    await eventually(works, within_seconds=60)
+    await eventually(works)

@@ -28,7 +28,7 @@ from spawnmesh_devstack.stack import Stack, open_stack
 from tests.mesh import test_compaction
 from tests.support.deploy.policies import call_edges
 from tests.support.mesh.reader import told_by_the_reader
-from tests.support.mesh.waiting import eventually
+from tests.support.waiting import eventually
 
 GRACE = {f"{name.replace('-', '_').upper()}_DRAIN_GRACE_SECONDS": "3" for name in SERVICES}
 PAUSE_SECONDS = 5.0  # preStop of the chart; a client is connected to a new replica within two seconds.

@@ -10,7 +10,7 @@ from spawnmesh_client.attachments import Attachment
 from spawnmesh_client.mesh import Mesh, connect
 from spawnmesh_devstack.stack import Stack
 
-from tests.support.mesh.waiting import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ async def test_killed_session_stops_its_runner_and_leaves_no_workspace(stack: St
         session = await mesh.spawn("What is in the file?", attachments=[Attachment("a.txt", b"gamma\n")])
         await thinking(mesh, session.session_id)
         assert (await mesh.kill(session.session_id)).killed_run_count == 1
-        await eventually(lambda: no_workspaces(stack), within_seconds=30)
+        await eventually(lambda: no_workspaces(stack))
     finally:
         model.resume()
     after = await mesh.session(session.session_id)

@@ -19,7 +19,7 @@ from spawnmesh_client.mesh import Mesh, connect
 from spawnmesh_devstack.conformance.mesh import new_run, open_mesh_access
 from spawnmesh_devstack.stack import Stack
 
-from tests.support.mesh.waiting import eventually
+from tests.support.waiting import eventually
 
 MARK = "this-is-to-be-found"
 

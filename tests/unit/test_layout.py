@@ -6,6 +6,7 @@ import io
 import re
 import tokenize
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,21 +41,28 @@ def rpcs() -> list[tuple[str, str]]:
     return found
 
 
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text())
+
+
 def product_files() -> list[Path]:
     files = [*ROOT.glob("services/*/spawnmesh_*/**/*.py"), *ROOT.glob("libs/*/spawnmesh_*/**/*.py")]
     return sorted(file for file in files if "libs/protos/spawnmesh" not in str(file))
 
 
-@pytest.mark.parametrize(("service", "rpc"), rpcs(), ids=lambda value: value)
-def test_rpc_has_a_module_and_a_function_of_its_name(service: str, rpc: str) -> None:
-    module = package_of(service) / "rpc" / f"{snake(rpc)}.py"
-    assert module.exists(), f"{rpc} is expected in {module.relative_to(ROOT)}"
-    functions = {
-        node.name
-        for node in ast.parse(module.read_text()).body
-        if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef)
-    }
-    assert snake(rpc) in functions
+def test_each_rpc_has_a_module_and_a_function_of_its_name() -> None:
+    lacking = []
+    for service, rpc in rpcs():
+        module = package_of(service) / "rpc" / f"{snake(rpc)}.py"
+        functions = {
+            node.name
+            for node in (parsed(module).body if module.exists() else [])
+            if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef)
+        }
+        if snake(rpc) not in functions:
+            lacking.append(f"{rpc} is expected in {module.relative_to(ROOT)}")
+    assert lacking == []
 
 
 def test_each_rpc_has_contract_tests_of_its_name() -> None:
@@ -98,11 +106,23 @@ def test_sql_lies_beside_the_store_module_that_runs_it(service: str) -> None:
 @pytest.mark.parametrize("service", SERVICES)
 def test_public_functions_hand_out_no_raw_rows(service: str) -> None:
     for file in package_of(service).rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in ast.walk(parsed(file)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
                 named = [node.returns, *(argument.annotation for argument in node.args.args)]
                 shown = [ast.unparse(one) for one in named if one is not None]
                 assert not any("DictRow" in one for one in shown), f"{file.relative_to(ROOT)}: {node.name}"
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """A name that two classes have says too little. `Dependencies` and `Worker` mean the same in
+    each service.
+    """
+    places: dict[str, list[str]] = {}
+    for file in (*product_files(), ROOT / "libs/protos/generate.py", ROOT / "libs/protos/reference.py"):
+        for node in ast.walk(parsed(file)):
+            if isinstance(node, ast.ClassDef) and node.name not in ("Dependencies", "Worker"):
+                places.setdefault(node.name, []).append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -123,6 +143,11 @@ def docstrings(tree: ast.Module) -> list[str]:
     ]
 
 
+def comments_of(source: str) -> list[str]:
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return [token.string for token in tokens if token.type == tokenize.COMMENT]
+
+
 _RIDDLE = re.compile(r"^(What|Who|Whoever|Whatever|How|Whether)\b")
 _PRIVATE_WORDS = re.compile(
     r"\b(tellers?|untold|bur(y|ied)|whereabouts|afterwards|nobody|somebody|whoever|look_at|enrol)\b",
@@ -130,17 +155,16 @@ _PRIVATE_WORDS = re.compile(
 )
 
 
-@pytest.mark.parametrize("file", product_files(), ids=lambda file: str(file.relative_to(ROOT)))
-def test_prose_is_plain(file: Path) -> None:
-    source = file.read_text()
-    texts = docstrings(ast.parse(source))
-    assert [text.splitlines()[0] for text in texts if _RIDDLE.match(text)] == []
-    comments = [
-        token.string
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    ]
-    assert [text for text in texts + comments if _PRIVATE_WORDS.search(text)] == []
+def test_prose_is_plain() -> None:
+    guilty = []
+    for file in product_files():
+        source = file.read_text()
+        texts = docstrings(parsed(file))
+        comments = comments_of(source) if _PRIVATE_WORDS.search(source) else []
+        first_lines = [text.splitlines()[0] for text in texts if _RIDDLE.match(text)]
+        private = [text for text in texts + comments if _PRIVATE_WORDS.search(text)]
+        guilty += [f"{file.relative_to(ROOT)}: {text}" for text in first_lines + private]
+    assert guilty == []
 
 
 def test_sql_has_short_lines() -> None:

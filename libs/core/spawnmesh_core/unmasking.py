@@ -21,7 +21,8 @@ from spawnmesh_core.json_text import (
     parse_json,
     quoted,
 )
-from spawnmesh_core.secrets import MaskedValue, Secret, marker, mask_with_findings
+from spawnmesh_core.secret_forms import Secret, marker
+from spawnmesh_core.secrets import MaskedValue, mask_with_findings
 
 _ANY_MARKER = re.compile(r"\[\$redacted:(?P<kind>[a-z_]*)(?P<end>\]?)")
 

@@ -78,9 +78,9 @@ def demo(
     """Run the main job on real files through every service of a mesh of its own, and show the
     proof.
     """
-    from spawnmesh_devstack.demo import Outcome, run_demo
+    from spawnmesh_devstack.demo import DemoResult, run_demo
 
-    def work(console: Console) -> Coroutine[Any, Any, Outcome]:
+    def work(console: Console) -> Coroutine[Any, Any, DemoResult]:
         return run_demo(console, model=model, environment=os.environ, quiet=as_json)
 
     outcome = _run(work, as_json=as_json)

@@ -44,7 +44,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoResult:
     """The complete document, and the names of the required checks that failed."""
 
     report: Document
@@ -53,7 +53,7 @@ class Outcome:
 
 async def run_demo(
     console: Console, *, model: str | None, environment: Mapping[str, str], quiet: bool
-) -> Outcome:
+) -> DemoResult:
     """Start a mesh, do the job, print it unless `quiet`, and stop the mesh.
 
     Raises StackError if the job could not be done. In that case, and if a check fails, the logs are
@@ -74,7 +74,7 @@ async def run_demo(
             console.print(f"the logs are in {logs}", soft_wrap=True)
         else:
             shutil.rmtree(home)
-    return Outcome(report, failed)
+    return DemoResult(report, failed)
 
 
 async def _run(

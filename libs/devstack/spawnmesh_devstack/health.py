@@ -11,7 +11,7 @@ import psycopg
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from spawnmesh_devstack.ports import LOOPBACK
-from spawnmesh_devstack.processes import Process, until_ready
+from spawnmesh_devstack.processes import ChildProcess, until_ready
 
 _PROBE_SECONDS = 1.0
 _START_SECONDS = 100.0  # All of a mesh can start at once, on two cores that other programs use too.
@@ -22,18 +22,18 @@ _RECONNECT = [
 ]
 
 
-async def until_serving(process: Process, port: int) -> None:
+async def until_serving(process: ChildProcess, port: int) -> None:
     """Wait for the gRPC health check to say SERVING. Raises StartFailed."""
     async with grpc.aio.insecure_channel(f"{LOOPBACK}:{port}", options=_RECONNECT) as channel:
         await until_ready(process, lambda: _serves(channel), _START_SECONDS)
 
 
-async def until_listening(process: Process, port: int) -> None:
+async def until_listening(process: ChildProcess, port: int) -> None:
     """Wait for the port to accept connections. Raises StartFailed."""
     await until_ready(process, lambda: _listens(port), _START_SECONDS)
 
 
-async def until_working(process: Process, dsn: str, since: datetime) -> None:
+async def until_working(process: ChildProcess, dsn: str, since: datetime) -> None:
     """Wait for a worker of the session service's queue that started after `since`, by the database
     clock. Raises StartFailed.
     """

@@ -23,7 +23,7 @@ import psutil
 import psycopg
 
 from spawnmesh_devstack.failures import StackError, StartFailed
-from spawnmesh_devstack.processes import Command, Process, start_process, until_ready
+from spawnmesh_devstack.processes import ChildProcess, Command, start_process, until_ready
 from spawnmesh_devstack.watchdog import Watchdog
 
 _SYSTEM_USER = (
@@ -67,10 +67,10 @@ class Postgres:
         self._former_wait_seconds = former_wait_seconds
         self._user: str | None = None
         self._socket_dir: Path | None = None
-        self._process: Process | None = None
+        self._process: ChildProcess | None = None
 
     @property
-    def process(self) -> Process:
+    def process(self) -> ChildProcess:
         """The running server. Raises RuntimeError before the first start."""
         if self._process is None:
             raise RuntimeError("PostgreSQL was not started")
@@ -127,7 +127,7 @@ class Postgres:
             shutil.rmtree(self._socket_dir, ignore_errors=True)
             self._socket_dir = None
 
-    def _run(self, name: str, *argv: str) -> Process:
+    def _run(self, name: str, *argv: str) -> ChildProcess:
         command = Command(
             name,
             argv,
@@ -181,7 +181,7 @@ class Postgres:
             ) from expired
 
 
-async def _ended_well(process: Process) -> bool:
+async def _ended_well(process: ChildProcess) -> bool:
     if process.returncode:
         raise StartFailed(process.name, f"ended with status {process.returncode}", process.tail())
     return process.returncode == 0

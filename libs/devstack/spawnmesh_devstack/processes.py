@@ -48,7 +48,7 @@ class Command:
     orphan_signal: Signals = SIGTERM
 
 
-class Process:
+class ChildProcess:
     """A started child. A child that has ended is reaped whenever `returncode` is read."""
 
     def __init__(
@@ -116,7 +116,7 @@ class Process:
         self._watchdog.forget(self.pid)
 
 
-def start_process(command: Command, watchdog: Watchdog) -> Process:
+def start_process(command: Command, watchdog: Watchdog) -> ChildProcess:
     """Start the child in a session of its own, so that Ctrl-C reaches it only through this process.
 
     Call it from the main thread: the child dies with the thread that started it. Raises
@@ -139,12 +139,14 @@ def start_process(command: Command, watchdog: Watchdog) -> Process:
         )
     finally:
         os.close(log)
-    process = Process(command, child, watchdog, log_start)
+    process = ChildProcess(command, child, watchdog, log_start)
     watchdog.watch(child.pid, command.orphan_signal, _ORPHAN_GRACE_SECONDS)
     return process
 
 
-async def until_ready(process: Process, probe: Callable[[], Awaitable[bool]], timeout_seconds: float) -> None:
+async def until_ready(
+    process: ChildProcess, probe: Callable[[], Awaitable[bool]], timeout_seconds: float
+) -> None:
     """Call `probe` until it returns True. Raises StartFailed if the process ends before, or after
     the time-out.
     """

@@ -22,7 +22,7 @@ import aiohttp
 
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.ports import LOOPBACK, PAIR_DISTANCE, free_port_pairs, require_free
-from spawnmesh_devstack.processes import Command, Process, start_process, until_ready
+from spawnmesh_devstack.processes import ChildProcess, Command, start_process, until_ready
 from spawnmesh_devstack.watchdog import Watchdog
 
 _REGION = "us-east-1"
@@ -69,7 +69,7 @@ class S3Server:
         self._report = report
         self._master_port, self._volume_port, self._filer_port, free = free_port_pairs(4)
         self._s3_port = free if s3_port is None else s3_port
-        self._processes: list[Process] = []
+        self._processes: list[ChildProcess] = []
         self._endpoint: S3Endpoint | None = None
 
     @property
@@ -80,7 +80,7 @@ class S3Server:
         return self._endpoint
 
     @property
-    def processes(self) -> tuple[Process, ...]:
+    def processes(self) -> tuple[ChildProcess, ...]:
         """The running processes, in the order of their start."""
         return tuple(self._processes)
 
@@ -128,7 +128,7 @@ class S3Server:
             # SeaweedFS creates these at a fixed path, and a killed server leaves them.
             Path(f"/tmp/seaweedfs-{part}-grpc-{port + PAIR_DISTANCE}.sock").unlink(missing_ok=True)  # noqa: S108
 
-    def _run(self, name: str, arguments: tuple[str, ...]) -> Process:
+    def _run(self, name: str, arguments: tuple[str, ...]) -> ChildProcess:
         command = Command(
             name,
             (str(_weed()), "-logtostderr=true", *arguments),

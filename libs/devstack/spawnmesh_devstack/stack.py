@@ -33,7 +33,7 @@ from spawnmesh_devstack.prepare import (
     prepare_schemas,
     write_router_config,
 )
-from spawnmesh_devstack.processes import Command, Process, start_process
+from spawnmesh_devstack.processes import ChildProcess, Command, start_process
 from spawnmesh_devstack.s3 import S3Server
 from spawnmesh_devstack.service_roles import DATABASE, ServiceDsn
 from spawnmesh_devstack.watchdog import Watchdog
@@ -57,7 +57,7 @@ class Stack:
         self.data_dir = data_dir
         self.postgres = postgres
         self.s3 = s3
-        self.processes: dict[str, Process] = {}
+        self.processes: dict[str, ChildProcess] = {}
         self._surroundings = surroundings
         self._members: dict[str, Member] = {}
         self._watchdog = watchdog
@@ -125,14 +125,14 @@ class Stack:
             self._members[member.name] = member
         await run_concurrently(self._launch(member) for member in several)
 
-    async def start_runner(self) -> Process:
+    async def start_runner(self) -> ChildProcess:
         """Start one more runner: `runner`, `runner-2` and so on."""
         number = 1 + sum(name.partition("-")[0] == RUNNER for name in self._members)
         name = RUNNER if number == 1 else f"{RUNNER}-{number}"
         await self.start(members.runner_member(name, free_ports(1)[0], self._surroundings))
         return self.processes[name]
 
-    async def restart(self, name: str) -> Process:
+    async def restart(self, name: str) -> ChildProcess:
         """Stop a process in order, if it still runs, and start it again on the same port."""
         await self.processes[name].stop(_STOP_SECONDS)
         process = await self._launch(self._members[name])
@@ -150,13 +150,13 @@ class Stack:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        ranks: tuple[list[Process], list[Process], list[Process]] = ([], [], [])
+        ranks: tuple[list[ChildProcess], list[ChildProcess], list[ChildProcess]] = ([], [], [])
         for name, process in self.processes.items():
             ranks[0 if name.partition("-")[0] == RUNNER else 2 if name == _SINK else 1].append(process)
         for rank in ranks:
             await asyncio.gather(*(process.stop(_STOP_SECONDS) for process in rank))
 
-    async def _launch(self, member: Member) -> Process:
+    async def _launch(self, member: Member) -> ChildProcess:
         since = await self._database_time() if member.readiness is Readiness.JOBS else None
         log_file = self.data_dir / "logs" / f"{member.name}.log"
         command = Command(member.name, member.argv, log_file, env=member.env, working_directory=self.data_dir)

@@ -1,15 +1,13 @@
 """Migrate the schema of a service to the newest version, once, whatever number of replicas try."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from importlib.resources import as_file, files
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
-from urllib.parse import quote, urlencode
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_before_delay, wait_fixed
 from yoyo import get_backend, read_migrations
 
 from spawnmesh_postgres.lock_waits import (
@@ -20,6 +18,7 @@ from spawnmesh_postgres.lock_waits import (
     watch_blockers,
 )
 from spawnmesh_postgres.migration_files import MigrationFile, migration_files
+from spawnmesh_postgres.yoyo_backend import apply_and_record, yoyo_uri
 
 CHECKSUMS = "_yoyo_checksum"
 """The table with the checksums of the applied migrations, beside the table of yoyo."""
@@ -111,19 +110,26 @@ def migrate(
     free. The migrations before the failed one stay applied.
     """
     applied: list[str] = []
-    deadline = monotonic() + retry.seconds
-    while True:
-        try:
-            _apply_rest(owner_dsn, package, schema, applied, retry, deadline, report)
-        except _LockHeld as held:
-            if monotonic() + retry.pause_seconds >= deadline:
-                why = f"it waited {retry.seconds:g} s for {held.lock}"
-                raise MigrationFailed(held.migration_id, why) from held.__cause__
-            report(f"{held}; next attempt in {retry.pause_seconds:g} s")
-            # Without a connection: another process may migrate meanwhile.
-            sleep(retry.pause_seconds)
-        else:
-            return applied
+
+    def report_pause(state: RetryCallState) -> None:
+        held = state.outcome.exception() if state.outcome else None
+        report(f"{held}; next attempt in {state.upcoming_sleep:g} s")
+
+    attempts = Retrying(
+        retry=retry_if_exception_type(_LockHeld),
+        # Without a connection: another process may migrate meanwhile.
+        wait=wait_fixed(retry.pause_seconds),
+        stop=stop_before_delay(retry.seconds),
+        before_sleep=report_pause,
+        reraise=True,
+    )
+    try:
+        deadline = monotonic() + retry.seconds
+        attempts(_apply_rest, owner_dsn, package, schema, applied, retry, deadline, report)
+    except _LockHeld as held:
+        why = f"it waited {retry.seconds:g} s for {held.lock}"
+        raise MigrationFailed(held.migration_id, why) from held.__cause__
+    return applied
 
 
 def run_migrate_command(
@@ -182,7 +188,7 @@ def _apply_rest(
         lock.execute(sql.SQL(_CREATE_CHECKSUMS).format(table=table))
         lock.execute(sql.SQL(_CREATE_WORKERS).format(table=sql.Identifier(schema, "_spawnmesh_worker")))
         _refuse_changed(lock, table, known)
-        backend = get_backend(_yoyo_uri(owner_dsn, schema))
+        backend = get_backend(yoyo_uri(owner_dsn, schema))
         try:
             configure_session(backend.connection)
             # A row of yoyo: a killed process left it, since only we hold the lock.
@@ -226,9 +232,8 @@ def _wait_for_others(
 def _apply(migration: Any, backend: Any, observer: psycopg.Connection, retry: LockRetry) -> None:
     """Apply a migration and record it in the same transaction.
 
-    yoyo's `apply_one` uses two transactions: a process killed in between could not repeat the
-    migration. A migration with `-- transactional: false` has no transaction. It has no lock timeout
-    and is not repeated, since its completed statements stay.
+    A migration with `-- transactional: false` has no transaction. It has no lock timeout and is not
+    repeated, since its completed statements stay.
     """
     migration.load()
     transactional = migration.use_transactions
@@ -238,10 +243,7 @@ def _apply(migration: Any, backend: Any, observer: psycopg.Connection, retry: Lo
         (pid,) = connection.execute("select pg_backend_pid()").fetchone() or (0,)
         with watch_blockers(observer, pid, lock_seconds=retry.lock_seconds) as blocker:
             try:
-                with own.transaction() if transactional else nullcontext():
-                    migration.process_steps(own, "apply")
-                    own.log_migration(migration, "apply")
-                    own.mark_one(migration, log=False)
+                apply_and_record(migration, own)
             except psycopg.Error as error:
                 if transactional and isinstance(error, LOCK_ERRORS):
                     raise _LockHeld(migration.id, blocker()) from error
@@ -279,12 +281,3 @@ def _refuse_changed(
     for file in known:
         if recorded.get(file.migration_id, file.sha256) != file.sha256:
             raise MigrationChanged(file.migration_id)
-
-
-def _yoyo_uri(owner_dsn: str, schema: str) -> str:
-    parts = {key: str(value) for key, value in conninfo_to_dict(owner_dsn).items() if value is not None}
-    user = quote(parts.pop("user", ""), safe="")
-    password = quote(parts.pop("password", ""), safe="")
-    database = parts.pop("dbname", "spawnmesh")
-    login = f"{user}:{password}" if password else user
-    return f"postgresql+psycopg://{login}@/{database}?{urlencode({**parts, 'schema': schema})}"

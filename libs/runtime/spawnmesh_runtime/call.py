@@ -8,7 +8,7 @@ import grpc.aio
 from spawnmesh_core.errors import MeshError
 
 from spawnmesh_runtime.caller import Caller
-from spawnmesh_runtime.methods import Policy
+from spawnmesh_runtime.methods import CallPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class ServedMethod:
 
     service: str
     name: str
-    policy: Policy
+    policy: CallPolicy
     client_streaming: bool
 
 

@@ -23,7 +23,7 @@ class PolicyMissing(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class CallPolicy:
     """The callers that may call an RPC, and whether the RPC ends when the token of the
     caller expires.
 
@@ -35,7 +35,7 @@ class Policy:
     ends_with_token: bool = False
 
 
-def policy_of(method: MethodDescriptor) -> Policy:
+def policy_of(method: MethodDescriptor) -> CallPolicy:
     """Return the policy in the options of the method. Raises PolicyMissing."""
     declared = method.GetOptions().Extensions[policy_pb2.call_policy]
     if not declared.callers or policy_pb2.CALLER_UNSPECIFIED in declared.callers:
@@ -44,7 +44,7 @@ def policy_of(method: MethodDescriptor) -> Policy:
     if bool(declared.services) != ("SERVICE" in names):
         raise PolicyMissing(f"{method.full_name} lists services without letting services in, or the reverse")
     callers = frozenset(CallerKind[name] for name in names)
-    return Policy(callers, frozenset(declared.services), declared.ends_with_token)
+    return CallPolicy(callers, frozenset(declared.services), declared.ends_with_token)
 
 
 def service_descriptor(full_name: str) -> ServiceDescriptor:

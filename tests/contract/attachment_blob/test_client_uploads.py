@@ -20,7 +20,6 @@ from spawnmesh_core.clock import utc_now
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from tests.support.attachment_blob.fakes import eventually
 from tests.support.attachment_blob.fixtures import BlobService, Tenant
 from tests.support.attachment_blob.uploads import (
     MIB,
@@ -34,6 +33,7 @@ from tests.support.attachment_blob.uploads import (
     spec_of,
     stage_uploads,
 )
+from tests.support.waiting import eventually
 
 COMPLETE = upload_pb2.UPLOAD_STATE_COMPLETE
 

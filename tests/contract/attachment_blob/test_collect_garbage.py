@@ -30,7 +30,6 @@ from tests.support.attachment_blob.fakes import (
     KilledAfterPut,
     PausedPuts,
     collector_of,
-    eventually,
     skip_other_tenants,
     waits_for_a_lock,
 )
@@ -56,6 +55,7 @@ from tests.support.attachment_blob.uploads import (
     stage_uploads,
     upload,
 )
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

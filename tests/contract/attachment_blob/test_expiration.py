@@ -17,11 +17,12 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_postgres.database import Connection, Database
 
-from tests.support.attachment_blob.fakes import eventually, waits_for_a_lock
+from tests.support.attachment_blob.fakes import waits_for_a_lock
 from tests.support.attachment_blob.fixtures import Tenant, new_set_id, open_stager, refused, repaired, text
 from tests.support.attachment_blob.payloads import got, put
 from tests.support.attachment_blob.payloads import release as release_blob
 from tests.support.attachment_blob.tombstones import page_of, states
+from tests.support.waiting import eventually
 
 DAY = 24 * 3600
 

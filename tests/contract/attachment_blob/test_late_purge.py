@@ -18,8 +18,9 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_postgres.database import Connection, Database
 
-from tests.support.attachment_blob.fakes import eventually, prepare, waits_for_a_lock
+from tests.support.attachment_blob.fakes import prepare, waits_for_a_lock
 from tests.support.attachment_blob.fixtures import TABLES, Tenant, refused, text
+from tests.support.waiting import eventually
 
 
 async def purge(tenant: Tenant, version: int) -> tuple[bool, int, int]:

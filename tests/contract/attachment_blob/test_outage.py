@@ -11,8 +11,8 @@ from spawnmesh_devstack.s3 import S3Server
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_devstack.watchdog import Watchdog
 
-from tests.support.attachment_blob.fakes import eventually
 from tests.support.attachment_blob.fixtures import Tenant, new_set_id, open_blob_service, refused, text
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.service_roles import ServiceDsn
 
-from tests.support.attachment_blob.fakes import PausedPuts, eventually, prepare, waits_for_a_lock
+from tests.support.attachment_blob.fakes import PausedPuts, prepare, waits_for_a_lock
 from tests.support.attachment_blob.fixtures import (
     TABLES,
     BlobService,
@@ -29,6 +29,7 @@ from tests.support.attachment_blob.fixtures import (
     text,
 )
 from tests.support.attachment_blob.uploads import PART, WHOLE, begin, chunks, content, send, spec_of, upload
+from tests.support.waiting import eventually
 
 
 async def purge(tenant: Tenant) -> pb.PurgeTenantResponse:

@@ -13,14 +13,7 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 
-from tests.support.attachment_blob.fakes import (
-    FILES,
-    Killed,
-    KilledAfterPut,
-    PausedPuts,
-    eventually,
-    waits_for_a_lock,
-)
+from tests.support.attachment_blob.fakes import FILES, Killed, KilledAfterPut, PausedPuts, waits_for_a_lock
 from tests.support.attachment_blob.fixtures import (
     BlobService,
     Tenant,
@@ -30,6 +23,7 @@ from tests.support.attachment_blob.fixtures import (
     stage_within,
     text,
 )
+from tests.support.waiting import eventually
 
 
 async def test_ReleaseSet__deletes_objects_before_it_returns(tenant: Tenant) -> None:

@@ -18,9 +18,10 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.postgres import Postgres
 
-from tests.support.attachment_blob.fakes import BreakingDatabase, PausedPuts, eventually, waits_for_a_lock
+from tests.support.attachment_blob.fakes import BreakingDatabase, PausedPuts, waits_for_a_lock
 from tests.support.attachment_blob.fixtures import Tenant, new_set_id, open_stager, refused, text
 from tests.support.attachment_blob.uploads import upload
+from tests.support.waiting import eventually
 
 SESSION_ID = new_id(IdKind.SESSION)
 

@@ -13,7 +13,6 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 
-from tests.support.attachment_blob.fakes import eventually
 from tests.support.attachment_blob.fixtures import BlobService, Tenant, open_blob_service, refused, text
 from tests.support.attachment_blob.uploads import (
     CHUNK,
@@ -31,6 +30,7 @@ from tests.support.attachment_blob.uploads import (
     stage_uploads,
     upload,
 )
+from tests.support.waiting import eventually
 
 OPEN, COMPLETE = upload_pb2.UPLOAD_STATE_OPEN, upload_pb2.UPLOAD_STATE_COMPLETE
 

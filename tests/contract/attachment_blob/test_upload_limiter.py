@@ -19,7 +19,6 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 
-from tests.support.attachment_blob.fakes import eventually
 from tests.support.attachment_blob.fixtures import BlobService, Tenant, open_blob_service, refused
 from tests.support.attachment_blob.uploads import (
     MIB,
@@ -35,6 +34,7 @@ from tests.support.attachment_blob.uploads import (
     spec_of,
     upload,
 )
+from tests.support.waiting import eventually
 
 COMPLETE = upload_pb2.UPLOAD_STATE_COMPLETE
 Service = Callable[..., AbstractAsyncContextManager[BlobService]]
@@ -158,7 +158,7 @@ async def test_UploadFile__stream_behind_a_full_queue_is_refused_at_once(service
         async def most_are_refused() -> bool:
             return sum(stream.done() for stream in streams) == 20 - 1 - 8
 
-        await eventually(most_are_refused, seconds=20)
+        await eventually(most_are_refused)
         for stream in filter(asyncio.Future.done, streams):
             with refused(Reason.POOL_EXHAUSTED, pool="uploads"):
                 await stream

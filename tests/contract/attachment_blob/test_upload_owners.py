@@ -12,7 +12,6 @@ from spawnmesh_client.token_peer import TokenPeer
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
-from tests.support.attachment_blob.fakes import eventually
 from tests.support.attachment_blob.fixtures import BlobService, Tenant, refused
 from tests.support.attachment_blob.uploads import (
     PART,
@@ -27,6 +26,7 @@ from tests.support.attachment_blob.uploads import (
     spec_of,
     stage_uploads,
 )
+from tests.support.waiting import eventually
 
 OPEN, COMPLETE = upload_pb2.UPLOAD_STATE_OPEN, upload_pb2.UPLOAD_STATE_COMPLETE
 CLIENTS = ""

@@ -13,7 +13,7 @@ from spawnmesh_devstack.postgres import Postgres
 from spawnmesh_devstack.s3 import S3Endpoint
 from spawnmesh_devstack.service_roles import ServiceDsn
 
-from tests.support.attachment_blob.fakes import eventually, waits_for_a_lock
+from tests.support.attachment_blob.fakes import waits_for_a_lock
 from tests.support.attachment_blob.fixtures import BlobService, Tenant, open_blob_service, refused
 from tests.support.attachment_blob.uploads import (
     PART,
@@ -26,6 +26,7 @@ from tests.support.attachment_blob.uploads import (
     spec_of,
     upload,
 )
+from tests.support.waiting import eventually
 
 OPEN, COMPLETE = upload_pb2.UPLOAD_STATE_OPEN, upload_pb2.UPLOAD_STATE_COMPLETE
 MOST_BYTES = 3 * PART

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 import psutil
 import pytest
@@ -15,6 +14,8 @@ from spawnmesh_devstack.family import runs
 from spawnmesh_devstack.processes import Command, start_process, until_ready
 from spawnmesh_devstack.watchdog import Watchdog
 
+from tests.support.waiting import eventually
+
 STUBBORN = (
     "import signal,time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
 )
@@ -22,14 +23,6 @@ WITH_CHILD = (
     "import subprocess,sys,time; c = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
     "print('child', c.pid, flush=True); time.sleep(600)"
 )
-
-
-async def eventually(condition, seconds=10.0):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "not in time"
-        await asyncio.sleep(0.01)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +178,7 @@ async def test_kill_9_of_the_parent_leaves_no_postgres_no_weed_and_no_child_runn
         parent.kill()
 
     try:
-        await eventually(lambda: not any(runs(process) for process in left.values()), 10)
+        await eventually(lambda: not any(runs(process) for process in left.values()))
     finally:
         for process in left.values():
             if runs(process):

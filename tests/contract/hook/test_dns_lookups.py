@@ -14,7 +14,7 @@ from spawnmesh_hook.domain.circuit_breaker import FAILURES_TO_OPEN
 from spawnmesh_hook.domain.endpoints import Address
 
 from tests.support.hook.fixtures import ALLOW, SPAWN, HookMesh, refused
-from tests.support.hook.waiting import eventually
+from tests.support.waiting import eventually
 
 
 class Names:

@@ -18,7 +18,7 @@ from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
 from spawnmesh.hook.v1 import tenant_hook_service_pb2 as tenant_pb
 from spawnmesh.hook.v1.tenant_hook_service_pb2_grpc import TenantHookServiceStub
 from spawnmesh_core.reasons import Reason
-from spawnmesh_core.secrets import Secret, marker
+from spawnmesh_core.secret_forms import Secret, marker
 from spawnmesh_devstack.service_roles import ServiceDsn
 from spawnmesh_runtime.impersonation import impersonate
 from spawnmesh_runtime.peers import Peer

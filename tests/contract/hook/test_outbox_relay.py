@@ -32,7 +32,7 @@ from tests.support.hook.fixtures import (
     refused,
     revise,
 )
-from tests.support.hook.waiting import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_model_router.store import bulkhead
 from spawnmesh_postgres.database import open_database
 
-from tests.support.model_router.fixtures import Answered, Router, World, eventually, user
+from tests.support.model_router.fixtures import Answered, Router, World, user
 from tests.support.model_router.provider import (
     BROKEN,
     Answering,
@@ -28,6 +28,7 @@ from tests.support.model_router.provider import (
     slowly,
     sse,
 )
+from tests.support.waiting import eventually
 
 HELLO = [user("hello, " * 40)]  # 280 bytes: 70 tokens by the estimate.
 
@@ -95,7 +96,7 @@ async def test_Generate__a_caller_who_leaves_pays_for_what_was_read_and_said(wor
     async def is_counted() -> bool:
         return await is_spent(router, world.ref("one")) == "tokens_per_minute"
 
-    await eventually(is_counted, within_seconds=10)
+    await eventually(is_counted)
     assert world.provider.asked("one") <= 2
 
 
@@ -133,7 +134,7 @@ async def test_Generate__a_caller_who_leaves_while_it_is_counted_pays_for_all(
                 async with database.transaction(router.tenant) as other:
                     return (await other.execute(waits)).rowcount > 0
 
-            await eventually(is_waiting, within_seconds=10)
+            await eventually(is_waiting)
 
         await router.hang_up_after(2, world.ref("one"), count_in_vain)
 
@@ -141,7 +142,7 @@ async def test_Generate__a_caller_who_leaves_while_it_is_counted_pays_for_all(
             ended = [span for span in router.spans.get_finished_spans() if span.kind is SpanKind.SERVER]
             return any(span.name.endswith("/Generate") for span in ended)
 
-        await eventually(has_noticed, within_seconds=10)
+        await eventually(has_noticed)
 
     async with open_database(world.dsn.app, name="test", max_connections=1) as database:
 
@@ -154,7 +155,7 @@ async def test_Generate__a_caller_who_leaves_while_it_is_counted_pays_for_all(
             # The provider reports 25 tokens or more. The estimate would be 3.
             return row is not None and row["tokens"] >= 25
 
-        await eventually(is_counted, within_seconds=10)
+        await eventually(is_counted)
     assert world.provider.asked("one") == 1
 
 

@@ -11,7 +11,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.service_roles import ServiceDsn
 
-from tests.support.model_router.fixtures import PNG, Answered, Router, World, eventually, image_block, user
+from tests.support.model_router.fixtures import PNG, Answered, Router, World, image_block, user
 from tests.support.model_router.provider import (
     BROKEN,
     OVERLOADED,
@@ -27,6 +27,7 @@ from tests.support.model_router.provider import (
     raw_sse,
     sse,
 )
+from tests.support.waiting import eventually
 
 SCENARIOS = 60
 IMAGE = b64encode(PNG).decode()
@@ -140,7 +141,7 @@ async def test_cooldowns_of_many_replicas_that_fail_at_once_only_move_later(worl
                 return False
         return True
 
-    await eventually(all_agree, within_seconds=10)
+    await eventually(all_agree)
 
 
 async def test_ClassifyError__a_hostile_text_is_judged_in_time(world: World) -> None:

@@ -18,8 +18,9 @@ from spawnmesh_model_router.store import cooldowns as store
 from spawnmesh_model_router.store.cooldowns import CooldownRecord
 from spawnmesh_postgres.database import open_database
 
-from tests.support.model_router.fixtures import World, eventually
+from tests.support.model_router.fixtures import World
 from tests.support.model_router.provider import BROKEN, RATE_LIMITED, chat, openai_error, sse
+from tests.support.waiting import eventually
 
 BAD_KEY = openai_error(401, "Incorrect API key provided", "invalid_request_error", "invalid_api_key")
 
@@ -80,7 +81,7 @@ async def test_Generate__another_replica_knows_within_200_ms(world: World) -> No
         return answered.refusal is None and answered.verdicts[0][1] == "COOLING"
 
     # Without the notification the other replica would read the cooldown after up to 30 s.
-    await eventually(cooling, within_seconds=10)
+    await eventually(cooling)
 
 
 async def test_Generate__a_restarted_replica_still_knows(world: World) -> None:
@@ -90,7 +91,7 @@ async def test_Generate__a_restarted_replica_still_knows(world: World) -> None:
     async def is_saved() -> bool:
         return world.ref("one") in await saved(world)
 
-    await eventually(is_saved, within_seconds=10)
+    await eventually(is_saved)
     answered = await (await world.router()).generate(world.ref("one"), world.ref("two"))
     assert answered.verdicts[0] == ("one", "COOLING", "RATE_LIMIT")
 
@@ -110,7 +111,7 @@ async def test_Generate__an_answer_ends_the_count_of_failures(world: World) -> N
     async def forgotten() -> bool:
         return world.ref("one") not in await saved(world)
 
-    await eventually(forgotten, within_seconds=10)
+    await eventually(forgotten)
 
 
 async def test_Generate__an_answer_that_began_before_the_failure_ends_no_rest(world: World) -> None:
@@ -236,7 +237,7 @@ async def test_Generate__a_failure_that_asks_for_a_longer_rest_moves_the_end_of_
     refused = (await router.generate(world.ref("one"), strict=True)).refused
     assert refused.retry_after_seconds is not None
     assert refused.retry_after_seconds > 3500
-    await eventually(is_saved, within_seconds=10)
+    await eventually(is_saved)
 
 
 async def test_end_cooldown__not_by_a_call_that_began_before_the_failure(world: World) -> None:

@@ -20,12 +20,12 @@ from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.support.model_router.fixtures import World, eventually, user
+from tests.support.model_router.fixtures import World, user
 from tests.support.model_router.process import RouterProcess, open_line, open_router_process
 from tests.support.model_router.provider import RATE_LIMITED, Stall, chat, chunk, sse
 from tests.support.runner.fixtures import ScriptedMesh
-from tests.support.runner.fixtures import eventually as it_holds
 from tests.support.serving import served, shared_settings
+from tests.support.waiting import eventually
 
 HELLO = (chunk({"role": "assistant", "content": ""}), chunk({"content": "Hello"}))
 
@@ -78,7 +78,7 @@ async def test_Generate__killed_between_a_cooldown_and_its_row_the_next_one_find
         async def is_saved() -> bool:
             return await saved(world) == [world.ref("one")]
 
-        await eventually(is_saved, within_seconds=10)
+        await eventually(is_saved)
     assert world.provider.asked("one") == 2
 
 
@@ -117,7 +117,7 @@ async def test_runner__a_router_that_dies_within_an_answer_is_asked_again(
         await stall.reached.wait()
         await router.kill()
         await router.start()
-        await it_holds(lambda: mesh.finalized or mesh.failed)
+        await eventually(lambda: mesh.finalized or mesh.failed)
     assert mesh.failed is None, mesh.failed
     assert len(mesh.messages(message_pb2.ROLE_ASSISTANT)) == 1, "nothing of the broken answer was kept"
 
@@ -179,4 +179,4 @@ async def test_Generate__a_database_that_falls_silent_holds_up_no_call_and_loses
         async def is_saved() -> bool:
             return await saved(world) == [world.ref("one")]
 
-        await eventually(is_saved, within_seconds=10)
+        await eventually(is_saved)

@@ -11,11 +11,12 @@ from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh_core.reasons import Reason
 
 from tests.support.model_router.budgets import WITHOUT_USAGE, is_spent, router_with
-from tests.support.model_router.fixtures import World, eventually, image_block, user
+from tests.support.model_router.fixtures import World, image_block, user
 from tests.support.model_router.gemini import said as said_by_gemini
 from tests.support.model_router.provider import Stall, chunk, cut_after, sse, tool_part
 from tests.support.model_router.responses import called, reasoned
 from tests.support.model_router.responses import said as said_in_responses
+from tests.support.waiting import eventually
 
 TOKENS = 10_000
 LONG = "Hm. " * 12_500  # 12,500 tokens by the estimate.
@@ -96,7 +97,7 @@ async def test_Generate__a_caller_who_leaves_pays_for_what_it_did_not_see(world:
     async def is_counted() -> bool:
         return await is_spent(world, router)
 
-    await eventually(is_counted, within_seconds=10)
+    await eventually(is_counted)
     assert world.provider.asked("two") < TOKENS // 10  # The check itself does not exhaust the budget.
 
 

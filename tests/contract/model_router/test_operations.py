@@ -10,15 +10,9 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.support.model_router.fixtures import (
-    CANARY,
-    Router,
-    World,
-    eventually,
-    image_block,
-    user,
-)
+from tests.support.model_router.fixtures import CANARY, Router, World, image_block, user
 from tests.support.model_router.provider import RATE_LIMITED, chat, openai_error, sse
+from tests.support.waiting import eventually
 
 BAD_KEY = openai_error(401, "Incorrect API key provided", "invalid_request_error", "invalid_api_key")
 
@@ -111,7 +105,7 @@ async def test_ClearCooldown__ends_the_rest_here_and_at_the_other_replica(world:
     async def is_cooling() -> bool:
         return await second.explain(world.ref("one"), fallbacks=pb.Fallbacks()) == [("one", "COOLING")]
 
-    await eventually(is_cooling, within_seconds=10)
+    await eventually(is_cooling)
     clear = a_clear("MODEL", world.ref("one"))
     assert (await first.call("ClearCooldown", clear, first.operator)).was_cooling
     assert (await first.generate(world.ref("one"))).text == "again"
@@ -119,7 +113,7 @@ async def test_ClearCooldown__ends_the_rest_here_and_at_the_other_replica(world:
     async def is_ready() -> bool:
         return not await is_cooling()
 
-    await eventually(is_ready, within_seconds=10)
+    await eventually(is_ready)
     assert not (await first.call("ClearCooldown", clear, first.operator)).was_cooling
 
 

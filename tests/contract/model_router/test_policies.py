@@ -8,8 +8,9 @@ import pytest
 from spawnmesh.model_router.v1 import generation_pb2, routing_pb2
 from spawnmesh_core.reasons import Reason
 
-from tests.support.model_router.fixtures import World, eventually, image_block, user
+from tests.support.model_router.fixtures import World, image_block, user
 from tests.support.model_router.provider import BROKEN, chat, sse
+from tests.support.waiting import eventually
 
 LOOK = [user("look", image_block())]
 

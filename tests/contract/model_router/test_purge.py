@@ -15,8 +15,9 @@ from spawnmesh_model_router.store import budgets, tenants
 from spawnmesh_postgres.database import Connection, open_database
 from spawnmesh_runtime.tokens import TokenMinter
 
-from tests.support.model_router.fixtures import Router, World, eventually, image_block, user
+from tests.support.model_router.fixtures import Router, World, image_block, user
 from tests.support.model_router.provider import BROKEN, chat, sse
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ async def test_PurgeTenant__removes_policy_and_budgets_and_counts_nothing_any_mo
     async def unlimited() -> bool:
         return (await second.generate(world.ref("one"))).refusal is None
 
-    await eventually(unlimited, within_seconds=10)
+    await eventually(unlimited)
     assert (await first.generate(world.ref("blind"), messages=[user("look", image_block())])).refusal is None
     assert await counted(world, first) == (0, 0)
     again = await purge(second)

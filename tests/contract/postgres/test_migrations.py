@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from spawnmesh_postgres.jobs import install_job_tables
 from spawnmesh_postgres.migration_files import migration_files
 from spawnmesh_postgres.migrations import MigrationChanged, MigrationFailed, migrate, run_migrate_command
 from spawnmesh_postgres.schema_version import wait_for_schema
+from spawnmesh_postgres.yoyo_backend import yoyo_uri
+from yoyo import get_backend, read_migrations
 
 from tests.support.postgres.migrating import Package, empty_schema
 
@@ -205,6 +208,24 @@ def test_migration_that_cannot_be_marked_as_done_leaves_nothing_and_is_repeated(
             migrate(dsn.owner, package=package.name, schema="hook")
         connection.execute("alter table _yoyo_migration drop constraint no_more")
     assert migrate(dsn.owner, package=package.name, schema="hook") == ["0002_second"]
+
+
+def test_one_transaction_of_our_own_is_still_needed(
+    database: Callable[[str], ServiceDsn], package: Package
+) -> None:
+    """Remove `apply_and_record` when yoyo itself applies and records in one transaction."""
+    dsn = database("hook")
+    package.add("0001_first", "create table first (id int);")
+    migrate(dsn.owner, package=package.name, schema="hook")
+    package.add("0002_second", "create table second (id int);")
+    with psycopg.connect(dsn.owner, autocommit=True) as connection:
+        connection.execute(
+            "alter table _yoyo_migration add constraint no_more check (migration_id < '0002') not valid"
+        )
+        backend = get_backend(yoyo_uri(dsn.owner, "hook"))
+        with closing(backend.connection), pytest.raises(psycopg.errors.CheckViolation):
+            backend.apply_one(backend.to_apply(read_migrations(str(package.folder)))[0])
+        assert connection.execute("select to_regclass('second')").fetchone() != (None,)
 
 
 def test_lock_of_the_tool_that_a_killed_migration_left_keeps_nobody_out(

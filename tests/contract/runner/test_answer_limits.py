@@ -13,8 +13,9 @@ from spawnmesh.hook.v1 import decision_pb2, event_pb2
 from spawnmesh_runner.loop.messages import calls_of
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import TENANT, ScriptedMesh, eventually, running_runner
+from tests.support.runner.fixtures import TENANT, ScriptedMesh, running_runner
 from tests.support.transcript.fixtures import Service, Session, user
+from tests.support.waiting import eventually
 
 ASSISTANT, RESULT = message_pb2.ROLE_ASSISTANT, message_pb2.ROLE_TOOL_RESULT
 DEEP = '{"task": "t", "x": ' + "[" * 300 + "]" * 300 + "}"
@@ -46,7 +47,7 @@ async def execute_run(
     mesh.answers.append(saying("Done."))
     mesh.queue_run(tools=("list_files", "write_file", "sessions_spawn"))
     async with running_runner(mesh, keys, folder, transcript_target=service.target):
-        await eventually(lambda: mesh.finalized or mesh.failed, seconds=60)
+        await eventually(lambda: mesh.finalized or mesh.failed)
     assert mesh.failed is None
     return StoredRun([entry.body.message for entry in await real.entries()])
 

@@ -14,7 +14,7 @@ from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.attachment_blob.fixtures import blobs
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import TENANT, ScriptedMesh, eventually, running_runner
+from tests.support.runner.fixtures import TENANT, ScriptedMesh, running_runner
 from tests.support.transcript.compaction import (
     SHORT,
     USAGE,
@@ -25,6 +25,7 @@ from tests.support.transcript.compaction import (
     words,
 )
 from tests.support.transcript.fixtures import Session, assistant, service, text_block, user
+from tests.support.waiting import eventually
 
 __all__ = ["blobs", "compaction_service", "service"]
 

@@ -10,8 +10,9 @@ from spawnmesh_runner.loop.messages import text_message
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, eventually, running_runner
+from tests.support.runner.fixtures import ScriptedMesh, running_runner
 from tests.support.runner.listing import PAGE_SIZE
+from tests.support.waiting import eventually
 
 USER, RESULT = message_pb2.ROLE_USER, message_pb2.ROLE_TOOL_RESULT
 LIST = ("c1", "list_files", "{}")

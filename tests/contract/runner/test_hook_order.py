@@ -25,8 +25,9 @@ from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, eventually, running_runner
+from tests.support.runner.fixtures import ScriptedMesh, running_runner
 from tests.support.serving import served, shared_settings
+from tests.support.waiting import eventually
 
 BEFORE_MODEL = ["before_model_resolve", "before_prompt_build", "llm_input"]
 MODEL = [*BEFORE_MODEL, "llm_output"]

@@ -11,8 +11,9 @@ from spawnmesh.session.v1 import session_service_pb2 as session_pb
 from spawnmesh_runner.domain.idempotency_keys import call_request_id
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, eventually, running_runner
+from tests.support.runner.fixtures import ScriptedMesh, running_runner
 from tests.support.runner.sessions import child_of
+from tests.support.waiting import eventually
 
 USER, RESULT = message_pb2.ROLE_USER, message_pb2.ROLE_TOOL_RESULT
 REDACTED = {"$redacted": "attachment", "sha256": hashlib.sha256(b"abc").hexdigest(), "bytes": 3}

@@ -10,7 +10,8 @@ from spawnmesh_runner.loop.messages import text_message
 from spawnmesh_runtime.tokens import TokenMinter
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, eventually, running_runner
+from tests.support.runner.fixtures import ScriptedMesh, running_runner
+from tests.support.waiting import eventually
 
 USER = message_pb2.ROLE_USER
 REVISE = pb.FinalizeRunResponse(revise=pb.Revision(instruction="Be shorter.", number=1, max_revision_count=3))

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.runner.fixtures import ScriptedMesh, eventually, running_runner
+from tests.support.runner.fixtures import ScriptedMesh, running_runner
 from tests.support.runner.mcp_fixtures import SDK_SERVER, config, http_server, stdio, text, tool_results
+from tests.support.waiting import eventually
 
 FORECAST = ("mcp__weather__forecast", '{"city": "Oslo", "days": 2}')
 

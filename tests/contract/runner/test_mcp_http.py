@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from tests.support.model_router.answers import calling
-from tests.support.runner.fixtures import ScriptedMesh, eventually, running_runner
+from tests.support.runner.fixtures import ScriptedMesh, running_runner
 from tests.support.runner.mcp_fixtures import RESULT, config, text, tool_results
+from tests.support.waiting import eventually
 
 CALL = ("mcp__h__one", "{}")
 TOKEN = "sesame-sesame-sesame"
@@ -213,5 +214,5 @@ async def test_a_lost_run_does_not_wait_for_a_silent_server(
         async with running_runner(mesh, keys, tmp_path / "work", mcp_config_file=file):
             await asked.wait()
             mesh.lease_lost = True
-            await eventually(lambda: not os.listdir(tmp_path / "work"), seconds=10)
+            await eventually(lambda: not os.listdir(tmp_path / "work"), within_seconds=10)
     assert mesh.messages(RESULT) == []

@@ -12,8 +12,9 @@ from spawnmesh_core.reasons import Reason
 from spawnmesh_runner.loop.messages import text_message
 
 from tests.support.model_router.answers import calling
-from tests.support.runner.fixtures import ScriptedMesh, eventually, running_runner
+from tests.support.runner.fixtures import ScriptedMesh, running_runner
 from tests.support.runner.mcp_fixtures import RESULT, config, is_alive, stdio, text, tool_results
+from tests.support.waiting import eventually
 
 PIDS = ("mcp__weather__pid", "{}")
 STUBBORN = ("mcp__weather__stubborn", "{}")
@@ -172,7 +173,7 @@ async def test_a_run_lost_while_connecting_leaves_no_process(
         await eventually(lambda: pid_file.exists() and pid_file.read_text())
         pid = int(pid_file.read_text())
         mesh.lease_lost = True
-        await eventually(lambda: not is_alive(pid) and not os.listdir(tmp_path / "work"), seconds=10)
+        await eventually(lambda: not is_alive(pid) and not os.listdir(tmp_path / "work"), within_seconds=10)
 
 
 async def test_a_slow_call_times_out_and_the_server_stays(

@@ -18,7 +18,7 @@ from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_runner.loop.messages import text_message
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import TENANT, ScriptedMesh, eventually, running_runner
+from tests.support.runner.fixtures import TENANT, ScriptedMesh, running_runner
 from tests.support.transcript.fixtures import (
     Service,
     Session,
@@ -28,6 +28,7 @@ from tests.support.transcript.fixtures import (
     text_of,
     user,
 )
+from tests.support.waiting import eventually
 
 USER, ASSISTANT = message_pb2.ROLE_USER, message_pb2.ROLE_ASSISTANT
 LIST = ("c1", "list_files", "{}")

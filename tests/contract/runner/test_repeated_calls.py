@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from spawnmesh.content.v1 import message_pb2
 from spawnmesh.session.v1 import session_service_pb2 as session_pb
-from spawnmesh_core.secrets import Secret, marker
+from spawnmesh_core.secret_forms import Secret, marker
 from spawnmesh_runner.domain.idempotency_keys import call_request_id
 from spawnmesh_runner.loop.messages import text_message, text_of
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, eventually, running_runner
+from tests.support.runner.fixtures import ScriptedMesh, running_runner
 from tests.support.runner.sessions import child_of
+from tests.support.waiting import eventually
 
 RESULT = message_pb2.ROLE_TOOL_RESULT
 MASKED = f'key = "{marker(Secret.PROVIDER_KEY)}"'
@@ -28,7 +29,7 @@ async def results_of_run(
     mesh.answers.append(saying("Done."))
     mesh.queue_run(epoch=epoch, tools=tools)
     async with running_runner(mesh, keys, folder):
-        await eventually(lambda: mesh.finalized or mesh.failed, seconds=60)
+        await eventually(lambda: mesh.finalized or mesh.failed)
     assert mesh.failed is None
     return list(map(text_of, mesh.messages(RESULT)))
 

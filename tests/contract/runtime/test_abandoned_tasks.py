@@ -1,13 +1,14 @@
 """A process ends although its main coroutine leaves tasks on the loop."""
 
-import asyncio
 import json
+import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-_BOUND_SECONDS = 15.0  # What a pod has behind its grace.
+_BOUND_SECONDS = 15  # What a pod has behind its grace.
 
 LEAVE = """
 import asyncio, os, signal, sys
@@ -70,31 +71,53 @@ AT_ONCE = "shutdown._CLOSE_SECONDS, shutdown._RETRY_SECONDS = 0.2, 0.05"
 FOREVER = "deaf(asyncio.CancelledError, float('inf'))"
 
 
-async def ends(*lines: str) -> tuple[int | None, list[Any], str]:
+# The imports are most of the time of a process: each program runs in a fork of one that has them.
+FORK = """
+import json
+for line in sys.stdin:
+    program = json.loads(line)
+    pid = os.fork()
+    if not pid:
+        for descriptor, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(name, os.O_CREAT | os.O_TRUNC | os.O_WRONLY), descriptor)
+        signal.alarm(BOUND_SECONDS)
+        exec(program)
+        sys.exit()
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+Ends = Callable[..., tuple[int, list[Any], str]]
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
     """Return the exit code, the events and the errors of a process that runs these lines."""
-    running = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        "\n".join((LEAVE, *lines)),
+    folder = tmp_path_factory.mktemp("ended")
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{LEAVE}\nBOUND_SECONDS = {_BOUND_SECONDS}\n{FORK}"],
+        cwd=folder,
         env={"PYTHONPATH": ":".join(sys.path)},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(_BOUND_SECONDS):
-            told, errors = await running.communicate()
-    finally:
-        if running.returncode is None:
-            running.kill()
-            await running.wait()
-    return running.returncode, [json.loads(line) for line in told.splitlines()], errors.decode()
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as forking:
+        requests, exit_codes = forking.stdin, forking.stdout
+        assert requests is not None
+        assert exit_codes is not None
+
+        def run(*lines: str) -> tuple[int, list[Any], str]:
+            print(json.dumps("\n".join(lines)), file=requests, flush=True)
+            code = int(exit_codes.readline())
+            told = (folder / "stdout").read_text()
+            return code, [json.loads(line) for line in told.splitlines()], (folder / "stderr").read_text()
+
+        yield run
+        requests.close()
 
 
 @pytest.mark.parametrize("swallowed", ["asyncio.CancelledError", "BaseException"])
-async def test_process_abandons_a_task_that_ignores_cancellations(swallowed: str) -> None:
-    code, events, errors = await ends(
-        f"sys.exit(run_process(main(returned(), [deaf({swallowed}, float('inf'))])))"
-    )
+def test_process_abandons_a_task_that_ignores_cancellations(ends: Ends, swallowed: str) -> None:
+    code, events, errors = ends(f"sys.exit(run_process(main(returned(), [deaf({swallowed}, float('inf'))])))")
     assert (code, errors) == (7, "")
     assert [(event["event"], event["level"], event["service"]) for event in events] == [
         ("tasks_abandoned", "warning", "test")
@@ -102,15 +125,15 @@ async def test_process_abandons_a_task_that_ignores_cancellations(swallowed: str
     assert events[0]["waiting"] == ["deaf: deaf > sleep"]
 
 
-async def test_a_swallowed_cancellation_is_repeated() -> None:
-    code, events, errors = await ends(
+def test_a_swallowed_cancellation_is_repeated(ends: Ends) -> None:
+    code, events, errors = ends(
         "run_process(main(returned(), [deaf(asyncio.CancelledError, 3)]))", "sys.exit(cancelled_count)"
     )
     assert (code, events, errors) == (3, [], "")
 
 
-async def test_a_remaining_task_has_time_to_clean_up() -> None:
-    code, events, errors = await ends("sys.exit(run_process(main(returned(), [slow()])))")
+def test_a_remaining_task_has_time_to_clean_up(ends: Ends) -> None:
+    code, events, errors = ends("sys.exit(run_process(main(returned(), [slow()])))")
     assert (code, events, errors) == (7, [{"event": "cleaned up"}], "")
 
 
@@ -124,16 +147,16 @@ async def test_a_remaining_task_has_time_to_clean_up() -> None:
         ("interrupted()", -2, ["KeyboardInterrupt"]),
     ],
 )
-async def test_the_outcome_of_main_stays_whatever_tasks_it_leaves(
-    outcome: str, code: int, last: list[str]
+def test_the_outcome_of_main_stays_whatever_tasks_it_leaves(
+    ends: Ends, outcome: str, code: int, last: list[str]
 ) -> None:
-    ended, events, errors = await ends(AT_ONCE, f"run_process(main({outcome}, [{FOREVER}]))")
+    ended, events, errors = ends(AT_ONCE, f"run_process(main({outcome}, [{FOREVER}]))")
     assert (ended, errors.splitlines()[-1:]) == (code, last)
     assert [event["event"] for event in events] == ["tasks_abandoned"]
 
 
-async def test_a_system_exit_of_a_remaining_task_is_only_logged() -> None:
-    code, events, errors = await ends("sys.exit(run_process(main(returned(), [exits(), slow()])))")
+def test_a_system_exit_of_a_remaining_task_is_only_logged(ends: Ends) -> None:
+    code, events, errors = ends("sys.exit(run_process(main(returned(), [exits(), slow()])))")
     assert (code, errors) == (7, "")
     cleaned_up, complaint = (event["event"] for event in events)
     assert cleaned_up == "cleaned up"

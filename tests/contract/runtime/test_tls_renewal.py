@@ -27,6 +27,7 @@ from spawnmesh_runtime.tls_files import TlsFiles
 
 from tests.support.runtime.authority import Authority, Mounted
 from tests.support.runtime.plugin import Plugin, allow, spawn_request
+from tests.support.waiting import eventually
 
 _PATIENCE_SECONDS = 20.0
 
@@ -83,12 +84,6 @@ async def ask(peer: Peer, task: str = "", stub: Any = None) -> None:
     stub = stub or pb_grpc.HookHandlerServiceStub(peer.channel)
     with impersonate("acme"):
         await peer.unary(stub.HandleBeforeSpawn, spawn_request(task=task), timeout_seconds=_PATIENCE_SECONDS)
-
-
-async def eventually(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(_PATIENCE_SECONDS):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 async def shown_by(guarded: Guarded, trusted: Authority, client: Mounted) -> str | None:

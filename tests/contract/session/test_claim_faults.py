@@ -24,9 +24,10 @@ from spawnmesh_session.rpc.wait_session import wait_session
 from spawnmesh_session.store import dispatch
 
 from tests.support.session.calls import another
-from tests.support.session.harness import Mesh, OpenMesh, eventually
+from tests.support.session.harness import Mesh, OpenMesh
 from tests.support.session.tables import superuser, sweeping
 from tests.support.session.worker import dependencies_of
+from tests.support.waiting import eventually
 
 MIB = 1024 * 1024
 

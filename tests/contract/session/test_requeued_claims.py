@@ -22,9 +22,10 @@ from spawnmesh_session.app import make_sweeper
 from tests.support.serving import caller_at, client_tokens
 from tests.support.session.calls import kill
 from tests.support.session.drafting import draft
-from tests.support.session.harness import Mesh, OpenMesh, eventually
+from tests.support.session.harness import Mesh, OpenMesh
 from tests.support.session.remains import Remains
 from tests.support.session.worker import components_of, work_once
+from tests.support.waiting import eventually
 
 _LOCK = "select from session.sessions where tenant_id = %s and session_id = any (%s) for update"
 _WAITING = (

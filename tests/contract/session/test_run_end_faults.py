@@ -19,8 +19,9 @@ from spawnmesh_runtime.peers import Peer
 from tests.support.serving import caller_at, client_tokens
 from tests.support.session.calls import fail, kill, send
 from tests.support.session.drafting import draft, entries_of
-from tests.support.session.harness import Mesh, OpenMesh, eventually
+from tests.support.session.harness import Mesh, OpenMesh
 from tests.support.session.plugins import Plugin, plugged
+from tests.support.waiting import eventually
 
 REVISE = FinalizeDecision(revise=Revise(reason="shorter, please"))
 

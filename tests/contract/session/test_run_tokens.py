@@ -16,7 +16,8 @@ from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.jwks import JwksFile
 from spawnmesh_runtime.tokens import TokenVerifier
 
-from tests.support.session.harness import Mesh, OpenMesh, eventually
+from tests.support.session.harness import Mesh, OpenMesh
+from tests.support.waiting import eventually
 
 MINUTES = 60.0
 SLACK_SECONDS = 5.0  # For what lies between the service's look at the clock and ours.

@@ -14,7 +14,8 @@ from spawnmesh_core.reasons import Reason
 
 from tests.support.serving import caller_at
 from tests.support.session.drafting import draft
-from tests.support.session.harness import Mesh, OpenMesh, eventually
+from tests.support.session.harness import Mesh, OpenMesh
+from tests.support.waiting import eventually
 
 BOTH = (RUNTIME_SUBAGENT, RUNTIME_EXTERNAL)
 

@@ -28,9 +28,10 @@ from spawnmesh_session.settings import SessionSettings
 
 from tests.support.serving import caller_at, client_tokens
 from tests.support.session.calls import another
-from tests.support.session.harness import Mesh, attachment, eventually
+from tests.support.session.harness import Mesh, attachment
 from tests.support.session.remains import Remains
 from tests.support.session.worker import work_once
+from tests.support.waiting import eventually
 
 PLACES = 4
 MANY = 5 * PLACES
@@ -154,7 +155,7 @@ async def test_files_of_other_tenants_are_released_and_their_events_published(
             async def all_published() -> bool:
                 return await targets(slow, remains) == ["chat:a"] * MANY
 
-            await eventually(all_published, within_seconds=20)
+            await eventually(all_published)
     assert slow_places.asked == MANY
 
 

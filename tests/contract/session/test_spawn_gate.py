@@ -12,10 +12,11 @@ from spawnmesh.session.v1 import session_service_pb2 as pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from tests.support.session.harness import Mesh, attachment, eventually
+from tests.support.session.harness import Mesh, attachment
 from tests.support.session.plugins import Plugin, plugged
 from tests.support.session.remains import NOTHING, Remains
 from tests.support.session.tables import jobs_of, swept
+from tests.support.waiting import eventually
 
 DENY = SpawnDecision(deny=Deny(reason="not on Mondays"))
 

@@ -26,9 +26,10 @@ from spawnmesh_core.status import Status
 from spawnmesh_runtime.impersonation import use_token
 
 from tests.support.serving import caller_at, client_tokens
-from tests.support.session.harness import Mesh, OpenMesh, attachment, eventually
+from tests.support.session.harness import Mesh, OpenMesh, attachment
 from tests.support.session.remains import NOTHING, Remains
 from tests.support.session.tables import jobs_of, swept
+from tests.support.waiting import eventually
 
 NOWHERE = "127.0.0.1:1"
 

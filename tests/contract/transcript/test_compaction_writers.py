@@ -6,7 +6,6 @@ from spawnmesh.transcript.v1 import entry_pb2 as entry_pb
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from tests.support.runner.fixtures import eventually
 from tests.support.transcript.compaction import (
     Compacting,
     Gate,
@@ -17,6 +16,7 @@ from tests.support.transcript.fixtures import (
     text_of,
     user,
 )
+from tests.support.waiting import eventually
 
 
 async def test_CompactTranscript__of_two_at_once_one_wins(compacting: Compacting) -> None:

@@ -1,7 +1,7 @@
 """A second process of the service that tests can slow down or end between S3 and the database."""
 
 import random
-from asyncio import Event, sleep, timeout
+from asyncio import Event, sleep
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -176,13 +176,6 @@ class SlowObjects(ObjectStore):
         await self._pause()
         await super().delete_all(tenant_id, keys)
         await self._pause()
-
-
-async def eventually(holds: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
-    """Return once the condition holds. Raises TimeoutError."""
-    async with timeout(seconds):
-        while not await holds():
-            await sleep(0.01)
 
 
 async def waits_for_a_lock(postgres: Postgres, count: int = 1) -> bool:

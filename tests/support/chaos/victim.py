@@ -12,7 +12,7 @@ import psutil
 import psycopg
 from spawnmesh_devstack.members import base_environment, python_module
 from spawnmesh_devstack.ports import LOOPBACK, free_ports
-from spawnmesh_devstack.processes import Command, Process, start_process
+from spawnmesh_devstack.processes import ChildProcess, Command, start_process
 from spawnmesh_devstack.watchdog import Watchdog
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.process import start_process as start_this_process
@@ -38,7 +38,7 @@ class Victim:
     """A replica of the session service, replaced after each kill at the same address."""
 
     folder: Path
-    process: Process
+    process: ChildProcess
     peer: Peer
     superuser_dsn: str
 

@@ -7,7 +7,7 @@ import psycopg
 from psycopg import sql
 from spawnmesh.hook.v1 import event_pb2 as events
 from spawnmesh.hook.v1 import run_hook_service_pb2 as run_pb
-from spawnmesh_core.secrets import Secret, marker
+from spawnmesh_core.secret_forms import Secret, marker
 from spawnmesh_devstack.service_roles import ServiceDsn
 
 from tests.support.hook.fixtures import Tenant

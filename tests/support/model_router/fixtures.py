@@ -252,13 +252,6 @@ async def open_world(dsn: ServiceDsn, keys: Path, folder: Path) -> AsyncIterator
         yield World(provider, dsn, keys, folder, stack)
 
 
-async def eventually(check: Callable[[], Awaitable[bool]], *, within_seconds: float = 20) -> None:
-    """Poll until the check holds. Fail after `within_seconds`."""
-    async with asyncio.timeout(within_seconds):
-        while not await check():
-            await asyncio.sleep(0.005)
-
-
 def text_block(text: str) -> message_pb2.ContentBlock:
     return message_pb2.ContentBlock(text=message_pb2.Text(text=text))
 

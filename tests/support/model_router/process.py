@@ -17,7 +17,7 @@ from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterS
 from spawnmesh_devstack.health import until_serving
 from spawnmesh_devstack.members import base_environment
 from spawnmesh_devstack.ports import LOOPBACK, free_ports
-from spawnmesh_devstack.processes import Command, Process, start_process
+from spawnmesh_devstack.processes import ChildProcess, Command, start_process
 from spawnmesh_devstack.watchdog import Watchdog
 from spawnmesh_runtime.peers import Peer
 from spawnmesh_runtime.tokens import TokenMinter
@@ -37,7 +37,7 @@ class RouterProcess:
     config: Path
     dsn: str
     tenant: str = field(default_factory=lambda: f"t-{secrets.token_hex(4)}")
-    process: Process | None = None
+    process: ChildProcess | None = None
 
     @property
     def target(self) -> str:

@@ -14,8 +14,9 @@ from spawnmesh_runtime.server import MeshServer, build_server
 from spawnmesh_runtime.settings import ProcessSettings
 
 from tests.support.model_router.fixtures import World, user
-from tests.support.runner.fixtures import ScriptedMesh, eventually
+from tests.support.runner.fixtures import ScriptedMesh
 from tests.support.serving import served, shared_settings
+from tests.support.waiting import eventually
 
 
 def queue(

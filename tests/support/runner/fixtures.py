@@ -5,7 +5,6 @@ They speak the real contracts over the real runtime, and keep in memory what the
 
 import asyncio
 import hashlib
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -340,11 +339,3 @@ async def running_runner(
                 process = replace(process, tracer=tracer)
             async with open_service(process, settings):
                 yield
-
-
-async def eventually(holds: Callable[[], object], *, seconds: float = 15.0) -> None:
-    """Wait until the condition holds; fail if it does not in time."""
-    give_up = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < give_up, "it never came to hold"
-        await asyncio.sleep(0.005)

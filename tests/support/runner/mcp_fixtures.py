@@ -14,8 +14,9 @@ import uvicorn
 from spawnmesh.content.v1 import message_pb2
 
 from tests.support.model_router.answers import calling, saying
-from tests.support.runner.fixtures import ScriptedMesh, eventually, running_runner
+from tests.support.runner.fixtures import ScriptedMesh, running_runner
 from tests.support.runner.mcp_sdk_server import make_server
+from tests.support.waiting import eventually
 
 SERVER = Path(__file__).parent / "mcp_server.py"
 SDK_SERVER = Path(__file__).parent / "mcp_sdk_server.py"
@@ -49,7 +50,7 @@ async def tool_results(
     mesh.answers.append(saying("Done."))
     mesh.queue_run(epoch=epoch, tools=tools, mcp_servers=servers)
     async with running_runner(mesh, keys, tmp_path / "work", **options):
-        await eventually(lambda: mesh.finalized or mesh.failed, seconds=60)
+        await eventually(lambda: mesh.finalized or mesh.failed)
         await eventually(lambda: not os.listdir(tmp_path / "work"))
     assert mesh.failed is None, mesh.failed
     return mesh.messages(RESULT)

@@ -1,7 +1,7 @@
 """Calling the session service as anyone who may."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -126,10 +126,3 @@ class Mesh:
 def attachment(name: str = "a.txt", content: str = "hello") -> InlineAttachment:
     """A small text file."""
     return InlineAttachment(name=name, content=content, encoding=ENCODING_UTF8, mime_type="text/plain")
-
-
-async def eventually(condition: Callable[[], Awaitable[bool]], *, within_seconds: float = 10.0) -> None:
-    """Returns when the condition holds; fails when it does not within the time."""
-    async with asyncio.timeout(within_seconds):
-        while not await condition():
-            await asyncio.sleep(0.02)

@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from spawnmesh_core import secrets, unmasking
-from spawnmesh_core.secrets import Secret, marker, mask_document
+from spawnmesh_core import secret_forms, secrets, unmasking
+from spawnmesh_core.secret_forms import Secret, marker
+from spawnmesh_core.secrets import mask_document
 from spawnmesh_core.unmasking import NotRestorable, unmask_document
 
 LENGTH = 40_000
@@ -38,7 +39,7 @@ def expressions() -> Iterator[Callable[[str], object]]:
             if isinstance(made, re.Pattern):
                 yield from (made.match, made.fullmatch)
     yield from (secrets._PUNCTUATION.search, unmasking._ANY_MARKER.search)
-    for form in secrets._FORMS:
+    for form in secret_forms.FORMS:
         yield form.pattern.search
         if form.look is not None:
             yield form.look.search

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from spawnmesh_core.json_text import MAX_NODES
-from spawnmesh_core.secrets import Secret, marker, mask_document
+from spawnmesh_core.secret_forms import Secret, marker
+from spawnmesh_core.secrets import mask_document
 from spawnmesh_core.unmasking import NotRestorable, unmask_document
 
 KEY, OTHER = "ghp_" + "Zy9" * 12, "sk-ant-api03-" + "aB3" * 20

@@ -8,14 +8,14 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_devstack.conformance.__main__ import main
 from spawnmesh_devstack.conformance.areas import AREAS
-from spawnmesh_devstack.conformance.cases import BadCase, Case, Verdict
+from spawnmesh_devstack.conformance.cases import BadCase, Case, CaseResult
 from spawnmesh_devstack.conformance.replay import replay_cases
 
 CASES = Path(__file__).parents[1] / "attachment_blob" / "cases" / "attachments_name.json"
 
 
-def answering(outcomes: dict[str, Verdict | Exception]) -> Callable[[Case], Awaitable[Verdict]]:
-    async def replay(case: Case) -> Verdict:
+def answering(outcomes: dict[str, CaseResult | Exception]) -> Callable[[Case], Awaitable[CaseResult]]:
+    async def replay(case: Case) -> CaseResult:
         outcome = outcomes[case.case_id]
         if isinstance(outcome, Exception):
             raise outcome
@@ -24,7 +24,7 @@ def answering(outcomes: dict[str, Verdict | Exception]) -> Callable[[Case], Awai
     return replay
 
 
-async def lines_of(outcomes: dict[str, Verdict | Exception]) -> list[str]:
+async def lines_of(outcomes: dict[str, CaseResult | Exception]) -> list[str]:
     cases = [Case(case_id, None, None) for case_id in outcomes]
     return (await replay_cases(answering(outcomes), cases)).lines()
 
@@ -32,12 +32,12 @@ async def lines_of(outcomes: dict[str, Verdict | Exception]) -> list[str]:
 async def test_ids_that_differ_come_with_why_and_the_counts_come_last() -> None:
     assert await lines_of(
         {
-            "A": Verdict(),
-            "B": Verdict("came x, expected y"),
+            "A": CaseResult(),
+            "B": CaseResult("came x, expected y"),
             "C\x1b": BadCase("given is no object"),
             "D": MeshError(Reason.DEPENDENCY_UNAVAILABLE, "S3 does not answer\n"),
             "E": RecursionError(),
-            "F": Verdict(),
+            "F": CaseResult(),
         }
     ) == [
         "B: came x, expected y",
@@ -49,7 +49,9 @@ async def test_ids_that_differ_come_with_why_and_the_counts_come_last() -> None:
 
 
 async def test_what_no_service_was_asked_is_told_and_counted() -> None:
-    assert await lines_of({"A": Verdict(without_service=True), "B": Verdict("x", without_service=True)}) == [
+    assert await lines_of(
+        {"A": CaseResult(without_service=True), "B": CaseResult("x", without_service=True)}
+    ) == [
         "B: x",
         "judged by the rule alone, since no request can carry them: A, B",
         "1 passed, 1 failed",

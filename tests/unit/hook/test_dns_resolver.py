@@ -9,7 +9,7 @@ import pytest
 from spawnmesh_hook.clients.dns_resolver import MAX_LOOKUPS, MAX_LOOKUPS_OF_TENANT, DnsResolver
 from spawnmesh_hook.domain.endpoints import Address
 
-from tests.support.hook.waiting import eventually
+from tests.support.waiting import eventually
 
 HERE = ip_address("127.0.0.1")
 

@@ -49,7 +49,7 @@ async def test_a_failed_claim_warns_once_per_reason_and_minute(
 ) -> None:
     session = Refusing(refusals)
     monkeypatch.setattr(claim, "monotonic_seconds", lambda: session.seconds)
-    monkeypatch.setattr(claim, "backoff_seconds", lambda *_, **__: 0.0)
+    monkeypatch.setattr(claim, "backoff", lambda _state: 0.0)
     mesh: Any = SimpleNamespace(session=session, runs=SimpleNamespace(ClaimRuns=None))
     minter: Any = SimpleNamespace(runner_token=lambda: "token")
     stop = asyncio.Event()

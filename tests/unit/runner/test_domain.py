@@ -1,11 +1,8 @@
 """The pure rules of a run."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
-from spawnmesh_runner.domain.backoff import backoff_seconds
 from spawnmesh_runner.domain.compaction import CompactionAttempts, fresh_tail_token_count
 from spawnmesh_runner.domain.failure import NO_PROGRESS, RUNNER_ERROR, TURN_LIMIT_EXCEEDED, describe_failure
 from spawnmesh_runner.domain.idempotency_keys import answer_key, call_request_id, result_key
@@ -31,19 +28,6 @@ def test_keys_differ_by_epoch_and_turn_and_fit_the_contracts() -> None:
 def test_calls_of_one_answer_have_different_request_ids() -> None:
     assert call_request_id(ENTRY, 0) != call_request_id(ENTRY, 1)
     assert call_request_id(ENTRY, 0) == call_request_id(ENTRY, 0)
-
-
-@given(attempt=st.integers(0, 10_000), jitter=st.floats(0, 0.999), floor=st.none() | st.floats(0, 1000))
-def test_backoff_is_bounded_and_not_below_the_floor(attempt: int, jitter: float, floor: float | None) -> None:
-    pause = backoff_seconds(attempt, jitter=jitter, floor=floor)
-    assert 0.05 <= pause <= 5.0
-    assert pause >= min(floor or 0.0, 5.0)
-
-
-def test_backoff_doubles() -> None:
-    pauses = [backoff_seconds(attempt, jitter=0.0) for attempt in range(8)]
-    assert pauses[:3] == [0.05, 0.1, 0.2]
-    assert pauses[-1] == 2.5
 
 
 def test_a_mesh_error_fails_the_run_with_its_reason_on_one_line() -> None:

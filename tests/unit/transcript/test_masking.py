@@ -4,7 +4,7 @@ import json
 
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1 import entry_pb2
-from spawnmesh_core.secrets import Secret, marker
+from spawnmesh_core.secret_forms import Secret, marker
 from spawnmesh_transcript.operations.bodies.masking import masked_body
 
 

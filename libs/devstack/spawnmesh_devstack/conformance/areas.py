@@ -13,10 +13,10 @@ from spawnmesh_devstack.conformance import (
     redact_spawn,
     transcript_pairing,
 )
-from spawnmesh_devstack.conformance.cases import Case, Verdict
+from spawnmesh_devstack.conformance.cases import Case, CaseResult
 from spawnmesh_devstack.conformance.mesh import MeshAccess
 
-Area = Callable[[MeshAccess, Case], Awaitable[Verdict]]
+Area = Callable[[MeshAccess, Case], Awaitable[CaseResult]]
 """Replay one case. Raises BadCase for a case that cannot be replayed, and MeshError for an
 unexpected refusal of the mesh.
 """

@@ -7,7 +7,15 @@ from typing import Any
 from spawnmesh_attachment_blob.domain import AttachmentLimits
 
 from spawnmesh_devstack.conformance.attachments import Item, judge
-from spawnmesh_devstack.conformance.cases import REMARKS, BadCase, Case, Verdict, list_of, object_of, text_of
+from spawnmesh_devstack.conformance.cases import (
+    REMARKS,
+    BadCase,
+    Case,
+    CaseResult,
+    list_of,
+    object_of,
+    text_of,
+)
 from spawnmesh_devstack.conformance.compare import difference
 from spawnmesh_devstack.conformance.mesh import MeshAccess
 
@@ -15,14 +23,14 @@ _LIMITS = ("enabled", "max_files", "max_file_bytes", "max_total_bytes")
 _MAX_INT32, _MAX_INT64 = 2**31 - 1, 2**63 - 1
 
 
-async def replay(mesh: MeshAccess, case: Case) -> Verdict:
+async def replay(mesh: MeshAccess, case: Case) -> CaseResult:
     """Expect `files` with `name`, `bytes` and `sha256` in order, and `total_bytes`; or `reason`."""
     given = object_of(case.given, "given", {"limits", "attachments", *REMARKS})
     items = [
         _item(item, f"attachments[{place}]") for place, item in enumerate(_list(given.get("attachments")))
     ]
     judged = await judge(mesh, items, _limits(given.get("limits")))
-    return Verdict(difference(case.expect, judged.outcome), judged.without_service)
+    return CaseResult(difference(case.expect, judged.outcome), judged.without_service)
 
 
 def _list(value: Any) -> list[Any]:

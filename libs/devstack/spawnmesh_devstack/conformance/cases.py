@@ -26,8 +26,8 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The verdict on a case. `problem` is empty if the outcome is the expected one.
+class CaseResult:
+    """The result of a case. `problem` is empty if the outcome is the expected one.
 
     `without_service` marks a case that no request can carry; the service's own rule judges it in
     this process.

@@ -6,7 +6,15 @@ from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
 
-from spawnmesh_devstack.conformance.cases import REMARKS, BadCase, Case, Verdict, list_of, object_of, text_of
+from spawnmesh_devstack.conformance.cases import (
+    REMARKS,
+    BadCase,
+    Case,
+    CaseResult,
+    list_of,
+    object_of,
+    text_of,
+)
 from spawnmesh_devstack.conformance.compare import difference
 from spawnmesh_devstack.conformance.mesh import MeshAccess, new_run
 
@@ -17,7 +25,7 @@ _FIELDS = {"status", "message", "code", "error_type", "provider", "details", "ca
 _MOST_STATUS = 999
 
 
-async def replay(mesh: MeshAccess, case: Case) -> Verdict:
+async def replay(mesh: MeshAccess, case: Case) -> CaseResult:
     """Expect `reason`. A status can be a string, and a code can be a number."""
     given = object_of(case.given, "given", {*_FIELDS, *REMARKS})
     request = pb.ClassifyErrorRequest(
@@ -34,7 +42,7 @@ async def replay(mesh: MeshAccess, case: Case) -> Verdict:
     with mesh.as_run(new_run(TENANT)):
         answer = await peer.unary(stub.ClassifyError, request, timeout_seconds=CALL_SECONDS)
     reason = generation_pb2.FailoverReason.Name(answer.reason).removeprefix("FAILOVER_REASON_")
-    return Verdict(difference(case.expect, {"reason": reason}))
+    return CaseResult(difference(case.expect, {"reason": reason}))
 
 
 def _status(value: Any) -> int:

@@ -12,13 +12,13 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.ids import IdKind, new_id
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_devstack.conformance.cases import REMARKS, Case, Verdict, object_of
+from spawnmesh_devstack.conformance.cases import REMARKS, Case, CaseResult, object_of
 from spawnmesh_devstack.conformance.compare import difference
 from spawnmesh_devstack.conformance.hook_cases import HookTenant, handlers_of, open_hook_tenant
 from spawnmesh_devstack.conformance.mesh import MeshAccess
 
 
-async def replay(mesh: MeshAccess, case: Case) -> Verdict:
+async def replay(mesh: MeshAccess, case: Case) -> CaseResult:
     """Expect `merged` as `{"action", "reason", …}`, or as the action alone; null means no
     objection.
 
@@ -32,9 +32,11 @@ async def replay(mesh: MeshAccess, case: Case) -> Verdict:
         deliveries = await tenant.deliveries()
     unseen = set(merged["decided_by"]) - {row["plugin"] for row in deliveries}
     if unseen:
-        return Verdict(f"came a decision by plugins that the log does not know: {', '.join(sorted(unseen))}")
+        return CaseResult(
+            f"came a decision by plugins that the log does not know: {', '.join(sorted(unseen))}"
+        )
     expect = spoken(object_of(case.expect, "expect", {"merged", "deliveries", *REMARKS}))
-    return Verdict(difference(expect, {"merged": one_line(merged), "deliveries": deliveries}))
+    return CaseResult(difference(expect, {"merged": one_line(merged), "deliveries": deliveries}))
 
 
 async def _merged(tenant: HookTenant) -> dict[str, Any]:

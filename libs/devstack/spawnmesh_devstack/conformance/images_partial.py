@@ -12,7 +12,7 @@ from spawnmesh.model_router.v1 import generation_pb2
 from spawnmesh.model_router.v1 import model_router_service_pb2 as pb
 from spawnmesh.model_router.v1.model_router_service_pb2_grpc import ModelRouterServiceStub
 
-from spawnmesh_devstack.conformance.cases import BadCase, Case, Verdict, list_of, object_of, text_of
+from spawnmesh_devstack.conformance.cases import BadCase, Case, CaseResult, list_of, object_of, text_of
 from spawnmesh_devstack.conformance.compare import difference, shown
 from spawnmesh_devstack.conformance.failover_classify import CALL_SECONDS, TENANT
 from spawnmesh_devstack.conformance.mesh import MeshAccess, new_run
@@ -20,7 +20,7 @@ from spawnmesh_devstack.conformance.mesh import MeshAccess, new_run
 _SAYS = {"mentions", "mentions_messaging", "nonempty"}
 
 
-async def replay(mesh: MeshAccess, case: Case) -> Verdict:
+async def replay(mesh: MeshAccess, case: Case) -> CaseResult:
     """Expect `images` and `suppressPromptImageDetection`, `names`, or `toolNames` and `didSend`;
     null for nothing done; or, for the text, `nonempty`, `mentions` and `mentions_messaging`.
     """
@@ -35,11 +35,11 @@ async def replay(mesh: MeshAccess, case: Case) -> Verdict:
     if case.expect is None:
         # A case that names providers is about the text, every other case is about what was done.
         came = bool(plan.notice) if "provider" in given else _done(plan)
-        return Verdict(f"came {shown(_outcome(given, plan))}, expected null" if came else "")
+        return CaseResult(f"came {shown(_outcome(given, plan))}, expected null" if came else "")
     expect = object_of(case.expect, "expect")
     if _SAYS & set(expect):
-        return Verdict(_unsaid(expect, plan))
-    return Verdict(difference(expect, _outcome(given, plan)))
+        return CaseResult(_unsaid(expect, plan))
+    return CaseResult(difference(expect, _outcome(given, plan)))
 
 
 def _request(given: Mapping[str, Any]) -> pb.PlanRetryRequest:

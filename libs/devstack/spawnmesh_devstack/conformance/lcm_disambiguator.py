@@ -17,7 +17,15 @@ from spawnmesh.transcript.v1 import tenant_pb2
 from spawnmesh.transcript.v1.context_pb2 import FreshTail
 from spawnmesh.transcript.v1.transcript_service_pb2_grpc import TranscriptServiceStub
 
-from spawnmesh_devstack.conformance.cases import REMARKS, BadCase, Case, Verdict, list_of, object_of, text_of
+from spawnmesh_devstack.conformance.cases import (
+    REMARKS,
+    BadCase,
+    Case,
+    CaseResult,
+    list_of,
+    object_of,
+    text_of,
+)
 from spawnmesh_devstack.conformance.compare import shown
 from spawnmesh_devstack.conformance.mesh import MeshAccess
 from spawnmesh_devstack.conformance.scratch_transcript import ScratchTranscript, open_scratch_transcript
@@ -34,7 +42,7 @@ _FORM = re.compile(
 )
 
 
-async def replay(mesh: MeshAccess, case: Case) -> Verdict:
+async def replay(mesh: MeshAccess, case: Case) -> CaseResult:
     """Expect `must_not_contain`, one text or several. Without it, only the rules of every reference
     hold.
 
@@ -50,9 +58,9 @@ async def replay(mesh: MeshAccess, case: Case) -> Verdict:
     ]
     text = await _reference(mesh, text_of(given.get("tool_name"), "tool_name"), given.get("tool_input"))
     if not _FORM.fullmatch(text):
-        return Verdict(f"came {shown(text)}, which is not the form of a reference")
+        return CaseResult(f"came {shown(text)}, which is not the form of a reference")
     found = [one for one in forbidden if one in text]
-    return Verdict(f"came {shown(text)} with {shown(found)}" if found else "")
+    return CaseResult(f"came {shown(text)} with {shown(found)}" if found else "")
 
 
 async def _reference(mesh: MeshAccess, tool_name: str, tool_input: Any) -> str:

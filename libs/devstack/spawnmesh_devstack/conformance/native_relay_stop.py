@@ -9,7 +9,7 @@ from typing import Any
 
 from spawnmesh.hook.v1 import hook_service_pb2 as pb
 
-from spawnmesh_devstack.conformance.cases import REMARKS, BadCase, Case, Verdict, object_of
+from spawnmesh_devstack.conformance.cases import REMARKS, BadCase, Case, CaseResult, object_of
 from spawnmesh_devstack.conformance.compare import difference, shown
 from spawnmesh_devstack.conformance.finalize_merge import one_line
 from spawnmesh_devstack.conformance.hook_cases import handlers_of, open_hook_tenant
@@ -24,7 +24,7 @@ _ACTIONS = ("continue", "revise", "finalize")
 _EVENT = {"hook_event_name": "Stop", "session_id": "a-session", "stop_hook_active": False}
 
 
-async def replay(mesh: MeshAccess, case: Case) -> Verdict:
+async def replay(mesh: MeshAccess, case: Case) -> CaseResult:
     """Expect `merged`: the object that the harness reads, or null, `{}` or an empty text for
     nothing; or its meaning in the words of the area `finalize_merge`: an object with an `action`,
     or the action alone.
@@ -50,10 +50,10 @@ async def replay(mesh: MeshAccess, case: Case) -> Verdict:
     came = one_line(json.loads(output)) if output else None
     expect = {name: one_line(value) for name, value in _expected(case.expect).items()}
     if isinstance(expect.get("merged"), dict) and "action" in expect["merged"]:
-        return Verdict(difference(expect, {"merged": _meaning(came or {}), "deliveries": deliveries}))
+        return CaseResult(difference(expect, {"merged": _meaning(came or {}), "deliveries": deliveries}))
     if "merged" in expect and not expect["merged"]:
-        return Verdict("" if came is None else f"came {shown(came)}, expected nothing")
-    return Verdict(difference(expect, {"merged": came or {}, "deliveries": deliveries}))
+        return CaseResult("" if came is None else f"came {shown(came)}, expected nothing")
+    return CaseResult(difference(expect, {"merged": came or {}, "deliveries": deliveries}))
 
 
 def _meaning(came: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,15 @@ from google.protobuf.message import Message as AnyMessage
 from spawnmesh.content.v1 import message_pb2 as content_pb
 from spawnmesh.transcript.v1.entry_pb2 import Entry
 
-from spawnmesh_devstack.conformance.cases import REMARKS, BadCase, Case, Verdict, list_of, object_of, text_of
+from spawnmesh_devstack.conformance.cases import (
+    REMARKS,
+    BadCase,
+    Case,
+    CaseResult,
+    list_of,
+    object_of,
+    text_of,
+)
 from spawnmesh_devstack.conformance.compare import shown
 from spawnmesh_devstack.conformance.mesh import MeshAccess
 from spawnmesh_devstack.conformance.scratch_transcript import open_scratch_transcript
@@ -20,7 +28,7 @@ from spawnmesh_devstack.conformance.tool_calls import tool_call
 _CALL_ID = "call_1"
 
 
-async def replay(mesh: MeshAccess, case: Case) -> Verdict:
+async def replay(mesh: MeshAccess, case: Case) -> CaseResult:
     """Expect `must_not_contain`: texts that occur nowhere in the answer, also not in JSON inside of
     strings.
 
@@ -38,10 +46,10 @@ async def replay(mesh: MeshAccess, case: Case) -> Verdict:
         stored = await transcript.entries()
         context = await transcript.context()
     if not any(entry.seq == seq and _has_call(entry) for entry in stored):
-        return Verdict("came a transcript without the call")
+        return CaseResult("came a transcript without the call")
     texts = [text for answer in (*stored, context) for text in _texts(answer)]
     found = [text for text in forbidden if any(text in one for one in texts)]
-    return Verdict(f"came back with {shown(found)}" if found else "")
+    return CaseResult(f"came back with {shown(found)}" if found else "")
 
 
 def _forbidden(expect: Any) -> list[str]:

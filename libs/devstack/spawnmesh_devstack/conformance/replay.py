@@ -9,7 +9,7 @@ from pathlib import Path
 from spawnmesh_core.errors import MeshError
 
 from spawnmesh_devstack.conformance.areas import AREAS
-from spawnmesh_devstack.conformance.cases import BadCase, Case, Verdict, read_cases
+from spawnmesh_devstack.conformance.cases import BadCase, Case, CaseResult, read_cases
 from spawnmesh_devstack.conformance.mesh import MeshAccess, find_endpoints, open_mesh_access
 from spawnmesh_devstack.failures import StackError
 from spawnmesh_devstack.stack import open_stack
@@ -19,7 +19,7 @@ from spawnmesh_devstack.stack import open_stack
 class Replayed:
     """The verdict on each case, in the order of the file."""
 
-    verdicts: Sequence[tuple[Case, Verdict]]
+    verdicts: Sequence[tuple[Case, CaseResult]]
 
     @property
     def failed_count(self) -> int:
@@ -54,7 +54,7 @@ async def replay_file(
         return await replay_cases(lambda case: AREAS[area](mesh, case), cases)
 
 
-async def replay_cases(replay: Callable[[Case], Awaitable[Verdict]], cases: Sequence[Case]) -> Replayed:
+async def replay_cases(replay: Callable[[Case], Awaitable[CaseResult]], cases: Sequence[Case]) -> Replayed:
     """Replay one case after the other. A case that cannot be replayed, or that raises, counts as
     failed with the cause.
     """
@@ -76,15 +76,15 @@ async def _mesh(mesh_dir: Path | None, report: Callable[[str], None]) -> AsyncIt
             yield mesh
 
 
-async def _verdict(replay: Callable[[Case], Awaitable[Verdict]], case: Case) -> Verdict:
+async def _verdict(replay: Callable[[Case], Awaitable[CaseResult]], case: Case) -> CaseResult:
     try:
         return await replay(case)
     except BadCase as error:
-        return Verdict(f"not replayed: {error}")
+        return CaseResult(f"not replayed: {error}")
     except RecursionError:
-        return Verdict("not replayed: it is nested too deep")
+        return CaseResult("not replayed: it is nested too deep")
     except MeshError as error:
-        return Verdict(f"came {error.reason}: {_printable(error.message)}")
+        return CaseResult(f"came {error.reason}: {_printable(error.message)}")
 
 
 def _name(case: Case) -> str:

@@ -13,14 +13,14 @@ from spawnmesh.content.v1.message_pb2 import ROLE_ASSISTANT, ROLE_TOOL_RESULT, C
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 
-from spawnmesh_devstack.conformance.cases import REMARKS, BadCase, Case, Verdict, object_of
+from spawnmesh_devstack.conformance.cases import REMARKS, BadCase, Case, CaseResult, object_of
 from spawnmesh_devstack.conformance.compare import difference, shown
 from spawnmesh_devstack.conformance.mesh import MeshAccess
 from spawnmesh_devstack.conformance.messages import comparable, is_made_up, messages_of
 from spawnmesh_devstack.conformance.scratch_transcript import ScratchTranscript, open_scratch_transcript
 
 
-async def replay(mesh: MeshAccess, case: Case) -> Verdict:
+async def replay(mesh: MeshAccess, case: Case) -> CaseResult:
     """Expect `messages`, `addedIds`, `droppedDuplicateCount` and `droppedOrphanCount`, or some of
     them.
 
@@ -45,7 +45,7 @@ async def replay(mesh: MeshAccess, case: Case) -> Verdict:
     problem = difference(expect, came)
     if problem and given.get("options"):
         problem += f"; the service knows nothing of the case's options {shown(given['options'])}"
-    return Verdict(problem)
+    return CaseResult(problem)
 
 
 async def _wording(mesh: MeshAccess) -> Sequence[ContentBlock]:

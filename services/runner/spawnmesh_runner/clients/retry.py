@@ -1,17 +1,16 @@
 """Retry a call while its peer is unavailable for a moment."""
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from google.protobuf.message import Message
-from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.peers import Peer
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
+from tenacity.stop import stop_base
 
-from spawnmesh_runner.domain.backoff import backoff_seconds
 from spawnmesh_runner.domain.reasons import TRANSIENT
 
 if TYPE_CHECKING:
@@ -24,6 +23,8 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 CALL_SECONDS = 10.0
 # Longer than a rolling restart of a peer takes. A call without an answer by then may fail.
 GIVE_UP_AFTER_SECONDS = 30.0
+SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 5.0
+_EXPONENTIAL = wait_random_exponential(0.1, min=SHORTEST_PAUSE_SECONDS, max=LONGEST_PAUSE_SECONDS)
 
 
 async def call_with_retry(
@@ -46,22 +47,47 @@ async def retry_transient(call: Callable[[], Awaitable[T]], transient: tuple[Rea
     Raises the first other MeshError, or the last transient one GIVE_UP_AFTER_SECONDS after the
     first.
     """
-    give_up_time: float | None = None
-    attempt = 0
-    while True:
-        try:
-            return await call()
-        except MeshError as error:
-            if error.reason not in transient:
-                raise
-            pause = backoff_seconds(attempt, jitter=random_jitter(), floor=error.retry_after_seconds)
-            give_up_time = give_up_time or monotonic_seconds() + GIVE_UP_AFTER_SECONDS
-            if monotonic_seconds() + pause > give_up_time:
-                raise
-        await asyncio.sleep(pause)
-        attempt += 1
+
+    async def attempt() -> T:  # tenacity awaits only what it knows to be a coroutine function.
+        return await call()
+
+    attempts = AsyncRetrying(
+        retry=retry_if_exception(lambda error: isinstance(error, MeshError) and error.reason in transient),
+        wait=backoff,
+        stop=_StopAfterFirstFailure(),
+        reraise=True,
+        sleep=asyncio.sleep,
+    )
+    return await attempts(attempt)
 
 
-def random_jitter() -> float:
-    """Return a number in [0, 1), so that runners do not all retry at once."""
-    return random.random()  # noqa: S311 - not a secret
+def backoff(state: RetryCallState) -> float:
+    """Return the pause before the next attempt: random, up to a bound that doubles.
+
+    It is at least what the peer asked for, up to LONGEST_PAUSE_SECONDS: the lease keeps running
+    meanwhile.
+    """
+    asked = mesh_error_of(state).retry_after_seconds or 0.0
+    return max(_EXPONENTIAL(state), min(asked, LONGEST_PAUSE_SECONDS))
+
+
+def mesh_error_of(state: RetryCallState) -> MeshError:
+    """Return the MeshError of the last attempt, which must have failed with one."""
+    error = state.outcome.exception() if state.outcome else None
+    assert isinstance(error, MeshError)
+    return error
+
+
+class _StopAfterFirstFailure(stop_base):
+    """Stop before a pause that would end GIVE_UP_AFTER_SECONDS after the first failure.
+
+    The duration of the first attempt does not count: a model may have answered for minutes.
+    """
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+
+    def __call__(self, retry_state: RetryCallState) -> bool:
+        failed = retry_state.outcome_timestamp or 0.0
+        self._first = failed if self._first is None else self._first
+        return failed + retry_state.upcoming_sleep - self._first > GIVE_UP_AFTER_SECONDS

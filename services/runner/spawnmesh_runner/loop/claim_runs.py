@@ -1,7 +1,7 @@
 """Claim as many runs as this process has capacity for, and execute each in a task of its own."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import structlog
 from google.protobuf.duration_pb2 import Duration
@@ -12,10 +12,10 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_runtime.impersonation import use_token
 from spawnmesh_runtime.tokens import TokenMinter
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
 from spawnmesh_runner.clients.peers import Peers
-from spawnmesh_runner.clients.retry import random_jitter
-from spawnmesh_runner.domain.backoff import backoff_seconds
+from spawnmesh_runner.clients.retry import backoff, mesh_error_of
 from spawnmesh_runner.settings import RunnerSettings
 
 log = structlog.get_logger()
@@ -68,26 +68,25 @@ async def _claim_forever(
         except Exception:
             log.exception("run dropped", run=claimed.run.run_id)  # The other runs must continue.
 
-    failed_count = 0
     warned: tuple[Reason, float] | None = None
+
+    def warn(state: RetryCallState) -> None:
+        nonlocal warned
+        raise_if_cancelled()
+        error, now = mesh_error_of(state), monotonic_seconds()
+        if warned is None or warned[0] is not error.reason or now - warned[1] >= _WARN_AGAIN_SECONDS:
+            log.warning("no runs can be claimed", reason=error.reason.value)
+            warned = (error.reason, now)
+
+    attempts = AsyncRetrying(
+        retry=retry_if_exception_type(MeshError), wait=backoff, before_sleep=warn, sleep=asyncio.sleep
+    )
     while True:
         if len(running) >= settings.max_runs:
             has_capacity.clear()
             await has_capacity.wait()
-        try:
-            claimed_runs = await _claim(peers, minter, settings, settings.max_runs - len(running))
-        except MeshError as error:
-            raise_if_cancelled()
-            now = monotonic_seconds()
-            if warned is None or warned[0] is not error.reason or now - warned[1] >= _WARN_AGAIN_SECONDS:
-                log.warning("no runs can be claimed", reason=error.reason.value)
-                warned = (error.reason, now)
-            await asyncio.sleep(
-                backoff_seconds(failed_count, jitter=random_jitter(), floor=error.retry_after_seconds)
-            )
-            failed_count += 1
-            continue
-        failed_count, warned = 0, None
+        claimed_runs: Sequence[pb.ClaimedRun] = await attempts(_claim, peers, minter, settings, running)
+        warned = None
         for claimed in claimed_runs:
             task = group.create_task(execute_one(claimed))
             running.add(task)
@@ -95,8 +94,9 @@ async def _claim_forever(
 
 
 async def _claim(
-    peers: Peers, minter: TokenMinter, settings: RunnerSettings, free_count: int
+    peers: Peers, minter: TokenMinter, settings: RunnerSettings, running: Collection[asyncio.Task[None]]
 ) -> Sequence[pb.ClaimedRun]:
+    free_count = settings.max_runs - len(running)
     wait = Duration()
     wait.FromMilliseconds(int(settings.claim_wait_seconds * 1000))
     request = pb.ClaimRunsRequest(runner_id=settings.runner_id, max_run_count=free_count, wait=wait)

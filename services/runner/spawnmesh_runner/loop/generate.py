@@ -11,9 +11,9 @@ from spawnmesh.transcript.v1 import entry_pb2
 from spawnmesh_core.clock import monotonic_seconds
 from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
-from spawnmesh_runner.clients.retry import random_jitter, retry_transient
-from spawnmesh_runner.domain.backoff import backoff_seconds
+from spawnmesh_runner.clients.retry import backoff, mesh_error_of, retry_transient
 from spawnmesh_runner.domain.reasons import PEER_UNAVAILABLE
 from spawnmesh_runner.loop.assignment import Assignment
 from spawnmesh_runner.loop.hooks import dispatch_prompt_hooks
@@ -34,14 +34,19 @@ async def generate(assignment: Assignment, entries: Sequence[entry_pb2.Entry]) -
     """
     request = await build_prompt(assignment, entries)
     await dispatch_prompt_hooks(assignment, request)
-    try:
-        return await retry_transient(lambda: _generate_once(assignment, request), PEER_UNAVAILABLE)
-    except MeshError as error:
-        if error.reason is not Reason.STREAM_BROKEN:
-            raise
-        add_broken_attempt(request, error)
-    await asyncio.sleep(backoff_seconds(0, jitter=random_jitter()))
-    return await retry_transient(lambda: _generate_once(assignment, request), PEER_UNAVAILABLE)
+    attempts = AsyncRetrying(
+        retry=retry_if_exception(_is_broken_stream),
+        stop=stop_after_attempt(2),
+        wait=backoff,
+        before_sleep=lambda state: add_broken_attempt(request, mesh_error_of(state)),
+        reraise=True,
+        sleep=asyncio.sleep,
+    )
+    return await attempts(retry_transient, lambda: _generate_once(assignment, request), PEER_UNAVAILABLE)
+
+
+def _is_broken_stream(error: BaseException) -> bool:
+    return isinstance(error, MeshError) and error.reason is Reason.STREAM_BROKEN
 
 
 async def _generate_once(assignment: Assignment, request: pb.GenerateRequest) -> generation_pb2.Completion:

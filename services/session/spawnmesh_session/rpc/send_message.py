@@ -8,6 +8,7 @@ from spawnmesh_core.errors import MeshError
 from spawnmesh_core.reasons import Reason
 from spawnmesh_postgres.database import Connection
 from spawnmesh_runtime.caller import Caller
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from spawnmesh_session.domain.inbox import check_inbox, message_key
 from spawnmesh_session.domain.runs import LeaseGuard, Run, RunState
@@ -36,17 +37,22 @@ async def send_message(
     then raise CONFLICT. If the tenant masks secrets, the stored text holds none. A calling run
     must hold its lease, and may send only within its family.
     """
-    loop, text = asyncio.get_running_loop(), _MessageText(without_nul(request.text))
-    guard = lease_guard_of(caller)
-    give_up = loop.time() + _RETRY_SECONDS
-    while True:
-        try:
-            run = await _send(deps, caller.tenant_id, request.session_id, guard, request.request_id, text)
-            return SendMessageResponse(run=render_run(run))
-        except MeshError as error:
-            if error.reason is not Reason.CONFLICT or loop.time() >= give_up:
-                raise
-        await asyncio.sleep(_PAUSE_SECONDS)
+    text, guard = _MessageText(without_nul(request.text)), lease_guard_of(caller)
+    attempts = AsyncRetrying(
+        retry=retry_if_exception(_is_conflict),
+        stop=stop_after_delay(_RETRY_SECONDS),
+        wait=wait_fixed(_PAUSE_SECONDS),
+        reraise=True,
+        sleep=asyncio.sleep,
+    )
+    run: Run = await attempts(
+        _send, deps, caller.tenant_id, request.session_id, guard, request.request_id, text
+    )
+    return SendMessageResponse(run=render_run(run))
+
+
+def _is_conflict(error: BaseException) -> bool:
+    return isinstance(error, MeshError) and error.reason is Reason.CONFLICT
 
 
 @dataclass(slots=True)
