@@ -35,7 +35,7 @@ from spawnmesh_devstack.stack import Stack, open_stack
 
 from tests.support.deploy.policies import call_edges
 from tests.support.mesh.compaction import continue_from_summary
-from tests.support.mesh.reader import told_by_the_reader
+from tests.support.mesh.reader import read_code_word
 from tests.support.mesh.waiting import eventually
 
 GRACE = {f"{name.replace('-', '_').upper()}_DRAIN_GRACE_SECONDS": "3" for name in SERVICES}
@@ -159,7 +159,7 @@ async def test_network_policies_let_through_the_calls_that_are_made_and_no_other
     pairs: Stack, story: tuple[str, Done]
 ) -> None:
     # The tenant of the main job offloads no payloads, and its contexts are short.
-    await told_by_the_reader(pairs, "x1", stubs=True)
+    await read_code_word(pairs, "x1", stubs=True)
     await continue_from_summary(pairs)
     wanted = call_edges("production")
 
